@@ -1,0 +1,66 @@
+# Every target makes or reuses .venv and installs what it needs; `make` alone lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+SHELL  := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test quick lab edit docs bench export execute clean lab-test
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# ---- installation: a stamp per kind; it is made anew when the metadata changes ----
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("fedskew_nb needs Python 3.11 or newer, %s is %s: call make PYTHON=python3.12" % (sys.executable, sys.version.split()[0]))'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: settings.ini setup.py | $(BIN)/python
+	@echo "installing fedskew_nb into $(VENV) (the first time about 5 GB on Linux, a few minutes)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e . && touch $@
+
+$(VENV)/lab.stamp: settings.ini setup.py | $(BIN)/python
+	@echo "installing fedskew_nb[lab] into $(VENV) (the first time about 5 GB on Linux, a few minutes)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab]' && touch $@ $(VENV)/run.stamp
+
+$(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
+	@echo "installing fedskew_nb[dev] into $(VENV) (the first time about 5 GB on Linux, a few minutes)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
+
+# ---- use ----
+run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx and FedBN on both suites; writes runs/first/report.html
+	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN --seeds 5 --jobs 2 --out runs/first
+
+lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
+	$(BIN)/fedskew notebooks learn
+	$(BIN)/jupyter lab --notebook-dir=learn learn/start.ipynb
+
+bench: $(VENV)/run.stamp            ## time of the engine beside a bare PyTorch loop
+	OMP_NUM_THREADS=1 $(BIN)/fedskew bench
+
+# ---- work on it ----
+edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself
+	$(BIN)/jupyter lab nbs/index.ipynb
+
+export: $(VENV)/dev.stamp           ## notebooks -> modules, metadata cleaned, README.md from index
+	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+	$(BIN)/python tests/tools/readme.py
+
+execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/00_core.ipynb ..." for some)
+	$(BIN)/python tests/tools/nbexec.py $(NB) && $(BIN)/nbdev_clean
+
+quick: $(VENV)/dev.stamp            ## the short check: notebooks and tests touched since main
+	@$(BIN)/python tests/tools/quick.py
+
+test: $(VENV)/dev.stamp             ## everything that CI checks
+	VENV=$(VENV) .ci/run
+
+lab-test: $(VENV)/dev.stamp         ## start and 00_core from top to bottom in JupyterLab, in a browser without a window
+	$(BIN)/python tests/lab/run.py
+
+docs: $(VENV)/dev.stamp             ## the site, into _docs/ (needs Quarto)
+	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
+	touch README.md && PATH="$(abspath $(BIN)):$$PATH" $(BIN)/nbdev_docs
+
+clean:                              ## remove what the tools made (keeps .venv, runs/ and learn/)
+	rm -rf _proc _docs _site .quarto build dist *.egg-info .pytest_cache .coverage htmlcov tests/lab/node_modules
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,47 @@
+"""Domain-skewed federated learning, from the picture to the equation to the tested code.
+
+The one module written by hand. Every public name of every module is here (`import fedskew_nb as fs; fs.Federation`, or
+`from fedskew_nb import *`), and is imported only when it is asked for: `import fedskew_nb` itself loads no torch.
+"""
+__version__ = "0.1.0"
+
+import ast, importlib, re, sys
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+# Modules that add methods (`@patch`) to the classes of an earlier one: whoever takes the class gets its methods too.
+PATCHES = {'history': ['metrics'], 'engine': ['metrics']}
+
+@lru_cache(None)
+def _names():
+    "Every public name and the module it lives in, read from the `__all__` that nbdev writes, without importing anything."
+    home, found = Path(__file__).parent, {}
+    for p in sorted(home.rglob('*.py')):
+        if p.name.startswith('_'): continue
+        mod = '.'.join(p.relative_to(home).with_suffix('').parts)
+        for line in re.findall(r'^__all__ = (\[.*?\])', p.read_text(encoding='utf-8'), re.M | re.S):
+            for name in ast.literal_eval(line): found.setdefault(name, mod)
+    return found
+
+def _take(name):
+    "The object called `name`, from its module."
+    mod = _names()[name]
+    for m in PATCHES.get(mod, []): importlib.import_module(f'{__name__}.{m}')
+    return getattr(importlib.import_module(f'{__name__}.{mod}'), name)
+
+class _Package(ModuleType):
+    "A package whose public names win over submodules of the same name: `fs.compare` is the function, never the module `compare`."
+    def __setattr__(self, name, value):
+        if isinstance(value, ModuleType) and name in _names(): value = getattr(value, name, None) or _take(name)
+        super().__setattr__(name, value)
+
+def __getattr__(name):
+    if name == '__all__': return sorted(_names())
+    if name not in _names(): raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    globals()[name] = value = _take(name)
+    return value
+
+def __dir__(): return sorted({*globals(), *_names(), '__all__'})
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,48 @@
+"""Run notebooks in a real kernel and store their outputs, byte for byte the same each time.
+
+    python tests/tools/nbexec.py nbs/00_core.ipynb ...      # no argument: every notebook in nbs/
+
+Cells that say `#| eval: false` or carry a flag of `tst_flags` (settings.ini) keep the outputs they have; widget state is dropped.
+"""
+import os, sys, time
+from pathlib import Path
+import nbformat
+from nbclient import NotebookClient
+from project import flags, notebooks, skipped
+
+class Runner(NotebookClient):
+    left_out = frozenset()
+    async def async_execute_cell(self, cell, cell_index, execution_count=None, store_history=True):
+        if cell.cell_type == 'code' and skipped(cell.source, self.left_out): return cell
+        return await super().async_execute_cell(cell, cell_index, execution_count, store_history)
+
+def join_streams(nb):
+    "One piece per stream: how a kernel splits its text over messages is chance."
+    for cell in nb.cells:
+        outs = []
+        for o in cell.get('outputs', []):
+            last = outs[-1] if outs else None
+            if last and o.output_type == last.output_type == 'stream' and o.name == last.name: last.text += o.text
+            else: outs.append(o)
+        if 'outputs' in cell: cell.outputs = outs
+
+def execute(path):
+    "Run one notebook in its own kernel and write it back."
+    nb = nbformat.read(path, 4)
+    Runner.left_out = flags()
+    Runner(nb, timeout=900, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
+           record_timing=False, store_widget_state=False).execute()
+    join_streams(nb)
+    nb.metadata.pop('widgets', None); nb.metadata.pop('language_info', None)
+    nbformat.write(nb, path)
+
+def main(names):
+    os.environ.update(IN_TEST='1', OMP_NUM_THREADS='1', PYTHONHASHSEED='0')
+    failed = []
+    for p in [Path(n) for n in names] or notebooks():
+        t = time.time()
+        try: execute(p); print(f'{p.name}: {time.time()-t:.0f} s', flush=True)
+        except Exception as e: failed.append(p.name); print(f'{p.name} failed:\n{e}', flush=True)
+    if failed: sys.exit('failed: ' + ', '.join(failed))
+
+if __name__ == '__main__': main(sys.argv[1:])
