@@ -10,9 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
-# Modules that add methods (`@patch`) to the classes of an earlier one: whoever takes the class gets its methods too.
-PATCHES = {'history': ['metrics'], 'engine': ['metrics']}
-
 @lru_cache(None)
 def _names():
     "Every public name and the module it lives in, read from the `__all__` that nbdev writes, without importing anything."
@@ -24,11 +21,20 @@ def _names():
             for name in ast.literal_eval(line): found.setdefault(name, mod)
     return found
 
+@lru_cache(None)
+def _patches():
+    "Which module adds methods (`@patch`) to a class of which other one, read from the index that nbdev writes."
+    syms = importlib.import_module(f'{__name__}._modidx').d['syms']
+    home = {s.rpartition('.')[2]: mod for mod, found in syms.items() for s in found if s.removeprefix(f'{mod}.').count('.') == 0}
+    adds = {(home.get(s.removeprefix(f'{mod}.').partition('.')[0], mod), mod) for mod, found in syms.items() for s in found}
+    return sorted((cls, mod) for cls, mod in adds if cls != mod)
+
 def _take(name):
-    "The object called `name`, from its module."
-    mod = _names()[name]
-    for m in PATCHES.get(mod, []): importlib.import_module(f'{__name__}.{m}')
-    return getattr(importlib.import_module(f'{__name__}.{mod}'), name)
+    "The object called `name`, from its module; methods that a later module adds to a class loaded by now come with it."
+    value = getattr(importlib.import_module(f'{__name__}.{_names()[name]}'), name)
+    for cls, mod in _patches():
+        if cls in sys.modules: importlib.import_module(mod)
+    return value
 
 class _Package(ModuleType):
     "A package whose public names win over submodules of the same name: `fs.compare` is the function, never the module `compare`."

@@ -1,0 +1,91 @@
+"What `pip install` puts on a machine: the package, its data and notebooks, nothing that a bare environment lacks."
+import json, os, re, shutil, subprocess, sys, zipfile
+import pytest
+import sync
+from project import ROOT, notebooks, settings
+
+pytestmark = pytest.mark.slow
+EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat jupyterlab jupytext yaml pypandoc pytest IPython '
+          'ghapi fastgit notebook').split()
+BARE = f'''
+import socket, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {EXTRAS}: raise ModuleNotFoundError(f'No module named {{name!r}}: not in a bare installation', name=name)
+def closed(*args, **kwargs): raise OSError('no network')
+sys.meta_path.insert(0, Refuse()); socket.socket.connect = closed; socket.getaddrinfo = closed
+'''
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+    "The wheel, built from a copy of the working tree."
+    tree, out = tmp_path_factory.mktemp('tree'), tmp_path_factory.mktemp('wheel')
+    sync.copy_tree(ROOT, tree)
+    before = sync.digests(tree)
+    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', out, '.'], cwd=tree, check=True, capture_output=True)
+    after = {f: h for f, h in sync.digests(tree).items() if not f.startswith(('build/', 'fedskew_nb.egg-info/'))}
+    assert after == before, 'building the wheel changed the tree'
+    return next(out.glob('*.whl'))
+
+@pytest.fixture(scope='module')
+def installed(wheel, tmp_path_factory):
+    "A folder with the wheel installed in it."
+    to = tmp_path_factory.mktemp('site')
+    subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-index', '--target', to, wheel], check=True, capture_output=True)
+    return to
+
+def bare(installed, code, cwd):
+    "Run code with the installed wheel, without the extras and without a network; a clean process."
+    env = {k: v for k, v in os.environ.items() if k not in ('IN_TEST', 'PYTHONPATH')}
+    env.update(HOME=str(cwd), XDG_CACHE_HOME=str(cwd/'cache'), LOCALAPPDATA=str(cwd/'cache'), MPLBACKEND='Agg')
+    r = subprocess.run([sys.executable, '-c', f'import sys; sys.path.insert(0, {str(installed)!r})\n{BARE}\n{code}'], cwd=cwd, env=env, capture_output=True, text=True)
+    assert not r.returncode, r.stdout + r.stderr
+    return r.stdout
+
+def test_size(wheel): assert wheel.stat().st_size <= 8 * 2**20, f'{wheel.stat().st_size / 2**20:.1f} MB'
+
+def test_contents(wheel):
+    z = zipfile.ZipFile(wheel)
+    names = set(z.namelist())
+    for p in (ROOT/'fedskew_nb').rglob('*.py'): assert p.relative_to(ROOT).as_posix() in names
+    tracked = [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if '/assets/' in f or '/results/' in f]
+    assert tracked and set(tracked) <= names, set(tracked) - names
+    assert not [n for n in names if n.startswith(('tests/', 'nbs/')) or '__pycache__' in n]
+    for p in notebooks():
+        nb = json.loads(z.read(f'fedskew_nb/notebooks/{p.name}'))
+        assert all(not c['outputs'] and c['execution_count'] is None for c in nb['cells'] if c['cell_type'] == 'code')
+
+def test_metadata(wheel):
+    z, cfg = zipfile.ZipFile(wheel), settings()
+    meta = z.read(next(n for n in z.namelist() if n.endswith('.dist-info/METADATA'))).decode()
+    assert f'Version: {cfg["version"]}\n' in meta and 'License-Expression: Apache-2.0' in meta or 'License: Apache-2.0' in meta
+    assert f'Requires-Python: >={cfg["min_python"]}' in meta and 'Requires-Dist: torch>=' in meta and 'Provides-Extra: dev' in meta
+    assert any(n.endswith('LICENSE') for n in z.namelist())
+    points = z.read(next(n for n in z.namelist() if n.endswith('entry_points.txt'))).decode()
+    assert 'fedskew = fedskew_nb.cli:main' in points
+
+def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):
+    "sdist -> wheel, as `python -m build` does: MANIFEST.in must name everything that setup.py reads."
+    tree = tmp_path/'tree'; tree.mkdir()
+    sync.copy_tree(ROOT, tree)
+    subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '-d', tmp_path], cwd=tree, check=True, capture_output=True)
+    shutil.unpack_archive(next(tmp_path.glob('*.tar.gz')), tmp_path/'from')
+    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', tmp_path, '.'], cwd=next((tmp_path/'from').iterdir()), check=True, capture_output=True)
+    assert set(zipfile.ZipFile(next(tmp_path.glob('*.whl'))).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+
+def test_every_name_in_a_bare_installation(installed, tmp_path):
+    "No public name needs an extra just to be imported."
+    out = bare(installed, 'import fedskew_nb as fs; [getattr(fs, n) for n in fs.__all__]; print(fs.__file__)', tmp_path)
+    assert str(installed) in out
+
+def test_readme_example(installed, tmp_path):
+    "The example of README.md, first Python block, as a stranger would run it."
+    blocks = re.findall(r'^```+ ?python\n(.*?)^```', (ROOT/'README.md').read_text(encoding='utf-8'), re.M | re.S)
+    code = next((b for b in blocks if 'fedskew_nb' in b), None)
+    if code is None: pytest.skip('README.md has no example yet')
+    bare(installed, code, tmp_path)
+
+def test_notebooks_command(installed, tmp_path):
+    "`fedskew notebooks DIR` without a clone."
+    bare(installed, f'from fedskew_nb.cli import main; sys.argv = ["fedskew", "notebooks", {str(tmp_path/"learn")!r}]\ntry: main()\nexcept SystemExit as e:\n    if e.code: raise', tmp_path)
+    assert {p.name for p in (tmp_path/'learn').glob('*.ipynb')} == {p.name for p in notebooks()}
