@@ -1,0 +1,67 @@
+"""Does a learner's JupyterLab run the first pages? A real server, a real browser without a window, learner copies of the notebooks.
+
+    python tests/lab/run.py [NOTEBOOK ...]        # default: start 00_core
+
+Needs node, npm and Chromium (Debian: apt install nodejs npm chromium). Where one is missing it says so and is left out, with exit code 0.
+"""
+import json, os, secrets, shutil, socket, subprocess, sys, tempfile, time, urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN  = Path(sys.executable).parent
+
+def needed():
+    "Where node, npm and Chromium are; None for what is missing."
+    browser = os.environ.get('CHROMIUM') or next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+    return {'node': shutil.which('node'), 'npm': shutil.which('npm'), 'chromium': browser}
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+def server(folder, home):
+    "Start JupyterLab on a folder with settings of its own: (process, url, token)."
+    port, token = free_port(), secrets.token_hex(16)
+    env = {**os.environ, 'JUPYTER_CONFIG_DIR': str(home/'config'), 'JUPYTER_DATA_DIR': str(home/'data'), 'JUPYTER_RUNTIME_DIR': str(home/'run'),
+           'OMP_NUM_THREADS': '1', 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
+    args = ['lab', '--no-browser', f'--port={port}', '--ServerApp.port_retries=0', f'--IdentityProvider.token={token}', f'--ServerApp.root_dir={folder}',
+            '--LabApp.extension_manager=readonly', '--LabApp.news_url=None', '--LabApp.expose_app_in_browser=True']
+    if hasattr(os, 'getuid') and os.getuid() == 0: args.append('--allow-root')
+    log = open(home/'server.log', 'w')
+    p = subprocess.Popen([sys.executable, '-m', 'jupyter', *args], env=env, stdout=log, stderr=log)
+    url = f'http://127.0.0.1:{port}'
+    for _ in range(240):
+        if p.poll() is not None: break
+        try: urllib.request.urlopen(f'{url}/api/status?token={token}', timeout=2); return p, url, token
+        except OSError: time.sleep(.5)
+    p.terminate()
+    sys.exit('JupyterLab did not start:\n' + (home/'server.log').read_text()[-2000:])
+
+def main(names):
+    tools = needed()
+    if missing := [k for k, v in tools.items() if not v]:
+        print(f'SKIPPED: the JupyterLab test needs {", ".join(missing)} (Debian: apt install nodejs npm chromium)')
+        return 0
+    if not (HERE/'node_modules'/'playwright-core').exists(): subprocess.run(['npm', 'install', '--silent', '--no-audit', '--no-fund', '--no-package-lock'], cwd=HERE, check=True)
+    failed = []
+    with tempfile.TemporaryDirectory() as t:
+        home, learn = Path(t), Path(t)/'learn'
+        subprocess.run([BIN/'fedskew', 'notebooks', learn], check=True)
+        p, url, token = server(learn, home)
+        try:
+            for n in names or ['start', '00_core']:
+                t0 = time.time()
+                shot = [str(Path(os.environ['SHOTS'])/f'{n}.png')] if os.environ.get('SHOTS') else []
+                r = subprocess.run(['node', HERE/'lab.mjs', url, token, f'{n}.ipynb', tools['chromium'], *shot], capture_output=True, text=True, cwd=HERE)
+                try: o = json.loads(r.stdout.strip().splitlines()[-1]); print(f'{n}: {o["ran"]} of {o["of"]} code cells ran, {time.time()-t0:.0f} s', *o['failed'], *o['pageErrors'], sep='\n    ')
+                except (IndexError, ValueError): print(f'{n}: the browser stopped\n', r.stdout, r.stderr)
+                if r.returncode: failed.append(n)
+        finally:
+            p.terminate(); p.wait(20)
+    if failed: print('failed in JupyterLab:', ', '.join(failed)); return 1
+    print('JupyterLab runs them from top to bottom')
+    return 0
+
+if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
