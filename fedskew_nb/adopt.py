@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import torch
 from torch import nn
 from .core import Dropout, Net, Random, generator
-from .models import seeded, sized
+from .models import evaluating, seeded, signed
 
 # %% auto #0
 __all__ = ['IMAGENET', 'FAMILIES', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
@@ -61,11 +61,11 @@ def _cut(module, body, pool, head):
     return (nn.Sequential(*body) if len(body)>1 else body[0]), nn.Sequential(*pool, *flat, *rest), head
 
 # %% ../nbs/02b_as_net.ipynb #0000000e
-@torch.no_grad()
 def _same_answers(module, net, size):
     "Refuse a cut that changes the answers or gives no map."
     x,name = torch.rand(2, 3, size, size, generator=generator('as_net')), type(module).__name__
-    try: want,out = module.eval()(x),net.eval()(x)
+    try:
+        with evaluating(module), evaluating(net): want,out = module(x),net(x)
     except RuntimeError as e: raise ValueError(f'{name} cannot take images of {size}×{size} pixels: try a larger size= [{e}]') from None
     if out.fmap.ndim!=4: raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): name other parts in body=')
     if out.logits.shape!=want.shape or not torch.allclose(out.logits, want, atol=1e-4):
@@ -103,4 +103,4 @@ def as_net(
     _same_answers(module, net, size); _draws_nothing(module, size)
     if n_classes and n_classes!=net.head.out_features:
         with seeded(seed): net.head = nn.Linear(net.head.in_features, n_classes)
-    return sized(net.train(), size)
+    return signed(net.train(), size, name)

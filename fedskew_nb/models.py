@@ -10,9 +10,9 @@ from torch import nn
 from .core import Net, is_batchnorm, is_conv
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seeded', 'seq', 'conv_bn', 'at_least', 'small_conv', 'sized', 'n_params', 'n_bytes', 'probe',
-           'BasicBlock', 'gap', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm', 'has_convs',
-           'check_net']
+__all__ = ['MODELS', 'NEEDS', 'seeded', 'seq', 'conv_bn', 'at_least', 'small_conv', 'signed', 'n_params', 'n_bytes', 'evaluating',
+           'probe', 'BasicBlock', 'gap', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm',
+           'has_convs', 'check_net']
 
 # %% ../nbs/02_models.ipynb #00000007
 @contextmanager
@@ -54,11 +54,11 @@ def small_conv(
     with seeded(seed):
         body = seq(block1=conv_bn(in_ch,width,**half()), block2=conv_bn(width,2*width,**half()), block3=conv_bn(2*width,4*width,**half()))
         pool = seq(flatten=nn.Flatten(), fc=nn.Linear(4*width*(size//8)**2, 128), relu=nn.ReLU())
-        return sized(Net(body, pool, nn.Linear(128,n_classes)), size)
+        return signed(Net(body, pool, nn.Linear(128,n_classes)), size, 'small_conv', width, 16)
 
-def sized(net:Net, size:int)->Net:
-    "Note the image size a net was made for, and hand it back."
-    net.image_size = size
+def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
+    "Note on a net the image size it was made for and the call that makes it; hand it back."
+    net.image_size,net.name = size,name if width==usual else f'{name}(width={width})'
     return net
 
 # %% ../nbs/02_models.ipynb #0000000d
@@ -71,7 +71,15 @@ def n_bytes(net:nn.Module)->int:
     return sum(t.numel()*t.element_size() for t in net.state_dict().values())
 
 # %% ../nbs/02_models.ipynb #00000012
-@torch.no_grad()
+@contextmanager
+def evaluating(net:nn.Module):
+    "Inside, `net` is in eval mode and makes no graph; afterwards every part is in the mode it was in."
+    was = {m:m.training for m in net.modules()}
+    try:
+        with torch.no_grad(): yield net.eval()
+    finally:
+        for m,t in was.items(): m.training = t
+
 def probe(
     net:Net,
     size:int|None=None,   # side of the image; default: what the net was made for, else 32
@@ -79,12 +87,8 @@ def probe(
     in_ch:int=3,          # their channels
 ):                        # → Out
     "What `net` answers to `n` black images, in eval mode; it leaves the net as it was."
-    size = size or getattr(net, 'image_size', 32)
-    was = {m:m.training for m in net.modules()}
-    p = next(net.parameters())
-    try: return net.eval()(torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype))
-    finally:
-        for m,t in was.items(): m.training = t
+    size,p = size or getattr(net, 'image_size', 32), next(net.parameters())
+    with evaluating(net): return net(torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype))
 
 # %% ../nbs/02_models.ipynb #00000017
 class BasicBlock(nn.Module):
@@ -114,7 +118,7 @@ def resnet(
     stage = lambda ni,nf,n,stride: nn.Sequential(*[BasicBlock(ni if i==0 else nf, nf, stride if i==0 else 1) for i in range(n)])
     with seeded(seed):
         body = seq(stem=conv_bn(in_ch,width), **{f'layer{i+1}':stage(width*max(1,2**i//2), width*2**i, n, 2 if i else 1) for i,n in enumerate(blocks)})
-        return sized(Net(body, gap(), nn.Linear(8*width,n_classes)), size)
+        return signed(Net(body, gap(), nn.Linear(8*width,n_classes)), size, f'resnet{2+2*sum(blocks)}', width, 64)
 
 def resnet10(n_classes, width=64, size=32, seed=0)->Net: return resnet((1,1,1,1), n_classes, width, size, seed=seed)
 def resnet18(n_classes, width=64, size=32, seed=0)->Net: return resnet((2,2,2,2), n_classes, width, size, seed=seed)
@@ -136,7 +140,7 @@ def alexnet_bn(
         body = seq(block1=conv_bn(in_ch,w,11,stride,2 if stride>1 else 5,True,**half()), block2=conv_bn(w,3*w,5,bias=True,**half()),
                    block3=conv_bn(3*w,6*w,bias=True), block4=conv_bn(6*w,4*w,bias=True), block5=conv_bn(4*w,4*w,bias=True,**half()))
         pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(), fc1=fc_bn(36*4*w), fc2=fc_bn(16*w))
-        return sized(Net(body, pool, nn.Linear(16*w,n_classes)), size)
+        return signed(Net(body, pool, nn.Linear(16*w,n_classes)), size, 'alexnet_bn', width, 64)
 
 # %% ../nbs/02_models.ipynb #00000026
 MODELS = dict(small_conv=small_conv, resnet10=resnet10, resnet18=resnet18, alexnet_bn=alexnet_bn)

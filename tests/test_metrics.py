@@ -1,0 +1,88 @@
+"Metrics against witnesses: what teaches nothing, but must hold."
+import numpy as np, pandas as pd, pytest, torch
+from torch import nn
+from fedskew_nb.core import Method, Net
+from fedskew_nb.data.images import Data
+from fedskew_nb.history import History
+from fedskew_nb.metrics import answers, diff, ece, effective_rank, flops, payload, reliability, spectrum, summary
+from fedskew_nb.models import MODELS, n_bytes, small_conv
+
+gen = lambda s: torch.Generator().manual_seed(s)
+
+def run(rows, **setting):
+    h = History(dict(method='X', **setting))
+    h.rows = [dict(zip(('round','moment','view','path','domain','client','n','correct'), r)) for r in rows]
+    return h
+
+@pytest.mark.parametrize('seed', range(5))
+def test_summary_against_pandas(seed):
+    a = 100*torch.rand(7, generator=gen(seed)).double().numpy(); n = np.arange(1,8); s = summary(dict(enumerate(a)), n)
+    p = pd.Series(a)
+    assert np.allclose([s['AVG'],s['STD'],s['worst'],s['ALL']], [p.mean(),p.std(),p.min(),np.average(a,weights=n)])
+    assert summary(p)==summary(dict(enumerate(a)))
+
+def test_clients_of_one_domain_are_added_up():
+    h = run([(1,'post_agg','personal','','a',0,100,50), (1,'post_agg','personal','','a',1,300,300), (1,'post_agg','personal','','b',2,10,1)])
+    t = h.table()
+    assert t.columns.tolist()==['a','b','AVG','STD','ALL','worst'] and np.allclose(t.iloc[0,:3], [87.5,10,48.75]) and np.isclose(t.ALL.item(), 100*351/410)
+    assert h.views()==[('personal','post_agg','')]
+
+def test_paths_and_rounds_do_not_mix():
+    h = run([(r,'post_agg','global',p,'a',-1,10,c) for r,p,c in ((2,'',1),(4,'',2),(2,'client',7),(4,'client',8))], versions=dict(torch='2'))
+    assert h.curve().index.tolist()==[2,4] and h.curve(path='client').a.tolist()==[70,80] and h.summary(path='client', last=2)['AVG']==75
+    assert h.table(path='client').columns.name=='global · post_agg · client · %'
+    with pytest.raises(ValueError, match="by 'backbone': it has global at post_agg; global at post_agg by client"): h.curve(path='backbone')
+    with pytest.raises(ValueError, match='post_local'): h.summary('global','post_local')
+
+def test_domain_order_is_that_of_the_rows():
+    h = run([(1,'post_agg','global','',d,-1,10,5) for d in ('z','a','m')])
+    assert h.table().columns.tolist()[:3]==['z','a','m']
+
+@pytest.mark.parametrize('bins', [1,5,15])
+@pytest.mark.parametrize('seed', range(3))
+def test_ece_naive(seed, bins):
+    p = torch.randn(300,4,generator=gen(seed)).mul(2).softmax(1); y = torch.randint(0,4,(300,),generator=gen(seed+9))
+    conf,guess = p.max(1); want = 0.
+    for m in range(bins):
+        b = (conf>m/bins) & (conf<=(m+1)/bins)
+        if b.any(): want += float(b.double().mean())*abs(float((guess==y)[b].double().mean())-float(conf[b].double().mean()))
+    assert abs(ece(p,y,bins)-want)<1e-6 and np.isclose(reliability(p,y,bins).share.sum(), 1)
+
+def test_ece_torchmetrics():
+    tm = pytest.importorskip('torchmetrics.functional.classification')
+    p = torch.randn(500,6,generator=gen(0)).softmax(1); y = torch.randint(0,6,(500,),generator=gen(1))
+    for bins in (7,10,15): assert abs(ece(p,y,bins)-float(tm.multiclass_calibration_error(p,y,6,n_bins=bins)))<1e-6
+
+@pytest.mark.parametrize('shape', [(50,5),(5,50),(2,3)])
+def test_spectrum_is_that_of_the_covariance(shape):
+    Z = torch.randn(*shape, generator=gen(2)); s = spectrum(Z)
+    want = np.linalg.eigvalsh(np.cov(Z.T.double().numpy()))[::-1]
+    assert s.shape==(shape[1],) and np.allclose(s, want, atol=1e-9) and 1<=effective_rank(Z)<=min(shape[1], shape[0]-1)+1e-9
+
+def test_effective_rank_does_not_see_scale_shift_or_rotation():
+    Z = torch.randn(60,6,generator=gen(3)).double()*torch.arange(1,7); Q = torch.linalg.qr(torch.randn(6,6,generator=gen(4)).double())[0]
+    for W in (7*Z, Z+100, Z@Q): assert abs(effective_rank(W)-effective_rank(Z))<1e-6
+
+@pytest.mark.parametrize('name', MODELS)
+def test_flops_and_payload(name):
+    net = MODELS[name](3, size=32, width=4)
+    macs = []
+    hooks = [m.register_forward_hook(lambda m,i,o: macs.append(o[0].numel()*m.weight[0].numel())) for m in net.modules() if isinstance(m,(nn.Conv2d,nn.Linear))]
+    net.eval()(torch.zeros(1,3,32,32)); [h.remove() for h in hooks]
+    assert flops(net,32)==2*sum(macs) and next(net.parameters()).device.type=='cpu'
+    assert sum(payload(net).values())==n_bytes(net) and payload(net, Method('FedAvg'))==payload(net)
+
+def test_answers_leaves_the_net_alone():
+    net = small_conv(3, width=2); net.train(); before = {k:v.clone() for k,v in net.state_dict().items()}
+    d = Data(torch.randint(0,256,(9,3,32,32),dtype=torch.uint8,generator=gen(0)), torch.zeros(9,dtype=torch.long))
+    out = answers(net, d, (.5,)*3, (.25,)*3, batch=4)
+    assert out.logits.shape==(9,3) and not out.logits.requires_grad and net.training
+    assert all(torch.equal(before[k],v) for k,v in net.state_dict().items())
+    with pytest.raises(ValueError, match='no images'): answers(net, Data(d.x[:0],d.y[:0]), (.5,)*3, (.25,)*3)
+
+def test_diff():
+    a = run([(1,'post_agg','global','','a',-1,10,5)], lr=.1, versions=dict(torch='1'), spec=[['P',{'mu':1}]])
+    b = run([(1,'post_agg','global','','a',-1,10,5),(2,'post_agg','global','','a',-1,10,6)], lr=.1, versions=dict(torch='2'), spec=[['P',{'mu':1}]], extra=None)
+    d = diff(a,b)
+    assert d['setting'].index.tolist()==['versions.torch'] and d['scores'].index.get_level_values('round').tolist()==[2] and not len(d['rounds'])
+    assert all(not len(f) for f in diff(History(),History()).values())
