@@ -77,4 +77,4 @@ class ServerContext(Context):
     def split(self, V:Tensor)->dict:
         "Rows (..., P) as {name: (..., *shape)}."
         cut = V.split([s.numel() for s in self.shapes], -1)
-        return {n:v.reshape(*V.shape[:-1], *s) for n,v,s in zip(self.names, cut, self.shapes)}
+        return {n:v.reshape((*V.shape[:-1], *s)) for n,v,s in zip(self.names, cut, self.shapes)}
