@@ -10,9 +10,9 @@ from torch import nn
 from .core import Net, is_batchnorm, is_conv
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seeded', 'seq', 'conv_bn', 'at_least', 'small_conv', 'signed', 'n_params', 'n_bytes', 'evaluating',
-           'probe', 'BasicBlock', 'gap', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm',
-           'has_convs', 'check_net']
+__all__ = ['MODELS', 'NEEDS', 'seeded', 'seq', 'conv_bn', 'at_least', 'FlattenMap', 'small_conv', 'signed', 'n_params', 'n_bytes',
+           'evaluating', 'probe', 'BasicBlock', 'gap', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map',
+           'has_batchnorm', 'has_convs', 'check_net']
 
 # %% ../nbs/02_models.ipynb #00000007
 @contextmanager
@@ -39,7 +39,17 @@ def at_least(**limits):
     for name,(value,least,why) in limits.items():
         if int(value)!=value or value<least: raise ValueError(f'{name} is {value}: {why}, so give a whole number of at least {least}')
 
-# %% ../nbs/02_models.ipynb #0000000b
+# %% ../nbs/02_models.ipynb #0000000c
+class FlattenMap(nn.Flatten):
+    "Flattens maps of one size, and says so when another comes."
+    def __init__(self, side:int, size:int): super().__init__(); self.side,self.size = side,size
+    def forward(self, x):
+        if x.shape[-1]!=self.side or x.shape[-2]!=self.side:
+            raise ValueError(f'this model was made for images of {self.size} pixels, whose map has {self.side}×{self.side} cells, and got a map of '
+                             f'{x.shape[-2]}×{x.shape[-1]}: build it with size=suite.image_size')
+        return super().forward(x)
+
+# %% ../nbs/02_models.ipynb #0000000d
 def small_conv(
     n_classes:int,    # how many classes
     size:int=32,      # side of the square image, pixels; at least 8
@@ -53,7 +63,7 @@ def small_conv(
     half = lambda: dict(pool=nn.MaxPool2d(2))
     with seeded(seed):
         body = seq(block1=conv_bn(in_ch,width,**half()), block2=conv_bn(width,2*width,**half()), block3=conv_bn(2*width,4*width,**half()))
-        pool = seq(flatten=nn.Flatten(), fc=nn.Linear(4*width*(size//8)**2, 128), relu=nn.ReLU())
+        pool = seq(flatten=FlattenMap(size//8,size), fc=nn.Linear(4*width*(size//8)**2, 128), relu=nn.ReLU())
         return signed(Net(body, pool, nn.Linear(128,n_classes)), size, 'small_conv', width, 16)
 
 def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
@@ -61,7 +71,7 @@ def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
     net.image_size,net.name = size,name if width==usual else f'{name}(width={width})'
     return net
 
-# %% ../nbs/02_models.ipynb #0000000d
+# %% ../nbs/02_models.ipynb #0000000f
 def n_params(net:nn.Module)->int:
     "How many numbers training may change."
     return sum(p.numel() for p in net.parameters())
@@ -70,7 +80,7 @@ def n_bytes(net:nn.Module)->int:
     "Bytes of the whole state: parameters, BatchNorm statistics, counters."
     return sum(t.numel()*t.element_size() for t in net.state_dict().values())
 
-# %% ../nbs/02_models.ipynb #00000012
+# %% ../nbs/02_models.ipynb #00000015
 @contextmanager
 def evaluating(net:nn.Module):
     "Inside, `net` is in eval mode and makes no graph; afterwards every part is in the mode it was in."
@@ -90,7 +100,7 @@ def probe(
     size,p = size or getattr(net, 'image_size', 32), next(net.parameters())
     with evaluating(net): return net(torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype))
 
-# %% ../nbs/02_models.ipynb #00000017
+# %% ../nbs/02_models.ipynb #0000001a
 class BasicBlock(nn.Module):
     "Two 3×3 convolutions around a shortcut (He et al. 2016)."
     def __init__(self, ni, nf, stride=1):
@@ -101,7 +111,7 @@ class BasicBlock(nn.Module):
         self.shortcut = nn.Identity() if same else seq(conv=nn.Conv2d(ni,nf,1,stride,bias=False), bn=nn.BatchNorm2d(nf))
     def forward(self, x): return (self.bn2(self.conv2(self.bn1(self.conv1(x)).relu())) + self.shortcut(x)).relu()
 
-# %% ../nbs/02_models.ipynb #00000018
+# %% ../nbs/02_models.ipynb #0000001b
 def gap()->nn.Sequential: return seq(gap=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
 
 def resnet(
@@ -123,7 +133,7 @@ def resnet(
 def resnet10(n_classes, width=64, size=32, seed=0)->Net: return resnet((1,1,1,1), n_classes, width, size, seed=seed)
 def resnet18(n_classes, width=64, size=32, seed=0)->Net: return resnet((2,2,2,2), n_classes, width, size, seed=seed)
 
-# %% ../nbs/02_models.ipynb #00000022
+# %% ../nbs/02_models.ipynb #00000025
 def alexnet_bn(
     n_classes:int,
     size:int=32,      # side of the image, pixels; at least 28; the paper has 256
@@ -142,7 +152,7 @@ def alexnet_bn(
         pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(), fc1=fc_bn(36*4*w), fc2=fc_bn(16*w))
         return signed(Net(body, pool, nn.Linear(16*w,n_classes)), size, 'alexnet_bn', width, 64)
 
-# %% ../nbs/02_models.ipynb #00000026
+# %% ../nbs/02_models.ipynb #00000029
 MODELS = dict(small_conv=small_conv, resnet10=resnet10, resnet18=resnet18, alexnet_bn=alexnet_bn)
 
 def has_map(net:nn.Module, size:int|None=None)->bool:
@@ -157,7 +167,7 @@ def has_convs(net:nn.Module)->bool:
 
 NEEDS = {'map':has_map, 'BatchNorm':has_batchnorm, 'convolutions':has_convs}
 
-# %% ../nbs/02_models.ipynb #00000029
+# %% ../nbs/02_models.ipynb #0000002c
 def check_net(
     net:Net,
     n_classes:int,   # of the suite
@@ -167,7 +177,7 @@ def check_net(
     if not isinstance(net, Net): raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
     made = getattr(net, 'image_size', size)
     try: out = probe(net, size, n=2)
-    except RuntimeError as e:
+    except (RuntimeError,ValueError) as e:
         raise ValueError(f'the model cannot take images of {size}×{size} pixels (it was made for {made}): build it with size={size} [{e}]') from None
     if out.logits.shape!=(2,n_classes):
         raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: build it with n_classes={n_classes}')

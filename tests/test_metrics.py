@@ -86,3 +86,18 @@ def test_diff():
     d = diff(a,b)
     assert d['setting'].index.tolist()==['versions.torch'] and d['scores'].index.get_level_values('round').tolist()==[2] and not len(d['rounds'])
     assert all(not len(f) for f in diff(History(),History()).values())
+
+def test_the_engine_counts_the_same_bytes():
+    from fedskew_nb.core import Mechanism, Rule, is_norm, keep
+    from fedskew_nb.data.images import Data
+    from fedskew_nb.data.suite import Client, Suite
+    from fedskew_nb.engine import Federation
+    class KeepNorms(Mechanism):
+        def rules(self, net): return [Rule(is_norm(net), keep)]
+    data = lambda s,n: Data(torch.randint(0,256,(n,3,16,16),dtype=torch.uint8,generator=gen(s)), torch.arange(n)%2)
+    suite = Suite('toy', ['a','b'], [Client(i,d,data(i,8),data(i+5,4),data(i+9,4)) for i,d in enumerate('xyz')], {d:data(20,6) for d in 'xyz'})
+    for m,view in ((Method('FedAvg'),'global'), (Method('FedBN',KeepNorms()),'personal')):
+        net = small_conv(2, size=16, width=2); h = Federation(m, net, suite, rounds=2, eval_every=1, device='cpu').fit(progress=False)
+        assert h.cost()['up']==h.cost()['down']==3*payload(net,m)['travels'] and h.cost()['seconds']>0
+        assert h.table().columns.name==f'{view} · post_agg · %' and h.curve(view).index.tolist()==[1,2]
+        assert h.setting['model']=='small_conv(width=2)'
