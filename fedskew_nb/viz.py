@@ -60,12 +60,12 @@ def partition_bars(
         left = 0
         for name,k in n.iloc[i].items():
             ax.barh(i, max(k-.004*full,0), .7, left=left, color=hue[d]); left += k
-            if k>.008*full*(2+len(str(name))): ax.text(left-k/2, i, name, color='white', size=7, ha='center', va='center_baseline')
+            if k>.011*full*(2+len(str(name))): ax.text(left-k/2, i, name, color='white', size=7, ha='center', va='center_baseline')
     ax.set_yticks(range(len(df)), [f'{c} · {d}' for c,d in zip(df.client,df.domain)]); ax.grid(False, axis='y'); ax.spines['left'].set_visible(False)
     ax.set(xlabel='training images', ylim=(len(df)-.4,-.6))
     return ax
 
-# %% ../nbs/05_viz.ipynb #00000013
+# %% ../nbs/05_viz.ipynb #00000014
 def run_name(hist)->str: # 'FedAvg', 'FedAvg/iid', 'pooled'
     "The name of a run in every picture: its method, and the deal of the data if it is not the suite's own."
     name,_,deal = hist.setting['method'], *str(hist.setting.get('suite','')).partition('/')[1:]
@@ -77,7 +77,7 @@ def by_name(histories)->dict: # {name: [History of each seed]}
     for h in (histories if isinstance(histories,(list,tuple)) else [histories]): found.setdefault(run_name(h), []).append(h)
     return found
 
-# %% ../nbs/05_viz.ipynb #00000016
+# %% ../nbs/05_viz.ipynb #00000018
 def spread(
     y,          # (n,) wanted heights
     gap:float,  # least distance
@@ -98,7 +98,7 @@ def name_lines(ax, gap=.075):
     for l,y in zip(lines, spread(height, gap)):
         ax.annotate(l.get_label(), (1.015,y), xycoords='axes fraction', color=l.get_color(), va='center', annotation_clip=False)
 
-# %% ../nbs/05_viz.ipynb #00000018
+# %% ../nbs/05_viz.ipynb #0000001a
 @style()
 def plot_curves(
     histories,          # a History or several; runs of one name are seeds
@@ -119,7 +119,7 @@ def plot_curves(
     name_lines(ax)
     return ax
 
-# %% ../nbs/05_viz.ipynb #0000001c
+# %% ../nbs/05_viz.ipynb #0000001f
 def mean_half(
     x,              # (n,) one value per seed
     level:float=.95,
@@ -129,7 +129,7 @@ def mean_half(
     x = np.asarray(x,float); x = x[~np.isnan(x)]; n = len(x)
     return x.mean(), t.ppf((1+level)/2, n-1)*x.std(ddof=1)/n**.5 if n>1 else np.nan
 
-# %% ../nbs/05_viz.ipynb #0000001e
+# %% ../nbs/05_viz.ipynb #00000021
 @style()
 def seed_points(
     values,         # {name: one value per seed}, or a DataFrame with a column per name
@@ -149,7 +149,7 @@ def seed_points(
     ax.set(xlabel=unit, ylim=(len(values)-.4,-.6))
     return ax
 
-# %% ../nbs/05_viz.ipynb #00000020
+# %% ../nbs/05_viz.ipynb #00000023
 def finals(histories, metric='AVG', view='global', moment='post_agg')->pd.DataFrame: # a column per name, a row per (data_seed, seed)
     "The last round's score of each run."
     key = lambda h: (h.setting.get('data_seed',0), h.setting.get('seed',0))
@@ -168,7 +168,7 @@ def skew_cost_bars(
     ax.axvline(0, color=colour(reference), lw=1.4)
     return ax
 
-# %% ../nbs/05_viz.ipynb #00000024
+# %% ../nbs/05_viz.ipynb #00000028
 SHADE = LinearSegmentedColormap.from_list('fedskew', ['#f4efe3','#a9cfe4','#3f93c4','#0b5c94','#06304f'])
 
 @style()
@@ -187,7 +187,7 @@ def client_domain_heatmap(
     ax.set_xticks(range(a.shape[1]), acc.columns); ax.set_yticks(range(a.shape[0]), acc.index); ax.xaxis.tick_top()
     return bare(ax)
 
-# %% ../nbs/05_viz.ipynb #00000029
+# %% ../nbs/05_viz.ipynb #0000002f
 @style()
 def radar(
     scores,         # {method: {domain: accuracy in percent}}
