@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lab edit docs bench export execute clean lab-test
+.PHONY: help run test quick lab edit docs bench export execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,9 +57,11 @@ test: $(VENV)/dev.stamp             ## everything that CI checks
 lab-test: $(VENV)/dev.stamp         ## start and 00_core from top to bottom in JupyterLab, in a browser without a window
 	$(BIN)/python tests/lab/run.py
 
-docs: $(VENV)/dev.stamp             ## the site, into _docs/ (needs Quarto)
-	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
+docs: have-quarto $(VENV)/dev.stamp ## the site, into _docs/ (needs Quarto)
 	touch README.md && PATH="$(abspath $(BIN)):$$PATH" $(BIN)/nbdev_docs
+
+have-quarto:
+	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
 
 clean:                              ## remove what the tools made (keeps .venv, runs/ and learn/)
 	rm -rf _proc _docs _site .quarto build dist *.egg-info .pytest_cache .coverage htmlcov tests/lab/node_modules
