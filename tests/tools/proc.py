@@ -1,15 +1,31 @@
-"Process the notebooks for the site, without Quarto: what `nbdev_proc_nbs` does after it has looked for Quarto. Writes `_proc/`."
-import os, sys
-from project import ROOT
+"""Process the notebooks for the site, without Quarto: what `nbdev_proc_nbs` does after it has looked for Quarto. Writes `_proc/`.
+
+Runs the cells that export, import or show documentation, so a page that the site could not be built from fails here; the others are processed all the same.
+"""
+import os, sys, warnings
+from project import ROOT, notebooks
+
+def one(job):
+    "Process one page, and say what is wrong with it instead of stopping everything."
+    import nbdev.serve_drv as drv
+    warnings.filterwarnings('ignore', 'Found cells containing imports')         # tests/test_notebooks.py says it better
+    try: drv.main(job)
+    except Exception as e:
+        why = e.__cause__ or e
+        print(f'{job[0].name}: {e}\n  {type(why).__name__}: {why}', flush=True)
 
 def main():
     os.chdir(ROOT)
-    import nbdev.doclinks as links
+    import nbdev.doclinks as links, nbdev.serve as serve, nbdev.serve_drv as drv
     from nbdev.quarto import refresh_quarto_yml
-    from nbdev.serve import proc_nbs
     refresh_quarto_yml()
     links._build_modidx()
-    out = proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
-    print(f'{len(list(out.glob("*.ipynb")))} pages processed into {out.name}/')
+    import proc                                     # by name, so that worker processes find it
+    drv.main, original = proc.one, drv.main
+    try: out = serve.proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
+    finally: drv.main = original
+    done = {p.name for p in out.glob('*.ipynb')}
+    if failed := [p.name for p in notebooks() if p.name not in done]: sys.exit(f'not processed: {", ".join(failed)}')
+    print(f'{len(done)} pages processed into {out.name}/')
 
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__': main()
