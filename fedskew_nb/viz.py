@@ -166,7 +166,7 @@ def skew_cost_bars(
     scores = scores if isinstance(scores,pd.DataFrame) else finals(scores)
     cost = {k:(scores[reference]-scores[k]).dropna() for k in scores if k!=reference}
     ax = seed_points(cost, f'points of accuracy below {reference}', bars=True, ax=ax)
-    ax.axvline(0, color=colour(reference), lw=1.4)
+    ax.axvline(0, color=colour(reference), lw=2, clip_on=False)
     return ax
 
 # %% ../nbs/05_viz.ipynb #00000029
