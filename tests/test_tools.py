@@ -84,7 +84,7 @@ def test_rendered_site(tmp_path):
     assert sorted(check_site.faults(tmp_path)) == ['a.html: dead anchor b.html#y', 'b.html fetches https://cdn.example.org/x.js', 'b.html: dead anchor a.html#z', 'b.html: dead link c.html']
 
 def test_readme(site):
-    write(site/'index.ipynb', raw('---\ntitle: Scratch\ndescription: One sentence.\noutput-file: index.html\n---'), md('Begin [here](start.ipynb#first), or [there](https://example.org/x.ipynb). It\'s $x^2$.\n\n| a | b |\n|---|--:|\n| 1 | 2 |'),
+    write(site/'index.ipynb', raw('---\ntitle: Scratch\ndescription: One\n  sentence.\noutput-file: index.html\n---'), md('Begin [here](start.ipynb#first), or [there](https://example.org/x.ipynb). It\'s $x^2$.\n\n| a | b |\n|---|--:|\n| 1 | 2 |'),
           code('#| echo: false\n' + FIGURE.format('one'), png()), code('#| eval: false\nx = 1', said('2\n')), code('#| output: false\ny = 2', said('3\n')))
     text, figures = readme.make(site/'index.ipynb')
     assert '# Scratch\n\n> One sentence.' in text and '[here](nbs/start.ipynb#first)' in text and '](https://example.org/x.ipynb)' in text

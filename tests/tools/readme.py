@@ -5,7 +5,7 @@
 """
 import base64, json, re, subprocess, sys
 from pathlib import Path
-import pypandoc
+import pypandoc, yaml
 from project import NBS, ROOT, directives, read, source
 
 IMAGES = NBS/'images'
@@ -35,8 +35,9 @@ def parts(nb, figures):
     for c in nb['cells']:
         s, d = source(c), directives(source(c))
         if c['cell_type'] == 'raw':
-            if m := re.search(r'^title:\s*(.+)$', s, re.M): yield f'# {clean(m[1])}'
-            if m := re.search(r'^description:\s*(.+)$', s, re.M): yield f'> {clean(m[1])}'
+            front = yaml.safe_load(s.strip().strip('-')) or {}
+            if 'title' in front: yield f'# {front["title"]}'
+            if 'description' in front: yield f'> {front["description"]}'
         elif c['cell_type'] == 'markdown': yield s
         elif c['cell_type'] == 'code' and not off(d, 'include'):
             code = '\n'.join(l for l in s.splitlines() if not re.match(r'^\s*#\s*\|', l)).strip()
