@@ -17,10 +17,11 @@ class Runner(NotebookClient):
         return await super().async_execute_cell(cell, cell_index, execution_count, store_history)
 
 def join_streams(nb):
-    "One piece per stream: how a kernel splits its text over messages is chance."
+    "One piece per stream: how a kernel splits its text over messages is chance. No widgets: their ids are chance too."
     for cell in nb.cells:
         outs = []
         for o in cell.get('outputs', []):
+            if 'application/vnd.jupyter.widget-view+json' in o.get('data', {}): continue      # its id is chance
             last = outs[-1] if outs else None
             if last and o.output_type == last.output_type == 'stream' and o.name == last.name: last.text += o.text
             else: outs.append(o)
@@ -31,7 +32,7 @@ def execute(path):
     nb = nbformat.read(path, 4)
     Runner.left_out = flags()
     Runner(nb, timeout=900, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
-           record_timing=False, store_widget_state=False).execute()
+           record_timing=False, store_widget_state=True).execute()      # an output widget needs it while it runs; dropped below
     join_streams(nb)
     nb.metadata.pop('widgets', None); nb.metadata.pop('language_info', None)
     nbformat.write(nb, path)
