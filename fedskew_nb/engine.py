@@ -15,6 +15,7 @@ from .core import Method, Net, generator, keep, mean
 from .data.suite import Suite
 from .history import History, load_nest, save_nest
 from .hooks import ServerContext
+from .models import check_net
 from .setting import pick_device, setting_for
 from .worker import Worker
 
@@ -42,8 +43,7 @@ def _check(self:Federation):
     "Refuse what cannot run, with a sentence."
     for c in self.clients:
         if len(c.train)==0: raise ValueError(f'client {c.id} ({c.domain}) has no training image: leave it out or give it some')
-    n,d = self.worker.logits(self.clients[0].train.x[:1]).shape[1],self.suite.n_classes
-    if n!=d: raise ValueError(f'the model answers {n} classes, {self.suite.name} has {d}: build it with n_classes={d}')
+    check_net(self.net, self.suite.n_classes, self.suite.image_size)
     lonely = [c for c in self.clients if len(c.train)==1]
     if lonely and not self.worker.learns_from_one(lonely[0]):
         warnings.warn(f'left out: client {", ".join(str(c.id) for c in lonely)} has one image, and a BatchNorm cannot train on one vector', stacklevel=3)

@@ -44,10 +44,6 @@ class Worker:
 # %% ../nbs/02c_worker.ipynb #00000008
 @patch
 @torch.no_grad()
-def logits(self:Worker, x:Tensor)->Tensor: return self.net.eval()(self.images(x)).logits
-
-@patch
-@torch.no_grad()
 def probabilities(self:Worker, x:Tensor, batch:int=64)->dict:
     "{path: (N, n_classes)} for raw images; '' is the method's default path."
     self.net.eval(); found = {}
