@@ -86,7 +86,7 @@ def test_rendered_site(tmp_path):
 def test_readme(site):
     write(site/'index.ipynb', raw('---\ntitle: Scratch\ndescription: One\n  sentence.\noutput-file: index.html\n---'), md('Begin [here](start.ipynb#first), or [there](https://example.org/x.ipynb). It\'s $x^2$.\n\n| a | b |\n|---|--:|\n| 1 | 2 |'),
           code('#| echo: false\n' + FIGURE.format('one'), png()), code('#| eval: false\nx = 1', said('2\n')), code('#| output: false\ny = 2', said('3\n')))
-    text, figures = readme.make(site/'index.ipynb')
+    text, figures = readme.make(project.read(site/'index.ipynb'))
     assert '# Scratch\n\n> One sentence.' in text and '[here](nbs/start.ipynb#first)' in text and '](https://example.org/x.ipynb)' in text
     assert '![An alt.](nbs/images/index-one.png)' in text and figures == {'index-one.png': base64.b64decode(PNG)} and 'plot()' not in text
     assert "It's" in text and '``` python\nx = 1\n```' in text and '``` text\n2\n```' in text and '``` text\n3' not in text and '| 1 ' in text

@@ -3,10 +3,10 @@
     python tests/tools/readme.py            # write README.md and its figures (nbs/images/index-*.png)
     python tests/tools/readme.py --check    # say whether they are what index.ipynb makes
 """
-import base64, json, re, subprocess, sys
+import base64, os, re, subprocess, sys, tempfile
 from pathlib import Path
 import pypandoc, yaml
-from project import NBS, ROOT, directives, read, source
+from project import NBS, ROOT, directives, read, settings, source
 
 IMAGES = NBS/'images'
 NOTE   = '<!-- Made from nbs/index.ipynb by tests/tools/readme.py: edit the notebook. -->\n\n'
@@ -48,19 +48,26 @@ def to_nbs(md):
     "Links between notebooks are written for nbs/; README.md lies one level up."
     return re.sub(r'\]\((?!https?:|mailto:|#|nbs/)([^)\s]+\.ipynb(?:#[^)\s]*)?)\)', r'](nbs/\1)', md)
 
-def make(page):
-    "README.md and its figures from a processed index notebook: (text, {file: bytes})."
+def processed(path):
+    "A notebook as the site shows it: hidden cells gone, title and description in front."
+    from nbdev.processors import FilterDefaults
+    from nbdev.serve_drv import exec_nb
+    os.chdir(ROOT)
+    os.environ['IN_TEST'] = '1'
+    with tempfile.TemporaryDirectory() as d:
+        exec_nb(path, Path(d)/path.name, FilterDefaults)
+        return read(Path(d)/path.name)
+
+def make(nb):
+    "README.md and its figures from a processed notebook: (text, {file: bytes})."
     figures = {}
-    md = to_nbs('\n\n'.join(p for p in parts(read(page), figures) if p))
+    md = to_nbs('\n\n'.join(p for p in parts(nb, figures) if p))
     r = subprocess.run([pypandoc.get_pandoc_path(), '-f', 'markdown+lists_without_preceding_blankline-smart-implicit_figures', '-t', 'gfm-smart', '--wrap=none', '--columns=10000'],
                        input=md, capture_output=True, text=True, encoding='utf-8', check=True)
     return NOTE + r.stdout.rstrip() + '\n', figures
 
 def main(*args):
-    page = ROOT/'_proc'/'index.ipynb'
-    if '--check' not in args or not page.exists():
-        import proc; proc.main()
-    text, figures = make(page)
+    text, figures = make(processed(NBS/settings()['readme_nb']))
     here = {p.name: p.read_bytes() for p in IMAGES.glob('index-*.png')} if IMAGES.exists() else {}
     if '--check' in args:
         if (ROOT/'README.md').read_text(encoding='utf-8') != text or here != figures: sys.exit('README.md is not what nbs/index.ipynb makes: run `make export`')
