@@ -138,7 +138,7 @@ def _read(root, tree, size, test, bad, seed, name, kw):
         domains[d] = hold_out(data, test, names, seed, d)
     notes = [f'{len(v)} {what} left out, first {v[0].as_posix()}' for v,what in ((broken,'unreadable'),(copies,'exact copies')) if v]
     if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
-    about = dict(source='; '.join([f'folder {Path(root).name}, {sum(len(a)+len(b) for a,b in domains.values())} images', *notes]), size='folder')
+    about = dict(source='; '.join([f'folder {Path(root).name}, {sum(len(a)+len(b) for a,b in domains.values())} images', *notes]))
     return Suite.from_datasets(domains, names, data_seed=seed, name=name, **{**about, **kw})
 
 # %% ../../nbs/01d_folder.ipynb #0000001d

@@ -42,7 +42,8 @@ def as_images(x, size=None)->Tensor:
     if x.shape[1] not in (1,3) and x.shape[-1] in (1,3): x = x.permute(0,3,1,2)
     if x.shape[1] not in (1,3): raise ValueError(f'images have {x.shape[1]} channels: they must have 1 or 3')
     top = 1 if x.is_floating_point() else 255
-    if len(x) and not 0<=x.min()<=x.max()<=top: raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) or floats from 0 to 1, before any normalisation')
+    if len(x) and not 0<=x.min()<=x.max()<=top:
+        raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) or floats from 0 to 1, before any normalisation')
     if size and x.shape[-2:]!=(size,size): x,top = F.interpolate(x.float()/top, (size,size), mode='bilinear', antialias=True).clamp(0,1), 1
     if x.is_floating_point(): x = (x*255/top).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
@@ -62,9 +63,10 @@ def as_data(source, size:int|None=None, where:str='data')->Data:
         xs,y = [_one(im,size) for im,*_ in pairs], torch.tensor([int(p[1]) for p in pairs])
         if len({x.shape for x in xs})>1: raise ValueError(f'{where}: images have different sizes ({xs[0].shape[-2]}×{xs[0].shape[-1]}, …); give `size=`')
         x = torch.stack(xs) if xs else torch.empty(0,3,size or 1,size or 1,dtype=torch.uint8)
+    if len(x)!=len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
     return Data(x, y.long())
 
-# %% ../../nbs/01_bytes.ipynb #00000010
+# %% ../../nbs/01_bytes.ipynb #00000014
 def whole(seed, what:str='data_seed')->int:
     "`seed` as an int, or a clear refusal."
     if isinstance(seed,bool) or not isinstance(seed,(int,np.integer)) or not -2**63<=int(seed)<2**63:

@@ -120,7 +120,7 @@ def _repr_markdown_(self:Suite)->str:
     for c in self.clients: per.setdefault(c.domain, []).append(len(c.train))
     rows = '\n'.join(f'| {d} | {len(per.get(d,[]))} | {sum(per.get(d,[]))} | {len(t)} |' for d,t in {**dict.fromkeys(per,()), **self.tests, **self.unseen}.items())
     facts = '\n'.join(f'- *{k}:* {v}' for k,v in dict(source=self.source, licence=self.licence, shows=self.shows, **{'cannot show': self.cannot}).items() if v)
-    return (f'**{self.name}** · {self.size} · {self.n_classes} classes · {self.image_size} px · data seed {self.data_seed}\n\n'
+    return (f'**{self.name}** · {self.size+" · " if self.size else ""}{self.n_classes} classes · {self.image_size} px · data seed {self.data_seed}\n\n'
             f'| domain | clients | train | test |\n|---|---|---|---|\n{rows}\n\n{facts}')
 
 # %% ../../nbs/01_data.ipynb #00000020
