@@ -8,7 +8,8 @@ __all__ = ['COMMANDS', 'BAD_INPUT', 'parser_of', 'list_command', 'show_json', 'r
            'notebooks_command', 'bench_command', 'usage', 'saved', 'complain', 'run_command', 'main']
 
 # %% ../nbs/80_cli.ipynb #00000003
-import argparse, inspect, json, math, os, sys, warnings
+import argparse, inspect, json, math, os, re, sys, warnings
+from datetime import date
 from pathlib import Path
 from fastcore.docments import docments
 from . import __version__
@@ -35,7 +36,7 @@ def parser_of(
         else: p.add_argument(flag, type=q.annotation, default=d, metavar=n.upper(), help=text+('' if d is None else f' (default: {d})'))
     return p
 
-# %% ../nbs/80_cli.ipynb #0000000a
+# %% ../nbs/80_cli.ipynb #0000000b
 def list_command(
     json:bool=False,   # as JSON
 ):
@@ -51,7 +52,7 @@ def show_json(o):
             None if isinstance(v,float) and not math.isfinite(v) else str(v) if isinstance(v,Path) else v
     print(json.dumps(clean(o), indent=1))
 
-# %% ../nbs/80_cli.ipynb #0000000d
+# %% ../nbs/80_cli.ipynb #0000000e
 def read_seeds(text:str):
     "`3` → how many; `0,4,7` → which."
     v = literal(text if ',' not in text else f'[{text}]', '--seeds')
@@ -71,7 +72,7 @@ def read_suites(suite, data, pixels, bad='strict')->list:
     folders = [Folder(str(Path(d).resolve()), pixels, bad) for d in data or []]
     return [s for t in suite or [] for s in cut(t)] + folders or ['skew-digits']
 
-# %% ../nbs/80_cli.ipynb #0000000f
+# %% ../nbs/80_cli.ipynb #00000010
 def tell(done, of, unit, history):
     "One line per finished run, beside the bars, on stderr."
     view = 'global' if any(r['view']=='global' for r in history.rows) else 'personal'
@@ -86,7 +87,7 @@ def show(cmp:Comparison, out, json:bool=False):
             if not k.endswith('-domains'): print(t, end='\n\n')
     print('report:', paths['report.html'])
 
-# %% ../nbs/80_cli.ipynb #00000010
+# %% ../nbs/80_cli.ipynb #00000012
 def compare_command(
     suite=(),                     # embedded suite: skew-digits, emoji-pacs
     data=(),                      # folder of your own images, <domain>/<class>/*.jpg
@@ -111,7 +112,7 @@ def compare_command(
     want = dict(methods=methods, suite=read_suites(suite,data,pixels,'skip' if skip_broken else 'strict'), seeds=read_seeds(seeds), size=size, control=not no_control, pooled=pooled, model=model, house=house, device=device)
     show(compare(**want, out=out, jobs=jobs, on_run=tell, **said), out, json)
 
-# %% ../nbs/80_cli.ipynb #00000012
+# %% ../nbs/80_cli.ipynb #00000014
 def resume_command(
     out,                # folder of an earlier `compare`
     jobs:int=1,         # runs side by side
@@ -122,15 +123,17 @@ def resume_command(
 
 def report_command(
     out,                # folder of an earlier `compare`
+    save:str=None,      # also all finished runs in this one file, NAME.json.gz
     json:bool=False,    # tables as JSON
 ):
     "Write the report of the finished runs again."
     found = stored_units(out); done = [h for _,h in found if h]
     if not done: raise ValueError(f'no run in {out} is finished: fedskew resume {out} goes on')
     if len(done)<len(found): print(f'{len(found)-len(done)} of {len(found)} runs are missing: fedskew resume {out} goes on', file=sys.stderr)
+    if save: Comparison(done).save(save, date=str(date.today()))
     show(Comparison(done), out, json)
 
-# %% ../nbs/80_cli.ipynb #00000014
+# %% ../nbs/80_cli.ipynb #00000016
 def notebook_folder()->Path:
     "Where the notebooks are: inside an installed package, or `nbs/` of a clone."
     here = Path(__file__).parent if '__file__' in globals() else Path('..').resolve()/'fedskew_nb'
@@ -141,13 +144,13 @@ def notebook_folder()->Path:
 def learner_copy(text:str)->str:
     "A notebook without outputs, counts and export calls."
     nb = json.loads(text)
-    nb['cells'] = [c for c in nb['cells'] if 'nbdev_export(' not in ''.join(c['source'])]
+    nb['cells'] = [c for c in nb['cells'] if not re.search(r'nbdev_export\(', ''.join(c['source']))]
     for c in nb['cells']:
         c['metadata'] = {}
         if c['cell_type']=='code': c |= dict(outputs=[], execution_count=None)
     return json.dumps(nb, ensure_ascii=False, indent=1)+'\n'
 
-# %% ../nbs/80_cli.ipynb #00000015
+# %% ../nbs/80_cli.ipynb #00000017
 def notebooks_command(
     out,                 # folder for the copies
     force:bool=False,    # overwrite what is there
@@ -164,7 +167,7 @@ def notebooks_command(
     if json: return show_json(dict(folder=out, written=[n for n in names if n not in kept], kept=kept))
     print(f'{len(names)} notebooks in {out} ({len(kept)} kept as you left them). Begin with: jupyter lab {out/"start.ipynb"}')
 
-# %% ../nbs/80_cli.ipynb #00000017
+# %% ../nbs/80_cli.ipynb #0000001a
 def bench_command(
     pairs:int=5,          # rounds of each, taken in turns
     clients:int=10,       # clients
@@ -177,7 +180,7 @@ def bench_command(
     if json: return show_json(found)
     print('engine / bare loop: {ratio} (lowest {lowest}, highest {highest}; {pairs} pairs of rounds of {steps_per_round} steps, {threads} thread)'.format(**found))
 
-# %% ../nbs/80_cli.ipynb #00000019
+# %% ../nbs/80_cli.ipynb #0000001c
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
@@ -193,7 +196,7 @@ def saved(argv)->str:
     except (ValueError, OSError): return 'stopped; nothing was begun'
     return f'stopped; {sum(h is not None for _,h in found)} of {len(found)} runs are saved in {out}: fedskew resume {out} goes on'
 
-# %% ../nbs/80_cli.ipynb #0000001a
+# %% ../nbs/80_cli.ipynb #0000001d
 def complain(text): print('fedskew:', text, file=sys.stderr)
 
 def run_command(argv)->int:

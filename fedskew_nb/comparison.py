@@ -5,17 +5,19 @@
 # %% ../nbs/06_compare.ipynb #00000003
 from __future__ import annotations
 import gzip, json, math
+from importlib.resources import files
 from pathlib import Path
 import pandas as pd
 from scipy import stats
 from fastcore.basics import patch
+from .core import nearest
 from .history import History, whole_file
 from . import metrics          # gives History its `summary`
 from .table import Table, between, pm
 
 # %% auto #0
 __all__ = ['DEALS', 'MOMENTS', 'VIEWS', 'WHEN', 't_interval', 'resolved', 'verdict', 'deal_of', 'Comparison', 'sentence', 'write',
-           'load_comparison']
+           'load_comparison', 'stored_results']
 
 # %% ../nbs/06_compare.ipynb #0000000a
 def t_interval(
@@ -54,7 +56,7 @@ def deal_of(h:History)->tuple:
 class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
-        self.histories = list(histories)
+        self.histories,self._scores = list(histories),{}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
         suites,methods,deals = self.suites,self.methods,list(DEALS)
         place = lambda h,s,d: (suites.index(s), deals.index(d), methods.index(h.setting['method']), h.setting['seed'])
@@ -75,7 +77,8 @@ def scores(self:Comparison,
     view:str='global',        # global, personal or unseen
     moment:str='post_agg',    # after the server's aggregation, or post_local: after the clients' training
 )->pd.DataFrame:              # one row per run: suite, deal, method, seed, AVG, STD, ALL, worst (in %)
-    "The last round's scores of every run that has this view."
+    "The last round's scores of every run that has this view; read once."
+    if (view,moment) in self._scores: return self._scores[view,moment].copy()
     out = []
     for h in self.histories:
         if not any(r['view']==view and r['moment']==moment for r in h.rows): continue
@@ -83,7 +86,7 @@ def scores(self:Comparison,
         s = h.summary(view, moment)
         out.append(dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], **{k:s[k] for k in ('AVG','STD','ALL','worst')}))
     if not out: raise ValueError(f'no run has the view {view!r} at {moment!r}: known are {", ".join(sorted({r["view"]+" at "+r["moment"] for h in self.histories for r in h.rows}))}')
-    return pd.DataFrame(out)
+    self._scores[view,moment] = pd.DataFrame(out); return self._scores[view,moment].copy()
 
 # %% ../nbs/06_compare.ipynb #00000020
 @patch
@@ -209,11 +212,21 @@ def csv(self:Comparison, path=None)->str:
     return text
 
 @patch
-def save(self:Comparison, path):
-    "All histories in one `.json.gz` file, the same bytes each time."
-    write(path, gzip.compress(json.dumps([h.as_dict() for h in self.histories], separators=(',',':')).encode(), mtime=0))
+def save(self:Comparison, path, **about):
+    "All histories in one `.json.gz` file, the same bytes each time; `about` may say when and where they were made."
+    nest = dict(about=about, runs=[h.as_dict() for h in self.histories])
+    write(path, gzip.compress(json.dumps(nest, separators=(',',':')).encode(), mtime=0))
 
+# %% ../nbs/06_compare.ipynb #00000040
 def load_comparison(path)->Comparison:
-    "Read what `Comparison.save` wrote."
+    "Read what `Comparison.save` wrote; `.about` says when and where."
+    try: nest = json.loads(gzip.decompress(Path(path).read_bytes()))
+    except (OSError, EOFError, ValueError) as e: raise ValueError(f'{path} holds no stored comparison ({e}): give a file that Comparison.save wrote') from None
     def history(d): h = History(); vars(h).update(d); return h
-    return Comparison(map(history, json.loads(gzip.decompress(Path(path).read_bytes()))))
+    cmp = Comparison(map(history, nest['runs'])); cmp.about = nest['about']; return cmp
+
+def stored_results(name:str)->Comparison:
+    "A comparison that the package ships, for the pages: `fedskew_nb/results/NAME.json.gz`."
+    home = Path(str(files('fedskew_nb')))/'results'; known = sorted(p.name.removesuffix('.json.gz') for p in home.glob('*.json.gz'))
+    if name not in known: raise ValueError(f'no stored results {name!r}: {nearest(name, known) if known else "none are shipped"}')
+    return load_comparison(home/f'{name}.json.gz')

@@ -58,7 +58,7 @@ def read_call(text:str)->tuple:
     if bad: raise ValueError(f'cannot read {"=".join(bad)!r} in {text!r}: arguments are written key=value')
     return m['file'], m['name'], {k:literal(v,k) for k,v in args}
 
-# %% ../nbs/78_registry.ipynb #00000010
+# %% ../nbs/78_registry.ipynb #00000011
 def from_file(path:str, name:str):
     "The object called `name` in the Python file at `path`."
     p = Path(path).expanduser()
@@ -78,7 +78,7 @@ def _load(p:Path, module:str):
         del sys.modules[module]
         raise ValueError(f'{p} cannot be imported: {type(e).__name__}: {e}') from e
 
-# %% ../nbs/78_registry.ipynb #00000012
+# %% ../nbs/78_registry.ipynb #00000013
 def as_method(o, name:str, hp:dict)->Method:
     "`o` as a method with the hyper-parameters `hp`."
     if inspect.isclass(o) and issubclass(o, Mechanism): o = o()
@@ -100,7 +100,7 @@ def read_methods(text)->list:
     "Several methods from one line, or from a list of names and methods."
     return [read_method(t) for t in (cut(text) if isinstance(text,str) else [text] if isinstance(text,Method) else text)]
 
-# %% ../nbs/78_registry.ipynb #00000016
+# %% ../nbs/78_registry.ipynb #00000018
 def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
     "The net that `text` names, e.g. `resnet10(width=16)` or `./mine.py:net`."
     if isinstance(text, Net): return text
@@ -113,7 +113,7 @@ def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
     if not isinstance(net, Net): raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page "Your own model")')
     return net
 
-# %% ../nbs/78_registry.ipynb #00000018
+# %% ../nbs/78_registry.ipynb #0000001b
 def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     "The suite that `text` names, dealt with this seed; a `Suite` is returned as it is, a function is called with the seed."
     if isinstance(text, Suite): return text
@@ -122,7 +122,7 @@ def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     if size not in SIZES: raise ValueError(f'there is no size {size!r}: {nearest(size, SIZES)}')
     return load_suite(text, size=size, data_seed=data_seed)
 
-# %% ../nbs/78_registry.ipynb #0000001b
+# %% ../nbs/78_registry.ipynb #0000001e
 def needs_of(m:Method, probe:Net)->dict:
     "What `m` asks of a model, read from its mechanisms on a probe net."
     net = m.adapt(probe); owned = _by_owner(m.rules(net)); norm,conv = is_batchnorm(net), is_conv(net)
@@ -139,7 +139,7 @@ def _by_owner(rules:dict)->dict:
         if m: out.setdefault(type(m).__name__, []).append(n)
     return out
 
-# %% ../nbs/78_registry.ipynb #0000001c
+# %% ../nbs/78_registry.ipynb #0000001f
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
@@ -147,7 +147,7 @@ def needs_table(which=None)->str:
     return '\n'.join(['| method | mechanisms | needs of the model | one global model |', '|:--|:--|:--|:--|',
                       *('| '+' | '.join(r.values())+' |' for r in rows)])
 
-# %% ../nbs/78_registry.ipynb #00000020
+# %% ../nbs/78_registry.ipynb #00000023
 def one_line(o)->str:
     "The first line of what `o` says about itself."
     if isinstance(o, Method): return ' '.join(one_line(m) for m in o.mechanisms) or 'the weighted mean of what the clients send, and cross-entropy'

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from . import __version__
 from .comparison import Comparison, deal_of, sentence, write
 from .table import Table
-from .viz import canvas, plot_curves, seed_points, skew_cost_bars, style
+from .viz import INK, client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 
 # %% auto #0
 __all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'common_setting', 'timing', 'costs', 'page',
@@ -24,21 +24,18 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     return {v:cmp.table(v,suite) for v in views} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
 
 # %% ../nbs/79_report.ipynb #0000000b
-@style()
 def method_domain_map(t:Table, ax=None):
     "Heat map of `Comparison.domains`: method × domain, in %."
     g = t.numbers.pivot(index='label', columns='domain', values='mean').reindex(index=t.cells.method, columns=t.cells.columns[1:])
-    ax = canvas(ax, (1.1*g.shape[1]+1.6, .36*len(g)+.8)); ax.imshow(g, cmap='cividis', vmin=0, vmax=100, aspect='auto'); ax.grid(False)
-    ax.set_xticks(range(g.shape[1]), g.columns); ax.set_yticks(range(len(g)), g.index)
-    for i,r in enumerate(g.values):
-        for j,v in enumerate(r): ax.text(j, i, '' if math.isnan(v) else f'{v:.0f}', ha='center', va='center', color='black' if v>60 else 'white')
-    return ax
+    return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
 
 # %% ../nbs/79_report.ipynb #0000000e
 def _differences(cmp, suite, view):
     "Points above FedAvg per seed, as a frame with a column per method."
     s = cmp.scores(view); s = s[(s.suite==suite)&(s.deal=='skew')].pivot(index='seed', columns='method', values='AVG')
     return s[[m for m in cmp.methods if m in s and m!='FedAvg']].sub(s['FedAvg'], axis=0) if 'FedAvg' in s else pd.DataFrame()
+
+def _from_zero(ax): ax.axvline(0, color=INK, lw=1); return ax
 
 def figures(cmp:Comparison, suite:str)->dict:
     "{file stem: (caption, function that draws)} of one suite."
@@ -48,7 +45,7 @@ def figures(cmp:Comparison, suite:str)->dict:
         out['curves'] = ('Global view: AVG over domains by round; thin lines are seeds.', lambda: plot_curves(seen))
         if suite in cmp.skew_cost(): out['skew-cost'] = ('Skew cost: points below FedAvg on the IID deal; points are seeds, lines 95 % intervals.', lambda: skew_cost_bars(seen))
     d = _differences(cmp, suite, 'personal') if 'personal' in ts else ()
-    if len(d): out['differences'] = ('Personal view: points above FedAvg; every seed a point, lines 95 % intervals.', lambda: seed_points(d, 'points above FedAvg'))
+    if len(d): out['differences'] = ('Personal view: points above FedAvg; every seed a point, lines 95 % intervals.', lambda: _from_zero(seed_points(d, 'points above FedAvg')))
     for v in ('global','personal'):
         if v in ts: out[f'domains-{v}'] = (f'Accuracy in % on each domain, {v} view.', lambda t=ts[f'{v}-domains']: method_domain_map(t))
     return out
@@ -86,8 +83,8 @@ def costs(cmp:Comparison)->pd.DataFrame:
 CSS = '''body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fdfdfc}
 h1{font-size:1.7rem}h2{margin-top:2.5rem;border-bottom:1px solid #9995}figure{margin:1.2rem 0}figcaption{font-weight:600;margin:.3rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #9993}
-th:first-child,td:first-child,td:last-child{text-align:left}.note,.small{color:#777;font-size:.88rem}img{max-width:100%;height:auto}
-.figs{display:flex;flex-wrap:wrap;gap:1rem}.figs figure{flex:1 1 22rem}.figs figcaption{font-weight:400;font-size:.9rem}
+th:first-child,td:first-child,.left td{text-align:left}.note,.small{color:#777;font-size:.88rem}img{max-width:100%;height:auto}
+.figs{display:flex;flex-wrap:wrap;gap:1rem}.figs figure{flex:1 1 22rem;max-width:30rem}.figs figcaption{font-weight:400;font-size:.9rem}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}}'''
 
 def _picture(caption, png)->str:
@@ -107,8 +104,8 @@ def page(cmp:Comparison, drawn:dict, title:str='Comparison')->str:
     lead = ''.join(f'<p>{html.escape(sentence(s,i))}</p>' for s,i in cmp.skew_cost().items())
     body = ''.join(_section(cmp, s, drawn.get(s,{})) for s in cmp.suites)
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title><style>{CSS}</style>'
-            f'<h1>{html.escape(title)}</h1><p>{html.escape(", ".join(cmp.methods))}. {len(cmp)} runs, {len(cmp.seeds)} seeds.</p>{lead}{body}'
-            f'<h2>Setting</h2><table>{rows}</table><h2>Time</h2>{times.html() if len(took) else ""}<p class="small">Written by fedskew_nb {__version__}. Clients are simulated on one machine.</p></html>')
+            f'<h1>{html.escape(title)}</h1><p>{html.escape(", ".join(cmp.methods))}. {len(cmp)} runs; seeds {", ".join(map(str,cmp.seeds))}.</p>{lead}{body}'
+            f'<h2>Setting</h2><table class="left">{rows}</table><h2>Time</h2>{times.html() if len(took) else ""}<p class="small">Written by fedskew_nb {__version__}. Clients are simulated on one machine.</p></html>')
 
 # %% ../nbs/79_report.ipynb #0000001d
 def write_report(cmp:Comparison, out, title:str|None=None)->dict:

@@ -25,7 +25,7 @@ __all__ = ['SCHEDULE', 'as_list', 'named_methods', 'units', 'check_units', 'open
 # %% ../nbs/78b_runs.ipynb #00000006
 SCHEDULE = dict(                                     # what a comparison takes per size, unless a house or the caller says otherwise
     tiny=dict(rounds=2, eval_every=1),               # tests: shows that all works, never that anything is better
-    quick=dict(rounds=6, local_epochs=5, lr=.02, eval_every=2),      # five local epochs: enough drift for the skew to be felt
+    quick=dict(rounds=5, local_epochs=5, lr=.02, eval_every=2),      # five local epochs: enough drift for the skew to be felt
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 
@@ -48,7 +48,7 @@ def _absolute(m):
     if not (isinstance(m,str) and '.py:' in m): return m
     file = read_call(m)[0]; return str(Path(file).expanduser().resolve())+m.strip()[len(file):]
 
-# %% ../nbs/78b_runs.ipynb #00000008
+# %% ../nbs/78b_runs.ipynb #00000009
 def units(methods, suites, seeds=3, size='quick', control=True, pooled=False, **same)->list:
     "Every run of a comparison, all of the first seed first; `same` holds the other fields of `Unit`."
     seeds = list(range(seeds)) if isinstance(seeds,int) else list(seeds)
@@ -57,7 +57,7 @@ def units(methods, suites, seeds=3, size='quick', control=True, pooled=False, **
     runs = [(m,'skew') for m in names] + [('FedAvg',d) for d,on in (('iid',control),('pooled',pooled)) if on]
     return [Unit(m, s, d, seed, size, **same) for seed in seeds for s in as_list(suites) for m,d in runs]
 
-# %% ../nbs/78b_runs.ipynb #0000000b
+# %% ../nbs/78b_runs.ipynb #0000000c
 def check_units(todo:list):
     "Look at every name and number before anything is trained."
     for u in {(str(u.method),suite_name(u.suite)):u for u in todo}.values():
@@ -73,7 +73,7 @@ def open_folder(out)->Path:
     except OSError as e: raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
     return runs
 
-# %% ../nbs/78b_runs.ipynb #0000000e
+# %% ../nbs/78b_runs.ipynb #0000000f
 def _lane():
     "Prepare a worker: one thread, Ctrl-C is its parent's business, and it ends with its parent."
     signal.signal(signal.SIGINT, signal.SIG_IGN); torch.set_num_threads(1)
@@ -94,7 +94,7 @@ def side_by_side(todo:list, folder, jobs:int, on_run=None)->list:
             raise
     return [found[i] for i in range(len(todo))]
 
-# %% ../nbs/78b_runs.ipynb #0000000f
+# %% ../nbs/78b_runs.ipynb #00000010
 def one_by_one(todo:list, folder, progress=None, on_run=None)->list:
     "Run units in this process; a suite is loaded once for all methods of a seed."
     held,found = {},[]
@@ -103,7 +103,7 @@ def one_by_one(todo:list, folder, progress=None, on_run=None)->list:
         if on_run: on_run(len(found), len(todo), u, found[-1])
     return found
 
-# %% ../nbs/78b_runs.ipynb #00000011
+# %% ../nbs/78b_runs.ipynb #00000012
 def compare(
     methods,                  # 'FedAvg,FedProx(mu=.1)', or a list of names and methods
     suite='skew-digits',      # a name, a Suite, a function data_seed → Suite, or a list of them
@@ -129,7 +129,7 @@ def compare(
     for left in folder.glob('.*.part') if folder else (): left.unlink()      # of a killed call
     return Comparison(found)
 
-# %% ../nbs/78b_runs.ipynb #00000015
+# %% ../nbs/78b_runs.ipynb #00000017
 def _store_request(out, todo, seeds, size, control, pooled, same):
     "Write `compare.json`, if everything has a name."
     text = lambda m: m if isinstance(m,str) else m.name
@@ -149,7 +149,7 @@ def read_request(out)->dict:
     if None in (d['model'],): raise ValueError(f'the model of {out} was an object without a name: call compare again in Python')
     d.pop('version'); return d | dict(suite=d.pop('suites')+[Folder(**f) for f in d.pop('folders')], **d.pop('setting'))
 
-# %% ../nbs/78b_runs.ipynb #00000016
+# %% ../nbs/78b_runs.ipynb #00000018
 def resume(out, **more)->Comparison:
     "Finish, or just read, the comparison in `out`."
     return compare(out=out, **(read_request(out) | more))

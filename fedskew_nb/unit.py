@@ -99,11 +99,11 @@ def run_unit(u:Unit, folder=None, held:dict|None=None, progress:bool|None=None)-
 def finished(path:Path)->History|None:
     if not path.exists(): return None
     try: return read_history(path)
-    except ValueError as e: warnings.warn(f'{e}; it is run again'); return None
+    except ValueError: warnings.warn(f'{path} is torn: this run begins anew'); return None
 
 def _go_on(fed:Federation, part:Path):
     "Continue from the checkpoint, if there is a whole one."
     if not part.exists(): return
     try: load_nest(part)
-    except ValueError as e: warnings.warn(f'{e}; this run begins anew'); return
+    except ValueError: warnings.warn(f'{part} is torn: this run begins anew'); return
     fed.load(part)                                   # another method's or version's is refused: delete it, or keep both
