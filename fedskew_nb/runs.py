@@ -44,7 +44,7 @@ def named_methods(which, control:bool)->list:
     return list({read_method(m).name:_absolute(m) for m in given}.values())
 
 def _absolute(m):
-    "A method's text with the whole path of its file, so that it is found from anywhere."
+    "A text with the whole path of its file, so that it is found from anywhere."
     if not (isinstance(m,str) and '.py:' in m): return m
     file = read_call(m)[0]; return str(Path(file).expanduser().resolve())+m.strip()[len(file):]
 
@@ -121,7 +121,7 @@ def compare(
 )->Comparison:
     "Run methods × suites × seeds, go on where an interrupted call stopped, and read them together."
     if jobs<1: raise ValueError(f'jobs is {jobs}: give 1 or more')
-    same = dict(model=model, house=house, device=device, setting=({} if house else SCHEDULE.get(size,{}))|setting)
+    same = dict(model=_absolute(model), house=house, device=device, setting=({} if house else SCHEDULE.get(size,{}))|setting)
     todo = units(methods, suite, seeds, size, control, pooled, **same); check_units(todo)
     folder = open_folder(out) if out else None
     if out: _store_request(out, todo, seeds, size, control, pooled, same)

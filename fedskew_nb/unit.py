@@ -60,7 +60,8 @@ def _said(o)->str:
     if isinstance(o, Method): return f'{o.name} {json.dumps(o.spec())}'
     if isinstance(o, Suite): return f'{o.name} {o.fingerprint()}'
     if isinstance(o, Folder): return o.said()
-    return o if isinstance(o, str) else f'{o.__module__}.{o.__qualname__}'
+    if isinstance(o, str): return o[len(read_call(o)[0]):] if '.py:' in o else o        # of a file: what is in it counts, not where it lies
+    return f'{o.__module__}.{o.__qualname__}'
 
 def unit_name(u:Unit)->str:
     "File name of a unit, without suffix: `skew-digits_FedAvg_skew_s0_1f2e3d4c5b6a`."
