@@ -1,0 +1,94 @@
+"Local, FedAvg, FedProx, FedBN: limits, orders, what stays at home."
+from dataclasses import replace
+from itertools import combinations
+import pytest, torch
+from torch import nn
+from fedskew_nb.core import Method, Net
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.engine import Federation
+from fedskew_nb.methods.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
+from fedskew_nb.methods.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
+from fedskew_nb.models import alexnet_bn, gap, resnet10, seeded, seq, small_conv
+
+@pytest.fixture(scope='module')
+def suite():
+    s = load_suite('emoji-pacs', 'tiny')
+    return replace(s, clients=[replace(c, test=c.test[:8]) for c in s.clients[:3]], tests={d:t[:8] for d,t in s.tests.items()})
+
+def run(method, suite, net=None, **kw):
+    fed = Federation(method, net or small_conv(7, size=32, width=4), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=16)|kw)); fed.fit()
+    return fed
+def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
+def equal(a, b): return all(s.keys()==t.keys() and all(torch.equal(s[n],t[n]) for n in s) for s,t in zip(states(a),states(b)))
+
+def test_mu_zero_is_fedavg_bit_for_bit_and_mu_one_is_not(suite):
+    plain = run(FedAvg, suite)
+    assert equal(plain, run(FedProx(mu=0), suite)) and equal(plain, run(FedProx(mu=0.), suite))
+    assert plain.history.rows==run(FedProx(mu=0), suite).history.rows
+    assert not equal(plain, run(FedProx(mu=1), suite))
+
+def test_mu_zero_in_the_houses(suite):
+    for kw in (dict(house='fedbn'), dict(house='fdse')): assert equal(run(FedAvg, suite, **kw), run(FedProx(mu=0), suite, **kw))
+
+@pytest.mark.parametrize('mu', [-1, float('nan'), float('inf')])
+def test_bad_mu(mu):
+    with pytest.raises(ValueError, match='mu is'): FedProx(mu=mu)
+
+def test_the_pull_sees_parameters_only_and_leaves_the_received_model_alone(suite):
+    net = small_conv(7, size=32, width=4); before = {n:v.clone() for n,v in net.state_dict().items()}
+    fed = run(FedProx(mu=1), suite, net)
+    assert all(torch.equal(before[n],v) for n,v in net.state_dict().items())
+    assert set(fed.history.rounds[0]['terms'])=={'prox','task'} and fed.history.rounds[0]['terms']['prox']>0
+
+@pytest.mark.parametrize('a,b', list(combinations([Prox(.1), KeepAll(), KeepBatchNorm(), KeepBatchNorm(affine=False)], 2)), ids=lambda m: repr(m))
+def test_pairs_do_not_depend_on_their_order(suite, a, b):
+    try: one,other = Method('m', a, b), Method('m', b, a)
+    except ValueError as e: assert type(a).__name__ in str(e); return      # refused by name
+    assert equal(run(one, suite), run(other, suite))
+
+def test_local_sends_nothing_and_hears_nothing(suite):
+    fed = run(Local, suite)
+    assert all(r['up']==r['down']==0 for r in fed.history.rounds)
+    single = run(Local, replace(suite, clients=suite.clients[1:2]))
+    assert all(torch.equal(v, single.state_of(1)[n]) for n,v in fed.state_of(1).items())
+
+def test_limits_of_keeping(suite):
+    assert equal(run(FedAvg, suite), run(FedBN(statistics=False, affine=False), suite))
+    one = replace(suite, clients=suite.clients[:1])
+    assert all(torch.equal(v, run(m, one).state_of(0)[n]) for m in (Local,FedBN) for n,v in run(FedAvg, one).state_of(0).items())
+
+@pytest.mark.parametrize('net', [small_conv(7), resnet10(7, width=8), alexnet_bn(7, width=8)], ids=lambda n: n.name)
+def test_fedbn_keeps_exactly_the_batchnorms(net):
+    norms = {f'{m}.{n}' for m,mod in net.named_modules() if isinstance(mod, (nn.BatchNorm1d,nn.BatchNorm2d)) for n in mod.state_dict()}
+    assert FedBN.kept(net)==norms and norms
+    stats,affine = FedBN(affine=False).kept(net), FedBN(statistics=False).kept(net)
+    assert stats|affine==norms and not stats&affine and all(n.endswith(('weight','bias')) for n in affine)
+    assert FedAvg.kept(net)==FedProx.kept(net)==set() and Local.kept(net)==set(net.state_dict())
+
+def test_shortcuts_are_found_on_a_resnet():
+    assert any('shortcut' in n for n in FedBN.kept(resnet10(7, width=8)))
+
+def test_a_batchnorm_without_affine_or_without_statistics():
+    def net(**kw):
+        with seeded(0): return Net(seq(conv=nn.Conv2d(3,4,3), n=nn.BatchNorm2d(4,**kw)), gap(), nn.Linear(4,7))
+    assert FedBN.kept(net(affine=False))=={'body.n.running_mean','body.n.running_var','body.n.num_batches_tracked'}
+    assert FedBN.kept(net(track_running_stats=False))=={'body.n.weight','body.n.bias'}
+
+def test_a_model_without_batchnorm_is_refused(suite):
+    with seeded(0): net = Net(seq(conv=nn.Conv2d(3,4,3), norm=nn.GroupNorm(2,4)), gap(), nn.Linear(4,7))
+    with pytest.raises(ValueError, match='no BatchNorm'): run(FedBN, suite, net)
+    run(FedAvg, suite, net); run(Local, suite, net)
+
+def test_views(suite):
+    for m,views in ((Local,{'personal'}), (FedBN,{'personal'}), (FedAvg,{'global','personal'}), (FedProx,{'global','personal'})):
+        fed = run(m, suite); assert {r['view'] for r in fed.history.rows}==views
+    with pytest.raises(ValueError, match='no global model'): run(FedBN, suite).model()
+
+def test_bowls():
+    w = v = torch.tensor([.5,-1.])
+    for _ in range(9): v = v-.1*(torch.tensor([8.,1.])*(v-torch.tensor([-1.,1.]))+2*(v-w))
+    assert torch.allclose(bowl_steps(w,0,9,2.)[-1], v, atol=1e-5)
+    assert torch.allclose(bowl_rounds(1, rounds=300)[-1], torch.tensor([-7/9,-7/9]), atol=1e-4)
+
+def test_histograms_refuse_an_unknown_way():
+    with pytest.raises(ValueError, match='give nothing, averaged or own'): domain_histograms({'a':torch.zeros(9)}, 'mine')
