@@ -41,8 +41,6 @@ class Federation:
 @patch
 def _check(self:Federation):
     "Refuse what cannot run, with a sentence."
-    for c in self.clients:
-        if len(c.train)==0: raise ValueError(f'client {c.id} ({c.domain}) has no training image: leave it out or give it some')
     check_net(self.net, self.suite.n_classes, self.suite.image_size)
     lonely = [c for c in self.clients if len(c.train)==1]
     if lonely and not self.worker.learns_from_one(lonely[0]):

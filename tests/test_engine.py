@@ -95,8 +95,8 @@ def test_one_image_and_batchnorm_on_vectors(suite):
     fed.fit(); assert fed.history.rounds[0]['participants'] == [1, 2, 3, 4]
 
 def test_no_images_is_refused(suite):
-    c = suite.clients[0]; none = replace(suite, clients=[replace(c, train=type(c.train)(c.train.x[:0], c.train.y[:0])), *suite.clients[1:]])
-    with pytest.raises(ValueError, match='client 0 .* has no training image'): run(none)
+    c = suite.clients[0]
+    with pytest.raises(ValueError, match='client 0 .* has no training image'): replace(suite, clients=[replace(c, train=c.train[:0]), *suite.clients[1:]])
 
 def test_device_that_is_not_there(suite):
     if torch.cuda.is_available(): pytest.skip('this machine has CUDA')

@@ -9,7 +9,7 @@ from fedskew_nb.methods.average import FedAvg
 from fedskew_nb.methods.personal import FedBN
 from fedskew_nb.models import small_conv
 
-LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS = .05, .9, 1e-4, 32, 2, 2
+LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS = .01, .9, 1e-4, 32, 2, 2
 
 def shuffled(n, seed, round_no, client):
     "The documented order of batches: one permutation per epoch from the client's generator; a last batch of one joins the one before."
