@@ -64,5 +64,4 @@ class Prox(Mechanism):
         g = dict(c.received.named_parameters())
         return {'prox': self.mu/2*sum((w-g[n]).square().sum() for n,w in c.params().items())}
 
-# %% ../../nbs/10_average.ipynb #0000002a
 FedProx = Method('FedProx', Prox())
