@@ -9,11 +9,15 @@ EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbde
           'ghapi fastgit notebook').split()
 BARE = f'''
 import socket, sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {EXTRAS}: raise ModuleNotFoundError(f'No module named {{name!r}}: not in a bare installation', name=name)
+from importlib.machinery import PathFinder
+class Bare:
+    "Finds what is installed, except the extras: for a bare environment they do not exist."
+    invalidate_caches = PathFinder.invalidate_caches
+    find_distributions = PathFinder.find_distributions
+    def find_spec(name, path=None, target=None): return None if name.partition('.')[0] in {EXTRAS} else PathFinder.find_spec(name, path, target)
 def closed(*args, **kwargs): raise OSError('no network')
-sys.meta_path.insert(0, Refuse()); socket.socket.connect = closed; socket.getaddrinfo = closed
+sys.meta_path = [Bare if f is PathFinder else f for f in sys.meta_path]
+socket.socket.connect = closed; socket.getaddrinfo = closed
 '''
 
 @pytest.fixture(scope='module')
