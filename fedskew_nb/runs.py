@@ -25,7 +25,7 @@ __all__ = ['SCHEDULE', 'as_list', 'named_methods', 'units', 'check_units', 'open
 # %% ../nbs/78b_runs.ipynb #00000006
 SCHEDULE = dict(                                     # what a comparison takes per size, unless a house or the caller says otherwise
     tiny=dict(rounds=2, eval_every=1),               # tests: shows that all works, never that anything is better
-    quick=dict(rounds=5, local_epochs=5, lr=.02, eval_every=2),      # five local epochs: enough drift for the skew to be felt
+    quick=dict(rounds=4, local_epochs=8, lr=.03, eval_every=2),      # eight local epochs: enough drift for the skew to be felt
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 
