@@ -178,7 +178,8 @@ def bench_command(
     "Time of the reference engine beside a bare PyTorch loop over the same steps."
     found = bench_engine(clients=clients, images=images, pairs=pairs, threads=threads)
     if json: return show_json(found)
-    print('engine / bare loop: {ratio} (lowest {lowest}, highest {highest}; {pairs} pairs of rounds of {steps_per_round} steps, {threads} thread)'.format(**found))
+    print('engine / bare loop: {ratio} (lowest {lowest}, highest {highest}); in processor seconds {processor_ratio} (lowest {processor_lowest}, highest {processor_highest}); '
+          '{pairs} pairs of rounds of {steps_per_round} steps, {threads} thread'.format(**found))
 
 # %% ../nbs/80_cli.ipynb #0000001c
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
