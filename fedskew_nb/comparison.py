@@ -16,7 +16,7 @@ from . import metrics          # gives History its `summary`
 from .table import Table, between, pm
 
 # %% auto #0
-__all__ = ['DEALS', 'MOMENTS', 'VIEWS', 'WHEN', 't_interval', 'resolved', 'verdict', 'deal_of', 'Comparison', 'sentence', 'write',
+__all__ = ['DEALS', 'TITLES', 'WHEN', 't_interval', 'resolved', 'verdict', 'deal_of', 'Comparison', 'sentence', 'write',
            'load_comparison', 'stored_results']
 
 # %% ../nbs/06_compare.ipynb #0000000a
@@ -45,7 +45,6 @@ def verdict(i:dict)->str:
 
 # %% ../nbs/06_compare.ipynb #00000015
 DEALS = dict(skew='', iid=', IID deal', pooled=', pooled')
-MOMENTS = ('post_agg', 'post_local')
 
 def deal_of(h:History)->tuple:
     "(suite, deal) of a run: `skew-digits/iid` is the IID deal of `skew-digits`."
@@ -131,7 +130,7 @@ def statistics(self:Comparison, view:str='global', moment:str='post_agg', suite:
     return pd.DataFrame([_row(self, *k, s, view, moment) for k,s in groups]).reindex(columns=cols)
 
 # %% ../nbs/06_compare.ipynb #0000002b
-VIEWS = dict(global_='global view: one model for all domains', personal='personal view: each client\'s own model on its own domain',
+TITLES = dict(global_='global view: one model for all domains', personal='personal view: each client\'s own model on its own domain',
              unseen='unseen view: one model on domains that no client had')
 WHEN = dict(post_agg='after aggregation', post_local='after local training')
 
@@ -160,7 +159,7 @@ def table(self:Comparison,
     suite = suite or self.suites[0]; st = self.statistics(view, moment, suite)
     notes = ['mean ± standard error over seeds, accuracy in %; n seeds; differences are paired by seed, with a 95 % t-interval.']
     if view=='global' and (c:=self.skew_cost(moment).get(suite)): notes.append(sentence(suite, c))
-    return Table(f'{suite}, {VIEWS.get(view, VIEWS.get(view+"_",view))}, {WHEN[moment]}', _cells(st), notes, st)
+    return Table(f'{suite}, {TITLES.get(view, TITLES.get(view+"_",view))}, {WHEN[moment]}', _cells(st), notes, st)
 
 # %% ../nbs/06_compare.ipynb #00000036
 @patch
@@ -197,7 +196,7 @@ def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     cells = st.pivot(index='method', columns='suite', values='cell').reindex(index=rows, columns=self.suites).fillna('')
     notes = ['AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % t-interval).']
     notes += [sentence(s,i) for s,i in (self.skew_cost(moment) if view=='global' else {}).items()]
-    return Table(f'{VIEWS.get(view, VIEWS.get(view+"_",view))}, {WHEN[moment]}', cells.rename_axis(None,axis=1).reset_index(), notes, st)
+    return Table(f'{TITLES.get(view, TITLES.get(view+"_",view))}, {WHEN[moment]}', cells.rename_axis(None,axis=1).reset_index(), notes, st)
 
 # %% ../nbs/06_compare.ipynb #0000003f
 def write(path, data:str|bytes):

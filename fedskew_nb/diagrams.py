@@ -41,13 +41,13 @@ def looks(ax, x, y, k, s=1.7):
     ax.text(x+s/2, y+s/2-.06, '7', color=front, family=font, ha='center', va='center', size=13, weight='bold')
 
 # %% ../nbs/04b_diagrams.ipynb #0000000a
-def clients(ax, x, models, colors):
+def _clients(ax, x, models, colors):
     "Three clients side by side: image above, model below."
     for k in range(3):
         box(ax, x+3.7*k, 0, 3.2, 5.2, shades(3)[k])
         looks(ax, x+3.7*k+.4, 3.05, k, 1.8); model(ax, x+3.7*k+.5, .45, models[k], colors[k])
 
-def server(ax, x, w, sent, step):
+def _server(ax, x, w, sent, step):
     "The server: its model, or what was sent, or both."
     box(ax, x, 10, 10.6, 3.3)
     if step<2: model(ax, x+4.3, 10.5, w)
@@ -73,7 +73,7 @@ def round_picture(ax:Axes=None)->Axes:
     ax = bare(canvas(ax, (8.6,2.9))); w = np.array(W0); sent = [w+m for m in MOVES]
     for step,(name,what) in enumerate(STEPS):
         x = 13*step
-        clients(ax, x, *(([w]*3, [INK]*3) if step==0 else (sent, shades(3)))); server(ax, x, w, sent, step); moves(ax, x, step)
+        _clients(ax, x, *(([w]*3, [INK]*3) if step==0 else (sent, shades(3)))); _server(ax, x, w, sent, step); moves(ax, x, step)
         ax.text(x+5.3, -1.3, f'{step+1}  {name}', ha='center', weight='bold', size=9.5); ax.text(x+5.3, -2.6, what, ha='center')
     ax.text(-.5, 11.6, 'server', ha='right', va='center'); ax.text(-.5, 2.6, 'clients', ha='right', va='center')
     ax.set(xlim=(-4.5,51), ylim=(-3,13.6), xticks=[], yticks=[])

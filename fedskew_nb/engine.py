@@ -7,6 +7,7 @@ __all__ = ['Federation', 'rule_groups', 'describe', 'size_of', 'live']
 
 # %% ../nbs/03_engine.ipynb #00000003
 import os, sys, time, warnings
+from importlib.metadata import version
 import torch
 from fastcore.basics import patch
 from torch import Tensor
@@ -68,8 +69,8 @@ def rule_groups(rules:dict)->list:
 # %% ../nbs/03_engine.ipynb #0000000c
 def describe(fed:Federation)->dict:
     "The whole setting of a run, JSON-able: enough to run it again."
-    import torchvision, fedskew_nb
-    s,versions = fed.suite,dict(fedskew_nb=fedskew_nb.__version__, torch=torch.__version__, torchvision=torchvision.__version__, python=sys.version.split()[0])
+    import fedskew_nb
+    s,versions = fed.suite,dict(fedskew_nb=fedskew_nb.__version__, torch=torch.__version__, torchvision=version('torchvision'), python=sys.version.split()[0])
     return dict(method=fed.method.name, spec=fed.method.spec(), suite=s.name, size=s.size, data_seed=s.data_seed, fingerprint=s.fingerprint(),
                 parameters=sum(p.numel() for p in fed.net.parameters()), model=getattr(fed.net,'name',type(fed.net).__name__), house=fed.house, device=fed.device.type,
                 versions=versions, **vars(fed.setting))

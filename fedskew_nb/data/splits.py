@@ -81,7 +81,7 @@ def dirichlet(
     seed:int=0,
     at_least:int=2,    # training images of every client; draws again until it holds
 )->Suite:
-    "Split each domain among `clients` clients, with Dirichlet shares of each class."
+    "Split each domain among so many clients, with Dirichlet shares of each class."
     if not alpha>0: raise ValueError(f'alpha is {alpha}: it must be above 0')
     rows = []
     for d in suite.domains: rows += [(d,*r) for r in _dirichlet_rows(suite, d, alpha, clients, whole(seed,'seed'), at_least)]

@@ -77,7 +77,7 @@ def counts(y:Tensor, n_classes:int)->list:
     return torch.bincount(y.cpu(), minlength=n_classes).tolist()
 
 @patch
-def partition(self:Suite)->'DataFrame':
+def partition(self:Suite):   # → DataFrame
     "One row per client: its domain, and how many training images of each class it has."
     import pandas as pd
     rows = [[c.id, c.domain, *counts(c.train.y, self.n_classes)] for c in self.clients]
