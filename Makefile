@@ -28,7 +28,7 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 
 # ---- use ----
 run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx and FedBN on both suites; writes runs/first/report.html
-	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN --seeds 5 --jobs 2 --out runs/first
+	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
