@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from .core import nearest
 from .history import History, whole_file
 from . import metrics          # gives History its `summary`
-from .table import Table, between, pm
+from .table import Table, pm, span
 
 # %% auto #0
 __all__ = ['DEALS', 'TITLES', 'WHEN', 't_interval', 'resolved', 'verdict', 'deal_of', 'Comparison', 'sentence', 'write',
@@ -138,14 +138,14 @@ WHEN = dict(post_agg='after aggregation', post_local='after local training')
 def sentence(suite:str, i:dict)->str:
     "The skew cost of one suite in one line."
     if i['n']==1: return f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg): {i["mean"]:.1f} points with one seed, so no interval.'
-    return f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg): {pm(i["mean"],i["se"])} points, 95 % interval {between(i["lo"],i["hi"])}, n = {i["n"]}: {verdict(i)}.'
+    return f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg): {pm(i["mean"],i["se"])} points, 95 % interval {span(i["lo"],i["hi"])}, n = {i["n"]}: {verdict(i)}.'
 
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method':st.method, **{k:[pm(*v) for v in zip(st[k],st[k+'_se'])] for k in ('AVG','STD','worst')}, 'n':st.n.astype(str)})
     if st['diff'].isna().all(): return out
     out['vs FedAvg'] = [pm(*v,sign=True) for v in zip(st['diff'],st.diff_se)]
-    return out.assign(**{'95 % interval':[between(*v) for v in zip(st.lo,st.hi)], 'difference':st.verdict.fillna('')})
+    return out.assign(**{'95 % interval':[span(*v) for v in zip(st.lo,st.hi)], 'difference':st.verdict.fillna('')})
 
 # %% ../nbs/06_compare.ipynb #0000002e
 @patch
@@ -190,7 +190,7 @@ def rows(self:Comparison, last:bool=False)->pd.DataFrame:
 def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
     st = self.statistics(view, moment)
-    extra = [f' ({d:+.1f}; {between(lo,hi) or v})' if d==d else '' for d,lo,hi,v in zip(st['diff'],st.lo,st.hi,st.verdict)]
+    extra = [f' ({d:+.1f}; {span(lo,hi) or v})' if d==d else '' for d,lo,hi,v in zip(st['diff'],st.lo,st.hi,st.verdict)]
     st['cell'] = [pm(m,s)+e for m,s,e in zip(st.AVG,st.AVG_se,extra)]
     rows = [m+DEALS[d] for d in DEALS for m in self.methods if m+DEALS[d] in set(st.method)]
     cells = st.pivot(index='method', columns='suite', values='cell').reindex(index=rows, columns=self.suites).fillna('')

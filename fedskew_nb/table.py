@@ -9,7 +9,7 @@ import pandas as pd
 from fastcore.basics import patch
 
 # %% auto #0
-__all__ = ['pm', 'between', 'Table', 'tex']
+__all__ = ['pm', 'span', 'Table', 'tex']
 
 # %% ../nbs/05c_table.ipynb #00000006
 def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
@@ -19,7 +19,7 @@ def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
     head = f'{mean:+.1f}' if sign else f'{mean:.1f}'
     return head if se!=se else f'{head} ± {se:.1f}'
 
-def between(lo:float, hi:float)->str:
+def span(lo:float, hi:float)->str:
     "`-4.1 to 13.7`, or nothing for nan."
     return '' if lo!=lo else f'{lo:.1f} to {hi:.1f}'
 

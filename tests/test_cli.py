@@ -77,7 +77,8 @@ ARGS = [*BASE,'--methods','FedAvg,FedBN','--seeds','1','--rounds','6']
 
 def begin(out, ready):
     "Start a call in another process, wait until `ready`, and hand it over."
-    p = subprocess.Popen([*CALL, *ARGS, '--out', str(out)], env=os.environ|dict(OMP_NUM_THREADS='1'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    listen = None if os.name=='nt' else lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)      # a shell's background jobs inherit deaf ears
+    p = subprocess.Popen([*CALL, *ARGS, '--out', str(out)], env=os.environ|dict(OMP_NUM_THREADS='1'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     end = time.time()+240
     while not ready() and p.poll() is None and time.time()<end: time.sleep(.005)
     return p
