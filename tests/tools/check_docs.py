@@ -9,11 +9,11 @@ import json, re, subprocess, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
-from project import directives, read, settings, source
+from project import ROOT, directives, read, settings, source
 
 READER  = 'markdown+lists_without_preceding_blankline'
 XREF    = re.compile(r'^(fig|tbl|eq|sec|lst|thm|lem|cor|prp|def|exm|exr)-')
-PRIVATE = re.compile(r'(?<![\w.])(?:/work/|/tmp/|/home/\w|/root/)[\w./-]*|\bat 0x[0-9a-f]{6,}')
+PRIVATE = re.compile(rf'(?<![\w.])(?:{re.escape(str(ROOT))}|/tmp/|/home/\w|/root/)[\w./-]*|\bat 0x[0-9a-f]{{6,}}')
 SCHEME  = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
 
 @dataclass
