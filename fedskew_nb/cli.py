@@ -19,10 +19,11 @@ from .registry import catalogue, cut, literal
 from .report import suite_tables, write_report
 from .runs import Comparison, Folder, compare, read_request, stored_units
 from .bench import bench_engine
+from .claims import claims_command, claims_run_command
 
 # %% ../nbs/80_cli.ipynb #00000006
 def parser_of(
-    f,          # a command: parameters without default are positional, lists repeat, False is a switch
+    f,          # a command: parameters without default are positional, '' may be left out, lists repeat, False is a switch
     name:str,   # what to type
 )->argparse.ArgumentParser:
     "An argument parser out of a function's signature and comments."
@@ -31,6 +32,7 @@ def parser_of(
     for n,q in inspect.signature(f).parameters.items():
         flag,text,d = '--'+n.replace('_','-'), (notes.get(n) or '').replace('%','%%'), q.default
         if d is q.empty: p.add_argument(n, help=text)
+        elif d=='': p.add_argument(n, nargs='?', default=d, help=text)
         elif d is False: p.add_argument(flag, action='store_true', help=text)
         elif d==(): p.add_argument(flag, action='append', default=None, metavar=n.upper(), help=text+' (may be repeated)')
         else: p.add_argument(flag, type=q.annotation, default=d, metavar=n.upper(), help=text+('' if d is None else f' (default: {d})'))
@@ -183,6 +185,7 @@ def bench_command(
 
 # %% ../nbs/80_cli.ipynb #0000001c
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
+COMMANDS |= {'claims':claims_command, 'claims run':claims_run_command}
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 def usage()->str:
@@ -214,6 +217,7 @@ def main(argv=None)->int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ('-h','--help','help'): print(usage()); return 0 if argv else 2
     if argv[0]=='--version': print(__version__); return 0
+    if argv[:2]==['claims','run']: argv[:2] = ['claims run']
     if argv[0] not in COMMANDS: complain(f'there is no command {argv[0]!r}: {nearest(argv[0], COMMANDS)}'); return 2
     try: return run_command(argv)
     except SystemExit as e: return e.code or 0

@@ -75,17 +75,19 @@ class Comparison:
 def scores(self:Comparison,
     view:str='global',        # global, personal or unseen
     moment:str='post_agg',    # after the server's aggregation, or post_local: after the clients' training
-)->pd.DataFrame:              # one row per run: suite, deal, method, seed, AVG, STD, ALL, worst (in %)
+    path:str='',              # for runs that answer by several paths; the others, and '', give their headline
+)->pd.DataFrame:              # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
     "The last round's scores of every run that has this view; read once."
-    if (view,moment) in self._scores: return self._scores[view,moment].copy()
+    if (view,moment,path) in self._scores: return self._scores[view,moment,path].copy()
     out = []
     for h in self.histories:
         if not any(r['view']==view and r['moment']==moment for r in h.rows): continue
         suite,deal = deal_of(h)
-        s = h.summary(view, moment)
-        out.append(dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], **{k:s[k] for k in ('AVG','STD','ALL','worst')}))
+        p = path if (view,moment,path) in h.views() else h.headline(view, moment)
+        s = h.summary(view, moment, p)
+        out.append(dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], path=p, **{k:s[k] for k in ('AVG','STD','ALL','worst')}))
     if not out: raise ValueError(f'no run has the view {view!r} at {moment!r}: known are {", ".join(sorted({r["view"]+" at "+r["moment"] for h in self.histories for r in h.rows}))}')
-    self._scores[view,moment] = pd.DataFrame(out); return self._scores[view,moment].copy()
+    self._scores[view,moment,path] = pd.DataFrame(out); return self._scores[view,moment,path].copy()
 
 # %% ../nbs/06_compare.ipynb #00000020
 @patch
@@ -95,9 +97,10 @@ def paired(self:Comparison,
     other:tuple=('skew','FedAvg'),# what is taken off
     view:str='global', moment:str='post_agg',
     column:str='AVG',             # AVG, STD, ALL or worst
+    path:str='',
 )->dict|None:                     # see `t_interval`; None when no seed has both
     "one − other, seed by seed."
-    s = self.scores(view, moment).query('suite==@suite').set_index(['deal','method','seed'])[column].sort_index()
+    s = self.scores(view, moment, path).query('suite==@suite').set_index(['deal','method','seed'])[column].sort_index()
     try: d = (s.loc[one]-s.loc[other]).dropna()
     except KeyError: return None
     return t_interval(d) if len(d) else None
@@ -111,21 +114,23 @@ def skew_cost(self:Comparison, moment:str='post_agg')->dict:
     return {s:i for s,i in found.items() if i}
 
 # %% ../nbs/06_compare.ipynb #00000027
-def _row(self, suite, deal, method, s, view, moment):
+def _label(method, deal, path): return method + DEALS[deal] + (f' [{path}]' if path else '')
+
+def _row(self, suite, deal, method, path, s, view, moment):
     "Means and standard errors of one method's runs `s`, and its paired difference to FedAvg."
-    out = dict(suite=suite, method=method+DEALS[deal], deal=deal)
+    out = dict(suite=suite, method=_label(method,deal,path), deal=deal)
     for k in ('AVG','STD','worst'): i = t_interval(s[k]); out |= {k:i['mean'], k+'_se':i['se']}
     out['n'] = len(s)
-    d = None if (deal,method)==('skew','FedAvg') else self.paired(suite, (deal,method), view=view, moment=moment)
+    d = None if (deal,method)==('skew','FedAvg') else self.paired(suite, (deal,method), view=view, moment=moment, path=path)
     return out | ({'diff':d['mean'], 'diff_se':d['se'], 'lo':d['lo'], 'hi':d['hi'], 'pairs':d['n'], 'verdict':verdict(d)} if d else {})
 
 @patch
-def statistics(self:Comparison, view:str='global', moment:str='post_agg', suite:str|None=None)->pd.DataFrame:
+def statistics(self:Comparison, view:str='global', moment:str='post_agg', suite:str|None=None, path:str='')->pd.DataFrame:
     "One row per suite, method and deal: mean and standard error over seeds, paired difference to FedAvg."
-    sc = self.scores(view, moment); order = {m:i for i,m in enumerate(self.methods)}
+    sc = self.scores(view, moment, path); order = {m:i for i,m in enumerate(self.methods)}
     if suite: sc = sc[sc.suite==suite]
     if view=='personal': sc = sc[sc.deal=='skew']                  # dealt at random, a client has no domain of its own
-    groups = sorted(sc.groupby(['suite','deal','method']), key=lambda g: (g[0][0], list(DEALS).index(g[0][1]), order[g[0][2]]))
+    groups = sorted(sc.groupby(['suite','deal','method','path']), key=lambda g: (g[0][0], list(DEALS).index(g[0][1]), order[g[0][2]]))
     cols = 'suite method deal AVG AVG_se STD STD_se worst worst_se n diff diff_se lo hi pairs verdict'.split()
     return pd.DataFrame([_row(self, *k, s, view, moment) for k,s in groups]).reindex(columns=cols)
 
@@ -153,24 +158,26 @@ def table(self:Comparison,
     view:str='global',       # a table never mixes views
     suite:str|None=None,     # one suite; needed where the comparison holds several
     moment:str='post_agg',
+    path:str='',             # for methods that answer by several paths; `F2DC [client]` names the one shown
 )->Table:
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
     if suite is None and len(self.suites)>1: raise ValueError(f'this comparison holds {" and ".join(self.suites)}: name one, table({view!r}, suite={self.suites[0]!r})')
-    suite = suite or self.suites[0]; st = self.statistics(view, moment, suite)
+    suite = suite or self.suites[0]; st = self.statistics(view, moment, suite, path)
     notes = ['mean ± standard error over seeds, accuracy in %; n seeds; differences are paired by seed, with a 95 % t-interval.']
+    if st.method.str.endswith('[client]').any(): notes.append('[client]: every domain is answered by each client\'s own model; mean over clients.')
     if view=='global' and (c:=self.skew_cost(moment).get(suite)): notes.append(sentence(suite, c))
     return Table(f'{suite}, {TITLES.get(view, TITLES.get(view+"_",view))}, {WHEN[moment]}', _cells(st), notes, st)
 
 # %% ../nbs/06_compare.ipynb #00000036
 @patch
-def domains(self:Comparison, view:str='global', suite:str|None=None, moment:str='post_agg')->Table:
+def domains(self:Comparison, view:str='global', suite:str|None=None, moment:str='post_agg', path:str='')->Table:
     "Accuracy per domain in the last round, mean ± standard error over seeds."
     suite = suite or self.suites[0]; r = self.rows(last=True)
-    r = r[(r.suite==suite)&(r['view']==view)&(r.moment==moment)&(r.path=='')&((view!='personal')|(r.deal=='skew'))]
-    a = r.groupby(['deal','method','domain','seed'], sort=False)[['correct','n']].sum(); a = (100*a.correct/a.n).rename('acc').reset_index()
-    g = a.groupby(['deal','method','domain'], sort=False).acc.agg(['mean','sem']).reset_index()
-    g['label'] = g.method+g.deal.map(DEALS); g['text'] = [pm(*v) for v in zip(g['mean'],g['sem'])]
-    keep = self.statistics(view, moment, suite).method
+    r = r[(r.suite==suite)&(r['view']==view)&(r.moment==moment)&((view!='personal')|(r.deal=='skew'))]
+    a = r.groupby(['deal','method','path','domain','seed'], sort=False)[['correct','n']].sum(); a = (100*a.correct/a.n).rename('acc').reset_index()
+    g = a.groupby(['deal','method','path','domain'], sort=False).acc.agg(['mean','sem']).reset_index()
+    g['label'] = [_label(*v) for v in zip(g.method,g.deal,g.path)]; g['text'] = [pm(*v) for v in zip(g['mean'],g['sem'])]
+    keep = self.statistics(view, moment, suite, path).method; g = g[g.label.isin(keep)]
     cells = g.pivot(index='label', columns='domain', values='text').reindex(index=keep, columns=list(dict.fromkeys(a.domain))).fillna('')
     return Table(f'{suite}, accuracy in % on each domain, {view} view, {WHEN[moment]}', cells.rename_axis(None,axis=1).reset_index(names='method'), (), g)
 
@@ -192,7 +199,7 @@ def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     st = self.statistics(view, moment)
     extra = [f' ({d:+.1f}; {span(lo,hi) or v})' if d==d else '' for d,lo,hi,v in zip(st['diff'],st.lo,st.hi,st.verdict)]
     st['cell'] = [pm(m,s)+e for m,s,e in zip(st.AVG,st.AVG_se,extra)]
-    rows = [m+DEALS[d] for d in DEALS for m in self.methods if m+DEALS[d] in set(st.method)]
+    rows = [m for d in DEALS for m in dict.fromkeys(st[st.deal==d].method)]
     cells = st.pivot(index='method', columns='suite', values='cell').reindex(index=rows, columns=self.suites).fillna('')
     notes = ['AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % t-interval).']
     notes += [sentence(s,i) for s,i in (self.skew_cost(moment) if view=='global' else {}).items()]

@@ -44,10 +44,12 @@ class Net(nn.Module):
         super().__init__()
         self.body,self.neck,self.pool,self.head = body,neck or nn.Identity(),pool,head
     def forward(self, x:Tensor)->Out:
-        fmap,a = _split(self.neck(self.body(x)), 'fmap')
-        feat,b = _split(self.pool(fmap), 'feat')
-        logits,c = _split(self.head(feat))
-        return Out(logits, feat, fmap, a|b|c)
+        return self.answer(*_split(self.neck(self.body(x)), 'fmap'))
+    def answer(self, fmap:Tensor, aux:dict={})->Out:
+        "What pool and head make of a feature map."
+        feat,a = _split(self.pool(fmap), 'feat')
+        logits,b = _split(self.head(feat))
+        return Out(logits, feat, fmap, aux|a|b)
 
 # %% ../nbs/00_core.ipynb #0000000f
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
@@ -121,6 +123,7 @@ class Rule:
 class Mechanism:
     "One idea of a method: every hook is optional and returns its answer. Subclass it as a `@dataclass`."
     needs, run, stacks = (), {}, False              # builds on; optimiser settings it demands; may clients be stacked
+    everywhere = False                              # it keeps parts at its clients, and yet each client's model is scored on every domain
     def adapt(self, net): return net                # surgery on one named place (a body layer, neck, pool, head)
     def phases(self, E): ...                        # [(name, epochs, trainable(name))] for E local epochs
     def start(self, c): ...                         # before local training

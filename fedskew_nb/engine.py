@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from .core import Method, Net, generator, keep, mean
 from .data.suite import Suite
+from .digest import code_digest
 from .history import History, load_nest, save_nest
 from .hooks import ServerContext
 from .models import check_net
@@ -72,7 +73,7 @@ def describe(fed:Federation)->dict:
     import fedskew_nb
     s,versions = fed.suite,dict(fedskew_nb=fedskew_nb.__version__, torch=torch.__version__, torchvision=version('torchvision'), python=sys.version.split()[0])
     return dict(method=fed.method.name, spec=fed.method.spec(), suite=s.name, size=s.size, data_seed=s.data_seed, fingerprint=s.fingerprint(),
-                parameters=sum(p.numel() for p in fed.net.parameters()), model=getattr(fed.net,'name',type(fed.net).__name__), house=fed.house, device=fed.device.type,
+                parameters=sum(p.numel() for p in fed.net.parameters()), model=getattr(fed.net,'name',type(fed.net).__name__), house=fed.house, device=fed.device.type, code=code_digest(fed.method),
                 versions=versions, **vars(fed.setting))
 
 # %% ../nbs/03_engine.ipynb #0000000e
@@ -184,10 +185,10 @@ def live()->bool:
 
 # %% ../nbs/03_engine.ipynb #00000019
 @patch
-def _add_scores(self:Federation, data, moment, view, domain, client=-1):
+def _add_scores(self:Federation, data, moment, view, domain, client=-1, default=''):
     for path,p in self.worker.probabilities(data.x).items():
         right = int((p.argmax(1).cpu()==data.y.cpu()).sum())
-        self.history.rows.append(dict(round=self.round_no+(moment=='post_local'), moment=moment, view=view, path=path, domain=domain, client=client, n=len(data), correct=right))
+        self.history.rows.append(dict(round=self.round_no+(moment=='post_local'), moment=moment, view=view, path=path or default, domain=domain, client=client, n=len(data), correct=right))
 
 # %% ../nbs/03_engine.ipynb #0000001a
 @patch
@@ -198,15 +199,21 @@ def _score_personal(self:Federation, moment, client):
 def score(self:Federation):
     "Add rows to the history: the headline view, and in the last round every view."
     last = self.round_no==self.setting.rounds
-    if not self.kept and not self._personal():
+    if not self._personal():
         self.worker.load(self.server)
         for d,data in self.suite.tests.items(): self._add_scores(data, 'post_agg', 'global', d)
         for d,data in self.suite.unseen.items(): self._add_scores(data, 'post_agg', 'unseen', d)
-    if last or self.kept or self._personal():
-        for c in self.clients: self.worker.load(self.state_of(c.id)); self._score_personal('post_agg', c)
+    everywhere = self._personal() and any(m.everywhere for m in self.method.mechanisms)
+    if last or self._personal():
+        for c in self.clients:
+            self.worker.load(self.state_of(c.id)); self._score_personal('post_agg', c)
+            for view,sets in (('global',self.suite.tests),('unseen',self.suite.unseen)) if everywhere else ():
+                for d,data in sets.items(): self._add_scores(data, 'post_agg', view, d, c.id, 'client')
 
 @patch
-def _personal(self:Federation)->bool: return any(self.own.values())
+def _personal(self:Federation)->bool:
+    "Does any client have a tensor of its own?"
+    return bool(self.kept) or any(self.own.values())
 
 # %% ../nbs/03_engine.ipynb #0000001c
 @patch
@@ -217,7 +224,7 @@ def model(self:Federation, view:str='global', client:int|None=None)->Net:
         if client not in self.own: raise ValueError(f'there is no client {client}: they are {ids}')
         return self.worker.copy(self.state_of(client))
     if view!='global': raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
-    if self.kept or self._personal():
+    if self._personal():
         raise ValueError(f'{self.method.name} leaves {len(self.kept) or "some"} tensors with its clients, so there is no global model: ask for model(client={ids[0]})')
     return self.worker.copy(self.server)
 

@@ -34,6 +34,7 @@ class History:
         self.setting = setting or {}
         self.rows,self.rounds = [],[]                  # scores; loss terms, participants and bytes of each round
         self.timing,self.peak_memory = [],None         # seconds of each round, bytes: what differs from run to run
+        self.measures = {}                             # further numbers of the trained models, if somebody asked
     @property
     def df(self)->pd.DataFrame:
         "The scores as a tidy frame, with an accuracy in percent."

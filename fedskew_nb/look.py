@@ -36,7 +36,7 @@ def ink(
     "Colour and dash of a method; an unknown name gets its own by a checksum of its letters."
     base,_,deal = name.partition('(')[0].partition('/')
     if name in METHOD_INK: return METHOD_INK[name]
-    if base in METHOD_INK: return METHOD_INK[base][0], _DASHES[1] if deal else METHOD_INK[base][1]
+    if base in METHOD_INK: return METHOD_INK[base][0], _DASHES[1] if deal or '(' in name else METHOD_INK[base][1]
     i = zlib.crc32(base.encode())
     return shades(12)[i%12], _DASHES[1+i//12%3]
 

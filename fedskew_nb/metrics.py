@@ -41,11 +41,18 @@ def views(self:History)->list:  # [(view, moment, path)]
     return sorted({(r['view'],r['moment'],r['path']) for r in self.rows}, key=order)
 
 @patch
+def headline(self:History, view:str='global', moment:str='post_agg')->str:
+    "The path that a table shows unless another is asked for: '' where there is one model, else `client`."
+    paths = [p for v,m,p in self.views() if (v,m)==(view,moment)]
+    return next((p for p in ('','client') if p in paths), (*paths,'')[0])
+
+@patch
 def counts(self:History,
     view:str='global', moment:str='post_agg',
-    path:str='',                # which of the method's answers
+    path:str='',                # which of the method's answers; '' is its headline
 )->pd.DataFrame:                # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
+    path = path or self.headline(view, moment)
     if (view,moment,path) not in self.views():
         known = '; '.join(f'{v} at {m}'+(f' by {p}' if p else '') for v,m,p in self.views()) or 'nothing, fit() it first'
         raise ValueError(f'{self.setting.get("method","this run")} has no score {view!r} at {moment!r}'+(f' by {path!r}' if path else '')+f': it has {known}')

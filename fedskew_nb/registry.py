@@ -15,6 +15,7 @@ from .data.load import SIZES, SUITES, load_suite
 from .data.suite import Suite
 from .setting import HOUSES
 from .methods.average import FedAvg, FedProx
+from .methods.f2dc import DC, F2DC
 from .methods.personal import FedBN, Local
 
 # %% auto #0
@@ -22,7 +23,7 @@ __all__ = ['METHODS', 'find_name', 'cut', 'literal', 'read_call', 'from_file', '
            'read_model', 'read_suite', 'needs_of', 'needs_table', 'one_line', 'catalogue']
 
 # %% ../nbs/78_registry.ipynb #00000006
-METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN)}
+METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN, F2DC, DC)}
 
 def find_name(kind:str, known:dict, name:str):
     "`known[name]`, or a sentence with the nearest names."

@@ -20,8 +20,10 @@ __all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'commo
 # %% ../nbs/79_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
-    views = [v for v in ('global','personal','unseen') if any(r['view']==v for h in cmp.histories if deal_of(h)[0]==suite for r in h.rows)]
-    return {v:cmp.table(v,suite) for v in views} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
+    said = {(r['view'],r['path']) for h in cmp.histories if deal_of(h)[0]==suite for r in h.rows}
+    views = [v for v in ('global','personal','unseen') if any(w==v for w,_ in said)]
+    paths = sorted(p for v,p in said if v=='global' and p not in ('','client'))
+    return {v:cmp.table(v,suite) for v in views} | {f'global-{p}':cmp.table('global',suite,path=p) for p in paths} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
 
 # %% ../nbs/79_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
@@ -61,7 +63,7 @@ def draw(make)->dict:
 # %% ../nbs/79_report.ipynb #00000016
 def common_setting(cmp:Comparison)->dict:
     "{name: value} that all runs share, and {name: 'a, b'} where they differ."
-    skip = ('method','spec','suite','seed','data_seed','fingerprint','versions')
+    skip = ('method','spec','suite','seed','data_seed','fingerprint','versions','code')
     keys = [k for k in cmp.histories[0].setting if k not in skip]
     said = {k:list(dict.fromkeys(str(h.setting.get(k)) for h in cmp.histories)) for k in keys}
     versions = [v for h in cmp.histories for v in h.setting.get('versions',{}).items()]

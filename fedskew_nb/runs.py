@@ -79,12 +79,12 @@ def _lane():
     signal.signal(signal.SIGINT, signal.SIG_IGN); torch.set_num_threads(1)
     threading.Thread(target=lambda: (mp.parent_process().join(), os._exit(1)), daemon=True).start()
 
-def side_by_side(todo:list, folder, jobs:int, on_run=None)->list:
+def side_by_side(todo:list, folder, jobs:int, on_run=None, run=run_unit)->list:
     "Run units in `jobs` processes; histories in the order of `todo`."
     before,found = set(mp.active_children()),{}
     with ProcessPoolExecutor(min(jobs,len(todo)), mp.get_context('spawn'), _lane) as pool:
         try:
-            waiting = {pool.submit(run_unit, u, folder, None, False):i for i,u in enumerate(todo)}
+            waiting = {pool.submit(run, u, folder, None, False):i for i,u in enumerate(todo)}
             for f in as_completed(waiting):
                 i = waiting[f]; found[i] = f.result()
                 if on_run: on_run(len(found), len(todo), todo[i], found[i])
@@ -95,11 +95,11 @@ def side_by_side(todo:list, folder, jobs:int, on_run=None)->list:
     return [found[i] for i in range(len(todo))]
 
 # %% ../nbs/78b_runs.ipynb #00000010
-def one_by_one(todo:list, folder, progress=None, on_run=None)->list:
+def one_by_one(todo:list, folder, progress=None, on_run=None, run=run_unit)->list:
     "Run units in this process; a suite is loaded once for all methods of a seed."
     held,found = {},[]
     for u in todo:
-        found.append(run_unit(u, folder, held, progress))
+        found.append(run(u, folder, held, progress))
         if on_run: on_run(len(found), len(todo), u, found[-1])
     return found
 

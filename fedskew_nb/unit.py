@@ -86,15 +86,15 @@ def federation(u:Unit, held:dict|None=None, out=None)->Federation:
     return Federation(read_method(u.method), net, s, house=u.house, device=u.device, out=out, **(dict(seed=u.seed) | u.setting))
 
 # %% ../nbs/78a_unit.ipynb #0000000d
-def run_unit(u:Unit, folder=None, held:dict|None=None, progress:bool|None=None)->History:
-    "Train a unit, or read it where it is finished; in `folder` the history stays and the checkpoint goes."
-    if folder is None: return federation(u, held).fit(progress=progress)
-    done,part = (Path(folder)/(unit_name(u)+end) for end in ('.json','.safetensors'))
-    if (h:=finished(done)): return h
+def run_unit(u:Unit, folder=None, held:dict|None=None, progress:bool|None=None, look=None)->History:
+    "Train a unit, or read it where it is finished; in `folder` the history stays and the checkpoint goes. `look(federation)` gives further numbers to store."
+    done,part = (Path(folder)/(unit_name(u)+end) for end in ('.json','.safetensors')) if folder else (None,None)
+    if done and (h:=finished(done)) and (h.measures or not look): return h
     fed = federation(u, held, out=part)
-    _go_on(fed, part)
+    if part: _go_on(fed, part)
     h = fed.fit(progress=progress)
-    h.save(done); part.unlink(missing_ok=True)
+    if look: h.measures = look(fed)
+    if done: h.save(done); part.unlink(missing_ok=True)
     return h
 
 def finished(path:Path)->History|None:

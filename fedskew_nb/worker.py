@@ -15,6 +15,7 @@ from .core import Method, Net, Random
 from .data.batch import draw_moves, move, move_boxes, normalise
 from .data.suite import Suite
 from .hooks import ClientContext, Up
+from .models import seeded
 from .setting import Setting, schedule
 
 # %% ../nbs/02c_worker.ipynb #00000006
@@ -49,13 +50,15 @@ def probabilities(self:Worker, x:Tensor, batch:int=64)->dict:
     self.net.eval(); found = {}
     for part in x.split(batch):
         out = self.net(self.images(part))
-        for path,p in (self.method.union('predict', self.net, out) or {'':out.logits.softmax(1)}).items(): found.setdefault(path, []).append(p)
+        for path,p in ({'':out.logits.softmax(1)} | self.method.union('predict', self.net, out)).items(): found.setdefault(path, []).append(p)
     return {path:torch.cat(ps) for path,ps in found.items()}
 
 @patch
 def learns_from_one(self:Worker, client)->bool:
     "Can this model train on a single image? A BatchNorm over 1 × 1 maps or vectors cannot."
-    try: copy.deepcopy(self.net).train()(self.images(client.train.x[:1])); return True
+    try:
+        with seeded(0): copy.deepcopy(self.net).train()(self.images(client.train.x[:1]))
+        return True
     except ValueError: return False
 
 # %% ../nbs/02c_worker.ipynb #0000000b
