@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHADE', 'domain_grid', 'partition_bars', 'plot_curves', 'seed_points', 'skew_cost_bars', 'client_domain_heatmap',
-           'radar']
+           'radar', 'mask_viewer']
 
 # %% ../nbs/05_viz.ipynb #00000003
 import matplotlib.pyplot as plt, numpy as np, pandas as pd
@@ -12,8 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from . import metrics                       # gives a History its `curve`
+from .data.batch import normalise
 from .diagrams import net_picture, round_picture
 from .look import INK, PALETTE, bare, canvas, colour, ink, shades, style, subplots
+from .models import evaluating
 
 # %% ../nbs/05_viz.ipynb #00000006
 def mosaic(
@@ -206,3 +208,43 @@ def radar(
     ax.set_theta_zero_location('N'); ax.set_xticks(angle[:-1], domains); ax.set_ylim(low,100); ax.spines['polar'].set_visible(False)
     ax.tick_params(axis='y', labelsize=6.5); ax.set_rlabel_position(180/len(domains)); ax.legend(loc='center left', bbox_to_anchor=(1.15,.5))
     return ax
+
+# %% ../nbs/05_viz.ipynb #00000036
+def parts_of(
+    net,            # a Net with F2DC's neck
+    x,              # an image (3,H,W) uint8
+    mean, std,      # of the suite
+)->dict:            # {'M': (h,w), 'f⁺': (h,w), …}, channel means; 'f' is the whole
+    "The mask of one image and the energy of the parts it makes."
+    p = next(net.parameters())
+    with evaluating(net): a = net(normalise(x[None].to(p.device), mean, std, p.dtype)).aux
+    if 'M' not in a: raise ValueError('the model has no mask to show: take one that was trained with F2DC, or adapted by F2DC.adapt(net)')
+    maps = {'M':a['M']} | {k:a[n].square() for k,n in (('f⁺','plus'),('f⁻','minus'),('f*','star'),('f','f')) if n in a}
+    return {k:v[0].float().mean(0).cpu().numpy() for k,v in maps.items()}
+
+def painted(v, shape, cmap)->np.ndarray:
+    "A small map (h,w) in [0,1] as an image (3,H,W) uint8 of coloured cells."
+    i,j = (np.arange(n)*k//n for n,k in zip(shape, v.shape))
+    return np.moveaxis((255*cmap(v[i][:,j])[...,:3]).astype(np.uint8), 2, 0)
+
+# %% ../nbs/05_viz.ipynb #00000037
+@style()
+def mask_viewer(
+    nets,           # a Net with F2DC's neck, or one for each domain: {domain: Net}
+    suite,          # its test images are shown
+    i:int=0,        # which image of each domain
+    ax:Axes=None,
+)->Axes:
+    "An image per domain (row), its mask (black 0, white 1), the energy of f⁺, f⁻ and f*; below: mean of the mask, energy in % of f's."
+    rows,says = [],[]
+    for d,t in suite.tests.items():
+        p = parts_of(nets[d] if isinstance(nets,dict) else nets, t.x[i], suite.mean, suite.std); M,f = p.pop('M'),p.pop('f').mean()
+        top,side = max(v.max() for v in p.values()) or 1, t.x.shape[2:]
+        rows.append([t.x[i].cpu(), painted(M, side, plt.get_cmap('gray')), *(painted(v/top, side, SHADE) for v in p.values())])
+        says.append(['', f'{M.mean():.2f}', *(f'{100*v.mean()/(f or 1):.0f} %' for v in p.values())])
+    H,W = side[0]+9,side[1]+9; ax = bare(canvas(ax, (.95*len(rows[0])+.7, .95*len(rows)+.25))); ax.imshow(mosaic(rows,9), interpolation='nearest')
+    for r,row in enumerate(says):
+        for c,text in enumerate(row): ax.text(c*W+W/2-4.5, r*H+H-8, text, ha='center', va='top', size=7)
+    ax.set_xticks(np.arange(len(rows[0]))*W+W/2-4.5, ['image','M',*p]); ax.xaxis.tick_top()
+    ax.set_yticks(np.arange(len(rows))*H+H/2-4.5, suite.tests)
+    return bare(ax)
