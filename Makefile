@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lab edit docs bench export execute clean lab-test have-quarto
+.PHONY: help run test quick lab edit docs bench claims export execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,8 +27,8 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
 
 # ---- use ----
-run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx and FedBN on both suites; writes runs/first/report.html
-	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN --seeds 3 --jobs 2 --out runs/first
+run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx, FedBN and F2DC on both suites; writes runs/first/report.html
+	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN,F2DC --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
@@ -36,6 +36,9 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 
 bench: $(VENV)/run.stamp            ## time of the engine beside a bare PyTorch loop
 	OMP_NUM_THREADS=1 $(BIN)/fedskew bench
+
+claims: $(VENV)/lab.stamp           ## every claim of the papers again, an hour or more; can be stopped and called again
+	$(BIN)/fedskew claims run F2DC --jobs 2 --out runs/claims
 
 # ---- work on it ----
 edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself

@@ -33,6 +33,7 @@ class Claim:
     check:Callable|None=None # instead of parts: () → dict(value, limit, holds, says)
     pending:str=''           # what is still missing
     every_round:bool=False   # needs the score of every round
+    suites:tuple=('skew-digits','emoji-pacs')    # where it is tested
 
 # %% ../nbs/74a_claim.ipynb #00000008
 def accuracy(h:History, column:str='AVG', view:str='global', path:str='')->float:

@@ -183,7 +183,7 @@ def bench_command(
     print('engine / bare loop: {ratio} (lowest {lowest}, highest {highest}); in processor seconds {processor_ratio} (lowest {processor_lowest}, highest {processor_highest}); '
           '{pairs} pairs of rounds of {steps_per_round} steps, {threads} thread'.format(**found))
 
-# %% ../nbs/80_cli.ipynb #0000001c
+# %% ../nbs/80_cli.ipynb #0000001d
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
 COMMANDS |= {'claims':claims_command, 'claims run':claims_run_command}
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -200,7 +200,7 @@ def saved(argv)->str:
     except (ValueError, OSError): return 'stopped; nothing was begun'
     return f'stopped; {sum(h is not None for _,h in found)} of {len(found)} runs are saved in {out}: fedskew resume {out} goes on'
 
-# %% ../nbs/80_cli.ipynb #0000001d
+# %% ../nbs/80_cli.ipynb #0000001e
 def complain(text): print('fedskew:', text, file=sys.stderr)
 
 def run_command(argv)->int:

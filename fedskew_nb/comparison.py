@@ -135,7 +135,7 @@ def statistics(self:Comparison, view:str='global', moment:str='post_agg', suite:
     return pd.DataFrame([_row(self, *k, s, view, moment) for k,s in groups]).reindex(columns=cols)
 
 # %% ../nbs/06_compare.ipynb #0000002b
-TITLES = dict(global_='global view: one model for all domains', personal='personal view: each client\'s own model on its own domain',
+TITLES = dict(global_='global view: every domain\'s test set', personal='personal view: each client\'s own model on its own domain',
              unseen='unseen view: one model on domains that no client had')
 WHEN = dict(post_agg='after aggregation', post_local='after local training')
 

@@ -5,11 +5,13 @@
 # %% ../nbs/78_registry.ipynb #00000003
 from __future__ import annotations
 import ast, hashlib, importlib.util, inspect, re, sys
+import torch
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from . import laws          # adapt, rules, kept
-from .core import Mechanism, Method, Net, is_batchnorm, is_conv, nearest
+from .core import Mechanism, Method, Net, generator, is_batchnorm, is_conv, nearest
 from .models import MODELS, n_params
 from .data.load import SIZES, SUITES, load_suite
 from .data.suite import Suite
@@ -20,7 +22,7 @@ from .methods.personal import FedBN, Local
 
 # %% auto #0
 __all__ = ['METHODS', 'find_name', 'cut', 'literal', 'read_call', 'from_file', 'as_method', 'read_method', 'read_methods',
-           'read_model', 'read_suite', 'needs_of', 'needs_table', 'one_line', 'catalogue']
+           'read_model', 'uneven', 'suite_base', 'read_suite', 'needs_of', 'needs_table', 'one_line', 'catalogue']
 
 # %% ../nbs/78_registry.ipynb #00000006
 METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN, F2DC, DC)}
@@ -115,15 +117,28 @@ def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
     return net
 
 # %% ../nbs/78_registry.ipynb #0000001b
+def uneven(s:Suite, seed:int=0)->Suite:
+    "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most turns with the seed."
+    def cut(c, i):
+        keep = lambda d, part: d[torch.randperm(len(d), generator=generator('uneven', seed, c.id, part))[:max(2, round(len(d)*(1-(i+seed)%len(s.clients)/len(s.clients))))]]
+        return replace(c, train=keep(c.train,'train'), val=keep(c.val,'val'))
+    return replace(s, name=s.name+'-uneven', clients=[cut(c,i) for i,c in enumerate(s.clients)])
+
+# %% ../nbs/78_registry.ipynb #0000001d
+def suite_base(text:str)->str:
+    "`emoji-pacs-uneven` is a variant of `emoji-pacs`; any other name must be a suite's own."
+    find_name('suite', SUITES, base:=text.removesuffix('-uneven')); return base
+
 def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     "The suite that `text` names, dealt with this seed; a `Suite` is returned as it is, a function is called with the seed."
     if isinstance(text, Suite): return text
     if callable(text): return text(data_seed)
-    find_name('suite', SUITES, text)
+    base = suite_base(text)
     if size not in SIZES: raise ValueError(f'there is no size {size!r}: {nearest(size, SIZES)}')
-    return load_suite(text, size=size, data_seed=data_seed)
+    s = load_suite(base, size=size, data_seed=data_seed)
+    return s if base==text else uneven(s, data_seed)
 
-# %% ../nbs/78_registry.ipynb #0000001e
+# %% ../nbs/78_registry.ipynb #00000021
 def needs_of(m:Method, probe:Net)->dict:
     "What `m` asks of a model, read from its mechanisms on a probe net."
     net = m.adapt(probe); owned = _by_owner(m.rules(net)); norm,conv = is_batchnorm(net), is_conv(net)
@@ -140,7 +155,7 @@ def _by_owner(rules:dict)->dict:
         if m: out.setdefault(type(m).__name__, []).append(n)
     return out
 
-# %% ../nbs/78_registry.ipynb #0000001f
+# %% ../nbs/78_registry.ipynb #00000022
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
@@ -148,7 +163,7 @@ def needs_table(which=None)->str:
     return '\n'.join(['| method | mechanisms | needs of the model | one global model |', '|:--|:--|:--|:--|',
                       *('| '+' | '.join(r.values())+' |' for r in rows)])
 
-# %% ../nbs/78_registry.ipynb #00000023
+# %% ../nbs/78_registry.ipynb #00000026
 def one_line(o)->str:
     "The first line of what `o` says about itself."
     if isinstance(o, Method): return ' '.join(one_line(m) for m in o.mechanisms) or 'the weighted mean of what the clients send, and cross-entropy'

@@ -14,7 +14,7 @@ from .comparison import Comparison
 from .core import Method
 from .data.load import SUITES
 from .history import write_json
-from .registry import SIZES, cut, find_name, read_call, read_method, read_model
+from .registry import SIZES, cut, find_name, read_call, read_method, read_model, suite_base
 from .setting import pick_device, setting_for
 from .unit import Folder, Unit, finished, run_unit, suite_name, unit_name
 
@@ -62,7 +62,7 @@ def check_units(todo:list):
     "Look at every name and number before anything is trained."
     for u in {(str(u.method),suite_name(u.suite)):u for u in todo}.values():
         setting_for(read_method(u.method), u.house, **u.setting)
-        if isinstance(u.suite,str): find_name('suite', SUITES, u.suite); find_name('size', dict.fromkeys(SIZES), u.size)
+        if isinstance(u.suite,str): suite_base(u.suite); find_name('size', dict.fromkeys(SIZES), u.size)
         if isinstance(u.model,str): read_model(u.model, 2)
     pick_device(todo[0].device)
 
