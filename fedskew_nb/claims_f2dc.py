@@ -29,6 +29,7 @@ def _of(says, f)->Part: return Part(says, _US, _US, within(f))
 def sooner(a:History, b:History, path:str)->float:
     "How many rounds earlier a reaches b's last AVG; one round too late if it never does."
     A,B = (h.curve('global','post_agg',p if ('global','post_agg',p) in h.views() else '')['AVG'] for h,p in ((a,path),(b,path)))
+    if not A.index.equals(B.index): raise KeyError('not both were scored in every round')
     first = lambda c: next((r for r,v in c.items() if v>=B.iloc[-1]), c.index[-1]+1)
     return float(first(B)-first(A))
 
@@ -116,5 +117,6 @@ STUDIES_F2DC = [
  Study('F2DC-fig-6','τ of the separation', tuple('F2DC' if t=='.06' else f'F2DC(tau={t})' for t in ('.02','.06','.5'))),
  Study('F2DC-fig-7','α and β of the aggregation', tuple('F2DC' if (a,b)==('1.','.4') else f'F2DC(alpha={a},beta={b})' for a,b in (('0','0'),('1.','.4'),('4.','.4'),('1.','4.'))), _UNEVEN[1:], seeds=2),
  Study('F2DC-fig-8','λ₁ and λ₂ of the losses', tuple('F2DC' if (a,b)==('.8','1.') else f'F2DC(DFD__lam={a},DFC__lam={b})' for a,b in (('.08','.1'),('.08','10.'),('.8','1.'),('8.','.1'),('8.','10.'))), seeds=2),
+ Study('F2DC-statistics','(ours) F2DC whose BatchNorms stay with the clients, too', ('FedAvg','FedBN','F2DC','FedBN + DC'), ('skew-digits','emoji-pacs')),
  Study('F2DC-averaging','(ours) what averaging costs: without L_sep, without L_DFD, without both losses', ('FedAvg',*(f"F2DC(preset='shared'{x})" for x in ('',',tau=1e9',',DFD__lam=0',',DFD__lam=0,DFC__lam=0'))), ('skew-digits',)),
 ]
