@@ -7,10 +7,12 @@ __all__ = ['Part', 'Claim', 'accuracy', 'gain', 'measured', 'within', 'judge', '
 
 # %% ../nbs/74c_claim.ipynb #00000003
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Callable
 from .comparison import t_interval
 from .history import History
+from .metrics import summary
 
 # %% ../nbs/74c_claim.ipynb #00000006
 @dataclass(frozen=True)
@@ -38,7 +40,12 @@ class Claim:
 # %% ../nbs/74c_claim.ipynb #00000008
 def accuracy(h:History, column:str='AVG', view:str='global', path:str='')->float:
     "AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."
-    return 0. if 'stopped' in h.measures else h.summary(view, 'post_agg', path if (view,'post_agg',path) in h.views() else '')[column]
+    if 'stopped' in h.measures: return 0.
+    path = path if (view,'post_agg',path) in h.views() else h.headline(view)
+    mine = [r for r in h.rows if (r['view'],r['moment'],r['path'])==(view,'post_agg',path)]; last = max(r['round'] for r in mine)
+    right,n = Counter(),Counter()
+    for r in (r for r in mine if r['round']==last): right[r['domain']] += r['correct']; n[r['domain']] += r['n']
+    return summary({d:100*right[d]/n[d] for d in n}, n)[column]
 
 def gain(column:str='AVG', sign:int=1)->Callable:
     "one − other in a score; `sign=-1` where less is better."

@@ -121,7 +121,8 @@ def older(h:History, about:dict={})->bool:
 # %% ../nbs/75_claims.ipynb #00000011
 def runs_of(cmp:Comparison, method:str, suite:str, deal:str='skew')->dict: # {seed: History}
     "The runs of one method on one suite."
-    return {h.setting['seed']:h for h in cmp.histories if (h.setting['method'],*deal_of(h))==(canonical(method),suite,deal)}
+    method = canonical(method)
+    return {h.setting['seed']:h for h in cmp.histories if (h.setting['method'],*deal_of(h))==(method,suite,deal)}
 
 def judged(c:Claim, cmp:Comparison, suite:str, variant:Variant)->list:
     "One row per part of a claim on one suite, with its verdict; [] where no runs are stored."
