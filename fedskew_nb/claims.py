@@ -174,7 +174,7 @@ def claims_table(prefix:str='', cmp:Comparison|None=None, variant:str|None=None)
     if variant: cells = cells.drop(columns='variant')
     return Table(f'Claims {prefix}'.strip()+(f', {variant}' if variant else ''), cells, notes, d)
 
-# %% ../nbs/75_claims.ipynb #0000001a
+# %% ../nbs/75_claims.ipynb #0000001c
 def claims_command(
     prefix='',           # which: F2DC, F2DC-07; all by default
     variant:str=None,    # only paper, backbone or shared
@@ -193,7 +193,7 @@ def claims_in(out)->Comparison:
     cmp = Comparison(done); checks = Path(out)/'checks.json'
     cmp.about = dict(checks=json.loads(checks.read_text(encoding='utf-8')) if checks.exists() else {}); return cmp
 
-# %% ../nbs/75_claims.ipynb #0000001b
+# %% ../nbs/75_claims.ipynb #0000001d
 def claims_run_command(
     prefix='',               # which: F2DC, F2DC-07; all by default
     size:str='quick',        # of the suites: tiny, quick, standard, full
@@ -205,12 +205,11 @@ def claims_run_command(
     device:str='auto',       # auto, cpu, cuda, mps
 ):
     "Train what the claims need and judge them; call it again to go on after an interruption."
+    paper = prefix.partition('-')[0]
+    if store and (prefix!=paper or not paper): raise ValueError(f"--store keeps all runs of one paper together: fedskew claims run {paper or chosen()[0].id.partition('-')[0]} --store")
     def tell(done, of, unit, history): print(f'[{done:{len(str(of))}}/{of}] {unit.suite}  {unit.label}, seed {unit.seed}' + (f': {s}' if (s:=history.measures.get('stopped')) else ''), file=sys.stderr)
     cmp = run_claims(prefix, out, size, seeds, headline, device, jobs, tell)
-    if store and cmp:
-        papers = list(dict.fromkeys(c.id.partition('-')[0] for c in chosen(prefix)))
-        if len(papers)>1: raise ValueError(f'--store keeps one paper at a time: claims run {papers[0]} --store')
-        store_claims(cmp, papers[0])
+    if store: store_claims(cmp, paper)
     print(claims_table(prefix, cmp))
 
 def store_claims(cmp:Comparison, paper:str)->Path:

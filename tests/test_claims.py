@@ -120,6 +120,7 @@ def test_a_run_that_blows_up_is_stored(tmp_path):
 def test_command_line_refuses(capsys):
     assert main(['claims','F3DC']) == 2 and 'no claim begins' in capsys.readouterr().err
     assert main(['claims','--variant','papper']) == 2 and 'did you mean paper' in capsys.readouterr().err
+    for prefix in ('F2DC-07',''): assert main(['claims','run',*[prefix][:bool(prefix)],'--store']) == 2 and 'claims run F2DC --store' in capsys.readouterr().err     # a part would overwrite the whole
     assert main(['claims','run','F2DC','--size','fast']) == 2 and "no size 'fast'" in capsys.readouterr().err
 
 # ---- what is stored ----
