@@ -59,8 +59,9 @@ def frank_wolfe(
 
 # %% ../../nbs/30_mgda.ipynb #00000022
 def _blocks(V, g, width=65536):
-    "The updates V−g some columns at a time, at least in float32, in one buffer that is used again: (columns, block)."
-    K,P = V.shape; D = V.new_empty((K,min(width,P)), dtype=torch.promote_types(V.dtype, torch.float32))
+    "The updates V−g some columns at a time, in one buffer that is used again: (columns, block). Short rows in float64, long ones at least in float32."
+    K,P = V.shape; short = P<=2**18 and V.device.type!='mps'
+    D = V.new_empty((K,min(width,P)), dtype=torch.float64 if short else torch.promote_types(V.dtype, torch.float32))
     for i in range(0, P, width):
         s = slice(i,i+width); v = V[:,s]
         if g is None and v.dtype==D.dtype: yield s,v
@@ -75,7 +76,7 @@ def gram(
     g:Tensor|None=None,     # what is taken off: (P,) or (K, P), an expanded view too
     chunk:int=4096,         # columns of one product
 )->np.ndarray:              # (K, K), float64
-    "Inner products of the rows of V−g: products per chunk in the type of V, their sum in float64; V−g never exists as a whole."
+    "Inner products of the rows of V−g: products per chunk in the type of V (of short rows in float64), their sum in float64; V−g never exists as a whole."
     if V.ndim!=2 or not V.is_floating_point(): raise ValueError(f'V is {V.dtype} of shape {tuple(V.shape)}: one row of floating-point numbers per client is needed')
     G = torch.zeros(len(V), len(V), dtype=torch.float64, device=_home(V))
     for _,D in _blocks(V, g, 16*chunk):
