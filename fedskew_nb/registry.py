@@ -6,7 +6,7 @@
 from __future__ import annotations
 import ast, hashlib, importlib.util, inspect, re, sys
 import torch
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -16,16 +16,19 @@ from .models import MODELS, n_params
 from .data.load import SIZES, SUITES, load_suite
 from .data.suite import Suite
 from .setting import HOUSES
-from .methods.average import FedAvg, FedProx
-from .methods.f2dc import DC, F2DC
-from .methods.personal import FedBN, Local
+from .methods.average import FedAvg, FedProx, Prox
+from .methods.f2dc import DC, DFC, DFD, F2DC, DomainAware
+from .methods.fdse import FDSE, Consensus, Consistency, Erase, KeepErasers, Peers
+from .methods.personal import FedBN, KeepBatchNorm, Local
 
 # %% auto #0
-__all__ = ['METHODS', 'find_name', 'cut', 'literal', 'read_call', 'from_file', 'as_method', 'read_method', 'read_methods',
-           'read_model', 'uneven', 'suite_base', 'read_suite', 'needs_of', 'needs_table', 'one_line', 'catalogue']
+__all__ = ['METHODS', 'PARTS', 'find_name', 'cut', 'literal', 'read_call', 'from_file', 'as_method', 'as_part', 'read_method',
+           'read_methods', 'read_model', 'uneven', 'suite_base', 'read_suite', 'needs_of', 'needs_table', 'one_line',
+           'catalogue']
 
 # %% ../nbs/74_registry.ipynb #00000006
-METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN, F2DC, DC)}
+METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN, F2DC, DC, FDSE)}
+PARTS = {c.__name__:c for c in (Prox, KeepBatchNorm, DFD, DFC, DomainAware, Erase, KeepErasers, Consensus, Peers, Consistency)}
 
 def find_name(kind:str, known:dict, name:str):
     "`known[name]`, or a sentence with the nearest names."
@@ -89,15 +92,25 @@ def as_method(o, name:str, hp:dict)->Method:
     if not isinstance(o, Method): raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
     return o(**hp) if hp else o
 
+def as_part(cls, hp:dict)->tuple:
+    "One mechanism as (its name, [it]): a line of an ablation is a sum of such parts."
+    known = [f.name for f in fields(cls)] if is_dataclass(cls) else []
+    for k in hp:
+        if k not in known: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {nearest(k, known) if known else "it takes none"}')
+    return cls.__name__+(f'({", ".join(f"{k}={v!r}" for k,v in hp.items())})' if hp else ''), [cls(**hp)]
+
 def read_method(text:str|Method)->Method:
-    "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or two joined by `+`."
+    "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or several joined by `+`, mechanisms among them (`Erase + KeepErasers`)."
     if isinstance(text, Method): return text
     def one(t):
         file,name,hp = read_call(t)
-        return as_method(from_file(file,name) if file else find_name('method',METHODS,name), name, hp)
-    parts = [text] if '.py:' in text else cut(text, '+')
+        if not file and name in PARTS: return as_part(PARTS[name], hp)
+        return as_method(from_file(file,name) if file else find_name('method',METHODS|PARTS,name), name, hp)
+    parts = list(map(one, [text] if '.py:' in text else cut(text, '+')))
     if not parts: raise ValueError('a method needs a name: '+nearest('', METHODS))
-    return reduce(add, map(one, parts))
+    if all(isinstance(p, Method) for p in parts): return reduce(add, parts)
+    names,ms = zip(*((p.name,p.mechanisms) if isinstance(p, Method) else p for p in parts))
+    return Method(' + '.join(names), *(m for each in ms for m in each))
 
 def read_methods(text)->list:
     "Several methods from one line, or from a list of names and methods."
@@ -126,8 +139,8 @@ def uneven(s:Suite, seed:int=0)->Suite:
 
 # %% ../nbs/74_registry.ipynb #0000001d
 def suite_base(text:str)->str:
-    "`emoji-pacs-uneven` is a variant of `emoji-pacs`; any other name must be a suite's own."
-    find_name('suite', SUITES, base:=text.removesuffix('-uneven')); return base
+    "`emoji-pacs-uneven` and `emoji-pacs-without-photo` are variants of `emoji-pacs`; any other name must be a suite's own."
+    find_name('suite', SUITES, base:=text.partition('-without-')[0].removesuffix('-uneven')); return base
 
 def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     "The suite that `text` names, dealt with this seed; a `Suite` is returned as it is, a function is called with the seed."
@@ -136,7 +149,10 @@ def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     base = suite_base(text)
     if size not in SIZES: raise ValueError(f'there is no size {size!r}: {nearest(size, SIZES)}')
     s = load_suite(base, size=size, data_seed=data_seed)
-    return s if base==text else uneven(s, data_seed)
+    whole,_,gone = text.partition('-without-')
+    s = s if base==whole else uneven(s, data_seed)
+    if not gone: return s
+    from fedskew_nb.unseen import hold_out; return hold_out(s, gone)
 
 # %% ../nbs/74_registry.ipynb #00000021
 def needs_of(m:Method, probe:Net)->dict:

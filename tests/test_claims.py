@@ -4,10 +4,13 @@ from dataclasses import replace
 import pytest, torch
 from project import ROOT
 from fedskew_nb import *
-from fedskew_nb.claim import accuracy, gain, judge, measured, together, within
-from fedskew_nb.claims import STUDIES, VARIANTS, canonical, chosen, claim_units, claims_in, claims_run_command, claims_table, judged, measured_unit, older, run_claims, runs_of, stored_claims, study, verdicts
+from fedskew_nb.claim import accuracy, by_domain, gain, judge, measured, within
+from fedskew_nb.claims import PAPERS, STUDIES, canonical, chosen, claim_units, claims_in, claims_table, decided_by, flat, homes, judged, measured_unit, older, run_claims, runs_of, stored_claims, study, verdicts
+from fedskew_nb.claims_fdse import domains_won, halved_counts, paper_operations, wider
 from fedskew_nb.digest import closure, code_digest, imports, meaning
 from fedskew_nb.measures import feature_answers, glance, inside, measure, models_of, restated
+
+VARIANTS = PAPERS['F2DC'].variants
 
 def toy(method, seed, avg, suite='skew-digits', path='', code=None, **measures):
     h = History(dict(method=method, suite=suite, seed=seed, code=code)); h.measures = measures
@@ -52,8 +55,6 @@ def test_judge(values, margin, word): assert judge(values, margin)['verdict'] ==
 
 def test_showable_is_the_half_width(): i = judge([1,2,4]); assert i['showable'] == pytest.approx(i['hi']-i['mean'])
 
-def test_together(): assert [together(v) for v in (['holds']*2, ['holds','undecided'], ['undecided','does not hold'])] == ['holds','undecided','does not hold']
-
 def test_a_stopped_run_has_lost_everything():
     stopped = History(dict(method='x')); stopped.measures = dict(stopped='NaN')
     assert accuracy(stopped) == 0 and gain()(toy('F2DC',0,60), stopped, '') == 60
@@ -78,7 +79,7 @@ def test_paths_are_read_as_asked():
     assert accuracy(a) == 60 and accuracy(a, path='backbone') == 40 and gain()(a, toy('FedAvg',0,50), 'backbone') == -10
 
 def test_the_list_says_what_waits(monkeypatch):
-    d = verdicts('F2DC-04'); assert d.verdict.tolist() == ['pending: needs FDSE']
+    d = verdicts('FDSE-19'); assert d.verdict.tolist() == ['pending: needs Ditto']
     d = verdicts('F2DC-01', Comparison([toy('Local',0,1)])); assert d.verdict.tolist() == ['not run']
     assert 'older code' in claims_table('F2DC-01', Comparison([toy(m,s,60,code='old') for m in ('F2DC','FedAvg') for s in range(2)])).notes[-1]
 
@@ -92,11 +93,11 @@ def test_units_are_shared_and_deep_enough():
     assert [u.seed for u in todo] == sorted(u.seed for u in todo)
 
 def test_every_method_of_the_list_can_be_read():
-    for u in claim_units(): assert read_method(u.method).name == u.method
+    for u in claim_units('F2DC')+claim_units('FDSE'): assert read_method(u.method).name == u.method
     for s in STUDIES: assert len({canonical(m) for m in s.methods}) == len(s.methods)
 
 @pytest.mark.parametrize('call, says', [(lambda: chosen('G'), 'no claim begins with'), (lambda: run_claims('F2DC-07', size='huge'), "no size 'huge'"),
-    (lambda: study('F2DC-table-66'), 'F2DC-table-6'), (lambda: claims_in('nowhere'), 'holds no finished run')])
+    (lambda: study('F2DC-table-66'), 'F2DC-table-6')])
 def test_bad_names(call, says):
     with pytest.raises(ValueError, match=says): call()
 
@@ -104,10 +105,10 @@ def test_bad_names(call, says):
 def test_run_stop_and_go_on(tmp_path, capsys):
     a = run_claims('F2DC-10', tmp_path/'a', size='tiny', seeds=2, headline=2); capsys.readouterr()
     half = claim_units('F2DC-10', 'tiny', 2, 2)[:3]
-    for u in half: (tmp_path/'b'/'runs').mkdir(parents=True, exist_ok=True); measured_unit(u, tmp_path/'b'/'runs')
+    for u in half: (tmp_path/'b'/'F2DC'/'runs').mkdir(parents=True, exist_ok=True); measured_unit(u, tmp_path/'b'/'F2DC'/'runs')
     b = run_claims('F2DC-10', tmp_path/'b', size='tiny', seeds=2, headline=2, jobs=2)
     assert a.histories == b.histories and [h.measures for h in a.histories] == [h.measures for h in b.histories]
-    assert len(verdicts('F2DC-10', a)) == 4 and not claims_in(tmp_path/'a').histories[0].measures.get('stopped')
+    assert len(verdicts('F2DC-10', a)) == 4 and not claims_in(tmp_path/'a','F2DC').histories[0].measures.get('stopped')
     assert main(['claims','F2DC-10','--out',str(tmp_path/'a')]) == 0 and 'F2DC-10' in capsys.readouterr().out
     assert main(['claims','F2DC-10','--out',str(tmp_path/'a'),'--json']) == 0 and len(json.loads(capsys.readouterr().out)) == 4
     assert main(['claims','run','F2DC-10','--size','tiny','--seeds','2','--headline','2','--out',str(tmp_path/'a')]) == 0
@@ -122,6 +123,36 @@ def test_command_line_refuses(capsys):
     assert main(['claims','--variant','papper']) == 2 and 'did you mean paper' in capsys.readouterr().err
     for prefix in ('F2DC-07',''): assert main(['claims','run',*[prefix][:bool(prefix)],'--store']) == 2 and 'claims run F2DC --store' in capsys.readouterr().err     # a part would overwrite the whole
     assert main(['claims','run','F2DC','--size','fast']) == 2 and "no size 'fast'" in capsys.readouterr().err
+
+def test_runs_that_another_paper_stores():
+    assert homes('F2DC') == ['F2DC','FDSE'] and homes('F2DC-04') == ['FDSE'] and not claim_units('F2DC-04', paper='F2DC')
+    assert {'F2DC-04','F2DC-06b','FDSE-01'} <= {c.id for c in decided_by('FDSE','FDSE')} and all(c.home=='F2DC' for c in decided_by('F2DC','F2DC'))
+    assert {'FDSE + DC','F2DC'} <= {u.method for u in claim_units('FDSE')} and {u.method for u in claim_units('F2DC-04')} == {'F2DC','FDSE'}
+
+def test_several_suites_count_as_one():
+    suites = tuple(f'emoji-pacs-without-{d}' for d in 'ab'); c = replace(chosen('FDSE-10')[0], suites=(suites,))
+    cmp = Comparison([toy('FDSE',s,60,suite=x,plain=10.,adapted=10.+g+s) for s in range(3) for x,g in zip(suites,(2,4))]); row, = judged(c, cmp, suites, PAPERS['FDSE'].variants['paper'])
+    assert row['values'] == [3,4,5] and row['suite'] == 'emoji-pacs, one domain left out' and flat((suites,'c')) == [*suites,'c']
+    assert judged(c, Comparison(cmp.histories[::2]), suites, PAPERS['FDSE'].variants['paper']) == []       # one of the two is missing
+
+def personal(method, seed, acc, moment='post_agg', rounds=None):
+    h = History(dict(method=method, suite='emoji-pacs', seed=seed, rounds=rounds)); h.measures = {}
+    h.rows = [dict(round=1, moment=moment, view='personal', path='', domain=d, client=i, n=100, correct=a) for i,(d,a) in enumerate(zip('abcd',acc))]; return h
+
+def test_domains_won_and_ranges():
+    a,b,c = personal('x',0,(60,60,60,50)), personal('y',0,(50,50,50,55)), personal('z',0,(40,40,40,40))
+    assert domains_won(a,(b,c),'') > 0 > domains_won(b,(a,c),'')
+    assert wider(a,(b,c,a,a),'') > 0 > wider(a,(a,a,b,c),'')
+    assert by_domain(a,'personal') == (dict(a=60,b=60,c=60,d=50), dict(a=100,b=100,c=100,d=100)) and gain(view='personal',moment='post_local')(personal('x',0,[70]*4,'post_local'),personal('y',0,[60]*4,'post_local'),'') == 10
+
+def test_longer_runs_are_another_run():
+    short,long = personal('FDSE',0,[50]*4,rounds=4), personal('FDSE',0,[60]*4,rounds=12)
+    for h in (short,long): h.setting['size'] = 'quick'
+    cmp = Comparison([long,short]); assert runs_of(cmp,'FDSE','emoji-pacs') == {0:short} and runs_of(cmp,'FDSE','emoji-pacs',rounds=12) == {0:long}
+
+def test_table_4():
+    k = halved_counts(); assert k['holds'] and 'all six cells of Table 4 equal' in k['says'] and '22,313,083,200' in k['says']
+    assert paper_operations(alexnet_bn(10, size=256)) == 44_079_433_600
 
 # ---- what is stored ----
 def test_stored_claims_are_whole():

@@ -265,7 +265,6 @@ def test_a_batchnorm_of_two_layers_is_named():
 @pytest.mark.parametrize('body', BODIES)
 def test_order_of_the_blocks(body): make,_,layers = BODIES[body]; assert list(erased_blocks(FDSE.adapt(make())))==layers
 
-@pytest.mark.xfail(strict=True, reason='erased_blocks goes by the order of registration')
 def test_blocks_are_counted_in_the_order_of_the_forward_pass():
     "Eq. 7 weighs by depth, whatever the order in which a class names its layers."
     class Reversed(nn.Module):

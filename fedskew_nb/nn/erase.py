@@ -36,7 +36,7 @@ def cheap(t:int, copies:int, flat:bool)->nn.Module|None:
 # %% ../../nbs/30a_erase.ipynb #00000013
 class Erased(nn.Module):
     "A layer as extractor (DFE) and eraser (DSE), FDSE Eqs. 2 and 3; the last ReLU is the net's own."
-    personal = ('dse','bn_dse')    # its parts that belong to the eraser
+    personal,depth = ('dse','bn_dse'), 0    # its parts that belong to the eraser; its place in the forward pass
     def __init__(self,
         layer:nn.Module,           # Conv2d or Linear with T outputs
         bn:nn.Module|None=None,    # the BatchNorm behind it, which becomes BN_DFE; a new one by default
@@ -135,7 +135,7 @@ def decompose(
     if bad and not whole: raise ValueError(f'{next(iter(bad.values()))}: FDSE cannot split it; choose another model, or leave such layers whole with whole=True')
     names = [n for n in seen if n in todo and n not in bad]
     if not names: raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer')
-    for n in names: _replace(net, n, seen[n][0][1], G, ghost, ghost_fc, relu)
+    for l,n in enumerate(names): _replace(net, n, seen[n][0][1], G, ghost, ghost_fc, relu).depth = l
     return net
 
 # %% ../../nbs/30a_erase.ipynb #00000027
@@ -146,11 +146,12 @@ def _replace(net, name, bn, G, ghost, ghost_fc, relu):
     block = Erased(layer, net.get_submodule(bn) if bn else None, G, ghost_fc if isinstance(layer,nn.Linear) else ghost, relu)
     put(name, block)
     if bn: put(bn, nn.Identity())
+    return block
 
 # %% ../../nbs/30a_erase.ipynb #00000029
 def erased_blocks(net:nn.Module)->dict: # {name: Erased}
     "The blocks of a decomposed net, in the order of their layers."
-    return {n:m for n,m in net.named_modules() if isinstance(m, Erased)}
+    return dict(sorted(((n,m) for n,m in net.named_modules() if isinstance(m, Erased)), key=lambda nm: nm[1].depth))
 
 def part_of(net:nn.Module, *parts:str)->Callable:
     "Predicate over names: do they belong to these parts of a block, e.g. `part_of(net, 'bn_dfe')`?"
