@@ -100,7 +100,7 @@ CLAIMS_FDSE += [
 ]
 
 # %% ../nbs/74e_claims_fdse.ipynb #00000010
-_TWO = ('skew-digits','emoji-pacs'); _DIGITS = ('MNIST','optdigits','MNIST-M','SYN','SVHN-like')
+_TWO = ('skew-digits','emoji-pacs'); _DIGITS = ('mnist','optdigits','mnistm','syn','svhnlike')
 STUDIES_FDSE = [
  Study('FDSE-table-1','Local, FedAvg, FedBN, F2DC and FDSE, each client on its own domain', ('Local','FedAvg','FedBN','F2DC','FDSE'), _TWO),
  Study('FDSE-table-2','one domain of emoji-pacs left out', ('FedAvg','FedBN','F2DC','FDSE'), _UNSEEN[0]),

@@ -21,7 +21,7 @@ from .metrics import answers
 from .nn.erase import batch_moments, erased_blocks, layer_weights, moving, statistics_gap
 from .setting import epoch
 
-# %% ../nbs/72_unseen.ipynb #00000004
+# %% ../nbs/72_unseen.ipynb #00000006
 @dataclass
 class HeldOut(Suite):
     "A suite without the clients of some domains, whose test sets are `unseen`."
@@ -37,14 +37,14 @@ def hold_out(suite:Suite, domain:str)->HeldOut:
                                tests={d:t for d,t in suite.tests.items() if d!=domain}, unseen=suite.unseen|{domain:suite.tests[domain]})
     return HeldOut(**parts, spare={domain:join(gone)})
 
-# %% ../nbs/72_unseen.ipynb #00000005
+# %% ../nbs/72_unseen.ipynb #0000000b
 def shared_model(fed:Federation)->Net:
     "One model for a newcomer: what is shared, and the plain mean of what the clients keep (counters: the largest)."
     own = [fed.state_of(c.id) for c in fed.clients]
     middle = lambda n: torch.stack([s[n] for s in own]).mean(0) if own[0][n].is_floating_point() else torch.stack([s[n] for s in own]).amax(0)
     return fed.worker.copy({n:middle(n) for n in fed.server} if fed._personal() else fed.server)
 
-# %% ../nbs/72_unseen.ipynb #00000006
+# %% ../nbs/72_unseen.ipynb #0000000e
 def _listen(net:Net, x:Tensor)->list:
     "What every BN_DFE gets, while BN_DSE normalises by the batch and BN_DFE by the global statistics."
     blocks = erased_blocks(net).values(); net.eval(); got = []
@@ -55,12 +55,14 @@ def _listen(net:Net, x:Tensor)->list:
         for h in hooks: h.remove()
     return got
 
+# %% ../nbs/72_unseen.ipynb #0000000f
 def _batches(fed, x, epochs, purpose, size):
     "Normalised batches of unlabelled images; a lonely last one joins the one before."
     gen = generator(fed.setting.seed, 'unseen', purpose)
     for _ in range(epochs):
         for i in epoch(len(x), size, gen): yield fed.worker.images(x[i])
 
+# %% ../nbs/72_unseen.ipynb #00000010
 def _restate_erasers(net, batches):
     "BN_DSE's statistics from these batches; the mean of what every BN_DFE gets."
     norms = [b.bn_dse for b in erased_blocks(net).values()]; was = [m.momentum for m in norms]; seen = []
@@ -70,7 +72,7 @@ def _restate_erasers(net, batches):
     for m,a in zip(norms,was): m.momentum = a
     return [tuple(torch.stack([s[l][i] for s in seen]).mean(0) for i in (0,1)) for l in range(len(norms))]
 
-# %% ../nbs/72_unseen.ipynb #00000007
+# %% ../nbs/72_unseen.ipynb #00000013
 def adapt_unseen(
     fed:Federation,            # trained
     x_unlabelled:Tensor,       # (N, 3, H, W) uint8 images of the new domain
@@ -88,6 +90,7 @@ def adapt_unseen(
     _restate_erasers(net, _batches(fed, x, 1, 'end', batch))
     return net.eval().requires_grad_(True)
 
+# %% ../nbs/72_unseen.ipynb #00000014
 def _pull(net, batches, now, con, lr):
     "SGD on Σ w_l L_l over the erasers: filters of DSE, scale and shift of BN_DSE."
     blocks = list(erased_blocks(net).values()); net.requires_grad_(False)
@@ -98,6 +101,7 @@ def _pull(net, batches, now, con, lr):
         L = torch.stack([statistics_gap(*a, b.bn_dfe.running_mean, b.bn_dfe.running_var) for a,b in zip(now,blocks)])
         opt.zero_grad(); (w.to(L)*L).sum().backward(); opt.step()
 
+# %% ../nbs/72_unseen.ipynb #00000015
 def _usable(fed, x, transductive)->Tensor:
     "uint8 images, at least two, and none of the test set unless that is said."
     x = torch.as_tensor(x)
@@ -108,17 +112,19 @@ def _usable(fed, x, transductive)->Tensor:
         raise ValueError('some images to adapt to are in the test set of the unseen domain: take others, or say transductive=True')
     return x
 
-# %% ../nbs/72_unseen.ipynb #00000008
+# %% ../nbs/72_unseen.ipynb #0000001b
 def right_share(net:Net, data:Data, suite:Suite)->float:
     "Accuracy in percent."
     return 100*float((answers(net, data, suite.mean, suite.std).logits.argmax(1)==data.y.cpu()).float().mean())
 
-def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'adapted'}: percent; {} where no domain is held out
-    "Accuracy on the held-out domain: as trained, with BatchNorms re-estimated, and adapted; without labels, on images that are not tested."
+# %% ../nbs/72_unseen.ipynb #0000001c
+def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'}: percent; {} where no domain is held out
+    "Accuracy on the held-out domain without its labels: as trained; all BatchNorms re-estimated; only BN_DSE's (FDSE); erasers adapted (FDSE)."
     if not getattr(fed.suite,'spare',None): return {}
     (domain,spare), = fed.suite.spare.items(); s,test = fed.suite,fed.suite.unseen[domain]
     every = any(m.everywhere for m in fed.method.mechanisms) and fed._personal()     # each client's model serves all domains
     nets = list(models_of(fed).values()) if every else [shared_model(fed)]
     mean = lambda f: sum(right_share(f(n), test, s) for n in nets)/len(nets)
-    return dict(plain=mean(lambda n: n), restated=mean(lambda n: restated(n, spare, s.mean, s.std))) | (
-        dict(adapted=right_share(adapt_unseen(fed, spare.x), test, s)) if erased_blocks(nets[0]) else {})
+    facts = dict(plain=mean(lambda n: n), restated=mean(lambda n: restated(n, spare, s.mean, s.std)))
+    if not erased_blocks(nets[0]): return facts
+    return facts | {k:right_share(adapt_unseen(fed, spare.x, epochs=e), test, s) for k,e in (('renewed',0),('adapted',5))}
