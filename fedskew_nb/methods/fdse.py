@@ -6,7 +6,7 @@
 __all__ = ['REGULARISERS', 'FDSE', 'plain_mean', 'pooled_moments', 'Erase', 'KeepErasers', 'attention', 'Peers', 'Consensus',
            'eq6', 'released_v1', 'released_v2', 'Consistency']
 
-# %% ../../nbs/31_fdse.ipynb #00000003
+# %% ../../nbs/31_fdse.ipynb #00000002
 import math, os, warnings
 from dataclasses import dataclass
 import torch
@@ -16,7 +16,7 @@ from ..core import Mechanism, Method, Rule, by_layer, by_tensor, keep, mean, nea
 from ..nn.erase import Notes, batch_moments, by_block, decompose, erased_blocks, is_eraser, is_statistic, layer_weights, moving, part_of, statistics_gap
 from ..nn.mgda import NotFinite, consensus_step
 
-# %% ../../nbs/31_fdse.ipynb #00000004
+# %% ../../nbs/31_fdse.ipynb #00000007
 def plain_mean(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
     "The unweighted mean: (K, P) → (P,)."
     return mean(V, g, torch.full((len(V),), 1/len(V), dtype=torch.float64), srv)
@@ -27,7 +27,7 @@ def pooled_moments(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
     new = {n:mu.mean(0) if n.endswith('running_mean') else var.mean(0)+mu.var(0, unbiased=False) for n in srv.names}
     return torch.cat([new[n] for n in srv.names])
 
-# %% ../../nbs/31_fdse.ipynb #00000005
+# %% ../../nbs/31_fdse.ipynb #00000008
 @dataclass
 class Erase(Mechanism):
     "Splits every layer into a shared extractor and a personal eraser (FDSE, Sec. 4.1); BN_DSE's statistics never leave their client."
@@ -54,7 +54,7 @@ class Erase(Mechanism):
         return [Rule(lambda n: dse(n) and is_statistic(n), keep),
                 Rule(lambda n: dfe(n) and is_statistic(n), *((pooled_moments,by_layer) if self.pooled else (plain_mean,)))]
 
-# %% ../../nbs/31_fdse.ipynb #00000006
+# %% ../../nbs/31_fdse.ipynb #0000000b
 @dataclass
 class KeepErasers(Mechanism):
     "Every eraser stays with its client: FDSE without the aggregation of Sec. 4.3.2."
@@ -84,7 +84,7 @@ def _unfit(ids:list, srv):
     "Name the clients that sent NaN or infinity."
     raise FloatingPointError(f'client {", ".join(map(str,ids))} sent numbers that are not finite, in {srv.names[0]}: try a smaller lr, or clip=10') from None
 
-# %% ../../nbs/31_fdse.ipynb #00000007
+# %% ../../nbs/31_fdse.ipynb #0000000f
 @dataclass
 class Consensus(Mechanism):
     "The server moves each shared layer only where no client objects: the min-norm point of the unit updates (FDSE, Sec. 4.3.1)."
@@ -103,7 +103,7 @@ class Consensus(Mechanism):
         srv.state.setdefault(place, []).append([srv.round+1, *map(float, (a.u,a.least,a.mean_least))])
         return V[0] if len(V)==1 else g[0]+a.step
 
-# %% ../../nbs/31_fdse.ipynb #00000008
+# %% ../../nbs/31_fdse.ipynb #00000012
 def eq6(m, c, blocks, seen)->list:
     "Eqs. 4–6 for every block: running statistics against the received ones."
     out = []
@@ -132,7 +132,7 @@ def released_v2(m, c, blocks, seen)->list:
 
 REGULARISERS = dict(paper=eq6, released_v1=released_v1, released_v2=released_v2)
 
-# %% ../../nbs/31_fdse.ipynb #00000009
+# %% ../../nbs/31_fdse.ipynb #00000014
 @dataclass
 class Consistency(Mechanism):
     "Pulls the statistics of what each eraser puts out towards the federation's (FDSE, Sec. 4.2)."
@@ -146,8 +146,7 @@ class Consistency(Mechanism):
         if not (0<=self.lam<math.inf and 0<=self.gamma<=1 and math.isfinite(self.beta)):
             raise ValueError(f'Consistency: lam={self.lam}, beta={self.beta}, gamma={self.gamma}: lam must be at least 0, gamma between 0 and 1, all finite')
         if self.reg not in REGULARISERS: raise ValueError(f'Consistency: there is no reg {self.reg!r}: {nearest(self.reg, REGULARISERS)}')
-    def start(self, c):
-        "Listen, from the second round on: before it the global statistics are still 0 and 1."
+    def start(self, c):                     # listen, from the second round on: before it the global statistics are still 0 and 1
         blocks = list(erased_blocks(c.net).values()); on = self.lam and c.round>0
         for b in blocks: b.seen = Notes() if on else None
         c.cache.clear()
@@ -158,9 +157,8 @@ class Consistency(Mechanism):
         blocks = list(erased_blocks(c.net).values()); seen = {l:b.seen[0] for l,b in enumerate(blocks) if b.seen}    # a frozen block notes nothing
         for b in blocks: b.seen.clear()
         if not seen: return {}
-        L = torch.stack(REGULARISERS[self.reg](self, c, blocks, seen))
-        return dict(consistency=self.lam*(layer_weights(len(blocks), self.beta)[list(seen)].to(L)*L).sum())
+        L = torch.stack(REGULARISERS[self.reg](self, c, blocks, seen)); return dict(consistency=self.lam*(layer_weights(len(blocks), self.beta)[list(seen)].to(L)*L).sum())
 
-# %% ../../nbs/31_fdse.ipynb #0000000a
+# %% ../../nbs/31_fdse.ipynb #00000015
 _RELEASED = dict(own_bias=True, pad11=5, Consensus__per_tensor=True, Peers__per_tensor=True, Consensus__eps=1e-8, Consistency__reg='released_v1')
 FDSE = Method('FDSE', Erase(), Consensus(), Peers(), Consistency(), presets=dict(released=_RELEASED))
