@@ -27,8 +27,8 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
 
 # ---- use ----
-run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx, FedBN and F2DC on both suites; writes runs/first/report.html
-	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN,F2DC --seeds 3 --jobs 2 --out runs/first
+run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedProx, FedBN, F2DC and FDSE on both suites; writes runs/first/report.html
+	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedProx,FedBN,F2DC,FDSE --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
@@ -38,7 +38,7 @@ bench: $(VENV)/run.stamp            ## time of the engine beside a bare PyTorch 
 	OMP_NUM_THREADS=1 $(BIN)/fedskew bench
 
 claims: $(VENV)/lab.stamp           ## every claim of the papers again, an hour or more; can be stopped and called again
-	$(BIN)/fedskew claims run F2DC --jobs 2 --out runs/claims
+	$(BIN)/fedskew claims run --jobs 2 --out runs/claims
 
 # ---- work on it ----
 edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself

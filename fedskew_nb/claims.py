@@ -147,9 +147,10 @@ def older(h:History, paper:str='', measures:str='')->bool:
 
 # %% ../nbs/75_claims.ipynb #00000011
 def runs_of(cmp:Comparison, method:str, suite:str, deal:str='skew', rounds:int|None=None)->dict: # {seed: History}
-    "The runs of one method on one suite; `rounds` where they are not the size's usual number."
-    method = canonical(method); usual = lambda h: rounds or SCHEDULE.get(h.setting.get('size'),{}).get('rounds')
-    return {h.setting['seed']:h for h in cmp.histories if (h.setting['method'],*deal_of(h))==(method,suite,deal) and h.setting.get('rounds')==usual(h)}
+    "The runs of one method on one suite; the shortest, where there are several lengths and `rounds` does not say which."
+    method,long = canonical(method), lambda h: h.setting.get('rounds') or 0
+    return {h.setting['seed']:h for h in sorted(cmp.histories, key=long, reverse=True)
+            if (h.setting['method'],*deal_of(h))==(method,suite,deal) and rounds in (None,long(h))}
 
 def _values(p:Part, cmp, suite:str, variant)->tuple:
     "({seed: number}, the runs) of one part on one suite, for the seeds that all its methods have."

@@ -154,7 +154,7 @@ def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     if not gone: return s
     from fedskew_nb.unseen import hold_out; return hold_out(s, gone)
 
-# %% ../nbs/74_registry.ipynb #00000021
+# %% ../nbs/74_registry.ipynb #00000023
 def needs_of(m:Method, probe:Net)->dict:
     "What `m` asks of a model, read from its mechanisms on a probe net."
     net = m.adapt(probe); owned = _by_owner(m.rules(net)); norm,conv = is_batchnorm(net), is_conv(net)
@@ -171,7 +171,7 @@ def _by_owner(rules:dict)->dict:
         if m: out.setdefault(type(m).__name__, []).append(n)
     return out
 
-# %% ../nbs/74_registry.ipynb #00000022
+# %% ../nbs/74_registry.ipynb #00000024
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
@@ -179,7 +179,7 @@ def needs_table(which=None)->str:
     return '\n'.join(['| method | mechanisms | needs of the model | one global model |', '|:--|:--|:--|:--|',
                       *('| '+' | '.join(r.values())+' |' for r in rows)])
 
-# %% ../nbs/74_registry.ipynb #00000026
+# %% ../nbs/74_registry.ipynb #00000028
 def one_line(o)->str:
     "The first line of what `o` says about itself."
     if isinstance(o, Method): return ' '.join(one_line(m) for m in o.mechanisms) or 'the weighted mean of what the clients send, and cross-entropy'
