@@ -28,6 +28,7 @@ class Part:
     @property
     def methods(self)->tuple: return (self.one, *((self.other,) if isinstance(self.other,str) else self.other))
 
+# %% ../nbs/74c_claim.ipynb #00000007
 @dataclass(frozen=True)
 class Claim:
     "A sentence of a paper that runs can support or contradict."
@@ -45,6 +46,7 @@ class Claim:
     @property
     def home(self)->str: return self.runs or self.id.partition('-')[0]
 
+# %% ../nbs/74c_claim.ipynb #00000009
 @dataclass(frozen=True)
 class Study:
     "The rows of one table or figure."
@@ -57,7 +59,7 @@ class Study:
     rounds:int|None=None     # more, or fewer, than the others
     every:int|None=None      # scored every so many rounds
 
-# %% ../nbs/74c_claim.ipynb #00000008
+# %% ../nbs/74c_claim.ipynb #0000000b
 def accuracy(h:History, column:str='AVG', view:str='global', path:str='', moment:str='post_agg')->float:
     "AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."
     return summary(*by_domain(h, view, path, moment))[column] if 'stopped' not in h.measures else 0.
@@ -82,7 +84,7 @@ def within(f:Callable)->Callable:
     "A number of one run's measures: `within(lambda m: m['plus']-m['minus'])`."
     return lambda a,b,path: f(a.measures)
 
-# %% ../nbs/74c_claim.ipynb #0000000b
+# %% ../nbs/74c_claim.ipynb #0000000e
 def judge(
     values,                  # one number per seed; positive speaks for the claim
     margin:float|None=None,  # of an equivalence

@@ -92,13 +92,14 @@ def as_method(o, name:str, hp:dict)->Method:
     if not isinstance(o, Method): raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
     return o(**hp) if hp else o
 
-def as_part(cls, hp:dict)->tuple:
-    "One mechanism as (its name, [it]): a line of an ablation is a sum of such parts."
+def as_part(cls, hp:dict)->tuple: # (name, [mechanism])
+    "One mechanism of a sum."
     known = [f.name for f in fields(cls)] if is_dataclass(cls) else []
     for k in hp:
         if k not in known: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {nearest(k, known) if known else "it takes none"}')
     return cls.__name__+(f'({", ".join(f"{k}={v!r}" for k,v in hp.items())})' if hp else ''), [cls(**hp)]
 
+# %% ../nbs/74_registry.ipynb #00000014
 def read_method(text:str|Method)->Method:
     "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or several joined by `+`, mechanisms among them (`Erase + KeepErasers`)."
     if isinstance(text, Method): return text
@@ -116,7 +117,7 @@ def read_methods(text)->list:
     "Several methods from one line, or from a list of names and methods."
     return [read_method(t) for t in (cut(text) if isinstance(text,str) else [text] if isinstance(text,Method) else text)]
 
-# %% ../nbs/74_registry.ipynb #00000018
+# %% ../nbs/74_registry.ipynb #00000019
 def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
     "The net that `text` names, e.g. `resnet10(width=16)` or `./mine.py:net`."
     if isinstance(text, Net): return text
@@ -129,7 +130,7 @@ def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
     if not isinstance(net, Net): raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page "Your own model")')
     return net
 
-# %% ../nbs/74_registry.ipynb #0000001b
+# %% ../nbs/74_registry.ipynb #0000001c
 def uneven(s:Suite, seed:int=0)->Suite:
     "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most turns with the seed."
     def cut(c, i):
@@ -137,7 +138,7 @@ def uneven(s:Suite, seed:int=0)->Suite:
         return replace(c, train=keep(c.train,'train'), val=keep(c.val,'val'))
     return replace(s, name=s.name+'-uneven', clients=[cut(c,i) for i,c in enumerate(s.clients)])
 
-# %% ../nbs/74_registry.ipynb #0000001d
+# %% ../nbs/74_registry.ipynb #0000001e
 def suite_base(text:str)->str:
     "`emoji-pacs-uneven` and `emoji-pacs-without-photo` are variants of `emoji-pacs`; any other name must be a suite's own."
     find_name('suite', SUITES, base:=text.partition('-without-')[0].removesuffix('-uneven')); return base
@@ -152,9 +153,9 @@ def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
     whole,_,gone = text.partition('-without-')
     s = s if base==whole else uneven(s, data_seed)
     if not gone: return s
-    from fedskew_nb.unseen import hold_out; return hold_out(s, gone)
+    from fedskew_nb.unseen import leave_out; return leave_out(s, gone)
 
-# %% ../nbs/74_registry.ipynb #00000023
+# %% ../nbs/74_registry.ipynb #00000024
 def needs_of(m:Method, probe:Net)->dict:
     "What `m` asks of a model, read from its mechanisms on a probe net."
     net = m.adapt(probe); owned = _by_owner(m.rules(net)); norm,conv = is_batchnorm(net), is_conv(net)
@@ -171,7 +172,7 @@ def _by_owner(rules:dict)->dict:
         if m: out.setdefault(type(m).__name__, []).append(n)
     return out
 
-# %% ../nbs/74_registry.ipynb #00000024
+# %% ../nbs/74_registry.ipynb #00000025
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
@@ -179,7 +180,7 @@ def needs_table(which=None)->str:
     return '\n'.join(['| method | mechanisms | needs of the model | one global model |', '|:--|:--|:--|:--|',
                       *('| '+' | '.join(r.values())+' |' for r in rows)])
 
-# %% ../nbs/74_registry.ipynb #00000028
+# %% ../nbs/74_registry.ipynb #00000029
 def one_line(o)->str:
     "The first line of what `o` says about itself."
     if isinstance(o, Method): return ' '.join(one_line(m) for m in o.mechanisms) or 'the weighted mean of what the clients send, and cross-entropy'
