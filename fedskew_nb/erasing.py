@@ -14,7 +14,7 @@ from .data.batch import normalise
 from .data.images import Data
 from .engine import Federation
 from .explain import extra
-from .measures import glance
+from .measures import glance, own_after_restating
 from .metrics import answers
 from .models import evaluating
 from .nn.erase import erased_blocks
@@ -72,4 +72,5 @@ def agreement_facts(fed:Federation)->dict:
 
 def look_inside(fed:Federation)->dict:
     "Every number of this page."
-    return own_silhouettes(fed) | domain_probe(fed) | agreement_facts(fed)
+    own = own_after_restating(fed)          # AVG of each client's model after one look at its own images
+    return own_silhouettes(fed) | domain_probe(fed) | agreement_facts(fed) | {f'own_{k}':v for k,v in own.items()}

@@ -60,12 +60,11 @@ def frank_wolfe(
 # %% ../../nbs/30_mgda.ipynb #00000022
 def _blocks(V, g, width=65536):
     "The updates V−g some columns at a time, in one buffer that is used again: (columns, block). Short rows in float64, long ones at least in float32."
-    K,P = V.shape; short = P<=2**18 and V.device.type!='mps'
-    D = V.new_empty((K,min(width,P)), dtype=torch.float64 if short else torch.promote_types(V.dtype, torch.float32))
+    K,P = V.shape; short = P<=2**18 and V.device.type!='mps'; dtype = torch.float64 if short else torch.promote_types(V.dtype, torch.float32)
+    ready = g is None and V.dtype==dtype; width = 2**21 if ready else width; D = None if ready else V.new_empty((K,min(width,P)), dtype=dtype)
     for i in range(0, P, width):
         s = slice(i,i+width); v = V[:,s]
-        if g is None and v.dtype==D.dtype: yield s,v
-        else: yield s,torch.sub(v, 0 if g is None else g[...,s], out=D[:,:v.shape[1]])
+        yield s,(v if ready else torch.sub(v, 0 if g is None else g[...,s], out=D[:,:v.shape[1]]))
 
 def _home(V): return 'cpu' if V.device.type=='mps' else V.device          # where float64 exists
 
@@ -102,13 +101,10 @@ class Agreement(NamedTuple):
 def _least(inner, length, norms): return float((inner/(length*norms)).min()) if length>0 else 0.
 
 def _combine(V, g, a):
-    "The second pass: d = Σ a_k (V_k−g_k), its length, and its inner products with all rows of V−g."
-    d = V.new_empty(V.shape[1]); seen = torch.zeros(len(V)+1, dtype=torch.float64, device=_home(V))
-    for s,D in _blocks(V, g):
-        x = torch.as_tensor(a, dtype=D.dtype, device=D.device)@D; d[s] = x
-        seen += torch.cat([D@x, (x@x)[None]]).to(seen.device, torch.float64)
-    *inner,square = seen.cpu().numpy()
-    return d,square**.5,np.array(inner)
+    "The second pass: d = Σ a_k (V_k−g_k), and its length."
+    d = V.new_empty(V.shape[1]); square = torch.zeros((), dtype=torch.float64, device=_home(V))
+    for s,D in _blocks(V, g): x = torch.as_tensor(a, dtype=D.dtype, device=D.device)@D; d[s] = x; square += (x@x).to(square)
+    return d,float(square)**.5
 
 # %% ../../nbs/30_mgda.ipynb #0000002b
 @torch.no_grad()
@@ -125,9 +121,9 @@ def consensus_step(
     if not moved.any(): return still
     lam[hull] = min_norm(G[np.ix_(hull,hull)]/np.outer(N[hull],N[hull]))
     still = still._replace(mean_least=_least(G.mean(1)[moved], G.mean().clip(0)**.5, n[moved]))
-    d,length,inner = _combine(V, g, m*lam/N)
+    a = m*lam/N; d,length = _combine(V, g, a)
     if (length/m)**2<=1e-12: return still
-    return still._replace(step=d, u=float(length/m), least=_least(inner[moved], length, n[moved]))
+    return still._replace(step=d, u=float(length/m), least=_least((G@a)[moved], length, n[moved]))
 
 # %% ../../nbs/30_mgda.ipynb #0000003e
 def rule_from(
