@@ -91,6 +91,7 @@ class Readers(TorchFunctionMode):
         for n in [self.source[i][0] for i in read if i in self.source]: self.counts[n] = self.counts.get(n,0)+1
         return out
 
+# %% ../../nbs/30a_erase.ipynb #00000024
 def traced(net:nn.Module, size:int|None=None)->dict: # {name: [[dimensions of the input, norm behind it or None]]}; {name: readers of its output}
     "Which layers `net` uses, in the order of the forward pass, which norm reads each of them directly, and how many read it at all."
     source,found = {},{}
@@ -110,7 +111,7 @@ def traced(net:nn.Module, size:int|None=None)->dict: # {name: [[dimensions of th
         for h in hooks: h.remove()
     return found,r.counts
 
-# %% ../../nbs/30a_erase.ipynb #00000025
+# %% ../../nbs/30a_erase.ipynb #00000026
 def refusal(m:nn.Module, name:str, seen:dict, readers:dict, net:nn.Module, G:int)->str:
     "Why this module cannot be decomposed; '' if it can."
     if isinstance(m, NORMS): return f'{name} is a {type(m).__name__}, which keeps no statistics that could be compared'
@@ -130,7 +131,7 @@ def keeps_statistics(m:nn.Module)->bool:
     "Is it a BatchNorm with a running mean and variance?"
     return isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
 
-# %% ../../nbs/30a_erase.ipynb #00000026
+# %% ../../nbs/30a_erase.ipynb #00000027
 def decompose(
     net:nn.Module,         # a Net; it is changed
     G:int=2,               # channels are divided by it
@@ -151,7 +152,7 @@ def decompose(
     for l,n in enumerate(names): _replace(net, n, seen[n][0][1], G, ghost, ghost_fc, relu).depth = l
     return net
 
-# %% ../../nbs/30a_erase.ipynb #00000027
+# %% ../../nbs/30a_erase.ipynb #00000028
 def _replace(net, name, bn, G, ghost, ghost_fc, relu):
     "Put a block in the layer's place; its BatchNorm moves in."
     put = lambda n,m: setattr(net.get_submodule(n.rpartition('.')[0]), n.rpartition('.')[2], m)
@@ -161,7 +162,7 @@ def _replace(net, name, bn, G, ghost, ghost_fc, relu):
     if bn: put(bn, nn.Identity())
     return block
 
-# %% ../../nbs/30a_erase.ipynb #00000029
+# %% ../../nbs/30a_erase.ipynb #0000002a
 def erased_blocks(net:nn.Module)->dict: # {name: Erased}
     "The blocks of a decomposed net, in the order of their layers."
     return dict(sorted(((n,m) for n,m in net.named_modules() if isinstance(m, Erased)), key=lambda nm: nm[1].depth))
@@ -184,7 +185,7 @@ def by_block(net:nn.Module)->Callable:
     blocks = tuple(erased_blocks(net))
     return lambda name: next((b for b in blocks if name.startswith(b+'.')), by_layer(name))
 
-# %% ../../nbs/30a_erase.ipynb #0000003b
+# %% ../../nbs/30a_erase.ipynb #0000003c
 def batch_moments(
     o:Tensor,              # (B, C) or (B, C, H, W)
     biased:bool=False,     # divide by n instead of n−1 (a BatchNorm's running variance has n−1)
@@ -193,7 +194,7 @@ def batch_moments(
     x = o.to(torch.promote_types(o.dtype, torch.float32)).movedim(1,-1).reshape(-1,o.shape[1]); mu = x.mean(0)
     return mu, (x-mu.detach()).square().sum(0)/(len(x)-(not biased))      # the variance does not change with μ where Σ(x−μ) = 0
 
-# %% ../../nbs/30a_erase.ipynb #0000003e
+# %% ../../nbs/30a_erase.ipynb #0000003f
 def moving(
     before:tuple,      # (means, variances) so far; constants
     batch:tuple,       # of this batch, with gradient
@@ -202,12 +203,12 @@ def moving(
     "Running statistics after one more batch, Eq. 5."
     return tuple(gamma*b.detach()+(1-gamma)*n for b,n in zip(before, batch))
 
-# %% ../../nbs/30a_erase.ipynb #00000041
+# %% ../../nbs/30a_erase.ipynb #00000042
 def statistics_gap(mu:Tensor, var:Tensor, mu_g:Tensor, var_g:Tensor)->Tensor:
     "How far a layer's statistics are from the global ones, Eq. 6."
     return ((mu-mu_g)**2).mean() + (var.mean()-var_g.mean())**2
 
-# %% ../../nbs/30a_erase.ipynb #0000004a
+# %% ../../nbs/30a_erase.ipynb #0000004b
 def layer_weights(L:int, beta:float=1e-3)->Tensor: # (L,), summing to 1
     "softmax(βl): the larger β, the later the erasing, Eq. 7."
     return torch.softmax(beta*torch.arange(L, dtype=torch.float64), 0)
