@@ -42,7 +42,7 @@ def parser_of(
 def list_command(
     json:bool=False,   # as JSON
 ):
-    "Methods, suites, models and house settings, one line each."
+    "Methods, mechanisms to combine, suites, models and house settings, one line each."
     found = catalogue()
     if json: return show_json(found)
     for kind,table in found.items():

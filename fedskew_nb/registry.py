@@ -189,6 +189,6 @@ def one_line(o)->str:
 
 def catalogue()->dict:
     "Everything that has a name: {kind: {name: one line}}."
-    kinds = dict(methods=METHODS, suites=SUITES, models=MODELS, houses=HOUSES)
+    kinds = dict(methods=METHODS, mechanisms=PARTS, suites=SUITES, models=MODELS, houses=HOUSES)
     line = lambda o: one_line(o) or f'{n_params(o(10))/1e6:.1f} M parameters with ten classes'      # a model that says nothing of itself
     return {k:{n:line(o) for n,o in table.items()} for k,table in kinds.items()}

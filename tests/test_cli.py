@@ -44,7 +44,7 @@ def test_help_of_every_command(capsys):
 
 def test_list(capsys):
     code,out,_ = run(capsys,'list'); assert code==0 and all(n in out for n in ('FedProx','skew-digits','resnet10','fedbn'))
-    found = json.loads(run(capsys,'list','--json')[1]); assert set(found)=={'methods','suites','models','houses'}
+    found = json.loads(run(capsys,'list','--json')[1]); assert set(found)=={'methods','mechanisms','suites','models','houses'}
     assert all(line for t in found.values() for line in t.values())
 
 @pytest.mark.parametrize('argv,word', [
