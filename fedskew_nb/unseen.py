@@ -18,7 +18,7 @@ from .engine import Federation
 from .measures import models_of, restated
 from .methods.fdse import Consistency
 from .metrics import answers
-from .nn.erase import batch_moments, erased_blocks, layer_weights, moving, statistics_gap
+from .nn.erase import batch_moments, erased_blocks, layer_weights, moving_moments, statistics_gap
 from .setting import epoch
 
 # %% ../nbs/72_unseen.ipynb #00000006
@@ -97,7 +97,7 @@ def _pull(net, batches, now, con, lr):
     mine = [p.requires_grad_(True) for b in blocks for m in (b.dse,b.bn_dse) if m is not None for p in m.parameters()]
     opt,w = torch.optim.SGD(mine, lr, momentum=.9), layer_weights(len(blocks), con.beta)
     for x in batches:
-        now = [moving(a, batch_moments(o, con.biased), con.gamma) for a,o in zip(now, _listen(net, x))]
+        now = [moving_moments(a, batch_moments(o, con.biased), con.gamma) for a,o in zip(now, _listen(net, x))]
         L = torch.stack([statistics_gap(*a, b.bn_dfe.running_mean, b.bn_dfe.running_var) for a,b in zip(now,blocks)])
         opt.zero_grad(); (w.to(L)*L).sum().backward(); opt.step()
 

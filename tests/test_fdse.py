@@ -16,7 +16,7 @@ from fedskew_nb.methods.fdse import FDSE, Consensus, Consistency, Erase, KeepEra
 from fedskew_nb.methods.personal import FedBN
 import fedskew_nb.metrics
 from fedskew_nb.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seeded, seq, small_conv
-from fedskew_nb.nn.erase import Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving, part_of, statistics_gap
+from fedskew_nb.nn.erase import Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of, statistics_gap
 from fedskew_nb.nn.mgda import consensus_step
 
 # ---- tools
@@ -134,7 +134,7 @@ def test_server_step_of_random_updates(K):
 @pytest.mark.parametrize('shape', [(6,5,4,3), (7,5)], ids=str)
 def test_gradient_of_the_consistency_term_is_its_closed_form(shape, gamma, biased):
     x = (2+randn(*shape)).requires_grad_(); C,n = shape[1], x.numel()//shape[1]; mu_g,var_g,before = randn(C,seed=1), randn(C,seed=2)**2, (randn(C,seed=3), randn(C,seed=4)**2)
-    batch = batch_moments(x, biased); mu,var = moving(before, batch, gamma); statistics_gap(mu, var, mu_g, var_g).backward()
+    batch = batch_moments(x, biased); mu,var = moving_moments(before, batch, gamma); statistics_gap(mu, var, mu_g, var_g).backward()
     wide = lambda v: plain.per_channel(v, x); a = 2*(1-gamma)
     want = a*wide(mu-mu_g)/(C*n) + a*(var.mean()-var_g.mean())*2*(x-wide(batch[0]))/(C*(n if biased else n-1))
     assert float((x.grad-want.detach()).abs().max())<=1e-7*float(want.detach().abs().max()) and float(x.grad.norm())>1e-4
@@ -161,7 +161,7 @@ def test_consistency_by_hand():
     assert gap([1.,2],[1.,3],[0.,0],[1.,1])==3.5 and gap([1.,2],[1.,3],[1.,2],[1.,3])==0
     w = layer_weights(7); assert [round(float(v),4) for v in (w[0],w[-1])]==[.1424,.1433] and float(w.sum())==pytest.approx(1)
     assert float(layer_weights(7, 1.)[-1])==pytest.approx(.633, abs=5e-4)
-    a,b = moving((t([0.]),t([1.])), (t([1.]),t([3.]))); assert float(a)==pytest.approx(.1) and float(b)==pytest.approx(1.2)
+    a,b = moving_moments((t([0.]),t([1.])), (t([1.]),t([3.]))); assert float(a)==pytest.approx(.1) and float(b)==pytest.approx(1.2)
 
 def test_lambda_0_is_the_method_without_consistency_bit_for_bit(suite):
     zero,bare,full = (run(m, suite) for m in (FDSE(lam=0), without(FDSE, Consistency), FDSE(lam=.5)))

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from ..core import Mechanism, Method, Rule, by_layer, by_tensor, keep, mean, nearest
-from ..nn.erase import Notes, batch_moments, by_block, decompose, erased_blocks, is_eraser, is_statistic, layer_weights, moving, part_of, statistics_gap
+from ..nn.erase import BlockNotes, batch_moments, by_block, decompose, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of, statistics_gap
 from ..nn.mgda import NotFinite, consensus_step
 
 # %% ../../nbs/31_fdse.ipynb #00000007
@@ -108,7 +108,7 @@ def eq6(m, c, blocks, seen)->list:
     "Eqs. 4–6 for every block: running statistics against the received ones."
     out = []
     for l,o in seen.items():
-        c.cache['moving'][l] = now = moving(c.cache['moving'][l], batch_moments(o, m.biased), m.gamma)
+        c.cache['moving'][l] = now = moving_moments(c.cache['moving'][l], batch_moments(o, m.biased), m.gamma)
         out.append(statistics_gap(*now, *c.cache['received'][l]))
     return out
 
@@ -148,7 +148,7 @@ class Consistency(Mechanism):
         if self.reg not in REGULARISERS: raise ValueError(f'Consistency: there is no reg {self.reg!r}: {nearest(self.reg, REGULARISERS)}')
     def start(self, c):                     # listen, from the second round on: before it the global statistics are still 0 and 1
         blocks = list(erased_blocks(c.net).values()); on = self.lam and c.round>0
-        for b in blocks: b.seen = Notes() if on else None
+        for b in blocks: b.seen = BlockNotes() if on else None
         c.cache.clear()
         if on: c.cache['received'] = [(b.bn_dfe.running_mean.clone(), b.bn_dfe.running_var.clone()) for b in blocks]; c.cache['moving'] = list(c.cache['received'])
     def loss(self, c, b, out):
