@@ -14,8 +14,8 @@ from .table import Table
 from .viz import INK, client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 
 # %% auto #0
-__all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'common_setting', 'timing', 'costs', 'page',
-           'write_report']
+__all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'common_setting', 'setting_table', 'timing', 'costs',
+           'page', 'write_report']
 
 # %% ../nbs/79_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
@@ -69,6 +69,12 @@ def common_setting(cmp:Comparison)->dict:
     versions = [v for h in cmp.histories for v in h.setting.get('versions',{}).items()]
     said |= {k:list(dict.fromkeys(v for n,v in versions if n==k)) for k in dict(versions)}
     return dict(seeds=', '.join(map(str,cmp.seeds))) | {k:', '.join(v) for k,v in said.items()}
+
+_SAID = 'seeds size model rounds local_epochs batch_size lr momentum weight_decay device threads fedskew_nb torch python'.split()
+def setting_table(cmp:Comparison, date:str='')->Table:
+    "What was run, for the head of a page; `date`: the day of the runs."
+    said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
+    return Table('What was run', pd.DataFrame([(k,said[k]) for k in ('date','runs',*_SAID) if said.get(k)], columns=['','said once']))
 
 def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds and peak memory: the quantities that no seed fixes."

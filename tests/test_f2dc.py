@@ -7,8 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 from fedskew_nb.comparison import Comparison
 from fedskew_nb.core import Contradiction, Mechanism, Method, Net, generator
-from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine import Federation
 from fedskew_nb.hooks import ClientContext, ServerContext, Up
 from fedskew_nb.methods.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc import DC, DFC, DFD, F2DC, DomainAware, domain_weights
@@ -16,26 +14,13 @@ from fedskew_nb.methods.personal import FedBN
 from fedskew_nb.models import alexnet_bn, gap, n_params, resnet10, seeded, seq, small_conv
 from fedskew_nb.nn.correct import bottleneck, correction, decouple, rF, separation, wrong_label
 from fedskew_nb.nn.gumbel import gumbel_mask, kept_share
+from feds import equal, fed_of, images, labels, run, same, small, states
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 
 # ---- tools
 
-@pytest.fixture(scope='module')
-def suite():
-    "Four domains, one client each, of different sizes; 12 test images each."
-    s = load_suite('emoji-pacs', 'tiny')
-    return replace(s, clients=[replace(c, train=c.train[:n], test=c.test[:12]) for c,n in zip(s.clients, (16,24,40,64))], tests={d:t[:12] for d,t in s.tests.items()})
-
-def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
-def fed_of(method, suite, net=None, **kw): return Federation(method, net or small(), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=8, lr=.05)|kw))
-def run(method, suite, net=None, **kw): fed = fed_of(method, suite, net, **kw); fed.fit(); return fed
-def same(a, b): return a.keys()==b.keys() and all(torch.equal(a[n],b[n]) for n in a)
-def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
-def equal(a, b): return all(same(s,t) for s,t in zip(states(a),states(b)))
 def local(n): return n.startswith('neck')
 def backbone(state): return {n:v for n,v in state.items() if not local(n)}
-def images(n=6, size=32, seed=0, dtype=torch.float32): return torch.randn(n, 3, size, size, generator=generator(seed,'x')).to(dtype)
-def labels(n=6, K=7, seed=0): return torch.randint(0, K, (n,), generator=generator(seed,'y'))
 def up(id, n, counts=None): return Up(id, n, f'd{id}', torch.full((7,), n//7) if counts is None else torch.tensor(counts), {})
 def server(sizes, domains=None, ids=None): return ServerContext({}, ids or list(range(len(sizes))), dict(enumerate(sizes)), domains or {i:f'd{i}' for i in range(len(sizes))}, 0, 2)
 def client(net, round=0): return ClientContext(0, net, None, {}, {}, {}, 0, round, 9, torch.device('cpu'), .1)

@@ -6,26 +6,19 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
+from feds import equal, fed_of, images, labels, run, same, small, states
 from fedskew_nb.core import Contradiction, Mechanism, Method, Net, Rule, generator, under
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine import Federation
 from fedskew_nb.hooks import ClientContext, ServerContext
 from fedskew_nb.methods.average import FedProx
 from fedskew_nb.methods.f2dc import DC
 from fedskew_nb.methods.fdse import FDSE, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean, pooled_moments
 from fedskew_nb.methods.personal import FedBN
-import fedskew_nb.metrics
 from fedskew_nb.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seeded, seq, small_conv
 from fedskew_nb.nn.erase import Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of, statistics_gap
 from fedskew_nb.nn.mgda import consensus_step
 
 # ---- tools
-
-@pytest.fixture(scope='module')
-def suite():
-    "Four domains, one client each, of different sizes; 12 test images each."
-    s = load_suite('emoji-pacs', 'tiny')
-    return replace(s, clients=[replace(c, train=c.train[:n], test=c.test[:12]) for c,n in zip(s.clients, (16,24,40,64))], tests={d:t[:12] for d,t in s.tests.items()})
 
 @pytest.fixture(scope='module')
 def digits():
@@ -35,15 +28,7 @@ def digits():
 @pytest.fixture(scope='module')
 def fdse(suite): return run(FDSE, suite)
 
-def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
-def fed_of(method, suite, net=None, **kw): return Federation(method, net or small(), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=8, lr=.05)|kw))
-def run(method, suite, net=None, **kw): fed = fed_of(method, suite, net, **kw); fed.fit(); return fed
-def same(a, b): return a.keys()==b.keys() and all(torch.equal(a[n],b[n]) for n in a)
-def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
-def equal(a, b): return all(same(s,t) for s,t in zip(states(a),states(b)))
 def finite(fed): return all(v.isfinite().all() for s in states(fed) for v in s.values())
-def images(n=6, size=32, seed=0, dtype=torch.float32): return torch.randn(n, 3, size, size, generator=generator(seed,'x')).to(dtype)
-def labels(n=6, K=7, seed=0): return torch.randint(0, K, (n,), generator=generator(seed,'y'))
 def randn(*shape, seed=0): return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
 def client(net, round=1): return ClientContext(0, net, None, {}, {}, {}, 0, round, 9, torch.device('cpu'), .1)
 def srv(K=3, names=('body.a.weight',), round=0): return SimpleNamespace(ids=[5+2*k for k in range(K)], names=list(names), round=round, state={})

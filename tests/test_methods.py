@@ -2,6 +2,7 @@
 from dataclasses import replace
 from itertools import combinations
 import pytest, torch
+from feds import equal
 from torch import nn
 from fedskew_nb.core import Method, Net
 from fedskew_nb.data.load import load_suite
@@ -18,8 +19,6 @@ def suite():
 def run(method, suite, net=None, **kw):
     fed = Federation(method, net or small_conv(7, size=32, width=4), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=16)|kw)); fed.fit()
     return fed
-def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
-def equal(a, b): return all(s.keys()==t.keys() and all(torch.equal(s[n],t[n]) for n in s) for s,t in zip(states(a),states(b)))
 
 def test_mu_zero_is_fedavg_bit_for_bit_and_mu_one_is_not(suite):
     plain = run(FedAvg, suite)

@@ -1,0 +1,14 @@
+"Small federations, and what their tests ask of them."
+import torch
+from fedskew_nb.core import generator
+from fedskew_nb.engine import Federation
+from fedskew_nb.models import small_conv
+
+def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
+def fed_of(method, suite, net=None, **kw): return Federation(method, net or small(), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=8, lr=.05)|kw))
+def run(method, suite, net=None, **kw): fed = fed_of(method, suite, net, **kw); fed.fit(); return fed
+def same(a, b): return a.keys()==b.keys() and all(torch.equal(a[n],b[n]) for n in a)
+def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
+def equal(a, b): return all(same(s,t) for s,t in zip(states(a),states(b)))
+def images(n=6, size=32, seed=0, dtype=torch.float32): return torch.randn(n, 3, size, size, generator=generator(seed,'x')).to(dtype)
+def labels(n=6, K=7, seed=0): return torch.randint(0, K, (n,), generator=generator(seed,'y'))
