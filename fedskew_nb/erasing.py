@@ -36,7 +36,7 @@ def own_silhouettes(fed:Federation, n:int=60)->dict:
     feat,y,d = own_features(fed, n); score = extra('sklearn.metrics','scikit-learn').silhouette_score
     return {k:float(score(feat.numpy(), g.numpy())) if 1<len(g.unique())<len(g) else 0. for k,g in dict(own_class_silhouette=y, own_domain_silhouette=d).items()}
 
-# %% ../nbs/31a_erasing.ipynb #0000000e
+# %% ../nbs/31a_erasing.ipynb #00000011
 def erased_means(net:Net, data:Data, mean, std)->list: # per block (N, C), on the CPU
     "Channel means of what every BN_DFE gets: the erased features, pooled."
     got,p = [],next(net.parameters())
@@ -48,13 +48,13 @@ def erased_means(net:Net, data:Data, mean, std)->list: # per block (N, C), on th
         for h in hooks: h.remove()
     return [torch.cat(o).float().cpu() for o in zip(*got)]
 
-# %% ../nbs/31a_erasing.ipynb #0000000f
+# %% ../nbs/31a_erasing.ipynb #00000012
 def probe_accuracy(X:Tensor, d:Tensor)->float: # percent
     "How often a linear probe, trained on the even rows, names the group of the odd ones."
     lm,pre,pipe = (extra(f'sklearn.{m}','scikit-learn') for m in ('linear_model','preprocessing','pipeline'))
     return 100*pipe.make_pipeline(pre.StandardScaler(), lm.LogisticRegression(max_iter=500)).fit(X[::2].numpy(), d[::2].numpy()).score(X[1::2].numpy(), d[1::2].numpy())
 
-# %% ../nbs/31a_erasing.ipynb #00000011
+# %% ../nbs/31a_erasing.ipynb #00000014
 def domain_probe(fed:Federation, n:int=100)->dict: # {'probe': percent, 'probes': percent per block}; {} without erasers
     "Can the domain be read off the erased features? Each domain goes through its own client's model (FDSE, Sec. 4.2)."
     nets,s = own_models(fed),fed.suite; doms = [d for d in s.tests if d in nets]
@@ -64,7 +64,7 @@ def domain_probe(fed:Federation, n:int=100)->dict: # {'probe': percent, 'probes'
     each = [probe_accuracy(torch.cat(xs), d) for xs in zip(*parts)]
     return dict(probe=sum(each)/len(each), probes=each)
 
-# %% ../nbs/31a_erasing.ipynb #00000015
+# %% ../nbs/31a_erasing.ipynb #00000018
 def agreement_facts(fed:Federation)->dict:
     "From the server's notes: mean ‖u‖, the least cosine of a client with the step and with the plain mean, and all notes; {} without `Consensus`."
     notes = fed.memory.get('Consensus'); rows = [r for v in notes.values() for r in v] if notes else []

@@ -74,7 +74,7 @@ _SAID = 'seeds size model rounds local_epochs batch_size lr momentum weight_deca
 def setting_table(cmp:Comparison, date:str='')->Table:
     "What was run, for the head of a page; `date`: the day of the runs."
     said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
-    return Table('What was run', pd.DataFrame([(k,said[k]) for k in ('date','runs',*_SAID) if said.get(k)], columns=['','said once']))
+    return Table('What was run', pd.DataFrame([(k,said[k]) for k in ('date','runs',*_SAID) if said.get(k)], columns=['','value']))
 
 def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds and peak memory: the quantities that no seed fixes."
