@@ -19,11 +19,12 @@ __all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'commo
 
 # %% ../nbs/79_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
-    "{file stem: Table} of one suite."
-    said = {(r['view'],r['path']) for h in cmp.histories if deal_of(h)[0]==suite for r in h.rows}
-    views = [v for v in ('global','personal','unseen') if any(w==v for w,_ in said)]
-    paths = sorted(p for v,p in said if v=='global' and p not in ('','client'))
-    return {v:cmp.table(v,suite) for v in views} | {f'global-{p}':cmp.table('global',suite,path=p) for p in paths} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
+    "{file stem: Table} of one suite; the personal view at both moments."
+    said = {(r['view'],r['moment'],r['path']) for h in cmp.histories if deal_of(h)[0]==suite for r in h.rows}
+    views = [v for v in ('global','personal','unseen') if any(w==v for w,*_ in said)]
+    paths = sorted(p for v,_,p in said if v=='global' and p not in ('','client'))
+    local = {'personal-local':cmp.table('personal',suite,'post_local')} if any(w[:2]==('personal','post_local') for w in said) else {}
+    return {v:cmp.table(v,suite) for v in views} | local | {f'global-{p}':cmp.table('global',suite,path=p) for p in paths} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
 
 # %% ../nbs/79_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
