@@ -208,7 +208,7 @@ def claims_table(prefix:str='', cmp:Comparison|None=None, variant:str|None=None,
     if variant: cells = cells.drop(columns='variant')
     return Table(f'Claims {prefix}'.strip()+(f', {variant}' if variant else ''), cells, notes, d)
 
-# %% ../nbs/75_claims.ipynb #0000001c
+# %% ../nbs/75_claims.ipynb #0000001e
 def claims_command(
     prefix='',           # which: F2DC, F2DC-07; all by default
     variant:str=None,    # only paper, backbone or shared
@@ -228,7 +228,7 @@ def claims_in(out, paper:str)->Comparison|None:
     cmp = Comparison(done); checks = Path(out)/paper/'checks.json'
     cmp.about = dict(checks=json.loads(checks.read_text(encoding='utf-8')) if checks.exists() else {}); return cmp
 
-# %% ../nbs/75_claims.ipynb #0000001d
+# %% ../nbs/75_claims.ipynb #0000001f
 def claims_run_command(
     prefix='',               # which: F2DC, F2DC-07; all by default
     size:str='quick',        # of the suites: tiny, quick, standard, full
