@@ -124,6 +124,7 @@ class Mechanism:
     "One idea of a method: every hook is optional and returns its answer. Subclass it as a `@dataclass`."
     needs, run, stacks = (), {}, False              # builds on; optimiser settings it demands; may clients be stacked
     everywhere = False                              # it keeps parts at its clients, and yet each client's model is scored on every domain
+    early = False                                   # its `weights` read only n, domain and counts, known before the training: uploads are summed as they come
     def adapt(self, net): return net                # surgery on one named place (a body layer, neck, pool, head)
     def phases(self, E): ...                        # [(name, epochs, trainable(name))] for E local epochs
     def start(self, c): ...                         # before local training

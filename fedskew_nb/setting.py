@@ -34,6 +34,8 @@ class Setting:
     seed:int=0                  # of batches, participants, noise and new modules
     threads:int=1               # of one operation on a CPU; a sum depends on it in the last digit
     channels_last:bool=True     # memory order of images; likewise
+    fold:bool=True              # scores: BatchNorms folded into the layers before them; likewise
+    precision:str='fp32'        # 'bf16': forward passes in bfloat16, faster and coarser; every table says so
     def __post_init__(self): check_setting(self)
 
 # %% ../nbs/02b_setting.ipynb #00000007
@@ -43,6 +45,7 @@ ABOVE = ('lr','decay','clip','participation')     # these may not sit on their l
 
 def check_setting(s:Setting):
     "Every number in its range; the sentence names the one that is not."
+    if s.precision not in ('fp32','bf16'): raise ValueError(f'precision is {s.precision!r}: give fp32 or bf16')
     for f in fields(s):
         v = getattr(s, f.name)
         if v is None and 'None' in str(f.type): continue

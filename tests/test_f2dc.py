@@ -8,6 +8,7 @@ from torch import nn
 from fedskew_nb.comparison import Comparison
 from fedskew_nb.core import Contradiction, Mechanism, Method, Net, generator
 from fedskew_nb.hooks import ClientContext, ServerContext, Up
+from fedskew_nb.inbox import weights_of
 from fedskew_nb.methods.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc import DC, DFC, DFD, F2DC, DomainAware, domain_weights
 from fedskew_nb.methods.personal import FedBN
@@ -198,8 +199,8 @@ def test_released_averages_the_modules(suite):
 def test_released_weighs_by_size(suite):
     fed,ups = fed_of(RELEASED, suite), [up(c.id, len(c.train)) for c in suite.clients]; srv = server([u.n for u in ups])
     n = torch.tensor([u.n for u in ups], dtype=torch.float64)
-    assert torch.equal(fed.weights(srv, ups), n/n.sum())
-    assert torch.allclose(fed_of(F2DC, suite).weights(srv, ups), domain_weights(n, 4, 7)) and not torch.allclose(domain_weights(n, 4, 7), n/n.sum(), atol=.01)
+    assert torch.equal(weights_of(fed.method, srv, ups), n/n.sum())
+    assert torch.allclose(weights_of(F2DC, srv, ups), domain_weights(n, 4, 7)) and not torch.allclose(domain_weights(n, 4, 7), n/n.sum(), atol=.01)
 
 def test_released_is_noisy_at_test_and_yet_reproducible():
     x,noisy = images(), RELEASED.adapt(small()).eval(); calm = F2DC(preset='released', test_noise=False).adapt(small()).eval()

@@ -19,7 +19,7 @@ def normalise(
 )->Tensor:                   # (B, 3, H, W) of `dtype`, where `x` is
     "Bytes as floats around 0."
     m,s = (torch.as_tensor(v, dtype=dtype, device=x.device).view(-1,1,1) for v in (mean,std))
-    return (x.to(dtype)/255 - m)/s
+    return x.to(dtype, copy=True).div_(255).sub_(m).div_(s)
 
 # %% ../../nbs/01e_batch.ipynb #00000009
 @dataclass(eq=False)

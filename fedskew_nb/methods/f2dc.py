@@ -140,6 +140,7 @@ class DomainAware(Mechanism):
     classwise:bool=False    # Eq. 10 with n_k^c/n^c instead of n_k/N
     all_clients:bool=False  # N over all clients instead of the participants
     by_size:bool=False      # n_k/N, as in the released code
+    early = True            # sizes, domains and class counts are known before the training
     def __post_init__(self):
         if self.Q is not None and (self.Q<1 or self.Q!=int(self.Q)): raise ValueError(f'DomainAware: Q is {self.Q}: give a whole number of domains, at least 1')
     def weights(self, srv, ups):
