@@ -34,8 +34,8 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 	$(BIN)/fedskew notebooks learn
 	$(BIN)/jupyter lab --notebook-dir=learn learn/start.ipynb
 
-bench: $(VENV)/run.stamp            ## time of the engine beside a bare PyTorch loop
-	OMP_NUM_THREADS=1 $(BIN)/fedskew bench
+bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
+	$(BIN)/fedskew bench
 
 claims: $(VENV)/lab.stamp           ## every claim of the papers again, an hour or more; can be stopped and called again
 	$(BIN)/fedskew claims run --jobs 2 --out runs/claims

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COMMANDS', 'BAD_INPUT', 'parser_of', 'list_command', 'show_json', 'read_seeds', 'read_settings', 'read_suites',
            'tell', 'show', 'compare_command', 'resume_command', 'report_command', 'notebook_folder', 'learner_copy',
-           'notebooks_command', 'bench_command', 'usage', 'saved', 'complain', 'run_command', 'main']
+           'notebooks_command', 'usage', 'saved', 'complain', 'run_command', 'main']
 
 # %% ../nbs/80_cli.ipynb #00000003
 import argparse, inspect, json, math, os, re, sys, warnings
@@ -18,7 +18,7 @@ from .history import whole_file
 from .registry import catalogue, cut, literal
 from .report import suite_tables, write_report
 from .runs import Comparison, Folder, compare, read_request, stored_units
-from .bench import bench_engine
+from .bench_report import bench_command
 from .claims import claims_command, claims_run_command
 from .renew import claims_renew_command
 
@@ -170,21 +170,7 @@ def notebooks_command(
     if json: return show_json(dict(folder=out, written=[n for n in names if n not in kept], kept=kept))
     print(f'{len(names)} notebooks in {out} ({len(kept)} kept as you left them). Begin with: jupyter lab {out/"start.ipynb"}')
 
-# %% ../nbs/80_cli.ipynb #0000001a
-def bench_command(
-    pairs:int=5,          # rounds of each, taken in turns
-    clients:int=10,       # clients
-    images:int=512,       # per client
-    threads:int=1,        # of one operation
-    json:bool=False,      # all figures as JSON
-):
-    "Time of the reference engine beside a bare PyTorch loop over the same steps."
-    found = bench_engine(clients=clients, images=images, pairs=pairs, threads=threads)
-    if json: return show_json(found)
-    print('engine / bare loop: {ratio} (lowest {lowest}, highest {highest}); in processor seconds {processor_ratio} (lowest {processor_lowest}, highest {processor_highest}); '
-          '{pairs} pairs of rounds of {steps_per_round} steps, {threads} thread'.format(**found))
-
-# %% ../nbs/80_cli.ipynb #0000001d
+# %% ../nbs/80_cli.ipynb #0000001b
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
 COMMANDS |= {'claims':claims_command, 'claims run':claims_run_command, 'claims renew':claims_renew_command}
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -201,7 +187,7 @@ def saved(argv)->str:
     except (ValueError, OSError): return 'stopped; nothing was begun'
     return f'stopped; {sum(h is not None for _,h in found)} of {len(found)} runs are saved in {out}: fedskew resume {out} goes on'
 
-# %% ../nbs/80_cli.ipynb #0000001e
+# %% ../nbs/80_cli.ipynb #0000001c
 def complain(text): print('fedskew:', text, file=sys.stderr)
 
 def run_command(argv)->int:

@@ -145,6 +145,11 @@ def sentence(suite:str, i:dict)->str:
     if i['n']==1: return f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg): {i["mean"]:.1f} points with one seed, so no interval.'
     return f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg): {pm(i["mean"],i["se"])} points, 95 % interval {span(i["lo"],i["hi"])}, n = {i["n"]}: {verdict(i)}.'
 
+def _coarse(cmp)->list:
+    "What every table says of runs whose forward passes were not in float32."
+    n = sum(h.setting.get('precision')=='bf16' for h in cmp.histories)
+    return [f'{n} of {len(cmp.histories)} runs with forward passes in bfloat16 (precision=bf16).'] if n else []
+
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method':st.method, **{k:[pm(*v) for v in zip(st[k],st[k+'_se'])] for k in ('AVG','STD','worst')}, 'n':st.n.astype(str)})
@@ -164,6 +169,7 @@ def table(self:Comparison,
     if suite is None and len(self.suites)>1: raise ValueError(f'this comparison holds {" and ".join(self.suites)}: name one, table({view!r}, suite={self.suites[0]!r})')
     suite = suite or self.suites[0]; st = self.statistics(view, moment, suite, path)
     notes = ['mean ± standard error over seeds, accuracy in %; n seeds; differences are paired by seed, with a 95 % t-interval.']
+    notes += _coarse(self)
     if st.method.str.endswith('[client]').any(): notes.append('[client]: every domain is answered by each client\'s own model; mean over clients.')
     if view=='global' and (c:=self.skew_cost(moment).get(suite)): notes.append(sentence(suite, c))
     return Table(f'{suite}, {TITLES.get(view, TITLES.get(view+"_",view))}, {WHEN[moment]}', _cells(st), notes, st)
@@ -202,7 +208,7 @@ def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     rows = [m for d in DEALS for m in dict.fromkeys(st[st.deal==d].method)]
     cells = st.pivot(index='method', columns='suite', values='cell').reindex(index=rows, columns=self.suites).fillna('')
     notes = ['AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % t-interval).']
-    notes += [sentence(s,i) for s,i in (self.skew_cost(moment) if view=='global' else {}).items()]
+    notes += [sentence(s,i) for s,i in (self.skew_cost(moment) if view=='global' else {}).items()] + _coarse(self)
     return Table(f'{TITLES.get(view, TITLES.get(view+"_",view))}, {WHEN[moment]}', cells.rename_axis(None,axis=1).reset_index(), notes, st)
 
 # %% ../nbs/06_compare.ipynb #0000003f

@@ -7,21 +7,25 @@ __all__ = ['Federation', 'describe', 'live', 'score_rows']
 
 # %% ../nbs/03_engine.ipynb #00000003
 import copy, os, sys, threading, time, warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from tqdm.auto import tqdm
-from .core import Method, Net, generator
+from .core import Method, Net, generator, mean
 from .data.suite import Suite
 from .digest import code_digest
 from .history import History, load_nest, save_nest
-from .inbox import Inbox, rule_groups, size_of
-from .lanes import in_order, keep_freed_memory, stream_for, usual_lanes
+from .inbox import Inbox, rule_groups, size_of, weighs_early
+from .laws import largest
+from .lanes import has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
 from .models import check_net
 from .setting import pick_device, setting_for
+from .stack import stacks_of, train_stack, why_not_stacked
 from .worker import Worker
 
 # %% ../nbs/03_engine.ipynb #00000008
@@ -44,19 +48,30 @@ class Federation:
         self.lanes = usual_lanes(self.setting.threads, self.device) if lanes is None else lanes
         if isinstance(self.lanes,bool) or not isinstance(self.lanes,int) or self.lanes<1: raise ValueError(f'lanes is {lanes!r}: give a whole number of at least 1')
         if self.device.type=='cpu': keep_freed_memory()
-        self._check(); self._begin()
+        self._check(); self.why_lanes = self._why_lanes(); self._begin()
 
 # %% ../nbs/03_engine.ipynb #00000009
 @patch
 def _check(self:Federation):
     "Refuse what cannot run, with a sentence."
     check_net(self.net, self.suite.n_classes, self.suite.image_size)
+    if self.setting.precision=='bf16' and not has_bf16(self.device): warnings.warn('this processor has no instructions for bfloat16: they are emulated, and slower than precision="fp32"', stacklevel=3)
     lonely = [c for c in self.clients if len(c.train)==1]
     if lonely and not self.worker.learns_from_one(lonely[0]):
         warnings.warn(f'left out: client {", ".join(str(c.id) for c in lonely)} has one image, and a BatchNorm cannot train on one vector', stacklevel=3)
         self.clients = [c for c in self.clients if len(c.train)>1]
 
 # %% ../nbs/03_engine.ipynb #0000000b
+@patch
+def _why_lanes(self:Federation)->str:
+    "Why clients are trained one by one; '' if they are stacked."
+    if self.setting.stack is False: return 'stack=False was asked for'
+    why = why_not_stacked(self.method, self.net, self.setting, self.suite.image_size)
+    if not why and all(len(s)==1 for s in stacks_of(self.clients)): why = 'no two neighbours have equally many images'
+    if why and self.setting.stack: raise ValueError(f'{self.method.name} cannot be stacked: {why}. Leave stack=True out')
+    return why
+
+# %% ../nbs/03_engine.ipynb #0000000d
 @patch
 def _begin(self:Federation):
     "Round 0: one model for all, empty memories."
@@ -65,25 +80,25 @@ def _begin(self:Federation):
     self.kept = self.method.kept(self.net)
     self.own = {c.id:{} for c in self.clients}
     self.states,self.caches = {c.id:{} for c in self.clients},{c.id:{} for c in self.clients}
-    self.memory,self.down,self.round_no,self.scored = {},{},0,0
+    self.memory,self.down,self.round_no,self.scored,self.saved = {},{},0,0,0
     self.history = History(describe(self))
 
-# %% ../nbs/03_engine.ipynb #0000000c
+# %% ../nbs/03_engine.ipynb #0000000e
 def describe(fed:Federation)->dict:
     "The whole setting of a run, JSON-able: enough to run it again."
     import fedskew_nb
     s,versions = fed.suite,dict(fedskew_nb=fedskew_nb.__version__, torch=torch.__version__, torchvision=version('torchvision'), python=sys.version.split()[0])
     return dict(method=fed.method.name, spec=fed.method.spec(), suite=s.name, size=s.size, data_seed=s.data_seed, fingerprint=s.fingerprint(),
                 parameters=sum(p.numel() for p in fed.net.parameters()), model=getattr(fed.net,'name',type(fed.net).__name__), house=fed.house, device=fed.device.type, code=code_digest(fed.method),
-                versions=versions, **vars(fed.setting))
+                stacked=not fed.why_lanes, versions=versions, **vars(fed.setting))
 
-# %% ../nbs/03_engine.ipynb #0000000e
+# %% ../nbs/03_engine.ipynb #00000010
 @patch
 def state_of(self:Federation, id:int)->dict:
     "The state of client `id`'s model: the server's, overwritten by its own."
     return self.server | self.own[id]
 
-# %% ../nbs/03_engine.ipynb #00000010
+# %% ../nbs/03_engine.ipynb #00000012
 @patch
 def participants(self:Federation)->list:
     "The clients of this round, in the order of their numbers."
@@ -92,57 +107,89 @@ def participants(self:Federation)->list:
     g = generator(self.setting.seed, self.round_no, 'participants')
     return [self.clients[i] for i in sorted(torch.randperm(len(self.clients), generator=g)[:k].tolist())]
 
-# %% ../nbs/03_engine.ipynb #00000012
+# %% ../nbs/03_engine.ipynb #00000014
 @patch
 def over_lanes(self:Federation, f, jobs, score:bool=False):
     "f(worker, job) for every job, on all lanes; results in the order of the jobs. `score`: models will be asked."
     jobs = list(jobs); n = max(1, min(self.lanes, len(jobs))); stop = threading.Event()
     while len(self.workers)<n: self.workers.append(self.worker.twin())
     for w in self.workers[:n]: w.stop = stop; score and w.ready(self.worker)
-    return in_order(f, self.workers[:n], jobs, self.setting.threads, stop)
+    try: yield from in_order(f, self.workers[:n], jobs, self.setting.threads, stop)
+    finally:
+        for w in self.workers[:n]: w.stop = threading.Event()
 
 @patch
 def train_client(self:Federation, client, worker=None, states:dict|None=None)->tuple:
     "Local training of one client from its own model: what it sends, and the mean of each loss term."
     k = client.id
-    try: return (worker or self.worker).train(client, self.state_of(k), self.states[k] if states is None else states, self.caches[k], self.down, self.round_no)
+    with self._naming(client): return (worker or self.worker).train(client, self.state_of(k), self.states[k] if states is None else states, self.caches[k], self.down, self.round_no)
+
+@patch
+@contextmanager
+def _naming(self:Federation, *clients):
+    "What goes wrong inside says where, and which checkpoint is good."
+    try: yield
     except FloatingPointError as e:
         kept = f'; the last good checkpoint is {self.out}' if self.out and os.path.exists(self.out) else ''
         raise FloatingPointError(f'{e}{kept}') from None
-    except Exception as e: e.add_note(f'{self.method.name}: at client {k} ({client.domain}) in round {self.round_no+1}'); raise
+    except Exception as e: e.add_note(f'{self.method.name}: at client {", ".join(f"{c.id} ({c.domain})" for c in clients)} in round {self.round_no+1}'); raise
+
+# %% ../nbs/03_engine.ipynb #00000015
+@patch
+def _local(self:Federation, last:bool, worker, clients:tuple)->list:
+    "One client, or a stack of them, on one lane; for each: upload, loss terms, scores of the trained model (in the last round), what its mechanisms remember."
+    with stream_for(self.device) if self.lanes>1 else nullcontext():
+        if len(clients)>1:
+            with self._naming(*clients): done = train_stack(worker, clients, [self.state_of(c.id) for c in clients], self.down, self.round_no)
+            return [(up, terms, self._after(worker, c, up.state) if last else [], {}) for c,(up,terms) in zip(clients, done)]
+        c, = clients; states = copy.deepcopy(self.states[c.id]); up,terms = self.train_client(c, worker, states)
+        return [(up, terms, self._after(worker, c) if last else [], states)]
 
 @patch
-def _local(self:Federation, last:bool, worker, client)->tuple:
-    "One client on one lane: upload, loss terms, scores of the trained model (in the last round), what its mechanisms remember."
-    states,k,t = copy.deepcopy(self.states[client.id]),client.id,client.test
-    with stream_for(self.device) if self.lanes>1 else nullcontext():
-        up,terms = self.train_client(client, worker, states)
-        rows = score_rows(worker.right(t.x, t.y), len(t), self.round_no+1, moment='post_local', view='personal', domain=client.domain, client=k) if last and len(t) else []
-    return up, terms, rows, states
+def _after(self:Federation, worker, client, state:dict|None=None)->list:
+    "Scores of a client's model right after its training: the worker's, or one with this state."
+    if not len(t := client.test): return []
+    if state: worker.load(state)
+    return score_rows(worker.right(t.x, t.y), len(t), self.round_no+1, moment='post_local', view='personal', domain=client.domain, client=client.id)
 
-# %% ../nbs/03_engine.ipynb #00000014
+# %% ../nbs/03_engine.ipynb #00000017
 @patch
 def one_round(self:Federation)->dict:
     "Download, local training, upload, aggregation; what the round cost."
     who,last = self.participants(),self.round_no+1==self.setting.rounds
     inbox,losses,rows,states = Inbox(self, who),[],[],{}
-    for up,terms,scores,state in self.over_lanes(partial(self._local, last), who, score=last):
+    jobs = [(c,) for c in who] if self.why_lanes else stacks_of(who)
+    for up,terms,scores,state in chain.from_iterable(self.over_lanes(partial(self._local, last), jobs, score=last)):
         inbox.add(up); losses.append(terms); rows += scores; states[up.id] = state
     new,down = inbox.close(),size_of(self.down)
     terms = {k:sum(t[k] for t in losses)/len(losses) for k in losses[0]}
     sent = size_of({n:v for n,v in self.server.items() if n not in self.kept and v.is_floating_point()})
     row = dict(round=self.round_no+1, loss=sum(terms.values()), terms=terms, participants=[c.id for c in who],
                up=len(who)*sent+sum(size_of(u.extra) for u in inbox.ups), down=len(who)*(sent+down))
-    vars(self).update(new, states=self.states|states, round_no=self.round_no+1)         # now it has happened
-    self.history.rounds.append(row); self.history.rows += rows; return row
+    vars(self).update(new, states=self.states|states, round_no=self.round_no+1, history=self.history.grown([row], rows))    # now it has happened
+    return row
 
-# %% ../nbs/03_engine.ipynb #00000015
+
+@patch
+def merge(self:Federation, ups:list):
+    "The server's step alone, on uploads that are all there."
+    inbox = Inbox(self)
+    for up in ups: inbox.add(replace(up, state=dict(up.state)))
+    vars(self).update(inbox.close())
+
+# %% ../nbs/03_engine.ipynb #00000018
 @patch
 def _due(self:Federation)->bool:
     "Is this round to be scored, and was not yet?"
     return self.scored<self.round_no and (self.round_no%self.setting.eval_every==0 or self.round_no==self.setting.rounds)
 
-# %% ../nbs/03_engine.ipynb #00000016
+
+@patch
+def _checkpoint(self:Federation):
+    "Save what was scored and is not saved yet."
+    if self.out and self.saved<self.scored: self.save(self.out); self.saved = self.scored
+
+# %% ../nbs/03_engine.ipynb #00000019
 @patch
 def fit(self:Federation,
     n:int|None=None,        # rounds to advance; all that are left by default
@@ -151,27 +198,28 @@ def fit(self:Federation,
 )->History:
     "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
     end = min(self.setting.rounds, self.round_no+n) if n else self.setting.rounds
-    before = torch.get_num_threads(); torch.set_num_threads(self.setting.threads)
+    before = torch.get_num_threads()
     try:
+        torch.set_num_threads(self.setting.threads); self._checkpoint()
         with tqdm(total=end-self.round_no, desc=self.method.name, disable=not (live() if progress is None else progress), leave=False) as bar:
             while self.round_no<end or self._due():
                 t = time.perf_counter()
                 if not self._due(): self.one_round()
                 u = time.perf_counter()
-                if (due := self._due()): self.score()
+                if self._due(): self.score()
                 self.history.timing.append(dict(round=self.round_no, seconds=u-t, eval_seconds=time.perf_counter()-u))
-                if due and self.out: self.save(self.out)
+                self._checkpoint()
                 if on_round: on_round(self)
                 bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}'); bar.update()
     finally: torch.set_num_threads(before)
     return self.history
 
-# %% ../nbs/03_engine.ipynb #00000017
+# %% ../nbs/03_engine.ipynb #0000001a
 def live()->bool:
     "Is somebody looking: a terminal, or a notebook that is not run as a test?"
     return not os.environ.get('IN_TEST') and (sys.stderr.isatty() or 'ipykernel' in sys.modules)
 
-# %% ../nbs/03_engine.ipynb #00000019
+# %% ../nbs/03_engine.ipynb #0000001c
 def score_rows(right:dict, n:int, round:int, moment:str, view:str, domain:str, client:int=-1, default:str='')->list:
     "A row of the history for every path; `right` is {path: number right} of `n` images."
     return [dict(round=round, moment=moment, view=view, path=path or default, domain=domain, client=client, n=n, correct=k) for path,k in right.items()]
@@ -192,7 +240,7 @@ def _asked(self:Federation):
         if len(c.test): yield c.id, c.test, dict(view='personal', domain=c.domain, client=c.id)
         if self._personal(): yield from ((c.id, t, dict(view=view, domain=d, client=c.id, default='client')) for view,d,t in sets)
 
-# %% ../nbs/03_engine.ipynb #0000001b
+# %% ../nbs/03_engine.ipynb #0000001e
 @patch
 def score(self:Federation, piece:int=512):
     "Add rows to the history: the headline view, and in the last round every view."
@@ -202,7 +250,7 @@ def score(self:Federation, piece:int=512):
     for (key,*_),found in zip(pieces, self.over_lanes(self._right, pieces, score=True)):
         right[key] = {path:right.get(key,{}).get(path,0)+r for path,r in found.items()}
     rows = [r for k,data,facts in asked for r in score_rows(right[k,id(data)], len(data), self.round_no, 'post_agg', **facts)]
-    self.history.rows += rows; self.scored = self.round_no
+    vars(self).update(history=self.history.grown(rows=rows), scored=self.round_no)
 
 @patch
 def _right(self:Federation, worker, piece:tuple)->dict:
@@ -211,7 +259,15 @@ def _right(self:Federation, worker, piece:tuple)->dict:
     with stream_for(self.device) if self.lanes>1 else nullcontext():
         worker.load(self.server if k<0 else self.state_of(k)); return worker.right(x, y)
 
-# %% ../nbs/03_engine.ipynb #0000001d
+# %% ../nbs/03_engine.ipynb #00000020
+@patch
+def plan(self:Federation)->dict:
+    "How a round will be computed."
+    summed = sum(r.fn in (mean,largest) for _,r in self.method.rules(self.net).values()) if weighs_early(self.method) else 0
+    return dict(engine='lanes' if self.why_lanes else f'stacks of at most {max(map(len, stacks_of(self.clients)))} clients', why=self.why_lanes or 'small steps, and every mechanism stacks', lanes=self.lanes, threads=self.setting.threads, device=str(self.device),
+                precision=self.setting.precision, folded=self.setting.fold, summed_on_arrival=f'{summed} of {len(self.server)} entries')
+
+# %% ../nbs/03_engine.ipynb #00000022
 @patch
 def model(self:Federation, view:str='global', client:int|None=None)->Net:
     "An ordinary module: the global model, or the model of one client."
@@ -233,7 +289,7 @@ def predict(self:Federation, images, client:int|None=None)->Tensor:
     self.worker.load(self.model(client=client).state_dict())
     return self.worker.probabilities(x)['']
 
-# %% ../nbs/03_engine.ipynb #0000001f
+# %% ../nbs/03_engine.ipynb #00000024
 @patch
 def save(self:Federation, path):
     "Write a checkpoint, whole or not at all."
@@ -248,5 +304,5 @@ def load(self:Federation, path)->Federation:
         if k!='device' and was.get(k)!=now[k]: raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {now[k]!r}. Delete it, or set it back')
     put = lambda o: {k:put(v) for k,v in o.items()} if isinstance(o, dict) else o.to(self.device) if isinstance(o, Tensor) else o
     self.server,self.own,self.states,self.memory,self.down = (put(nest[k]) for k in ('server','own','states','memory','down'))
-    self.round_no = self.scored = nest['round_no']; vars(self.history).update(nest['history'])
+    self.round_no = self.scored = self.saved = nest['round_no']; vars(self.history).update(nest['history'])
     return self

@@ -105,8 +105,8 @@ class Folding:
         size:int|None=None,    # side of the images, pixels; default: what the net was made for
     ):
         with undisturbed(net):
-            self.pairs = foldable(copy.deepcopy(net), size); self._build(net)          # {layer: norm}
-            if self.pairs and not self._agrees(net, size): self.pairs = {}; self._build(net)
+            plain = copy.deepcopy(net).eval(); self.pairs = foldable(plain, size); self._build(net)          # {layer: norm}
+            if self.pairs and not self._agrees(plain, net, size): self.pairs = {}; self._build(net)
     def __repr__(self): return f'Folding({len(self.pairs)} norms)'
 
 @contextmanager
@@ -143,9 +143,9 @@ def load(self:Folding, state:dict)->Net: # `state`: of the original net, or of o
 # %% ../nbs/02b_fold.ipynb #0000001e
 @patch
 @torch.no_grad()
-def _agrees(self:Folding, net, size)->bool:
+def _agrees(self:Folding, plain, net, size)->bool:
     "Do both nets say the same of random images, with the same random numbers in every layer?"
-    plain,g = copy.deepcopy(net).eval(), torch.Generator().manual_seed(0); p,state,size = next(plain.parameters()), plain.state_dict(), size or getattr(net,'image_size',32)
+    g = torch.Generator().manual_seed(0); p,state,size = next(plain.parameters()), plain.state_dict(), size or getattr(net,'image_size',32)
     x = torch.rand(2, 3, size, size, generator=g).to(p.device, p.dtype)
     for v in (v for v in state.values() if isinstance(v, Tensor) and v.is_floating_point()):
         v.copy_(torch.randn(v.shape, generator=g)/max(1,v.shape[1:].numel())**.5 if v.ndim>1 else .5+torch.rand(v.shape, generator=g))

@@ -6,7 +6,7 @@
 __all__ = ['whole_file', 'write_json', 'History', 'read_history', 'save_nest', 'load_nest']
 
 # %% ../nbs/02a_history.ipynb #00000003
-import json, os
+import copy, json, os
 from contextlib import contextmanager
 from pathlib import Path
 import pandas as pd
@@ -40,6 +40,9 @@ class History:
         "The scores as a tidy frame, with an accuracy in percent."
         d = pd.DataFrame(self.rows, columns=['round','moment','view','path','domain','client','n','correct'])
         return d.assign(acc=100*d.correct/d.n)
+    def grown(self, rounds=(), rows=()):
+        "A history with more rounds and rows; this one stays as it is."
+        h = copy.copy(self); h.rounds,h.rows = [*self.rounds,*rounds],[*self.rows,*rows]; return h
     def as_dict(self)->dict: return dict(vars(self))
     def __eq__(self, o): return isinstance(o, History) and all(getattr(self,k)==getattr(o,k) for k in ('setting','rows','rounds'))
     def __repr__(self): return f'History({self.setting.get("method","?")}, {len(self.rounds)} rounds, {len(self.rows)} scores)'

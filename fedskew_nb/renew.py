@@ -26,7 +26,7 @@ from .setting import Setting
 from .unit import Unit, finished, unit_name
 
 # %% ../nbs/75a_renew.ipynb #00000007
-BEFORE = dict(fold=False, precision='fp32')     # what the code did before Setting had these fields
+BEFORE = dict(fold=False, stack=False, precision='fp32')     # what the code did before Setting had these fields
 
 def unsaid(setting:dict)->dict:
     "The fields of `Setting` that a stored run does not name, with what the code did then."

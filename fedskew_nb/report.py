@@ -71,10 +71,11 @@ def common_setting(cmp:Comparison)->dict:
     said |= {k:list(dict.fromkeys(v for n,v in versions if n==k)) for k in dict(versions)}
     return dict(seeds=', '.join(map(str,cmp.seeds))) | {k:', '.join(v) for k,v in said.items()}
 
-_SAID = 'seeds size model rounds local_epochs batch_size lr momentum weight_decay device threads fedskew_nb torch python'.split()
+_SAID = 'seeds size model rounds local_epochs batch_size lr momentum weight_decay precision device threads fedskew_nb torch python'.split()
 def setting_table(cmp:Comparison, date:str='')->Table:
     "What was run, for the head of a page; `date`: the day of the runs."
     said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
+    if said.get('precision')=='fp32': del said['precision']                # worth a line only where it is not the usual
     return Table('What was run', pd.DataFrame([(k,said[k]) for k in ('date','runs',*_SAID) if said.get(k)], columns=['','value']))
 
 def timing(cmp:Comparison)->pd.DataFrame:

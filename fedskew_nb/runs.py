@@ -74,15 +74,15 @@ def open_folder(out)->Path:
     return runs
 
 # %% ../nbs/74b_runs.ipynb #0000000f
-def _lane():
-    "Prepare a worker: one thread, Ctrl-C is its parent's business, and it ends with its parent."
-    signal.signal(signal.SIGINT, signal.SIG_IGN); torch.set_num_threads(1)
+def _lane(threads:int=1):
+    "Prepare a worker: its share of the cores, Ctrl-C is its parent's business, and it ends with its parent."
+    signal.signal(signal.SIGINT, signal.SIG_IGN); torch.set_num_threads(threads)
     threading.Thread(target=lambda: (mp.parent_process().join(), os._exit(1)), daemon=True).start()
 
 def side_by_side(todo:list, folder, jobs:int, on_run=None, run=run_unit)->list:
     "Run units in `jobs` processes; histories in the order of `todo`."
     before,found = set(mp.active_children()),{}
-    with ProcessPoolExecutor(min(jobs,len(todo)), mp.get_context('spawn'), _lane) as pool:
+    with ProcessPoolExecutor(min(jobs,len(todo)), mp.get_context('spawn'), _lane, (max(1, torch.get_num_threads()//jobs),)) as pool:
         try:
             waiting = {pool.submit(run, u, folder, None, False):i for i,u in enumerate(todo)}
             for f in as_completed(waiting):

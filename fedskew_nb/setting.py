@@ -35,6 +35,7 @@ class Setting:
     threads:int=1               # of one operation on a CPU; a sum depends on it in the last digit
     channels_last:bool=True     # memory order of images; likewise
     fold:bool=True              # scores: BatchNorms folded into the layers before them; likewise
+    stack:bool|None=None        # small steps of several clients as one; None: by a fixed rule. Likewise
     precision:str='fp32'        # 'bf16': forward passes in bfloat16, faster and coarser; every table says so
     def __post_init__(self): check_setting(self)
 

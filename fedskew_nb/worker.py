@@ -37,7 +37,7 @@ class Worker:
         self.format = memory_format(net, setting.channels_last, device)
         self.net = net.to(device, memory_format=self.format)
         self.dtype = next(net.parameters()).dtype
-        self.sgd = FlatSGD(self.net) if FlatSGD.fits(self.net) else None
+        self.sgd = FlatSGD(self.net.parameters()) if FlatSGD.fits(self.net) else None
         self.folding,self.stop = None,threading.Event()
     def load(self, state:dict): self.net.load_state_dict(state)
     def copy(self, state:dict)->Net:
@@ -111,17 +111,23 @@ def augmented(b:dict, m)->dict:
     return {k:move(v, m) if kind(k,v)=='map' else move_boxes(v, m, b['x'].shape[-2:]) if kind(k,v)=='boxes' else v for k,v in b.items()}
 
 @patch
-def make_batch(self:Worker, c:ClientContext, i:Tensor)->dict:
-    "Images `i` of a client, through every `batch` hook, augmented and normalised."
+def raw_batch(self:Worker, c:ClientContext, i:Tensor)->dict:
+    "Images `i` of a client, through every `batch` hook, and augmented."
     d = c.data.train[i.to(c.data.train.x.device)]
     b = self.method.make_batch(c, dict(x=d.x, y=d.y.to(self.device), i=i) | ({} if d.masks is None else dict(masks=d.masks)))
     if self.setting.pad or self.setting.flip: b = augmented(b, draw_moves(len(b['y']), c.gen('augment'), self.setting.pad, self.setting.flip))
+    return b
+
+@patch
+def ready_batch(self:Worker, b:dict)->dict:
+    "The same batch with its images as the model wants them."
     return {k:self.images(v) if is_image(k, v) else v for k,v in b.items()}
 
+# %% ../nbs/02c_worker.ipynb #00000010
 @patch
 def step(self:Worker, c:ClientContext, i:Tensor, opt)->dict:
     "One step of SGD; the loss terms, detached."
-    b = self.make_batch(c, i)
+    b = self.ready_batch(self.raw_batch(c, i))
     with self.precise(): out = widened(self.method.run_forward(c, b))
     self.method.everyone('inner', c, b, out)
     terms = self.method.terms(c, b, out)
@@ -130,7 +136,7 @@ def step(self:Worker, c:ClientContext, i:Tensor, opt)->dict:
     opt.step(); c.steps += 1
     return {k:v.detach() for k,v in terms.items()}
 
-# %% ../nbs/02c_worker.ipynb #00000010
+# %% ../nbs/02c_worker.ipynb #00000011
 @patch
 def train(self:Worker, client, start:dict, states:dict, caches:dict, down:dict, round_no:int)->tuple:
     "Local training of one client from the state `start`: what it sends, and the mean of each loss term."
@@ -139,7 +145,7 @@ def train(self:Worker, client, start:dict, states:dict, caches:dict, down:dict, 
                       receive=lambda: self.copy(start))
     self.method.everyone('start', c)
     terms = self._phases(c)
-    self._finite(c, terms)
+    self._finite(client, round_no, terms)
     return Up(client.id, len(client.train), client.domain, class_counts(client, self.suite.n_classes),
               {n:v.detach().clone() for n,v in self.net.state_dict().items()}, self.method.union('finish', c)), terms
 
@@ -154,7 +160,7 @@ def _phases(self:Worker, c:ClientContext)->dict:
             for k,v in self.step(c, i, opt).items(): terms[k] = terms.get(k,0)+v
     return {k:float(v)/c.steps for k,v in terms.items()}
 
-# %% ../nbs/02c_worker.ipynb #00000012
+# %% ../nbs/02c_worker.ipynb #00000013
 @patch
 def _prepare(self:Worker, c:ClientContext, trainable):
     "Working net in training mode and a fresh SGD over what this phase trains."
@@ -168,7 +174,8 @@ def _prepare(self:Worker, c:ClientContext, trainable):
     return torch.optim.SGD([p for p in self.net.parameters() if p.requires_grad], c.lr, momentum=s.momentum, weight_decay=s.weight_decay)
 
 @patch
-def _finite(self:Worker, c:ClientContext, terms:dict):
+def _finite(self:Worker, client, round_no:int, terms:dict, params:dict|None=None):
     "NaN or infinity stops the run, with all that one needs to find out why."
-    bad = [k for k,v in terms.items() if not abs(v)<float('inf')] or [n for n,p in self.net.named_parameters() if not p.isfinite().all()]
-    if bad: raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {c.id} ({c.data.domain}) in round {c.round+1}: try a smaller lr, or clip=10')
+    params = dict(self.net.named_parameters()) if params is None else params
+    bad = [k for k,v in terms.items() if not abs(v)<float('inf')] or [n for n,p in params.items() if not p.isfinite().all()]
+    if bad: raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} ({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')

@@ -130,6 +130,6 @@ def test_learner_copies(capsys, tmp_path):
     assert run(capsys,'notebooks',cli.notebook_folder())[0]==2
 
 def test_bench(capsys):
-    code,out,_ = run(capsys,'bench','--clients',1,'--images',64,'--pairs',2,'--json'); found = json.loads(out)
-    assert code==0 and found['ratio']>0 and len(found['engine_seconds'])==2
-    assert 'engine / bare loop' in run(capsys,'bench','--clients',1,'--images',64,'--pairs',1)[1]
+    code,out,_ = run(capsys,'bench','--only','W4','--tiny','--pairs',1,'--json')
+    assert code==0 and json.loads(out)['items']['W4']['rows']
+    assert 'W4, fp32' in run(capsys,'bench','--only','W4','--tiny','--pairs',1)[1]

@@ -46,9 +46,9 @@ def test_pairs_do_not_depend_on_their_order(suite, a, b):
     assert equal(run(one, suite), run(other, suite))
 
 def test_local_sends_nothing_and_hears_nothing(suite):
-    fed = run(Local, suite)
+    fed = run(Local, suite, stack=False)
     assert all(r['up']==r['down']==0 for r in fed.history.rounds)
-    single = run(Local, replace(suite, clients=suite.clients[1:2]))
+    single = run(Local, replace(suite, clients=suite.clients[1:2]), stack=False)
     assert all(torch.equal(v, single.state_of(1)[n]) for n,v in fed.state_of(1).items())
 
 def test_limits_of_keeping(suite):

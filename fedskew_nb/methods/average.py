@@ -58,6 +58,7 @@ def drift_picture(
 class Prox(Mechanism):
     "Stay near the received model: a further loss μ/2·‖w − w^t‖² over the parameters (FedProx, Eq. 2)."
     mu:float=.01    # strength of the pull; the paper tries 0.001, 0.01, 0.1 and 1
+    stacks = True
     def __post_init__(self):
         if not 0<=self.mu<math.inf: raise ValueError(f'Prox: mu is {self.mu}: give a finite number of at least 0 (0 is FedAvg)')
     def loss(self, c, b, out):

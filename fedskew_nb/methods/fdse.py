@@ -99,7 +99,7 @@ class Consensus(Mechanism):
         try: a = consensus_step(V, g, self.eps)
         except NotFinite as e: _unfit([srv.ids[k] for k in e.rows], srv)
         place = os.path.commonprefix(srv.names).rpartition('.')[0] if len(srv.names)>1 else srv.names[0]
-        if not a.u: warnings.warn(f'round {srv.round+1}: the updates of {place} cancel out or are all zero, so it stays where it was')
+        if not a.u: warnings.warn(f'round {srv.round+1}: the updates of {place} cancel out or are all zero{" (with eps above 0 a client that did not move vetoes every step)" if self.eps and a.idle else ""}, so it stays where it was')
         srv.state.setdefault(place, []).append([srv.round+1, *map(float, (a.u,a.least,a.mean_least))])
         return V[0] if len(V)==1 else g[0]+a.step
 

@@ -1,0 +1,69 @@
+"Stacked clients against clients one by one, through the federation; when they are chosen, and when not."
+from dataclasses import replace
+import pytest, torch
+from fedskew_nb.bench import noise_suite
+from fedskew_nb.engine import Federation
+from fedskew_nb.core import Mechanism, Method
+from fedskew_nb.methods.average import FedAvg, FedProx
+from fedskew_nb.methods.fdse import FDSE
+from fedskew_nb.methods.f2dc import F2DC
+from fedskew_nb.methods.personal import FedBN, Local
+from fedskew_nb.models import resnet10, small_conv
+from fedskew_nb.registry import METHODS
+from feds import fed_of, same, small
+
+@pytest.fixture(scope='module')
+def w4(): return noise_suite(20, 64)
+
+def fed(method, suite, **k): return Federation(method, small_conv(suite.n_classes, width=4, seed=0), suite, device='cpu', **(dict(rounds=1, local_steps=2, batch_size=8, lr=.05) | k))
+def gap(a, b): return max(float((a[n].double()-b[n].double()).abs().max()) for n in a)
+
+@pytest.mark.parametrize('method', [FedAvg, FedProx(mu=1.), FedBN, Local], ids=lambda m: m.name)
+def test_stacked_equals_lanes(w4, method):
+    a,b = fed(method, w4), fed(method, w4, stack=False); a.fit(); b.fit()
+    assert a.plan()['engine']=='stacks of at most 10 clients' and b.plan()['engine']=='lanes' and b.why_lanes=='stack=False was asked for'
+    for k in (0,7,19): assert gap(a.state_of(k), b.state_of(k))<1e-5
+    assert [r['participants'] for r in a.history.rounds]==[r['participants'] for r in b.history.rounds]
+    assert abs(a.history.rounds[0]['loss']-b.history.rounds[0]['loss'])<1e-5 and len(a.history.rows)==len(b.history.rows)
+
+def test_stacks_do_not_depend_on_lanes(w4):
+    found = []
+    for lanes in (1,2,8): f = fed(FedAvg, w4, lanes=lanes, rounds=2); f.fit(); found.append(f)
+    assert all(same(found[0].server, f.server) and found[0].history==f.history for f in found[1:])
+
+@pytest.mark.parametrize('name', sorted(METHODS))
+def test_only_those_that_stack(w4, name):
+    f = fed(METHODS[name], w4); trains = {'F2DC':'DFD', 'DC':'DFD', 'FDSE':'Consistency'}
+    assert (f.why_lanes=='')==(name not in trains) and f.history.setting['stacked']==(name not in trains)
+    if name in trains:
+        assert trains[name] in f.plan()['why']
+        with pytest.raises(ValueError, match=f'{name} cannot be stacked: .*Leave stack=True out'): fed(METHODS[name], w4, stack=True)
+
+def test_a_stranger_does_not_stack_unless_it_says_so(w4):
+    class Quiet(Mechanism):
+        def loss(self, c, b, out): return dict(quiet=0*out.logits.square().mean())
+    class Loud(Quiet): stacks = True
+    a,b = fed(Method('Quiet', Quiet()), w4), fed(Method('Loud', Loud()), w4); a.fit(); b.fit()
+    assert 'Quiet has a say' in a.why_lanes and not b.why_lanes and gap(a.server, b.server)<1e-5
+
+def test_larger_steps_and_unequal_clients_take_lanes(w4, suite):
+    assert 'operations, more than' in fed(FedAvg, w4, batch_size=64).why_lanes
+    assert 'operations, more than' in Federation(FedAvg, resnet10(10), w4, device='cpu', batch_size=8).why_lanes
+    assert fed_of(FedAvg, suite).why_lanes=='no two neighbours have equally many images'
+    assert 'clipped' in fed(FedAvg, w4, clip=1.).why_lanes and 'bf16' in fed(FedAvg, w4, precision='bf16').why_lanes
+
+def test_a_stacked_run_is_resumed_as_one(w4, tmp_path):
+    whole = fed(FedAvg, w4, rounds=4, eval_every=1); whole.fit()
+    part = fed(FedAvg, w4, rounds=4, eval_every=1, out=tmp_path/'c.safetensors'); part.fit(2)
+    rest = fed(FedAvg, w4, rounds=4, eval_every=1).load(tmp_path/'c.safetensors'); rest.fit()
+    assert same(whole.server, rest.server) and whole.history==rest.history
+    with pytest.raises(ValueError, match='is of another run: its stack'): fed(FedAvg, w4, rounds=4, eval_every=1, stack=False).load(tmp_path/'c.safetensors')
+
+def test_participants_are_stacked_in_their_order(w4):
+    a,b = (fed(FedAvg, w4, rounds=2, participation=.35, stack=s) for s in (None,False)); a.fit(); b.fit()
+    assert [r['participants'] for r in a.history.rounds]==[r['participants'] for r in b.history.rounds] and gap(a.server, b.server)<1e-4
+
+def test_scores_after_local_training_are_each_clients_own(w4):
+    a,b = (fed(FedAvg, replace(w4, clients=[replace(c, test=c.train[:20]) for c in w4.clients[:4]]), stack=s, local_steps=8) for s in (None,False)); a.fit(); b.fit()
+    own = lambda f: [(r['client'],r['correct']) for r in f.history.rows if r['moment']=='post_local']
+    assert len(own(a))==4 and sum(abs(x-y) for (_,x),(_,y) in zip(own(a),own(b)))<=2
