@@ -14,11 +14,12 @@ from .core import Net, generator
 from .data.batch import normalise
 from .data.images import Data
 from .data.suite import Client, Suite
+from .lanes import has_bf16
 from .registry import read_model
 
 # %% auto #0
 __all__ = ['WORKS', 'noise_suite', 'Work', 'BareLoop', 'foreign_seconds', 'foreign_cores', 'on_threads', 'seconds_of',
-           'spread_of', 'race', 'clocked', 'has_bf16', 'processor_name', 'machine_facts']
+           'spread_of', 'race', 'clocked', 'processor_name', 'machine_facts']
 
 # %% ../nbs/79a_bench.ipynb #00000006
 def noise_suite(clients:int=10, images:int=512, tests:int=2, size:int=32, n_classes:int=10)->Suite:
@@ -136,12 +137,6 @@ def clocked(
         for c,m,f in was: setattr(c, m, f)
 
 # %% ../nbs/79a_bench.ipynb #0000001b
-def has_bf16(device='cpu')->bool:
-    "Has this processor instructions for bfloat16?"
-    if torch.device(device).type=='cuda': return torch.cuda.is_bf16_supported()
-    try: return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError): return False
-
 def processor_name()->str:
     "What the system calls its processor."
     try: told = dict(l.split('\t:')[:2] if '\t:' in l else l.split(':')[:2] for l in Path('/proc/cpuinfo').read_text().replace('\t\t','\t').splitlines() if ':' in l)

@@ -13,11 +13,11 @@ from unittest.mock import patch as replaced
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
-from .bench import WORKS, BareLoop, Work, clocked, foreign_cores, foreign_seconds, has_bf16, on_threads, race, seconds_of, spread_of
+from .bench import WORKS, BareLoop, Work, clocked, foreign_cores, foreign_seconds, on_threads, race, seconds_of, spread_of
 from .core import Method, generator
 from .engine import Federation
 from .inbox import Inbox
-from .lanes import FlatSGD, keep_freed_memory
+from .lanes import FlatSGD, has_bf16, keep_freed_memory
 from .nn.mgda import consensus_step
 from .registry import METHODS, read_model
 from .setting import pick_device

@@ -94,10 +94,13 @@ def close(self:Inbox)->dict: # {'server', 'own', 'memory', 'down'}
 def _merge(self:Inbox, m, rule, names:list, w:Tensor):
     fed,ups = self.fed,self.ups
     srv = self.seen(ups, names=names, shapes=[fed.server[n].shape for n in names])
-    row = lambda s: torch.cat([s[n].flatten() for n in names])
-    V = torch.stack([row(u.state) for u in ups])
-    g = torch.stack([row(fed.state_of(u.id)) for u in ups]) if any(n in fed.own[u.id] for u in ups for n in names) else row(fed.server).expand(len(ups),-1)
-    R = rule.fn(V, g, w, srv.seen_by(m) if m else srv)
+    flat = lambda s: [s[n].flatten() for n in names]; start = torch.cat(flat(fed.server))
+    def rows(states):
+        R = start.new_empty((len(ups), len(start)))
+        for r,s in zip(R,states): torch.cat(flat(s), out=r)
+        return R
+    g = rows([fed.state_of(u.id) for u in ups]) if any(n in fed.own[u.id] for u in ups for n in names) else start.expand(len(ups),-1)
+    R = rule.fn(rows([u.state for u in ups]), g, w, srv.seen_by(m) if m else srv)
     if R.ndim==2: self._hand_out(names, [{n:v.clone() for n,v in srv.split(r).items()} for r in R])
     self.server |= srv.split(mean(R, R, w, srv) if R.ndim==2 else R)
 
