@@ -61,7 +61,7 @@ class Up:
     n:int           # its training images
     domain:str
     counts:Tensor   # (n_classes,) training images per class
-    state:dict      # name → tensor: its model
+    state:dict      # name → tensor: its model; an entry is dropped when it has been merged
     extra:dict=field(default_factory=dict)  # the union of `finish`
 
 # %% ../nbs/00b_hooks.ipynb #00000012

@@ -72,9 +72,8 @@ def add(self:Inbox, up:Up):
     "The next upload; of what is only summed nothing is left of it."
     for n,fn in self.summed.items():
         v = up.state.pop(n)
-        if n not in self.sums: self.sums[n] = v.clone() if fn is largest else torch.zeros_like(v)
-        if fn is largest: self.sums[n] = torch.maximum(self.sums[n], v)
-        else: self.sums[n].add_(v, alpha=float(self.w[len(self.ups)]))
+        if fn is largest: self.sums[n] = torch.maximum(self.sums.get(n, v), v)
+        else: self.sums[n] = (self.sums[n] if n in self.sums else torch.zeros_like(v)).add_(v, alpha=float(self.w[len(self.ups)]))
     self.ups.append(up)
 
 @patch

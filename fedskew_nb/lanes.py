@@ -70,9 +70,11 @@ def stream_for(device, new=None):
     return _Own((new or torch.cuda.Stream)(device))
 
 class _Own(contextlib.AbstractContextManager):
-    "Enter a stream, and leave it when its work is done."
+    "Enter a stream when the work before it is done, and leave it when its own is."
     def __init__(self, stream): self.stream,self.on = stream,None
-    def __enter__(self): self.on = torch.cuda.stream(self.stream); self.on.__enter__(); return self.stream
+    def __enter__(self):
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        self.on = torch.cuda.stream(self.stream); self.on.__enter__(); return self.stream
     def __exit__(self, *e): self.stream.synchronize(); return self.on.__exit__(*e)
 
 # %% ../nbs/02b_lanes.ipynb #00000013

@@ -8,7 +8,7 @@ __all__ = ['SMALL', 'HEIGHT', 'operations', 'why_not_stacked', 'stacks_of', 'tra
 # %% ../nbs/02d_stack.ipynb #00000003
 from types import SimpleNamespace
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from .core import Method, Random, fills, kind
 from .hooks import ClientContext, Up
@@ -34,7 +34,7 @@ def operations(
 # %% ../nbs/02d_stack.ipynb #0000000b
 SMALL,HEIGHT = 2e7,10                                   # operations of a batch's forward pass; clients in a stack
 _TRAINING = ('batch','forward','start','inner','task','loss','finish','phases')
-_STACKABLE = ('batch','task','loss')
+_STACKABLE = ('task','loss')
 
 def why_not_stacked(
     method:Method, net:nn.Module,    # as the method adapted it
@@ -95,7 +95,7 @@ def train_stack(
         found = call(P, B, x, received)
         opt.zero_grad(); sum(v.sum() for v in found.values()).backward(); opt.step(); steps += 1
         for k,v in found.items(): total[k] = total.get(k,0)+v.detach()
-    return _unstacked(worker, clients, P|B, {k:(v/steps).tolist() for k,v in total.items()}, round_no)
+    return _unstacked(worker, clients, P|B, {k:(v/steps).tolist() for k,v in total.items()}, round_no, opt.w)
 
 # %% ../nbs/02d_stack.ipynb #00000015
 def _batches(worker, clients, facts):
@@ -106,11 +106,11 @@ def _batches(worker, clients, facts):
         bs = [worker.raw_batch(c, i) for c,i in zip(cs,cut)]
         yield {k:v.unflatten(0, (len(cs),-1)) for k,v in worker.ready_batch({k:torch.cat([b[k] for b in bs]) for k in bs[0]}).items()}
 
-def _unstacked(worker, clients, state:dict, terms:dict, round_no:int)->list:
-    "What each client of a stack sends; NaN or infinity stops the run."
+def _unstacked(worker, clients, state:dict, terms:dict, round_no:int, flat:Tensor)->list:
+    "What each client of a stack sends; NaN or infinity in its parameters (all clients' are in `flat`) or terms stops the run."
     out,names = [],list(worker.net.state_dict())
     for k,c in enumerate(clients):
         mine,means = {n:state[n][k].detach().clone() for n in names}, {t:v[k] for t,v in terms.items()}
-        worker._finite(c, round_no, means, mine)
+        worker._finite(c, round_no, means, mine, flat)
         out.append((Up(c.id, len(c.train), c.domain, class_counts(c, worker.suite.n_classes), mine), means))
     return out

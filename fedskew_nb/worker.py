@@ -55,9 +55,11 @@ def twin(self:Worker)->Worker:
 
 # %% ../nbs/02c_worker.ipynb #00000009
 @patch
-def answering(self:Worker)->Net:
+def answering(self:Worker, state:dict|None=None)->Net: # `state`: default, what the worker holds
     "The net as it answers at test: in eval, BatchNorms folded if the setting says so."
-    return self.ready().folding.load(self.net.state_dict()) if self.setting.fold else self.net.eval()
+    if self.setting.fold: return self.ready().folding.load(state or self.net.state_dict())
+    if state: self.load(state)
+    return self.net.eval()
 
 @patch
 def ready(self:Worker, other:Worker|None=None)->Worker:
@@ -67,18 +69,18 @@ def ready(self:Worker, other:Worker|None=None)->Worker:
 
 @patch
 @torch.no_grad()
-def probabilities(self:Worker, x:Tensor, batch:int=64)->dict:
+def probabilities(self:Worker, x:Tensor, batch:int=64, net:Net|None=None)->dict: # `net`: `answering`, if it is at hand
     "{path: (N, n_classes)} for raw images; '' is the method's default path."
-    net,found = self.answering(),{}
+    net,found = net or self.answering(),{}
     for part in x.split(batch):
         with self.precise(): out = widened(net(self.images(part)))
         for path,p in ({'':out.logits.softmax(1)} | self.method.union('predict', net, out)).items(): found.setdefault(path, []).append(p)
     return {path:torch.cat(ps) for path,ps in found.items()}
 
 @patch
-def right(self:Worker, x:Tensor, y:Tensor)->dict:
+def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict:
     "{path: how many of these raw images it gets right}."
-    return {path:int((p.argmax(1).cpu()==y.cpu()).sum()) for path,p in self.probabilities(x).items()}
+    return {path:int((p.argmax(1).cpu()==y.cpu()).sum()) for path,p in self.probabilities(x, net=net).items()}
 
 # %% ../nbs/02c_worker.ipynb #0000000a
 @patch
@@ -145,7 +147,7 @@ def train(self:Worker, client, start:dict, states:dict, caches:dict, down:dict, 
                       receive=lambda: self.copy(start))
     self.method.everyone('start', c)
     terms = self._phases(c)
-    self._finite(client, round_no, terms)
+    self._finite(client, round_no, terms, dict(self.net.named_parameters()), self.sgd and self.sgd.w)
     return Up(client.id, len(client.train), client.domain, class_counts(client, self.suite.n_classes),
               {n:v.detach().clone() for n,v in self.net.state_dict().items()}, self.method.union('finish', c)), terms
 
@@ -174,9 +176,9 @@ def _prepare(self:Worker, c:ClientContext, trainable):
     return torch.optim.SGD([p for p in self.net.parameters() if p.requires_grad], c.lr, momentum=s.momentum, weight_decay=s.weight_decay)
 
 @patch
-def _finite(self:Worker, client, round_no:int, terms:dict, params:dict|None=None):
+def _finite(self:Worker, client, round_no:int, terms:dict, params:dict, flat:Tensor|None):
     "NaN or infinity stops the run, with all that one needs to find out why."
     bad = [k for k,v in terms.items() if not abs(v)<float('inf')]
-    if not bad and params is None and self.sgd and self.sgd.w.isfinite().all(): return          # one look at the one vector
-    bad = bad or [n for n,p in (params or dict(self.net.named_parameters())).items() if not p.isfinite().all()]
+    if not bad and flat is not None and flat.dot(flat).isfinite(): return          # one look at the one vector that holds them all
+    bad = bad or [n for n,p in params.items() if not p.isfinite().all()]
     if bad: raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} ({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')

@@ -409,18 +409,19 @@ def test_threads_are_restored(suite, lanes, threads):
 def test_a_stream_is_left_when_its_work_is_done(monkeypatch):
     said = []
     class Stream:
-        def __init__(self, device): said.append(f'made on {device}')
+        def __init__(self, device): self.device = device; said.append(f'made on {device}')
+        def wait_stream(self, other): said.append(f'waits for {other}')
         def synchronize(self): said.append('waited')
     @contextlib.contextmanager
     def on(s):
         said.append('in')
         try: yield
         finally: said.append('out')
-    monkeypatch.setattr(torch.cuda, 'stream', on)
+    monkeypatch.setattr(torch.cuda, 'stream', on); monkeypatch.setattr(torch.cuda, 'current_stream', lambda d: f'all on {d}')
     with stream_for('cuda:0', new=Stream) as s: said.append('work'); assert isinstance(s, Stream)
-    assert said==['made on cuda:0','in','work','waited','out']; said.clear()
+    assert said==['made on cuda:0','waits for all on cuda:0','in','work','waited','out']; said.clear()
     with pytest.raises(ValueError, match='a stumble'), stream_for('cuda:0', new=Stream): raise ValueError('a stumble')
-    assert said==['made on cuda:0','in','waited','out']
+    assert said==['made on cuda:0','waits for all on cuda:0','in','waited','out']
     with stream_for('cpu') as s: assert s is None
 
 # ---- the scheduler by itself

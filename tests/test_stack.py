@@ -46,6 +46,13 @@ def test_a_stranger_does_not_stack_unless_it_says_so(w4):
     a,b = fed(Method('Quiet', Quiet()), w4), fed(Method('Loud', Loud()), w4); a.fit(); b.fit()
     assert 'Quiet has a say' in a.why_lanes and not b.why_lanes and gap(a.server, b.server)<1e-5
 
+def test_a_batch_that_remembers_belongs_to_one_client(w4):
+    class Counting(Mechanism):
+        stacks = True
+        def batch(self, c, b): c.state['seen'] = c.state.get('seen',0)+len(b['y']); return b
+    f = fed(Method('Counting', Counting()), w4); f.fit()
+    assert f.why_lanes=='Counting fills `batch`, which is done client by client' and all(s['Counting']==dict(seen=16) for s in f.states.values())
+
 def test_larger_steps_and_unequal_clients_take_lanes(w4, suite):
     assert 'operations, more than' in fed(FedAvg, w4, batch_size=64).why_lanes
     assert 'operations, more than' in Federation(FedAvg, resnet10(10), w4, device='cpu', batch_size=8).why_lanes
