@@ -8,6 +8,18 @@ sys.path.insert(0, str(Path(__file__).parent/'tools'))
 from dataclasses import replace
 import pytest
 
+def pytest_addoption(parser): parser.addoption('--device', default='cpu', help="where the engine's federations are tested: cpu or cuda")
+
+def pytest_configure(config):
+    device = os.environ['FEDSKEW_TEST_DEVICE'] = config.getoption('device')
+    if device=='cpu': return
+    os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'            # cuBLAS adds in the same order each time
+    import torch
+    from fedskew_nb.setting import pick_device
+    try: pick_device(device)
+    except ValueError as e: raise pytest.UsageError(str(e)) from None
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
 @pytest.fixture(scope='module')
 def suite():
     "Four domains, one client each, of different sizes; 12 test images each."

@@ -1,11 +1,14 @@
 "Small federations, and what their tests ask of them."
+import os
 import torch
 from fedskew_nb.core import generator
 from fedskew_nb.engine import Federation
 from fedskew_nb.models import small_conv
 
+DEVICE = torch.device(os.environ.get('FEDSKEW_TEST_DEVICE','cpu'))          # pytest --device
+
 def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
-def fed_of(method, suite, net=None, **kw): return Federation(method, net or small(), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=8, lr=.05)|kw))
+def fed_of(method, suite, net=None, **kw): return Federation(method, net or small(), suite, device=DEVICE, **(dict(rounds=2, local_steps=2, batch_size=8, lr=.05)|kw))
 def run(method, suite, net=None, **kw): fed = fed_of(method, suite, net, **kw); fed.fit(); return fed
 def same(a, b): return a.keys()==b.keys() and all(torch.equal(a[n],b[n]) for n in a)
 def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 import pytest, torch
-from feds import equal, fed_of, run, small
+from feds import DEVICE, equal, fed_of, run, small
 from kill import equal as same_nest
 from torch import nn
 import fedskew_nb.laws
@@ -24,7 +24,7 @@ from fedskew_nb.registry import METHODS
 from fedskew_nb.setting import schedule, setting_for
 from fedskew_nb.worker import Worker
 
-TOOLS,CPU = Path(__file__).parent/'tools',torch.device('cpu')
+TOOLS = Path(__file__).parent/'tools'
 
 # ---- the reference: no workers, no lanes, no inbox
 
@@ -33,7 +33,7 @@ def as_input(x, suite): return normalise(x, suite.mean, suite.std).contiguous(me
 def client_by_hand(method, net, suite, s, c, start, states, caches, down, r):
     "A model of its own, SGD of PyTorch: (upload, means of the loss terms, trained model)."
     def model(): m = copy.deepcopy(net); m.load_state_dict(start); return m
-    m,sums = model(),{}; ctx = ClientContext(c.id, m, c, states, caches, down, s.seed, r, s.rounds, CPU, s.lr*s.decay**r, receive=model)
+    m,sums = model(),{}; ctx = ClientContext(c.id, m, c, states, caches, down, s.seed, r, s.rounds, DEVICE, s.lr*s.decay**r, receive=model)
     method.everyone('start', ctx)
     for ctx.phase,epochs,learns in method.one('phases', s.local_epochs) or [('all', s.local_epochs, lambda n: True)]:
         m.train()
@@ -49,7 +49,7 @@ def client_by_hand(method, net, suite, s, c, start, states, caches, down, r):
             out = method.run_forward(ctx, b); method.everyone('inner', ctx, b, out); terms = method.terms(ctx, b, out)
             opt.zero_grad(); sum(terms.values()).backward(); opt.step(); ctx.steps += 1
             for k,v in terms.items(): sums[k] = sums.get(k,0)+v.detach()
-    up = Up(c.id, len(c.train), c.domain, c.train.y.bincount(minlength=suite.n_classes), m.state_dict(), method.union('finish', ctx))
+    up = Up(c.id, len(c.train), c.domain, c.train.y.cpu().bincount(minlength=suite.n_classes), m.state_dict(), method.union('finish', ctx))
     return up, {k:float(v)/ctx.steps for k,v in sums.items()}, m
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def right_by_hand(method, m, suite, data):
 
 def reference(method, net, suite, **kw):
     "Every upload kept, every rule on the stacked rows, every model asked about every set: (server, own, rows, rounds, memories)."
-    s = setting_for(method, **kw); net = method.adapt(net, s.seed).to(memory_format=torch.channels_last); memory,down,rows,rounds = {},{},[],[]
+    s,suite = setting_for(method, **kw),suite.to(DEVICE); net = method.adapt(net, s.seed).to(DEVICE, memory_format=torch.channels_last); memory,down,rows,rounds = {},{},[],[]
     server = {n:v.clone() for n,v in net.state_dict().items()}; own,states,caches = ({c.id:{} for c in suite.clients} for _ in range(3))
     def said(right, data, r, default='', **facts): rows.extend(dict(round=r+1, path=p or default, n=len(data), correct=k, **facts) for p,k in right.items())
     for r in range(s.rounds):

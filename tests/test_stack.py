@@ -10,12 +10,12 @@ from fedskew_nb.methods.f2dc import F2DC
 from fedskew_nb.methods.personal import FedBN, Local
 from fedskew_nb.models import resnet10, small_conv
 from fedskew_nb.registry import METHODS
-from feds import fed_of, same, small
+from feds import DEVICE, fed_of, same, small
 
 @pytest.fixture(scope='module')
 def w4(): return noise_suite(20, 64)
 
-def fed(method, suite, **k): return Federation(method, small_conv(suite.n_classes, width=4, seed=0), suite, device='cpu', **(dict(rounds=1, local_steps=2, batch_size=8, lr=.05) | k))
+def fed(method, suite, **k): return Federation(method, small_conv(suite.n_classes, width=4, seed=0), suite, device=DEVICE, **(dict(rounds=1, local_steps=2, batch_size=8, lr=.05) | k))
 def gap(a, b): return max(float((a[n].double()-b[n].double()).abs().max()) for n in a)
 
 @pytest.mark.parametrize('method', [FedAvg, FedProx(mu=1.), FedBN, Local], ids=lambda m: m.name)
@@ -55,7 +55,7 @@ def test_a_batch_that_remembers_belongs_to_one_client(w4):
 
 def test_larger_steps_and_unequal_clients_take_lanes(w4, suite):
     assert 'operations, more than' in fed(FedAvg, w4, batch_size=64).why_lanes
-    assert 'operations, more than' in Federation(FedAvg, resnet10(10), w4, device='cpu', batch_size=8).why_lanes
+    assert 'operations, more than' in Federation(FedAvg, resnet10(10), w4, device=DEVICE, batch_size=8).why_lanes
     assert fed_of(FedAvg, suite).why_lanes=='no two neighbours have equally many images'
     assert 'clipped' in fed(FedAvg, w4, clip=1.).why_lanes and 'bf16' in fed(FedAvg, w4, precision='bf16').why_lanes
 
