@@ -14,7 +14,7 @@ from .core import Net, generator
 from .data.batch import normalise
 from .data.images import Data
 from .data.suite import Client, Suite
-from .lanes import has_bf16
+from .lanes import has_bf16, threads_of
 from .registry import read_model
 
 # %% auto #0
@@ -76,15 +76,13 @@ def foreign_seconds(stat='/proc/stat')->float|None:
 def foreign_cores(since:tuple)->float|None:
     "How many cores others used on average since (`foreign_seconds()`, `time.perf_counter()`)."
     now,t = foreign_seconds(),time.perf_counter()
-    return None if None in (now,since[0]) else round(max(0., (now-since[0])/max(t-since[1],1e-9)), 3)
+    return None if None in (now,since[0]) or t-since[1]<.5 else round(max(0., (now-since[0])/max(t-since[1],1e-9)), 3)
 
 # %% ../nbs/79a_bench.ipynb #00000013
 def on_threads(n:int, f):
     "`f`, run with `n` threads for one operation."
     def call():
-        before = torch.get_num_threads(); torch.set_num_threads(n)
-        try: return f()
-        finally: torch.set_num_threads(before)
+        with threads_of(n): return f()
     return call
 
 def seconds_of(f)->float:

@@ -190,17 +190,17 @@ def memory_used(peak:bool=True)->float|None:
     except ImportError: return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if platform.system()=='Darwin' else 1024)
 
-def memory_of(work:dict, steps:int|None=None)->dict:
+def memory_of(work:dict)->dict:
     "MiB before a federation is made, and at the peak of its first round."
     w = Work(**work); suite = w.suite(); before = memory_used(peak=False)
-    Bench().federation(w, suite, local_steps=steps).fit(1)
+    Bench().federation(w, suite).fit(1)
     return dict(before=before, peak=memory_used())
 
 def bench_memory_growth(b:Bench)->dict:
     "Peak memory over the number of clients."
     rows = []
-    for n,steps in ((10,None),(100,None),(300,None),(1000,1)):
-        m = b.call('memory_of', work=asdict(b.work(replace(WORKS['W3'],clients=n))), steps=steps); says = f'{n:,} clients × 64 images'+(', one step each' if steps else '')
+    for n in (10,100,300,1000):
+        m = b.call('memory_of', work=asdict(b.work(replace(WORKS['W3'],clients=n)))); says = f'{n:,} clients × 64 images'
         rows += [bench_row(f'{says}: peak', m['peak'] and round(m['peak']), 'MiB', 2048. if n==300 else None), bench_row(f'{says}: added by the federation', m['peak'] and round(m['peak']-m['before']), 'MiB')]
     return dict(rows=rows)
 

@@ -21,7 +21,7 @@ from .digest import describe
 from .history import History, load_nest, save_nest, score_rows
 from .inbox import Inbox, rule_groups, size_of, weighs_early
 from .laws import largest
-from .lanes import has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
+from .lanes import calmly, has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
 from .models import check_net
 from .setting import pick_device, setting_for
 from .stack import stacks_of, train_stack, why_not_stacked
@@ -124,7 +124,8 @@ def _naming(self:Federation, *clients):
     except FloatingPointError as e:
         kept = f'; the last good checkpoint is {self.out}' if self.out and os.path.exists(self.out) else ''
         raise FloatingPointError(f'{e}{kept}') from None
-    except Exception as e: e.add_note(f'{self.method.name}: at client {", ".join(f"{c.id} ({c.domain})" for c in clients)} in round {self.round_no+1}'); raise
+    except Exception as e:
+        e.add_note(f'{self.method.name}: at client {", ".join(f"{c.id} ({c.domain})" for c in clients)} in round {self.round_no+1}'+'; stack=False trains them one by one'*(len(clients)>1)); raise
 
 # %% ../nbs/03_engine.ipynb #00000014
 @patch
@@ -144,6 +145,7 @@ def _after(self:Federation, worker, client, state:dict|None=None)->list:
 
 # %% ../nbs/03_engine.ipynb #00000016
 @patch
+@calmly
 def one_round(self:Federation)->dict:
     "Download, local training, upload, aggregation; what the round cost."
     who,last = self.participants(),self.round_no+1==self.setting.rounds
@@ -152,7 +154,7 @@ def one_round(self:Federation)->dict:
     for up,terms,scores,state in chain.from_iterable(self.over_lanes(partial(self._local, last), jobs, score=last)):
         inbox.add(up); losses.append(terms); rows += scores; states[up.id] = state
     new,down = inbox.close(),size_of(self.down)
-    terms = {k:sum(t[k] for t in losses)/len(losses) for k in losses[0]}
+    terms = {k:sum(t.get(k,0) for t in losses)/len(losses) for k in dict.fromkeys(chain(*losses))}
     sent = size_of({n:v for n,v in self.server.items() if n not in self.kept and v.is_floating_point()})
     row = dict(round=self.round_no+1, loss=sum(terms.values()), terms=terms, participants=[c.id for c in who],
                up=len(who)*sent+sum(size_of(u.extra) for u in inbox.ups), down=len(who)*(sent+down))
@@ -160,6 +162,7 @@ def one_round(self:Federation)->dict:
     return row
 
 @patch
+@calmly
 def merge(self:Federation, ups:list):
     "The server's step alone, on uploads that are all there."
     inbox = Inbox(self)
@@ -179,27 +182,24 @@ def _checkpoint(self:Federation):
 
 # %% ../nbs/03_engine.ipynb #00000018
 @patch
+@calmly
 def fit(self:Federation,
     n:int|None=None,        # rounds to advance; all that are left by default
     on_round=None,          # called with the federation after each round
     progress:bool|None=None,    # a bar; by default in a terminal or a live notebook
 )->History:
     "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
-    end = min(self.setting.rounds, self.round_no+n) if n else self.setting.rounds
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(self.setting.threads); self._checkpoint()
-        with tqdm(total=end-self.round_no, desc=self.method.name, disable=not (live() if progress is None else progress), leave=False) as bar:
-            while self.round_no<end or self._due():
-                t = time.perf_counter()
-                if not self._due(): self.one_round()
-                u = time.perf_counter()
-                if self._due(): self.score()
-                self.history.timing.append(dict(round=self.round_no, seconds=u-t, eval_seconds=time.perf_counter()-u))
-                self._checkpoint()
-                if on_round: on_round(self)
-                bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}'); bar.update()
-    finally: torch.set_num_threads(before)
+    end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n); self._checkpoint()
+    with tqdm(total=end-self.round_no, desc=self.method.name, disable=not (live() if progress is None else progress), leave=False) as bar:
+        while self.round_no<end or self._due():
+            t = time.perf_counter()
+            if not self._due(): self.one_round()
+            u = time.perf_counter()
+            if self._due(): self.score()
+            self.history.timing.append(dict(round=self.round_no, seconds=u-t, eval_seconds=time.perf_counter()-u))
+            self._checkpoint()
+            if on_round: on_round(self)
+            bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}'); bar.update()
     return self.history
 
 # %% ../nbs/03_engine.ipynb #00000019
@@ -226,6 +226,7 @@ def _asked(self:Federation):
 
 # %% ../nbs/03_engine.ipynb #0000001d
 @patch
+@calmly
 def score(self:Federation, piece:int=256):
     "Add rows to the history: the headline view, and in the last round every view."
     asked = [(k if self.own.get(k) else -1, data, facts) for k,data,facts in self._asked()]
@@ -265,6 +266,7 @@ def model(self:Federation, view:str='global', client:int|None=None)->Net:
     return self.worker.copy(self.server)
 
 @patch
+@calmly
 def predict(self:Federation, images, client:int|None=None)->Tensor:
     "(N, n_classes) class probabilities for uint8 images (N, 3, H, W), (N, H, W, 3) or one of them."
     x = torch.as_tensor(images); x = x[None] if x.ndim==3 else x
@@ -277,7 +279,7 @@ def predict(self:Federation, images, client:int|None=None)->Tensor:
 @patch
 def save(self:Federation, path):
     "Write a checkpoint, whole or not at all."
-    save_nest(dict(setting=self.history.setting, round_no=self.round_no, server=self.server, own=self.own, states=self.states,
+    save_nest(dict(setting=self.history.setting, round_no=self.round_no, scored=self.scored, server=self.server, own=self.own, states=self.states,
                    memory=self.memory, down=self.down, history=self.history.as_dict()), path)
 
 @patch
@@ -286,7 +288,7 @@ def load(self:Federation, path)->Federation:
     nest = load_nest(path); was,now = nest.get('setting',{}),describe(self)
     for k in now:
         if k!='device' and was.get(k)!=now[k]: raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {now[k]!r}. Delete it, or set it back')
-    put = lambda o: {k:put(v) for k,v in o.items()} if isinstance(o, dict) else o.to(self.device) if isinstance(o, Tensor) else o
+    put = lambda o: {k:put(v) for k,v in o.items()} if isinstance(o, dict) else [put(v) for v in o] if isinstance(o, list) else o.to(self.device) if isinstance(o, Tensor) else o
     self.server,self.own,self.states,self.memory,self.down = (put(nest[k]) for k in ('server','own','states','memory','down'))
-    self.round_no = self.scored = self.saved = nest['round_no']; vars(self.history).update(nest['history'])
+    self.round_no = nest['round_no']; self.scored = self.saved = nest.get('scored', self.round_no); vars(self.history).update(nest['history'])
     return self

@@ -20,6 +20,7 @@ from .comparison import Comparison, deal_of, load_comparison
 from .core import nearest
 from .digest import code_digest
 from .history import History
+from .lanes import threads_of
 from .registry import find_name, read_method
 from .runs import check_units, one_by_one, open_folder, side_by_side
 from .setting import Setting
@@ -97,9 +98,7 @@ def train_again(u:Unit, folder, held=None, progress=None, paper:str='F2DC')->His
     done = Path(folder)/(unit_name(u)+'.json'); h = finished(done)
     if h and (h.setting.get('code'), h.setting.get('versions',{}).get('torch'))!=(code_digest(read_method(u.method)), torch.__version__): done.unlink()
     done.with_suffix('.safetensors').unlink(missing_ok=True)
-    before = torch.get_num_threads(); torch.set_num_threads(u.setting['threads'])        # of the measures too
-    try: return measured_unit(u, folder, held, progress, paper)
-    finally: torch.set_num_threads(before)
+    with threads_of(u.setting['threads']): return measured_unit(u, folder, held, progress, paper)        # the measures, too
 
 @dataclass
 class Renewal:

@@ -46,8 +46,9 @@ def why_not_stacked(
         has = [h for h in _TRAINING if fills(m,h)]
         if has and not m.stacks: return f'{kind(m)} has a say in the training (`{has[0]}`) and does not stack'
         if bad := [h for h in has if h not in _STACKABLE]: return f'{kind(m)} fills `{bad[0]}`, which is done client by client'
+    if {n for f in (net.named_parameters,net.named_buffers) for n,_ in f()}!=set(net.state_dict()): return 'it uses a tensor twice, or has one that its state does not show'
     for n,m in net.named_modules():
-        if isinstance(m, Random): return f'{n} draws noise, which belongs to one client'
+        if isinstance(m, (Random, nn.modules.dropout._DropoutNd)): return f'{n} draws noise, which belongs to one client'
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None: return f'{n} averages over all batches, which a stack cannot'
     if len({p.dtype for p in net.parameters()})>1: return 'its parameters are of several types'
     if setting.clip: return 'gradients are clipped client by client'

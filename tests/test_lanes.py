@@ -81,7 +81,7 @@ def reference(method, net, suite, **kw):
             V = torch.stack([row(u.state) for u in ups]); R = rule.fn(V, torch.stack([row(mine[u.id]) for u in ups]), w, srv.seen_by(m) if m else srv)
             for u,x in zip(ups, R if R.ndim==2 else ()): own[u.id] |= {n:v.clone() for n,v in srv.split(x).items()}
             if rule.fn.__name__!='keep': server |= srv.split(R if R.ndim==1 else sum_in_order(R, w))
-        down = method.union('extras', see(), ups); terms = [t for _,t,_ in done]; terms = {k:sum(t[k] for t in terms)/len(terms) for k in terms[0]}
+        down = method.union('extras', see(), ups); terms = [t for _,t,_ in done]; terms = {k:sum(t.get(k,0) for t in terms)/len(terms) for k in {k:0 for t in terms for k in t}}
         rounds.append(dict(round=r+1, loss=sum(terms.values()), terms=terms, participants=[c.id for c in who]))
         if (r+1)%s.eval_every and r+1<s.rounds: continue
         personal,every,last = any(own.values()),any(m.everywhere for m in method.mechanisms),r+1==s.rounds
@@ -212,6 +212,34 @@ def test_an_error_in_a_lane(suite, calm, lanes, place):
     with pytest.raises(ValueError, match='a stumble') as e: fed.fit()
     assert any('client 3 (sketch) in round 3' in n for n in e.value.__notes__) and not any('client 2' in n for n in e.value.__notes__)
     assert len(late)<6 and same_nest(frozen(fed), before) and ends_well(fed, t, calm)
+
+
+class Sometimes(Mechanism):
+    "A loss term that only clients with a past have."
+    def loss(self, c, b, out): past = c.state.get('past'); c.state['past'] = True; return dict(late=out.logits.square().mean()) if past else {}
+
+def test_a_term_that_only_some_clients_have(suite):
+    fed = run(Method('Sometimes', Sometimes()), suite, small(width=1), rounds=4, local_steps=1, participation=.5)
+    for r in fed.history.rounds: assert r['loss']==pytest.approx(sum(r['terms'].values()))
+    seen,news = set(),[]
+    for r in fed.history.rounds:
+        news.append({k not in seen for k in r['participants']}); seen |= {*r['participants']}; assert ('late' in r['terms'])==(False in news[-1])
+    assert {True,False} in news                                  # a round of both kinds
+
+def test_fit_of_no_rounds_does_nothing(suite):
+    fed = fed_of(FedAvg, suite, small(width=1)); fed.fit(0); assert fed.round_no==0 and not fed.history.rounds
+
+def test_a_checkpoint_before_the_scores_gets_them(suite, tmp_path):
+    a,b,c = (fed_of(FedAvg, suite, small(width=1), rounds=1) for _ in range(3)); a.fit()
+    b.one_round(); b.save(tmp_path/'c.safetensors'); c.load(tmp_path/'c.safetensors'); c.fit(); assert a.history==c.history and len(c.history.rows)>len(b.history.rows)
+
+@pytest.mark.parametrize('ask', [lambda f: f.one_round(), lambda f: f.score(), lambda f: f.predict(f.suite.clients[0].test.x), lambda f: f.fit(1)])
+def test_whoever_is_asked_uses_the_threads_of_the_setting(suite, monkeypatch, ask):
+    seen,real = [],Worker.images; monkeypatch.setattr(Worker, 'images', lambda *a: seen.append(torch.get_num_threads()) or real(*a))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3); fed = fed_of(FedAvg, suite, small(width=1), lanes=1, threads=2); seen.clear(); ask(fed); assert seen and set(seen)=={2} and torch.get_num_threads()==3
+    finally: torch.set_num_threads(before)
 
 @pytest.mark.parametrize('lanes', [1,2])
 def test_numbers_that_are_not_finite(suite, calm, lanes, tmp_path):

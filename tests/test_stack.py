@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest, torch
 from fedskew_nb.bench import noise_suite
 from fedskew_nb.engine import Federation
-from fedskew_nb.core import Mechanism, Method
+from torch import nn
+from fedskew_nb.core import Mechanism, Method, Net
 from fedskew_nb.methods.average import FedAvg, FedProx
 from fedskew_nb.methods.fdse import FDSE
 from fedskew_nb.methods.f2dc import F2DC
@@ -52,6 +53,26 @@ def test_a_batch_that_remembers_belongs_to_one_client(w4):
         def batch(self, c, b): c.state['seen'] = c.state.get('seen',0)+len(b['y']); return b
     f = fed(Method('Counting', Counting()), w4); f.fit()
     assert f.why_lanes=='Counting fills `batch`, which is done client by client' and all(s['Counting']==dict(seen=16) for s in f.states.values())
+
+class Odd(Net):
+    "A classifier with something that a stack cannot have."
+    def __init__(self, odd):
+        super().__init__(nn.Conv2d(3,4,4,4), nn.Sequential(nn.Flatten(), nn.Linear(256,8)), nn.Linear(8,10))
+        if odd=='hidden': self.register_buffer('scale', torch.ones(1), persistent=False)
+        if odd=='tied': self.twice = self.head
+        if odd=='noisy': self.pool = nn.Sequential(self.pool, nn.Dropout(.1))
+
+@pytest.mark.parametrize('odd,why', [('hidden','does not show'), ('tied','uses a tensor twice'), ('noisy','draws noise'), ('','')])
+def test_nets_that_cannot_be_stacked_are_seen_before(w4, odd, why):
+    f = Federation(FedAvg, Odd(odd), w4, device=DEVICE, rounds=1, batch_size=8, local_steps=1)
+    assert why in f.why_lanes and bool(why)==bool(f.why_lanes); f.fit()
+
+def test_a_stack_that_fails_says_how_to_go_without(w4):
+    class WhoAmI(Mechanism):
+        stacks = True
+        def loss(self, c, b, out): return dict(mine=0.*c.id)
+    with pytest.raises(AttributeError) as e: fed(Method('WhoAmI', WhoAmI()), w4).fit()
+    assert 'stack=False trains them one by one' in e.value.__notes__[0] and 'in round 1' in e.value.__notes__[0]
 
 def test_larger_steps_and_unequal_clients_take_lanes(w4, suite):
     assert 'operations, more than' in fed(FedAvg, w4, batch_size=64).why_lanes
