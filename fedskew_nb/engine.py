@@ -110,6 +110,7 @@ def over_lanes(self:Federation, f, jobs, score:bool=False):
     finally:
         for w in self.workers[:n]: w.stop = threading.Event()
 
+# %% ../nbs/03_engine.ipynb #00000014
 @patch
 def train_client(self:Federation, client, worker=None, states:dict|None=None)->tuple:
     "Local training of one client from its own model: what it sends, and the mean of each loss term."
@@ -127,7 +128,7 @@ def _naming(self:Federation, *clients):
     except Exception as e:
         e.add_note(f'{self.method.name}: at client {", ".join(f"{c.id} ({c.domain})" for c in clients)} in round {self.round_no+1}'+'; stack=False trains them one by one'*(len(clients)>1)); raise
 
-# %% ../nbs/03_engine.ipynb #00000014
+# %% ../nbs/03_engine.ipynb #00000015
 @patch
 def _local(self:Federation, last:bool, worker, clients:tuple)->list:
     "One client, or a stack of them, on one lane; for each: upload, loss terms, scores of the trained model (in the last round), what its mechanisms remember."
@@ -143,7 +144,7 @@ def _after(self:Federation, worker, client, state:dict|None=None)->list:
     if not len(t := client.test): return []
     return score_rows(worker.right(t.x, t.y, worker.answering(state)), len(t), self.round_no+1, moment='post_local', view='personal', domain=client.domain, client=client.id)
 
-# %% ../nbs/03_engine.ipynb #00000016
+# %% ../nbs/03_engine.ipynb #00000017
 @patch
 @calmly
 def one_round(self:Federation)->dict:
@@ -169,7 +170,7 @@ def merge(self:Federation, ups:list):
     for up in ups: inbox.add(replace(up, state=dict(up.state)))
     vars(self).update(inbox.close())
 
-# %% ../nbs/03_engine.ipynb #00000017
+# %% ../nbs/03_engine.ipynb #00000018
 @patch
 def _due(self:Federation)->bool:
     "Is this round to be scored, and was not yet?"
@@ -180,7 +181,7 @@ def _checkpoint(self:Federation):
     "Save what was scored and is not saved yet."
     if self.out and self.saved<self.scored: self.save(self.out); self.saved = self.scored
 
-# %% ../nbs/03_engine.ipynb #00000018
+# %% ../nbs/03_engine.ipynb #00000019
 @patch
 @calmly
 def fit(self:Federation,
@@ -202,12 +203,12 @@ def fit(self:Federation,
             bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}'); bar.update()
     return self.history
 
-# %% ../nbs/03_engine.ipynb #00000019
+# %% ../nbs/03_engine.ipynb #0000001a
 def live()->bool:
     "Is somebody looking: a terminal, or a notebook that is not run as a test?"
     return not os.environ.get('IN_TEST') and (sys.stderr.isatty() or 'ipykernel' in sys.modules)
 
-# %% ../nbs/03_engine.ipynb #0000001b
+# %% ../nbs/03_engine.ipynb #0000001c
 @patch
 def _personal(self:Federation)->bool:
     "Does any client have a tensor of its own?"
@@ -224,7 +225,7 @@ def _asked(self:Federation):
         if len(c.test): yield c.id, c.test, dict(view='personal', domain=c.domain, client=c.id)
         if self._personal(): yield from ((c.id, t, dict(view=view, domain=d, client=c.id, default='client')) for view,d,t in sets)
 
-# %% ../nbs/03_engine.ipynb #0000001d
+# %% ../nbs/03_engine.ipynb #0000001e
 @patch
 @calmly
 def score(self:Federation, piece:int=256):
@@ -244,7 +245,7 @@ def _right(self:Federation, held:dict, worker, piece:tuple)->dict:
     if held.get(worker,(None,))[0]!=k: held[worker] = k, worker.answering(self.server if k<0 else self.state_of(k))
     return worker.right(x, y, held[worker][1])
 
-# %% ../nbs/03_engine.ipynb #0000001f
+# %% ../nbs/03_engine.ipynb #00000020
 @patch
 def plan(self:Federation)->dict:
     "How a round will be computed."
@@ -252,7 +253,7 @@ def plan(self:Federation)->dict:
     return dict(engine='lanes' if self.why_lanes else f'stacks of at most {max(map(len, stacks_of(self.clients)))} clients', why=self.why_lanes or 'small steps, and every mechanism stacks', lanes=self.lanes, threads=self.setting.threads, device=str(self.device),
                 precision=self.setting.precision, folded=self.setting.fold, summed_on_arrival=f'{summed} of {len(self.server)} entries')
 
-# %% ../nbs/03_engine.ipynb #00000021
+# %% ../nbs/03_engine.ipynb #00000022
 @patch
 def model(self:Federation, view:str='global', client:int|None=None)->Net:
     "An ordinary module: the global model, or the model of one client."
@@ -275,7 +276,7 @@ def predict(self:Federation, images, client:int|None=None)->Tensor:
     self.worker.load(self.model(client=client).state_dict())
     return self.worker.probabilities(x)['']
 
-# %% ../nbs/03_engine.ipynb #00000023
+# %% ../nbs/03_engine.ipynb #00000024
 @patch
 def save(self:Federation, path):
     "Write a checkpoint, whole or not at all."

@@ -75,6 +75,7 @@ def calmly(f):
         with threads_of(self.setting.threads): return f(self, *args, **kw)
     return g
 
+# %% ../nbs/02b_lanes.ipynb #00000013
 def usual_lanes(threads:int=1, device='cpu')->int:
     "Lanes for this process: its threads, shared out; 1 on an accelerator."
     return max(1, torch.get_num_threads()//threads) if torch.device(device).type=='cpu' else 1
@@ -92,14 +93,14 @@ class _Own(contextlib.AbstractContextManager):
         self.on = torch.cuda.stream(self.stream); self.on.__enter__(); return self.stream
     def __exit__(self, *e): self.stream.synchronize(); return self.on.__exit__(*e)
 
-# %% ../nbs/02b_lanes.ipynb #00000013
+# %% ../nbs/02b_lanes.ipynb #00000014
 def has_bf16(device='cpu')->bool:
     "Does this processor calculate in bfloat16, or is it emulated, which takes several times as long as float32?"
     if torch.device(device).type=='cuda': return torch.cuda.is_bf16_supported()
     try: return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError,RuntimeError): return False          # a build of PyTorch without this library
 
-# %% ../nbs/02b_lanes.ipynb #00000016
+# %% ../nbs/02b_lanes.ipynb #00000017
 class FlatSGD:
     "SGD with momentum on parameters that are views of one vector; equal to torch.optim.SGD bit for bit."
     def __init__(self, params):
@@ -123,7 +124,7 @@ class FlatSGD:
     def zero_grad(self):
         for p in self.params: p.grad = None
 
-# %% ../nbs/02b_lanes.ipynb #00000017
+# %% ../nbs/02b_lanes.ipynb #00000018
 @patch
 @torch.no_grad()
 def step(self:FlatSGD):
@@ -139,7 +140,7 @@ def _move(self:FlatSGD, w:Tensor, g:Tensor, b:Tensor):
     if self.momentum: g = b.mul_(self.momentum).add_(g)
     w.add_(g, alpha=-self.lr)
 
-# %% ../nbs/02b_lanes.ipynb #0000001c
+# %% ../nbs/02b_lanes.ipynb #0000001d
 def keep_freed_memory()->bool: # was it done?
     "Ask glibc to keep freed blocks instead of returning them to the kernel; elsewhere, or with FEDSKEW_MALLOC=0, do nothing."
     if not sys.platform.startswith('linux') or os.environ.get('FEDSKEW_MALLOC')=='0': return False
