@@ -163,7 +163,7 @@ def test_command_refuses(kw, says, monkeypatch):
     with pytest.raises(ValueError, match=says): bench_command(**kw)
 
 def test_what_is_shipped():
-    f = stored_bench('2026-11-21'); assert set(f['items'])<=set(BENCH_ITEMS) and len(bench_table(f).cells)==len(bench_frame(f))
+    f = stored_bench('2026-11-22'); assert set(f['items'])<=set(BENCH_ITEMS) and len(bench_table(f).cells)==len(bench_frame(f))
     assert processor_name() and set(f['machine'])==set(machine_facts())
 
 def test_parser():
