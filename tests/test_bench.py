@@ -3,7 +3,7 @@ import json, math
 import pytest, torch
 from fedskew_nb.bench import WORKS, BareLoop, Work, clocked, foreign_cores, foreign_seconds, has_bf16, machine_facts, noise_suite, on_threads, processor_name, race, spread_of
 from fedskew_nb.bench_items import NO_BF16, ROUND_PARTS, TARGETS, Bench, bench_row, busy_neighbour, conv_step, memory_used
-from fedskew_nb.bench_report import BENCH_ITEMS, bench_command, bench_frame, bench_table, most_foreign, read_bench, run_bench, stored_bench
+from fedskew_nb.bench_report import BENCH_ITEMS, OF_THE_CPU, bench_command, bench_frame, bench_table, most_foreign, read_bench, run_bench, stored_bench
 from fedskew_nb import bench_report
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.core import Method
@@ -169,3 +169,7 @@ def test_what_is_shipped():
 def test_parser():
     from fedskew_nb.cli import parser_of
     told = vars(parser_of(bench_command,'bench').parse_args(['--only','W1','--pairs','3','--json'])); assert (told['only'],told['pairs'],told['json'],told['tiny'],told['out'])==('W1',3,True,False,None)
+
+def test_what_measures_the_processor_is_not_filed_under_a_gpu():
+    for n in OF_THE_CPU:
+        with pytest.raises(ValueError, match=f'{n} measures the processor'): run_bench(n, Bench(pairs=1, device='cuda', tiny=True, threads=1))
