@@ -86,11 +86,11 @@ def save_nest(nest:dict, path):
     with whole_file(path) as tmp:
         safetensors.torch.save_file({str(i):t for i,t in enumerate(tensors)} or {'none':torch.zeros(1)}, str(tmp), metadata={'tree':tree})
 
-def load_nest(path)->dict:
-    "What `save_nest` wrote; anything else is refused by name."
+def load_nest(path, device='cpu')->dict:
+    "What `save_nest` wrote, its tensors on `device`; anything else is refused by name."
     if not Path(path).exists(): raise FileNotFoundError(f'{path} does not exist: nothing to go on from')
     try:
-        with safetensors.safe_open(str(path), 'pt') as f:
+        with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
             tree,tensors = json.loads((f.metadata() or {})['tree']), {k:f.get_tensor(k) for k in f.keys()}
         return _unpack(tree, tensors)
     except (safetensors.SafetensorError, KeyError, ValueError, OSError) as e:

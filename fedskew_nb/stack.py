@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from .core import Method, Random, fills, kind
 from .hooks import ClientContext, Up
-from .inbox import class_counts
 from .lanes import FlatSGD, Stopped
 from .models import probe
 from .setting import Setting, schedule
@@ -113,5 +112,5 @@ def _unstacked(worker, clients, state:dict, terms:dict, round_no:int, flat:Tenso
     for k,c in enumerate(clients):
         mine,means = {n:state[n][k].detach().clone() for n in names}, {t:v[k] for t,v in terms.items()}
         worker._finite(c, round_no, means, mine, flat)
-        out.append((Up(c.id, len(c.train), c.domain, class_counts(c, worker.suite.n_classes), mine), means))
+        out.append((Up(c.id, len(c.train), c.domain, worker.counts_of(c), mine), means))
     return out

@@ -159,6 +159,31 @@ def test_neighbours_are_folded():
     with seeded(0): net = tiny(c2(), b2(3), nn.ReLU(inplace=True), c2(), nn.ReLU(), b2(3), c2(groups=3, bias=False), b2(3, affine=False))
     assert check(net).pairs=={'body.0':'body.1', 'body.6':'body.7'}
 
+def relus(net): return [m.inplace for m in net.modules() if isinstance(m, nn.ReLU)]
+
+@pytest.mark.parametrize('model', ['small_conv','alexnet_bn'])
+def test_relus_overwrite(model):
+    "In the folded copy alone, and without a bit of difference; every copy for another lane too."
+    net = MODELS[model](5, width=4); f = check(net); x = images(); assert relus(net) and not any(relus(net)) and all(relus(f.net)) and all(relus(copy.deepcopy(f).net))
+    with torch.no_grad(): a = f.net(x)
+    for m in f.net.modules(): m.inplace = False
+    with torch.no_grad(): b = f.net(x)
+    assert all(torch.equal(u,v) for u,v in zip(tensors_in(a), tensors_in(b), strict=True)) and torch.equal(x, images())
+
+class Last(nn.Module):
+    "What came in is also kept, or used again behind the ReLU."
+    def __init__(self, kept): super().__init__(); self.relu,self.kept = nn.ReLU(),kept
+    def forward(self, x):
+        if self.kept: self.last = x; return self.relu(x)
+        return self.relu(x)-x
+@pytest.mark.parametrize('body', [[Last(True)], [Last(False)], [nn.Tanh(),Last(True)]])
+def test_relus_whose_input_is_wanted(body):
+    with seeded(0): net = tiny(c2(), b2(3), *body)
+    f = check(net); assert len(f.pairs)==1 and not any(relus(f.net))
+def test_a_relu_that_may_not_overwrite():
+    with seeded(0): net = tiny(c2(), b2(3), Block(lambda s,x: s.bn(x[:,:1].expand(-1,3,-1,-1)), nn.Identity(), nn.ReLU()))
+    f = check(net); assert len(f.pairs)==1 and not any(relus(f.net))
+
 def test_keyword_arguments():
     with seeded(0): net = tiny(Block(lambda s,x: s.bn(input=s.conv(input=x))))
     assert len(check(net).pairs)==1
