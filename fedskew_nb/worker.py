@@ -187,6 +187,7 @@ def _finite(self:Worker, client, round_no:int, terms:dict, params:dict, flat:Ten
     bad = bad or [n for n,p in params.items() if not p.isfinite().all()]
     if bad: raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} ({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')
 
+# %% ../nbs/02c_worker.ipynb #00000014
 @contextlib.contextmanager
 def naming(fed, *clients):
     "What goes wrong inside says where, and which checkpoint is good."
