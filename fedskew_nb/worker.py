@@ -27,6 +27,7 @@ def memory_format(net:nn.Module, wanted:bool, device)->torch.memory_format:
     fragile = lambda m: isinstance(m, nn.Conv2d) and m.kernel_size==(1,1) and max(m.stride)>1 and m.in_channels<8
     return torch.channels_last if wanted and not (device.type=='cpu' and any(map(fragile, net.modules()))) else torch.contiguous_format
 
+# %% ../nbs/02c_worker.ipynb #00000007
 class Worker:
     "One resident model on one device."
     def __init__(self,
@@ -51,13 +52,13 @@ class Worker:
         "Raw uint8 images as the model wants them."
         return normalise(x.to(self.device), self.suite.mean, self.suite.std, self.dtype).contiguous(memory_format=self.format)
 
-# %% ../nbs/02c_worker.ipynb #00000007
+# %% ../nbs/02c_worker.ipynb #00000008
 @patch
 def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."
     return Worker(self.method, copy.deepcopy(self.net), self.suite, self.setting, self.device)
 
-# %% ../nbs/02c_worker.ipynb #00000009
+# %% ../nbs/02c_worker.ipynb #0000000a
 @patch
 def answering(self:Worker, state:dict|None=None)->Net: # `state`: default, what the worker holds
     "The net as it answers at test: in eval, BatchNorms folded if the setting says so."
@@ -86,7 +87,7 @@ def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict:
     "{path: how many of these raw images it gets right}."
     return {path:int((p.argmax(1).cpu()==y.cpu()).sum()) for path,p in self.probabilities(x, net=net).items()}
 
-# %% ../nbs/02c_worker.ipynb #0000000a
+# %% ../nbs/02c_worker.ipynb #0000000b
 @patch
 def learns_from_one(self:Worker, client)->bool:
     "Can this model train on a single image? A BatchNorm over 1 × 1 maps or vectors cannot."
@@ -95,7 +96,7 @@ def learns_from_one(self:Worker, client)->bool:
         return True
     except ValueError: return False
 
-# %% ../nbs/02c_worker.ipynb #0000000c
+# %% ../nbs/02c_worker.ipynb #0000000d
 @patch
 def precise(self:Worker):
     "The context of a forward pass."
@@ -108,7 +109,7 @@ def widened(o):
     if isinstance(o, (list,tuple)): return type(o)(map(widened, o))
     return Out(*map(widened, (o.logits,o.feat,o.fmap,o.aux,o.views))) if isinstance(o, Out) else o
 
-# %% ../nbs/02c_worker.ipynb #0000000f
+# %% ../nbs/02c_worker.ipynb #00000010
 def is_image(k:str, v)->bool: return k.partition('_')[0]=='x' and v.dtype==torch.uint8
 
 def augmented(b:dict, m)->dict:
@@ -129,7 +130,7 @@ def ready_batch(self:Worker, b:dict)->dict:
     "The same batch with its images as the model wants them."
     return {k:self.images(v) if is_image(k, v) else v for k,v in b.items()}
 
-# %% ../nbs/02c_worker.ipynb #00000010
+# %% ../nbs/02c_worker.ipynb #00000011
 @patch
 def step(self:Worker, c:ClientContext, i:Tensor, opt)->dict:
     "One step of SGD; the loss terms, detached."
@@ -142,7 +143,7 @@ def step(self:Worker, c:ClientContext, i:Tensor, opt)->dict:
     opt.step(); c.steps += 1
     return {k:v.detach() for k,v in terms.items()}
 
-# %% ../nbs/02c_worker.ipynb #00000011
+# %% ../nbs/02c_worker.ipynb #00000012
 @patch
 def train(self:Worker, client, start:dict, states:dict, caches:dict, down:dict, round_no:int)->tuple:
     "Local training of one client from the state `start`: what it sends, and the mean of each loss term."
@@ -166,7 +167,7 @@ def _phases(self:Worker, c:ClientContext)->dict:
             for k,v in self.step(c, i, opt).items(): terms[k] = terms.get(k,0)+v
     return {k:float(v)/c.steps for k,v in terms.items()}
 
-# %% ../nbs/02c_worker.ipynb #00000013
+# %% ../nbs/02c_worker.ipynb #00000014
 @patch
 def _prepare(self:Worker, c:ClientContext, trainable):
     "Working net in training mode and a fresh SGD over what this phase trains."
@@ -187,7 +188,7 @@ def _finite(self:Worker, client, round_no:int, terms:dict, params:dict, flat:Ten
     bad = bad or [n for n,p in params.items() if not p.isfinite().all()]
     if bad: raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} ({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')
 
-# %% ../nbs/02c_worker.ipynb #00000014
+# %% ../nbs/02c_worker.ipynb #00000015
 @contextlib.contextmanager
 def naming(fed, *clients):
     "What goes wrong inside says where, and which checkpoint is good."
