@@ -32,7 +32,7 @@ run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedBN, F2DC and FD
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
-	$(BIN)/jupyter lab --notebook-dir=learn learn/start.ipynb
+	$(BIN)/jupyter lab --notebook-dir=learn learn/1_begin/01_start.ipynb
 
 bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
 	$(BIN)/fedskew bench
@@ -48,7 +48,7 @@ export: $(VENV)/dev.stamp           ## notebooks -> modules, metadata cleaned, R
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 	$(BIN)/python tests/tools/readme.py
 
-execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/00_core.ipynb ..." for some)
+execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/03_method.ipynb ..." for some)
 	$(BIN)/python tests/tools/nbexec.py $(NB) && $(BIN)/nbdev_clean
 
 quick: $(VENV)/dev.stamp            ## the short check: notebooks and tests touched since main

@@ -29,8 +29,11 @@ class WithNotebooks(build_py):
         super().run()
         if self.editable_mode: return                                                   # a clone reads nbs/ itself
         into = Path(self.build_lib)/lib/'notebooks'
-        into.mkdir(parents=True, exist_ok=True)
-        for p in sorted(Path(cfg['nbs_path']).glob('[!_.]*.ipynb')): (into/p.name).write_text(bare(p), encoding='utf-8')
+        for p in sorted(Path(cfg['nbs_path']).rglob('[!_.]*.ipynb')):
+            if '.ipynb_checkpoints' in p.parts: continue
+            copy = into/p.relative_to(cfg['nbs_path'])
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(bare(p), encoding='utf-8')
 
 setuptools.setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'], keywords=cfg['keywords'].split(),

@@ -1,9 +1,9 @@
 "Small federations, and what their tests ask of them."
 import os
 import torch
-from fedskew_nb.core import generator
-from fedskew_nb.engine import Federation
-from fedskew_nb.models import small_conv
+from fedskew_nb.core.seeding import generator
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.core.models import small_conv
 
 DEVICE = torch.device(os.environ.get('FEDSKEW_TEST_DEVICE','cpu'))          # pytest --device
 

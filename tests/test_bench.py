@@ -1,13 +1,19 @@
 "The bench, on tiny work: what it returns, that both sides do the same, that it puts everything back. Nothing here looks at a clock."
 import json, math
 import pytest, torch
-from fedskew_nb.bench import WORKS, BareLoop, Work, clocked, foreign_cores, foreign_seconds, has_bf16, machine_facts, noise_suite, on_threads, processor_name, race, spread_of
-from fedskew_nb.bench_items import NO_BF16, ROUND_PARTS, TARGETS, Bench, bench_row, busy_neighbour, conv_step, memory_used
-from fedskew_nb.bench_report import BENCH_ITEMS, OF_THE_CPU, bench_command, bench_frame, bench_table, most_foreign, read_bench, run_bench, stored_bench
-from fedskew_nb import bench_report
+from fedskew_nb.app.bench import (
+    WORKS, BareLoop, Work, clocked, foreign_cores, foreign_seconds, machine_facts, noise_suite, on_threads,
+    processor_name, race, spread_of)
+from fedskew_nb.engine.lanes import has_bf16
+from fedskew_nb.app.bench_items import (
+    NO_BF16, ROUND_PARTS, TARGETS, Bench, bench_row, busy_neighbour, conv_step, memory_used)
+from fedskew_nb.app.bench_report import (
+    BENCH_ITEMS, OF_THE_CPU, bench_command, bench_frame, bench_table, most_foreign, read_bench, run_bench,
+    stored_bench)
+from fedskew_nb.app import bench_report
 from fedskew_nb.data.batch import normalise
-from fedskew_nb.core import Method
-from fedskew_nb.lanes import FlatSGD, threads_of
+from fedskew_nb.core.method import Method
+from fedskew_nb.engine.lanes import FlatSGD, threads_of
 
 TINY = Work(3, 20, 8, 'small_conv(width=2)', 6)
 ROW = {'what','value','lowest','highest','unit','target','note'}
@@ -167,7 +173,7 @@ def test_what_is_shipped():
     assert processor_name() and set(f['machine'])==set(machine_facts())
 
 def test_parser():
-    from fedskew_nb.cli import parser_of
+    from fedskew_nb.app.cli import parser_of
     told = vars(parser_of(bench_command,'bench').parse_args(['--only','W1','--pairs','3','--json'])); assert (told['only'],told['pairs'],told['json'],told['tiny'],told['out'])==('W1',3,True,False,None)
 
 def test_what_measures_the_processor_is_not_filed_under_a_gpu():

@@ -4,11 +4,13 @@ from dataclasses import replace
 import pytest, torch
 from project import ROOT
 from fedskew_nb import *
-from fedskew_nb.claim import accuracy, by_domain, gain, judge, measured, within
-from fedskew_nb.claims import PAPERS, STUDIES, canonical, chosen, claim_units, claims_in, claims_table, decided_by, flat, homes, judged, measured_unit, older, run_claims, runs_of, stored_claims, study, verdicts
-from fedskew_nb.claims_fdse import domains_won, halved_counts, paper_operations, wider
-from fedskew_nb.digest import closure, code_digest, imports, meaning
-from fedskew_nb.measures import feature_answers, glance, inside, measure, models_of, restated
+from fedskew_nb.analysis.claims import accuracy, by_domain, gain, judge, measured, within
+from fedskew_nb.app.claims import (
+    PAPERS, STUDIES, canonical, chosen, claim_units, claims_in, claims_table, decided_by, flat, homes, judged,
+    measured_unit, older, run_claims, runs_of, stored_claims, study, verdicts)
+from fedskew_nb.methods.fdse.claims import domains_won, halved_counts, paper_operations, wider
+from fedskew_nb.engine.digest import closure, code_digest, imports, meaning
+from fedskew_nb.analysis.probes import feature_answers, glance, inside, measure, models_of, restated
 
 VARIANTS = PAPERS['F2DC'].variants
 
@@ -38,7 +40,7 @@ def test_digest_knows_the_method_and_not_its_values():
 def test_digest_sees_a_changed_file(tmp_path):
     found = []
     for i,body in enumerate(('pass', 'pass   # a remark', 'needs = (int,)')):
-        f = tmp_path/f'mine{i}.py'; f.write_text(f'from fedskew_nb.core import Mechanism\nclass Mine(Mechanism): {body}\n')
+        f = tmp_path/f'mine{i}.py'; f.write_text(f'from fedskew_nb import Mechanism\nclass Mine(Mechanism): {body}\n')
         m = Method('a'); m.mechanisms = (from_file(str(f), 'Mine')(),); found.append((type(m.mechanisms[0]).__module__, code_digest(m)))
     assert found[0][1] != found[2][1]
 

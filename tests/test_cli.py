@@ -3,8 +3,8 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, torch
 from PIL import Image
-from fedskew_nb import cli
-from fedskew_nb.runs import stored_units
+from fedskew_nb.app import cli
+from fedskew_nb.app.runs import stored_units
 
 CALL = [sys.executable, '-c', 'import sys; from fedskew_nb.cli import main\nif __name__=="__main__": sys.exit(main())']
 BASE = ['compare','--suite','emoji-pacs','--size','tiny']
@@ -26,7 +26,7 @@ def images(root, size=20):
 
 MINE = '''
 from dataclasses import dataclass
-from fedskew_nb.core import Mechanism
+from fedskew_nb import Mechanism
 @dataclass
 class Mine(Mechanism):
     "Small features."
@@ -123,10 +123,10 @@ def test_own_method_model_and_images_reach_the_report(capsys, tmp_path):
 
 def test_learner_copies(capsys, tmp_path):
     code,out,_ = run(capsys,'notebooks',tmp_path/'learn'); assert code==0 and 'Begin with' in out
-    nb = json.loads((tmp_path/'learn'/'00_core.ipynb').read_text(encoding='utf-8'))
+    nb = json.loads((tmp_path/'learn'/'1_begin'/'01_start.ipynb').read_text(encoding='utf-8'))
     assert not any(c.get('outputs') or c.get('execution_count') for c in nb['cells'])
-    (tmp_path/'learn'/'00_core.ipynb').write_text('mine')
-    assert '(1 kept' not in run(capsys,'notebooks',tmp_path/'learn','--force')[1] and (tmp_path/'learn'/'00_core.ipynb').read_text()!='mine'
+    (tmp_path/'learn'/'1_begin'/'01_start.ipynb').write_text('mine')
+    assert '(1 kept' not in run(capsys,'notebooks',tmp_path/'learn','--force')[1] and (tmp_path/'learn'/'1_begin'/'01_start.ipynb').read_text()!='mine'
     assert run(capsys,'notebooks',cli.notebook_folder())[0]==2
 
 def test_bench(capsys):

@@ -3,11 +3,11 @@ import itertools, json, math
 from pathlib import Path
 import numpy as np, pytest
 from scipy import stats
-from fedskew_nb.comparison import Comparison, load_comparison, t_interval, verdict
-from fedskew_nb.history import History
-from fedskew_nb.report import write_report
-from fedskew_nb.runs import compare, read_request, resume, stored_units, units
-from fedskew_nb.unit import Unit, unit_name
+from fedskew_nb.analysis.comparison import Comparison, load_comparison, t_interval, verdict
+from fedskew_nb.engine.history import History
+from fedskew_nb.analysis.report import write_report
+from fedskew_nb.app.runs import compare, read_request, resume, stored_units, units
+from fedskew_nb.app.compare import Unit, unit_name
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False)
 
@@ -88,12 +88,12 @@ def test_jobs_change_no_bit(tmp_path):
     assert got.csv()==want.csv() and len(list((tmp_path/'runs').iterdir()))==2
 
 def test_a_failing_run_ends_the_call_and_keeps_the_others(tmp_path):
-    f = tmp_path/'bad.py'; f.write_text('from fedskew_nb.core import Mechanism\nclass Bad(Mechanism):\n    def loss(self, c, b, out): return dict(bad=out.logits.sum()*float("nan"))\n')
+    f = tmp_path/'bad.py'; f.write_text('from fedskew_nb import Mechanism\nclass Bad(Mechanism):\n    def loss(self, c, b, out): return dict(bad=out.logits.sum()*float("nan"))\n')
     with pytest.raises(FloatingPointError, match='bad'): compare(f'FedAvg,{f}:Bad', seeds=1, control=False, out=tmp_path/'o', **TINY)
     assert [h is not None for _,h in stored_units(tmp_path/'o')]==[True,False]
 
 def test_a_changed_method_file_is_another_run(tmp_path):
-    f = tmp_path/'mine.py'; f.write_text('from fedskew_nb.core import Method\nMine = Method("Mine")\n'); a = unit_name(Unit(f'{f}:Mine','emoji-pacs'))
+    f = tmp_path/'mine.py'; f.write_text('from fedskew_nb import Method\nMine = Method("Mine")\n'); a = unit_name(Unit(f'{f}:Mine','emoji-pacs'))
     f.write_text(f.read_text()+'# changed\n'); assert unit_name(Unit(f'{f}:Mine','emoji-pacs'))!=a
 
 def test_request_is_stored_and_torn_ones_are_named(tmp_path):

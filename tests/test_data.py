@@ -2,7 +2,7 @@
 import hashlib, os
 import numpy as np, pytest, torch
 from PIL import Image
-from fedskew_nb.core import generator
+from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import augment
 from fedskew_nb.data.cache import cache_dir
 from fedskew_nb.data.digits import DIGITS, DRAW, POOLS, pool
@@ -10,7 +10,7 @@ from fedskew_nb.data.emoji import EMOJI
 from fedskew_nb.data.folder import load_folder, read_image, scan
 from fedskew_nb.data.images import as_data
 from fedskew_nb.data.load import SIZES, SUITES, load_suite
-from fedskew_nb.data.render import ARTISTS, asset, sprite_names
+from fedskew_nb.data.draw import ARTISTS, asset, sprite_names
 from fedskew_nb.data.splits import by_table, dirichlet, shards
 from fedskew_nb.data.suite import Suite, pack, unpack
 

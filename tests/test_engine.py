@@ -2,12 +2,14 @@
 import os, signal, subprocess, sys, textwrap, time
 from dataclasses import dataclass, replace
 import pytest, torch
-from fedskew_nb.core import Contradiction, Dropout, Mechanism, Method, Rule, everything, keep, under
+from fedskew_nb.core.method import Contradiction, Mechanism, Method, Rule, keep
+from fedskew_nb.core.seeding import Dropout
+from fedskew_nb.core.net import everything, under
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine import Federation
-from fedskew_nb.methods.average import FedAvg, FedProx
-from fedskew_nb.methods.personal import FedBN, Local
-from fedskew_nb.models import resnet10, small_conv
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.baselines.personal import FedBN, Local
+from fedskew_nb.core.models import resnet10, small_conv
 
 @pytest.fixture(scope='module')
 def suite(): return load_suite('skew-digits', size='tiny')
@@ -69,7 +71,7 @@ def test_killed_while_saving_loses_nothing(tmp_path):
         import torch; from fedskew_nb.history import save_nest
         print('go', flush=True); i = 0
         while True: save_nest(dict(i=i, w=torch.full((300_000,), float(i))), {str(tmp_path/'c')!r}); i += 1""")
-    from fedskew_nb.history import load_nest
+    from fedskew_nb.engine.history import load_nest
     for _ in range(3):
         p = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE); p.stdout.readline()
         for _ in range(200):

@@ -5,16 +5,18 @@ from itertools import chain
 import pytest, torch
 import torch.nn.functional as F
 from torch import nn
-from fedskew_nb.comparison import Comparison
-from fedskew_nb.core import Contradiction, Mechanism, Method, Net, generator
-from fedskew_nb.hooks import ClientContext, ServerContext, Up
-from fedskew_nb.inbox import weights_of
-from fedskew_nb.methods.average import FedAvg, FedProx
-from fedskew_nb.methods.f2dc import DC, DFC, DFD, F2DC, DomainAware, domain_weights
-from fedskew_nb.methods.personal import FedBN
-from fedskew_nb.models import alexnet_bn, gap, n_params, resnet10, seeded, seq, small_conv
-from fedskew_nb.nn.correct import bottleneck, correction, decouple, rF, separation, wrong_label
-from fedskew_nb.nn.gumbel import gumbel_mask, kept_share
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.net import Net
+from fedskew_nb.core.seeding import generator
+from fedskew_nb.core.context import ClientContext, ServerContext, Up
+from fedskew_nb.engine.server import weights_of
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC, DomainAware, domain_weights
+from fedskew_nb.methods.baselines.personal import FedBN
+from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seeded, seq, small_conv
+from fedskew_nb.methods.f2dc.correct import bottleneck, correction, decouple, rF, separation, wrong_label
+from fedskew_nb.methods.f2dc.mask import gumbel_mask, kept_share
 from feds import equal, fed_of, images, labels, run, same, small, states
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 

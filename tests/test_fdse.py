@@ -7,16 +7,21 @@ import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
 from feds import equal, fed_of, images, labels, run, same, small, states
-from fedskew_nb.core import Contradiction, Mechanism, Method, Net, Rule, generator, under
+from fedskew_nb.core.method import Contradiction, Mechanism, Method, Rule
+from fedskew_nb.core.net import Net, under
+from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.hooks import ClientContext, ServerContext
-from fedskew_nb.methods.average import FedProx
-from fedskew_nb.methods.f2dc import DC
-from fedskew_nb.methods.fdse import FDSE, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean, pooled_moments
-from fedskew_nb.methods.personal import FedBN
-from fedskew_nb.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seeded, seq, small_conv
-from fedskew_nb.nn.erase import Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of, statistics_gap
-from fedskew_nb.nn.mgda import consensus_step
+from fedskew_nb.core.context import ClientContext, ServerContext
+from fedskew_nb.methods.baselines.average import FedProx
+from fedskew_nb.methods.f2dc.method import DC
+from fedskew_nb.methods.fdse.method import (
+    FDSE, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean, pooled_moments)
+from fedskew_nb.methods.baselines.personal import FedBN
+from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seeded, seq, small_conv
+from fedskew_nb.methods.fdse.erase import (
+    Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of,
+    statistics_gap)
+from fedskew_nb.methods.fdse.consensus import consensus_step
 
 # ---- tools
 
@@ -164,7 +169,7 @@ def test_statistics_end_where_the_batchnorms_are():
 REGS = ('paper','released_v1','released_v2')
 def gaps(reg, os, stats, gamma=.9):
     "{reg: losses of the layers} for the maps `os` and the global statistics `stats`."
-    from fedskew_nb.methods.fdse import REGULARISERS
+    from fedskew_nb.methods.fdse.method import REGULARISERS
     blocks = [Erased(nn.Conv2d(3, o.shape[1], 3)).double() for o in os]
     for b,o,(g,v) in zip(blocks, os, stats): b.bn_dfe.running_mean.copy_(g); b.bn_dfe.running_var.copy_(v); b.bn_dfe(o.detach())
     return REGULARISERS[reg](Consistency(gamma=gamma), SimpleNamespace(cache=dict(received=list(stats), moving=list(stats))), blocks, dict(enumerate(os)))

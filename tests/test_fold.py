@@ -4,12 +4,14 @@ from dataclasses import dataclass
 import pytest, torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
-import fedskew_nb.laws
-from fedskew_nb.core import Method, Net, Random, generator
-from fedskew_nb.fold import Folding, fold_into, foldable, scale_and_shift, tensors_in, trace_layers
-from fedskew_nb.methods.f2dc import DC, F2DC
-from fedskew_nb.methods.fdse import Erase
-from fedskew_nb.models import MODELS, gap, probe, resnet10, seeded, small_conv
+import fedskew_nb.core.merge
+from fedskew_nb.core.method import Method
+from fedskew_nb.core.net import Net
+from fedskew_nb.core.seeding import Random, generator
+from fedskew_nb.engine.fold import Folding, fold_into, foldable, scale_and_shift, tensors_in, trace_layers
+from fedskew_nb.methods.f2dc.method import DC, F2DC
+from fedskew_nb.methods.fdse.method import Erase
+from fedskew_nb.core.models import MODELS, gap, probe, resnet10, seeded, small_conv
 
 BN = nn.modules.batchnorm._BatchNorm
 METHODS = dict(plain=Method('plain'), erase=Method('erase', Erase()), f2dc=F2DC)

@@ -8,21 +8,22 @@ import pytest, torch
 from feds import DEVICE, equal, fed_of, run, small
 from kill import equal as same_nest
 from torch import nn
-import fedskew_nb.laws
-from fedskew_nb.adopt import as_net
-from fedskew_nb.core import Mechanism, Method, Random, generator
+import fedskew_nb.core.merge
+from fedskew_nb.core.convert import as_net
+from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.seeding import Random, generator
 from fedskew_nb.data.batch import draw_moves, move, normalise
-from fedskew_nb.hooks import ClientContext, ServerContext, Up
-from fedskew_nb.inbox import Inbox
-from fedskew_nb.lanes import in_order, stream_for
-from fedskew_nb.methods.average import FedAvg, FedProx
-from fedskew_nb.methods.f2dc import F2DC
-from fedskew_nb.methods.fdse import FDSE
-from fedskew_nb.methods.personal import FedBN, KeepBatchNorm
-from fedskew_nb.models import seeded
-from fedskew_nb.registry import METHODS
-from fedskew_nb.setting import schedule, setting_for
-from fedskew_nb.worker import Worker
+from fedskew_nb.core.context import ClientContext, ServerContext, Up
+from fedskew_nb.engine.server import Inbox
+from fedskew_nb.engine.lanes import in_order, stream_for
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.f2dc.method import F2DC
+from fedskew_nb.methods.fdse.method import FDSE
+from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
+from fedskew_nb.core.models import seeded
+from fedskew_nb.app.names import METHODS
+from fedskew_nb.engine.setting import schedule, setting_for
+from fedskew_nb.engine.client import Worker
 
 TOOLS = Path(__file__).parent/'tools'
 
@@ -399,7 +400,7 @@ def test_three_hundred_clients():
         import os, resource, torch
         from fedskew_nb.data.suite import Client, Suite
         from fedskew_nb.data.images import Data
-        from fedskew_nb.core import generator
+        from fedskew_nb import generator
         from fedskew_nb.inbox import Inbox
         from fedskew_nb.methods.average import FedAvg
         from fedskew_nb.models import small_conv

@@ -4,12 +4,13 @@ from itertools import combinations
 import pytest, torch
 from feds import equal
 from torch import nn
-from fedskew_nb.core import Method, Net
+from fedskew_nb.core.method import Method
+from fedskew_nb.core.net import Net
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine import Federation
-from fedskew_nb.methods.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
-from fedskew_nb.methods.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
-from fedskew_nb.models import alexnet_bn, gap, resnet10, seeded, seq, small_conv
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
+from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
+from fedskew_nb.core.models import alexnet_bn, gap, resnet10, seeded, seq, small_conv
 
 @pytest.fixture(scope='module')
 def suite():

@@ -1,11 +1,13 @@
 "Metrics against witnesses: what teaches nothing, but must hold."
 import numpy as np, pandas as pd, pytest, torch
 from torch import nn
-from fedskew_nb.core import Method, Net
+from fedskew_nb.core.method import Method
+from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
-from fedskew_nb.history import History
-from fedskew_nb.metrics import answers, diff, ece, effective_rank, flops, payload, reliability, spectrum, summary
-from fedskew_nb.models import MODELS, n_bytes, small_conv
+from fedskew_nb.engine.history import History
+from fedskew_nb.analysis.scores import (
+    answers, diff, ece, effective_rank, flops, payload, reliability, spectrum, summary)
+from fedskew_nb.core.models import MODELS, n_bytes, small_conv
 
 gen = lambda s: torch.Generator().manual_seed(s)
 
@@ -88,10 +90,11 @@ def test_diff():
     assert all(not len(f) for f in diff(History(),History()).values())
 
 def test_the_engine_counts_the_same_bytes():
-    from fedskew_nb.core import Mechanism, Rule, is_norm, keep
+    from fedskew_nb.core.method import Mechanism, Rule, keep
+    from fedskew_nb.core.net import is_norm
     from fedskew_nb.data.images import Data
     from fedskew_nb.data.suite import Client, Suite
-    from fedskew_nb.engine import Federation
+    from fedskew_nb.engine.federation import Federation
     class KeepNorms(Mechanism):
         def rules(self, net): return [Rule(is_norm(net), keep)]
     data = lambda s,n: Data(torch.randint(0,256,(n,3,16,16),dtype=torch.uint8,generator=gen(s)), torch.arange(n)%2)

@@ -3,8 +3,9 @@ import sys
 import numpy as np, pytest, torch
 from scipy.optimize import nnls
 from torch.utils._python_dispatch import TorchDispatchMode
-from fedskew_nb.nn import mgda
-from fedskew_nb.nn.mgda import Agreement, NotFinite, consensus_step, frank_wolfe, gram, hull_picture, min_norm, rule_from
+from fedskew_nb.methods.fdse.method import consensus as mgda
+from fedskew_nb.methods.fdse.consensus import (
+    Agreement, NotFinite, consensus_step, frank_wolfe, gram, hull_picture, min_norm, rule_from)
 
 def units(D): return D/np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1e-300)
 

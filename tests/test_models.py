@@ -2,9 +2,12 @@
 import copy
 import pytest, torch, torchvision
 from torch import nn
-from fedskew_nb.adopt import FAMILIES, IMAGENET, REFUSED, as_net
-from fedskew_nb.core import Net, Random
-from fedskew_nb.models import MODELS, alexnet_bn, check_net, has_batchnorm, has_convs, has_map, n_params, probe, resnet10, seeded, small_conv
+from fedskew_nb.core.convert import FAMILIES, IMAGENET, REFUSED, as_net
+from fedskew_nb.core.net import Net
+from fedskew_nb.core.seeding import Random
+from fedskew_nb.core.models import (
+    MODELS, alexnet_bn, check_net, has_batchnorm, has_convs, has_map, n_params, probe, resnet10, seeded,
+    small_conv)
 
 tvm = torchvision.models
 

@@ -2,12 +2,12 @@
 import copy
 import pytest, torch
 import torch.nn.functional as F
-from fedskew_nb.core import generator
+from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine import Federation
-from fedskew_nb.methods.average import FedAvg
-from fedskew_nb.methods.personal import FedBN
-from fedskew_nb.models import small_conv
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.personal import FedBN
+from fedskew_nb.core.models import small_conv
 
 LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS = .01, .9, 1e-4, 32, 2, 2
 

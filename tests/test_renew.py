@@ -1,14 +1,16 @@
 "Stored runs, trained again by today's code: stamped where all are equal, untouched where one is not."
 import copy, sys
 import pytest
-from fedskew_nb import claims
-from fedskew_nb.claims import PAPERS, look_code, measured_unit, older, stored_claims
-from fedskew_nb.cli import parser_of
-from fedskew_nb.comparison import Comparison, deal_of, load_comparison
-from fedskew_nb.history import History
-from fedskew_nb.renew import BEFORE, Renewal, claims_renew_command, facets, first_difference, older_runs, renew, renew_file, run_difference, sample_runs, stamp, unit_of, unsaid
-from fedskew_nb.runs import open_folder
-from fedskew_nb.unit import Unit, unit_name
+from fedskew_nb.app import claims
+from fedskew_nb.app.claims import PAPERS, look_code, measured_unit, older, stored_claims
+from fedskew_nb.app.cli import parser_of
+from fedskew_nb.analysis.comparison import Comparison, deal_of, load_comparison
+from fedskew_nb.engine.history import History
+from fedskew_nb.app.renew import (
+    BEFORE, Renewal, claims_renew_command, facets, first_difference, older_runs, renew, renew_file,
+    run_difference, sample_runs, stamp, unit_of, unsaid)
+from fedskew_nb.app.runs import open_folder
+from fedskew_nb.app.compare import Unit, unit_name
 
 home = sys.modules['fedskew_nb.renew']                    # fedskew_nb.renew is the function
 TINY = dict(size='tiny', model='small_conv(width=4)', device='cpu', setting=dict(rounds=1, local_steps=1))

@@ -49,7 +49,7 @@ def shell(monkeypatch):
     from execnb.shell import CaptureShell
     from IPython.core.interactiveshell import InteractiveShell
     import torch
-    monkeypatch.chdir(NBS); monkeypatch.setenv('IN_TEST', '1')
+    monkeypatch.setenv('IN_TEST', '1')
     torch.set_num_threads(1)
     rng, before = torch.get_rng_state(), dict(os.environ)
     with matplotlib.rc_context():
@@ -60,4 +60,6 @@ def shell(monkeypatch):
     torch.set_rng_state(rng)
 
 @pytest.mark.parametrize('path', notebooks(), ids=lambda p: p.stem)
-def test_replay(path, shell): assert replay(path, shell) > 0 or not any(c['cell_type'] == 'code' for c in read(path)['cells'])
+def test_replay(path, shell, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    assert replay(path, shell) > 0 or not any(c['cell_type'] == 'code' for c in read(path)['cells'])

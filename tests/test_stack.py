@@ -1,16 +1,17 @@
 "Stacked clients against clients one by one, through the federation; when they are chosen, and when not."
 from dataclasses import replace
 import pytest, torch
-from fedskew_nb.bench import noise_suite
-from fedskew_nb.engine import Federation
+from fedskew_nb.app.bench import noise_suite
+from fedskew_nb.engine.federation import Federation
 from torch import nn
-from fedskew_nb.core import Mechanism, Method, Net
-from fedskew_nb.methods.average import FedAvg, FedProx
-from fedskew_nb.methods.fdse import FDSE
-from fedskew_nb.methods.f2dc import F2DC
-from fedskew_nb.methods.personal import FedBN, Local
-from fedskew_nb.models import resnet10, small_conv
-from fedskew_nb.registry import METHODS
+from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.net import Net
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.fdse.method import FDSE
+from fedskew_nb.methods.f2dc.method import F2DC
+from fedskew_nb.methods.baselines.personal import FedBN, Local
+from fedskew_nb.core.models import resnet10, small_conv
+from fedskew_nb.app.names import METHODS
 from feds import DEVICE, fed_of, same, small
 
 @pytest.fixture(scope='module')

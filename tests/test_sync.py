@@ -1,5 +1,6 @@
 "Notebooks, modules, version and metadata belong together."
 import ast, re, subprocess, sys
+from graphlib import TopologicalSorter
 import pytest
 from project import NBS, ROOT, default_exp, notebooks, read, settings, source, directives
 
@@ -28,17 +29,29 @@ def test_every_notebook_is_exported():
 def test_subpackages_are_packages():
     for p in MODULES: assert (p.parent/'__init__.py').exists(), f'{p.parent.name} has no __init__.py, so a wheel leaves it out'
 
-def test_modules_import_only_earlier_ones():
-    "The number of a notebook is the import order: data flows to the right only."
-    order = {default_exp(read(p)): i for i, p in enumerate(notebooks()) if default_exp(read(p))}
-    for p in notebooks():
-        if not (me := default_exp(read(p))): continue
-        for node in ast.walk(ast.parse((LIB/f'{me.replace(".", "/")}.py').read_text(encoding='utf-8'))):
-            if not isinstance(node, ast.ImportFrom) or node.col_offset: continue
-            base = ('fedskew_nb.' + '.'.join(me.split('.')[:-node.level] + [node.module or ''])).rstrip('.') if node.level else node.module or ''
-            used = base.removeprefix('fedskew_nb').lstrip('.')
-            for u in [used] if used in order else [f'{used}.{a.name}'.lstrip('.') for a in node.names] if base.startswith('fedskew_nb') else []:
-                if u in order: assert order[u] < order[me], f'{me} imports {u}, which comes later'
+ROOMS = 'core data engine analysis methods app'.split()
+
+def imported(path):
+    "Modules of this package that a module imports when it is loaded, with dots."
+    here = path.relative_to(LIB).with_suffix('').parts
+    for node in ast.parse(path.read_text(encoding='utf-8')).body:
+        if isinstance(node, ast.Import): yield from (a.name.removeprefix('fedskew_nb.') for a in node.names if a.name.startswith('fedskew_nb.'))
+        if isinstance(node, ast.ImportFrom) and node.level: yield '.'.join([*here[:-node.level], *filter(None, [node.module])])
+
+def test_every_module_has_a_room():
+    assert {p.relative_to(LIB).parts[0] for p in MODULES} == set(ROOMS)
+
+@pytest.mark.parametrize('path', MODULES, ids=name)
+def test_rooms_import_only_rooms_before_them(path):
+    "core < data < engine < analysis < methods < app."
+    mine = path.relative_to(LIB).parts[0]
+    for module in imported(path):
+        room = module.split('.')[0]
+        if room: assert ROOMS.index(room) <= ROOMS.index(mine), f'{name(path)} imports {module}: {room} comes after {mine}'
+
+def test_no_import_runs_in_a_circle():
+    edges = {name(p).removeprefix('fedskew_nb.'): set(imported(p)) for p in MODULES}
+    TopologicalSorter(edges).prepare()                        # raises CycleError, which names the circle
 
 def test_one_version():
     "settings.ini says it; the package, the citation and the changelog follow."

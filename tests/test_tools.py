@@ -120,8 +120,8 @@ def test_sync(little):
     assert 'fedskew_nb/one.py' in sync.unknown(little)
 
 def test_quick_chooses():
-    nbs, tests = quick.to_run(['fedskew_nb/core.py', 'README.md', 'tests/test_package.py', 'tests/tools/proc.py', 'nbs/gone.ipynb'])
-    assert nbs == ['nbs/00_core.ipynb'] and tests == ['tests/test_package.py', 'tests/test_sync.py', 'tests/test_tools.py']
+    nbs, tests = quick.to_run(['fedskew_nb/core/method.py', 'README.md', 'tests/test_package.py', 'tests/tools/proc.py', 'nbs/gone.ipynb'])
+    assert nbs == ['nbs/4_core/03_method.ipynb'] and tests == ['tests/test_package.py', 'tests/test_sync.py', 'tests/test_tools.py']
 
 def test_directives():
     d = project.directives('#| export\n#| eval: false\n# | label: fig-x\nx = 1\n#| no')

@@ -2,7 +2,7 @@
 import json, os, re, shutil, subprocess, sys, zipfile
 import pytest
 import sync
-from project import ROOT, notebooks, settings
+from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
 EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat jupyterlab jupytext yaml pypandoc pytest IPython '
@@ -52,11 +52,11 @@ def test_contents(wheel):
     z = zipfile.ZipFile(wheel)
     names = set(z.namelist())
     for p in (ROOT/'fedskew_nb').rglob('*.py'): assert p.relative_to(ROOT).as_posix() in names
-    tracked = [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if '/assets/' in f or '/results/' in f]
+    tracked = [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if '/assets/' in f ]
     assert tracked and set(tracked) <= names, set(tracked) - names
     assert not [n for n in names if n.startswith(('tests/', 'nbs/')) or '__pycache__' in n]
     for p in notebooks():
-        nb = json.loads(z.read(f'fedskew_nb/notebooks/{p.name}'))
+        nb = json.loads(z.read(f'fedskew_nb/notebooks/{p.relative_to(NBS).as_posix()}'))
         assert all(not c['outputs'] and c['execution_count'] is None for c in nb['cells'] if c['cell_type'] == 'code')
 
 def test_metadata(wheel):
@@ -66,7 +66,7 @@ def test_metadata(wheel):
     assert f'Requires-Python: >={cfg["min_python"]}' in meta and 'Requires-Dist: torch>=' in meta and 'Provides-Extra: dev' in meta
     assert any(n.endswith('LICENSE') for n in z.namelist())
     points = z.read(next(n for n in z.namelist() if n.endswith('entry_points.txt'))).decode()
-    assert 'fedskew = fedskew_nb.cli:main' in points
+    assert 'fedskew = fedskew_nb.app.cli:main' in points
 
 def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):
     "sdist -> wheel, as `python -m build` does: MANIFEST.in must name everything that setup.py reads."
@@ -91,5 +91,5 @@ def test_readme_example(installed, tmp_path):
 
 def test_notebooks_command(installed, tmp_path):
     "`fedskew notebooks DIR` without a clone."
-    bare(installed, f'from fedskew_nb.cli import main; sys.argv = ["fedskew", "notebooks", {str(tmp_path/"learn")!r}]\ntry: main()\nexcept SystemExit as e:\n    if e.code: raise', tmp_path)
-    assert {p.name for p in (tmp_path/'learn').glob('*.ipynb')} == {p.name for p in notebooks()}
+    bare(installed, f'from fedskew_nb.app.cli import main; sys.argv = ["fedskew", "notebooks", {str(tmp_path/"learn")!r}]\ntry: main()\nexcept SystemExit as e:\n    if e.code: raise', tmp_path)
+    assert {p.relative_to(tmp_path/'learn') for p in notebooks(tmp_path/'learn')} == {p.relative_to(NBS) for p in notebooks()}

@@ -1,6 +1,6 @@
 """Does a learner's JupyterLab run the first pages? A real server, a real browser without a window, learner copies of the notebooks.
 
-    python tests/lab/run.py [NOTEBOOK ...]        # default: start 00_core
+    python tests/lab/run.py [NOTEBOOK ...]        # default: 1_begin/01_start 4_core/03_method
 
 Needs node, npm and Chromium (Debian: apt install nodejs npm chromium). Where one is missing it says so and is left out, with exit code 0.
 """
@@ -51,7 +51,7 @@ def main(names):
         subprocess.run([BIN/'fedskew', 'notebooks', learn], check=True)
         p, url, token = server(learn, home)
         try:
-            for n in names or ['start', '00_core']:
+            for n in names or ['1_begin/01_start', '4_core/03_method']:
                 t0 = time.time()
                 shot = [str(Path(os.environ['SHOTS'])/f'{n}.png')] if os.environ.get('SHOTS') else []
                 r = subprocess.run(['node', HERE/'lab.mjs', url, token, f'{n}.ipynb', tools['chromium'], *shot], capture_output=True, text=True, cwd=HERE)

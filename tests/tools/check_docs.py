@@ -5,11 +5,11 @@
 Looks for dead links, images and anchors, unresolved or doubled cross references, figures without label, caption or alternative text,
 formulas that pandoc cannot set, local paths and addresses of objects in outputs, and pages missing in the sidebar or in the folder.
 """
-import json, re, subprocess, sys
+import json, posixpath, re, subprocess, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
-from project import ROOT, directives, read, settings, source
+from project import ROOT, directives, notebooks, read, settings, source
 
 READER  = 'markdown+lists_without_preceding_blankline'
 XREF    = re.compile(r'^(fig|tbl|eq|sec|lst|thm|lem|cor|prp|def|exm|exr)-')
@@ -99,7 +99,7 @@ def bad_formulas(page):
 
 def bad_link(link, name, pages, root, site):
     "Why a link leads nowhere, or None."
-    outs = {p.out: n for n, p in pages.items()}
+    outs = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}
     if site and link.startswith(site):                          # written by nbdev: `core` in prose becomes a link to the site
         path, _, anchor = link[len(site):].lstrip('/').partition('#')
         target = outs.get(path or 'index.html')
@@ -107,7 +107,7 @@ def bad_link(link, name, pages, root, site):
     elif SCHEME.match(link): return
     else:
         path, _, anchor = link.partition('#')
-        target = path or name
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
         if target.endswith('.html'): return f'link to a rendered page {link}: link to the notebook file'
         if target.startswith('../'): return f'link {link} leaves the site'
         if target not in pages and not (root/target).exists(): return f'dead link {link}'
@@ -128,7 +128,7 @@ def check(root):
     "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of the sidebar])."
     root, cfg = Path(root), settings()
     site = cfg['doc_host'] + cfg.get('doc_baseurl', '') if 'doc_host' in cfg else ''
-    pages = {p.name: read_page(p) for p in sorted(root.glob('[!_.]*.ipynb'))}
+    pages = {p.relative_to(root).as_posix(): read_page(p) for p in notebooks(root)}
     for name, p in pages.items():
         p.faults += [f'unresolved reference @{r}' for r in p.refs if XREF.match(r) and r not in p.ids]
         p.faults += [f'label {i} is used twice' for i in sorted({i for i in p.ids if XREF.match(i) and p.ids.count(i) > 1})]

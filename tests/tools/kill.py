@@ -11,9 +11,9 @@ ROUNDS = 10
 def federation(out):
     "A run with all that a checkpoint must hold: own tensors, memories of clients and server, scores in every round."
     from fedskew_nb.data.load import load_suite
-    from fedskew_nb.engine import Federation
-    from fedskew_nb.methods.fdse import FDSE
-    from fedskew_nb.models import small_conv
+    from fedskew_nb.engine.federation import Federation
+    from fedskew_nb.methods.fdse.method import FDSE
+    from fedskew_nb.core.models import small_conv
     s = load_suite('emoji-pacs', 'tiny')
     s = replace(s, clients=[replace(c, train=c.train[:n], test=c.test[:12]) for c,n in zip(s.clients, (16,24,40))], tests={d:t[:12] for d,t in s.tests.items()})
     return Federation(FDSE, small_conv(7, size=32, width=4), s, device='cpu', out=out, lanes=2, rounds=ROUNDS, local_steps=1, batch_size=8, lr=.05, participation=.67, eval_every=1)
@@ -43,7 +43,7 @@ def to_the_end(out):
 
 def kept(out):
     "What the checkpoint says of the end, without times."
-    from fedskew_nb.history import load_nest
+    from fedskew_nb.engine.history import load_nest
     nest = load_nest(out); nest['history'] = {k:nest['history'][k] for k in ('rows','rounds')}; return nest
 
 def equal(a, b):

@@ -3,7 +3,7 @@
 Runs the cells that export, import or show documentation, so a page that the site could not be built from fails here; the others are processed all the same.
 """
 import os, sys, warnings
-from project import ROOT, notebooks
+from project import NBS, ROOT, notebooks
 
 def one(job):
     "Process one page, and say what is wrong with it instead of stopping everything."
@@ -12,7 +12,7 @@ def one(job):
     try: drv.main(job)
     except Exception as e:
         why = e.__cause__ or e
-        print(f'{job[0].name}: {e}\n  {type(why).__name__}: {why}', flush=True)
+        print(f'{job[0]}: {e}\n  {type(why).__name__}: {why}', flush=True)
 
 def main():
     os.chdir(ROOT)
@@ -24,8 +24,9 @@ def main():
     drv.main, original = proc.one, drv.main
     try: out = serve.proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
     finally: drv.main = original
-    done = {p.name for p in out.glob('*.ipynb')}
-    if failed := [p.name for p in notebooks() if p.name not in done]: sys.exit(f'not processed: {", ".join(failed)}')
+    name = lambda p, root: p.relative_to(root).as_posix()
+    done = {name(p, out) for p in notebooks(out)}
+    if failed := [n for p in notebooks() if (n := name(p, NBS)) not in done]: sys.exit(f'not processed: {", ".join(failed)}')
     print(f'{len(done)} pages processed into {out.name}/')
 
 if __name__ == '__main__': main()

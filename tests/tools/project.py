@@ -13,7 +13,10 @@ def settings():
 
 def flags(): return set(settings()['tst_flags'].split())
 
-def notebooks(folder=NBS): return sorted(Path(folder).glob('[!_.]*.ipynb'))
+def notebooks(folder=NBS):
+    "Every notebook of a folder and of the folders in it, in the reader's order."
+    found = (p for p in Path(folder).rglob('[!_.]*.ipynb') if '.ipynb_checkpoints' not in p.parts)
+    return sorted(found, key=lambda p: p.relative_to(folder).as_posix())
 
 def read(path): return json.loads(Path(path).read_text(encoding='utf-8'))
 
