@@ -3,7 +3,7 @@ import sys
 import numpy as np, pytest, torch
 from scipy.optimize import nnls
 from torch.utils._python_dispatch import TorchDispatchMode
-from fedskew_nb.methods.fdse.method import consensus as mgda
+from fedskew_nb.methods.fdse import consensus as mgda
 from fedskew_nb.methods.fdse.consensus import (
     Agreement, NotFinite, consensus_step, frank_wolfe, gram, hull_picture, min_norm, rule_from)
 

@@ -23,7 +23,6 @@ from .compare import Folder
 from .runs import compare, read_request, stored_units
 from .bench_report import bench_command
 from .claims import claims_command, claims_run_command
-from .renew import claims_renew_command
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000006
 def parser_of(
@@ -175,7 +174,7 @@ def notebooks_command(
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000001b
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command, notebooks=notebooks_command, bench=bench_command)
-COMMANDS |= {'claims':claims_command, 'claims run':claims_run_command, 'claims renew':claims_renew_command}
+COMMANDS |= {'claims':claims_command, 'claims run':claims_run_command}
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 def usage()->str:
@@ -207,7 +206,7 @@ def main(argv=None)->int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ('-h','--help','help'): print(usage()); return 0 if argv else 2
     if argv[0]=='--version': print(__version__); return 0
-    if argv[:2] in (['claims','run'],['claims','renew']): argv[:2] = [' '.join(argv[:2])]
+    if argv[:2]==['claims','run']: argv[:2] = [' '.join(argv[:2])]
     if argv[0] not in COMMANDS: complain(f'there is no command {argv[0]!r}: {nearest(argv[0], COMMANDS)}'); return 2
     try: return run_command(argv)
     except SystemExit as e: return e.code or 0

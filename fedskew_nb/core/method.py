@@ -178,4 +178,4 @@ def _repr_markdown_(self:Method)->str:
 @patch
 def spec(self:Method)->list:
     "What a stored run says about its method: JSON-able."
-    return [dict(mechanism=kind(m), module=type(m).__module__, **(dict(hp=asdict(m)) if hasattr(m,'__dataclass_fields__') else {})) for m in self.mechanisms]
+    return [dict(mechanism=kind(m), **(dict(hp=asdict(m)) if hasattr(m,'__dataclass_fields__') else {})) for m in self.mechanisms]

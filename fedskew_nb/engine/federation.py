@@ -19,7 +19,7 @@ from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.suite import Suite
-from .digest import describe
+from .history import describe
 from .history import History, load_nest, save_nest, score_rows
 from .server import Inbox, rule_groups, size_of, summed_early
 from .lanes import calmly, has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
