@@ -6,7 +6,7 @@ from PIL import Image
 from fedskew_nb.app import cli
 from fedskew_nb.app.runs import stored_units
 
-CALL = [sys.executable, '-c', 'import sys; from fedskew_nb.cli import main\nif __name__=="__main__": sys.exit(main())']
+CALL = [sys.executable, '-c', 'import sys; from fedskew_nb.app.cli import main\nif __name__=="__main__": sys.exit(main())']
 BASE = ['compare','--suite','emoji-pacs','--size','tiny']
 
 def run(capsys, *argv):
@@ -112,7 +112,7 @@ def test_resume_and_report(capsys, tmp_path):
 
 def test_own_method_model_and_images_reach_the_report(capsys, tmp_path):
     (tmp_path/'mine.py').write_text(MINE)
-    (tmp_path/'net.py').write_text('from fedskew_nb.models import small_conv\ndef net(n_classes, size, seed=0, width=4): return small_conv(n_classes, size=size, width=width, seed=seed)\n')
+    (tmp_path/'net.py').write_text('from fedskew_nb.core.models import small_conv\ndef net(n_classes, size, seed=0, width=4): return small_conv(n_classes, size=size, width=width, seed=seed)\n')
     code,out,err = run(capsys, 'compare','--data',images(tmp_path/'pets'),'--pixels',20,'--methods',f'FedAvg,{tmp_path}/mine.py:Mine(lam=.1)','--model',f'{tmp_path}/net.py:net(width=8)',
                        '--seeds',1,'--rounds',2,'--set','local_epochs=1','--out',tmp_path/'o')
     assert code==0, err

@@ -68,7 +68,7 @@ def test_nan_names_client_round_and_checkpoint(suite, tmp_path):
 def test_killed_while_saving_loses_nothing(tmp_path):
     "kill -9 again and again during a run that saves all the time: the file on disk is always whole."
     code = textwrap.dedent(f"""
-        import torch; from fedskew_nb.history import save_nest
+        import torch; from fedskew_nb.engine.history import save_nest
         print('go', flush=True); i = 0
         while True: save_nest(dict(i=i, w=torch.full((300_000,), float(i))), {str(tmp_path/'c')!r}); i += 1""")
     from fedskew_nb.engine.history import load_nest

@@ -367,7 +367,7 @@ def test_memory_does_not_grow_over_200_rounds():
         import gc, os, torch
         from dataclasses import replace
         from fedskew_nb.data.load import load_suite
-        from fedskew_nb.methods.personal import FedBN
+        from fedskew_nb.methods.baselines.personal import FedBN
         from feds import fed_of
         s = load_suite('emoji-pacs', 'tiny'); s = replace(s, clients=[replace(c, train=c.train[:8], test=c.test[:4]) for c in s.clients[:3]], tests={d:t[:4] for d,t in s.tests.items()})
         fed = fed_of(FedBN, s, lanes=2, stack=False, rounds=201, local_steps=1, batch_size=4, eval_every=20, lr=.01)
@@ -401,9 +401,9 @@ def test_three_hundred_clients():
         from fedskew_nb.data.suite import Client, Suite
         from fedskew_nb.data.images import Data
         from fedskew_nb import generator
-        from fedskew_nb.inbox import Inbox
-        from fedskew_nb.methods.average import FedAvg
-        from fedskew_nb.models import small_conv
+        from fedskew_nb.engine.server import Inbox
+        from fedskew_nb.methods.baselines.average import FedAvg
+        from fedskew_nb.core.models import small_conv
         from feds import fed_of
         def now(): return int(open('/proc/self/statm').read().split()[1])*os.sysconf('SC_PAGE_SIZE')/1e6
         def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e3

@@ -47,4 +47,4 @@ def test_patches_come_along():
     added = sorted({tuple(p) for mod, syms in d['syms'].items() for s in syms
                     if len(p := s.removeprefix(mod + '.').split('.')) == 2 and home.get(p[0], mod) != mod and p[0] in fs.__all__})
     assert fresh(f'import fedskew_nb as fs; print([m for m in {added} if not hasattr(getattr(fs, m[0]), m[1])])') == '[]'
-    if 'Federation' in fs.__all__: assert fresh('import fedskew_nb as fs, sys; fs.Federation; print(hasattr(sys.modules["fedskew_nb.history"].History, "table"))') == 'True'
+    if 'Federation' in fs.__all__: assert fresh('import fedskew_nb as fs, sys; fs.Federation; print(hasattr(sys.modules["fedskew_nb.engine.history"].History, "table"))') == 'True'

@@ -6,16 +6,13 @@
 __all__ = ['tsne', 'spectra', 'gradcam', 'gradcam_grid']
 
 # %% ../../nbs/3_results/12_explain.ipynb #00000003
-from importlib import import_module
 import matplotlib.pyplot as plt, numpy as np, torch
 from matplotlib.axes import Axes
 from torch.nn import functional as F
 from .style import INK, PALETTE, bare, canvas, ink, shades, style
+from ..core.refuse import extra
 from ..data.batch import normalise
 from .plots import mosaic, name_lines
-
-# %% ../../nbs/3_results/12_explain.ipynb #00000006
-#| exporti
 
 # %% ../../nbs/3_results/12_explain.ipynb #0000000c
 @style()

@@ -63,7 +63,7 @@ def bare(self:Bench, call, w:Work, suite):
 def call(self:Bench, name:str, env:dict|None=None, **kw):
     "A function of this module by its name, in a fresh Python with these variables."
     if not self.apart: return globals()[name](**kw)
-    code = f'import json, sys; from fedskew_nb.bench_items import {name} as f; print(json.dumps(f(**json.loads(sys.argv[1]))))'
+    code = f'import json, sys; from fedskew_nb.app.bench_items import {name} as f; print(json.dumps(f(**json.loads(sys.argv[1]))))'
     p = subprocess.run([sys.executable,'-c',code,json.dumps(kw)], env=os.environ|(env or {}), capture_output=True, text=True)
     if p.returncode: raise RuntimeError(f'{name} ended with {p.returncode}: {p.stderr.strip()[-400:]}')
     return json.loads(p.stdout.splitlines()[-1])

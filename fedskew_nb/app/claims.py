@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 import pandas as pd
+from ..engine.history import describe
 from ..analysis.claims import Claim, Part, judge
 from ..methods.f2dc.claims import CLAIMS_F2DC, STUDIES_F2DC
 from ..methods.fdse.claims import CLAIMS_FDSE, STUDIES_FDSE

@@ -25,8 +25,8 @@ __all__ = ['SCHEDULE', 'as_list', 'named_methods', 'units', 'check_units', 'open
 
 # %% ../../nbs/7_app/90_runs.ipynb #00000006
 SCHEDULE = dict(                                     # what a comparison takes per size, unless a house or the caller says otherwise
-    tiny=dict(rounds=2, eval_every=1),               # tests: shows that all works, never that anything is better
-    quick=dict(rounds=4, local_epochs=8, lr=.03, eval_every=2),      # eight local epochs: enough drift for the skew to be felt
+    tiny=dict(rounds=6, local_epochs=3, lr=.05, batch_size=32, eval_every=3),   # tests: it learns, in seconds
+    quick=dict(rounds=16, local_epochs=2, lr=.03, eval_every=4),                # three clients a domain: federating pays
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 

@@ -87,9 +87,15 @@ class Method:
         name:str,                  # as the paper spells it
         *mechanisms:Mechanism,     # in any order
         presets:dict|None=None,    # {'released': {hyper-parameter: value}}
+        page:str='',               # its notebook, without suffix: '2_methods/f2dc/03_method'
+        ink:str='',                # its colour in every figure, a name of the palette: 'vermillion'
     ):
-        self.name,self.mechanisms,self.presets = name,ordered(mechanisms),presets or {}
-        self._no_twins(); self._have_needs(); self._one_each(); self.run = self._demands()
+        self.name, self.mechanisms, self.presets = name, ordered(mechanisms), presets or {}
+        self.page, self.ink = page, ink
+        self._no_twins()
+        self._have_needs()
+        self._one_each()
+        self.run = self._demands()
     def __eq__(self, o): return isinstance(o, Method) and (self.name,self.mechanisms)==(o.name,o.mechanisms)
     def __repr__(self): return f'Method({self.name!r}' + ''.join(f', {m!r}' for m in self.mechanisms) + ')'
 
@@ -137,7 +143,7 @@ def __add__(self:Method, other:Method)->Method:
 @patch
 def named(self:Method, name:str)->Method:
     "The same mechanisms under another name."
-    return Method(name, *self.mechanisms, presets=self.presets)
+    return Method(name, *self.mechanisms, presets=self.presets, page=self.page)
 
 # %% ../../nbs/4_core/03_method.ipynb #00000023
 @patch
@@ -161,7 +167,7 @@ def __call__(self:Method, preset:str|None=None, **hp)->Method:
         if k not in known: raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {_advice(k, known)}')
         m,n = known[k]; new[kind(m)] = replace(new[kind(m)], **{n:v})
     said = ', '.join(([f'preset={preset!r}'] if preset else []) + [f'{k}={v!r}' for k,v in hp.items()])
-    return Method(f'{self.name}({said})' if said else self.name, *new.values(), presets=self.presets)
+    return Method(f'{self.name}({said})' if said else self.name, *new.values(), presets=self.presets, page=self.page)
 
 # %% ../../nbs/4_core/03_method.ipynb #00000028
 @patch

@@ -130,8 +130,8 @@ DRAW = dict(mnist=mnist, optdigits=optdigits, mnistm=mnistm, syn=syn, svhnlike=s
 
 # %% ../../nbs/5_data/05_digits.ipynb #00000023
 DIGITS = dict(         # pixels; images to train on per client; test images per domain; clients per domain
-    tiny    =dict(px=28, train=64,  test=64,   clients=1),
-    quick   =dict(px=32, train=300, test=800,  clients=1),
+    tiny    =dict(px=28, train=192, test=128,  clients=1),
+    quick   =dict(px=32, train=100, test=800,  clients=3),
     standard=dict(px=32, train=700, test=800,  clients=1),
     full    =dict(px=32, train=dict(mnist=600, optdigits=73, mnistm=600, syn=400, svhnlike=732), test=dict(dict.fromkeys(DRAW,1000), optdigits=800),
                   clients=dict(mnist=3, optdigits=6, mnistm=3, syn=5, svhnlike=6)))

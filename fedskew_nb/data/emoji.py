@@ -127,8 +127,8 @@ def as_sketch(y, classes, size, g):
 # %% ../../nbs/5_data/06_emoji.ipynb #0000001a
 PAINT = dict(photo=as_photo, art=as_art, cartoon=as_cartoon, sketch=as_sketch)
 EMOJI = dict(          # pixels; images to train on per client; test images per domain; clients per domain
-    tiny    =dict(px=32, train=64,  test=64,   clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
-    quick   =dict(px=32, train=300, test=800,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
+    tiny    =dict(px=32, train=192, test=128,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
+    quick   =dict(px=32, train=100, test=800,  clients=dict(photo=3, art=3, cartoon=3, sketch=3)),
     standard=dict(px=32, train=700, test=800,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
     full    =dict(px=64, train=400, test=1000, clients=dict(photo=2, art=3, cartoon=2, sketch=3)))
 
