@@ -46,6 +46,12 @@ def texts(cell):
         for k, v in o.get('data', {}).items():
             if k.startswith('text/'): yield ''.join(v)
 
+def take_links(text, page):
+    "nbdev turns names in backticks into links, also where a link cannot be: inside another link, and in the comments of a signature."
+    page.faults += [f'a link inside a link: {m}' for m in re.findall(r'\[\[`[^`\n]*`\]\([^)\n]*\)[^\]\n]*\]\([^)\n]*\)', text)]
+    for block in re.findall(r'^```.*?^```', text, re.S | re.M):
+        page.faults += [f'a raw link in a signature: {l.strip()}' for l in block.splitlines() if '](http' in l]
+
 def take_code(cell, page):
     "Labels of a code cell, and what is wrong with its figures."
     d, label = directives(source(cell)), None
@@ -83,11 +89,15 @@ def read_page(path):
         page.faults += [f'a {cell["cell_type"]} cell names {m}' for m in PRIVATE.findall(s)]
         if cell['cell_type'] == 'code':
             take_code(cell, page)
-            prose += [''.join(md) for o in cell.get('outputs', []) if (md := o.get('data', {}).get('text/markdown'))]
+            said = [''.join(md) for o in cell.get('outputs', []) if (md := o.get('data', {}).get('text/markdown'))]
+            for text in said: take_links(text, page)
+            prose += said
         elif cell['cell_type'] == 'raw' and s.lstrip().startswith('---'):
             prose.insert(0, s)
             if m := re.search(r'^output-file:\s*(\S+)', s, re.M): page.out = m[1]
-        elif cell['cell_type'] == 'markdown': prose.append(s)
+        elif cell['cell_type'] == 'markdown':
+            take_links(s, page)
+            prose.append(s)
     take_markdown('\n\n'.join(prose), page)
     return page
 
@@ -119,9 +129,10 @@ def sidebar_faults(root, pages):
         for x in items:
             if isinstance(x, str): yield x
             else: yield from ([x['href']] if 'href' in x else []); yield from files(x.get('contents', []))
-    named = list(files(yaml.safe_load((root/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']['contents']))
+    bars = yaml.safe_load((root/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
+    named = list(files(bars if isinstance(bars, list) else bars['contents']))
     return ([f'sidebar.yml names {x}, which is no page' for x in sorted(set(named) - pages.keys())]
-          + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(named))]
+          + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(named) - {'index.ipynb'})]
           + [f'sidebar.yml names {x} twice' for x in sorted({x for x in named if named.count(x) > 1})])
 
 def check(root):

@@ -10,6 +10,15 @@ import nbformat
 from nbclient import NotebookClient
 from project import flags, notebooks, skipped
 
+# Stored tables are Markdown: as HTML they would make the site load scripts from elsewhere.
+MARKDOWN = """
+formatters = get_ipython().display_formatter.formatters
+for module, kind in (('pandas.core.frame', 'DataFrame'), ('pandas.core.series', 'Series')):
+    formatters['text/html'].for_type_by_name(module, kind, lambda d: None)
+    formatters['text/markdown'].for_type_by_name(module, kind, lambda d: d.to_markdown())
+del formatters, module, kind
+"""
+
 class Runner(NotebookClient):
     left_out = frozenset()
     async def async_execute_cell(self, cell, cell_index, execution_count=None, store_history=True):
@@ -31,8 +40,10 @@ def execute(path):
     "Run one notebook in its own kernel and write it back."
     nb = nbformat.read(path, 4)
     Runner.left_out = flags()
+    nb.cells.insert(0, nbformat.v4.new_code_cell(MARKDOWN))
     Runner(nb, timeout=900, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
            record_timing=False, store_widget_state=True).execute()      # an output widget needs it while it runs; dropped below
+    nb.cells.pop(0)
     join_streams(nb)
     nb.metadata.pop('widgets', None); nb.metadata.pop('language_info', None)
     nbformat.write(nb, path)

@@ -1,12 +1,12 @@
 """Does every page read well? Code as wide as a page, one statement a line, headers that Quarto can read; and how long a page takes.
 
-    python tests/tools/pages.py [NOTEBOOK ...]     # no argument: every notebook, and the modules made from them
+    python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
 """
 import ast, re, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import yaml
-from project import NBS, ROOT, default_exp, directives, notebooks, read, settings, source
+from project import NBS, directives, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
@@ -67,6 +67,12 @@ def header_faults(src):
         except yaml.YAMLError as e: value = e
         if not isinstance(value, dict): yield 'header', f'{l[:80]!r} is no YAML: put its text into quotes'
 
+def output_faults(cell):
+    "Outputs that the site cannot show as they are."
+    kinds = [k for o in cell.get('outputs', []) for k in o.get('data', {})]
+    if 'text/html' in kinds: yield 'html', 'an output of text/html makes the site load scripts: show a table as Markdown'
+    if 'image/png' in kinds and 'text/markdown' in kinds: yield 'figure', 'one cell gives a figure and a table: make two cells'
+
 def words(md): return len(re.findall(r'\w+', re.sub(r'\$\$.*?\$\$|```.*?```', ' ', md, flags=re.S)))
 
 def read_page(path):
@@ -79,7 +85,7 @@ def read_page(path):
         code = shown(s)
         page.minutes += len(code)/600
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
-        page.faults += [*header_faults(s), *code_faults(code)]
+        page.faults += [*header_faults(s), *code_faults(code), *output_faults(c)]
         if len(code) > CELL: page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
         if TESTS.search(code) and 'export' not in ' '.join(directives(s)): page.tests.append(len(code))
     if page.cells > CELLS: page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
@@ -91,11 +97,12 @@ def read_page(path):
 def median(values): return sorted(values)[len(values)//2] if values else 0
 
 def main(*names):
+    verbose, names = '-v' in names, [n for n in names if n != '-v']
     pages = [read_page(p) for p in ([Path(n).resolve() for n in names] or notebooks())]
     print(f'{"page":44} cells widest minutes median-test faults')
     for p in pages:
         print(f'{p.name:44} {p.cells:5} {p.widest:6} {p.minutes:7.0f} {median(p.tests):11} {len(p.faults):6}')
-        if names or '-v' in names: print(*(f'    {rule}: {what}' for rule, what in p.faults), sep='\n')
+        if names or verbose: print(*(f'    {rule}: {what}' for rule, what in p.faults), sep='\n')
     n = sum(len(p.faults) for p in pages)
     tests = [t for p in pages for t in p.tests]
     print(f'{len(pages)} pages, widest line {max(p.widest for p in pages)}, median test cell {median(tests)} characters, {n} faults')
