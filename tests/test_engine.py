@@ -2,7 +2,8 @@
 import os, signal, subprocess, sys, textwrap, time
 from dataclasses import dataclass, replace
 import pytest, torch
-from fedskew_nb.core.method import Contradiction, Mechanism, Method, Rule, keep
+from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout
 from fedskew_nb.core.net import everything, under
 from fedskew_nb.data.load import load_suite

@@ -14,7 +14,8 @@ from fedskew_nb.engine.server import weights_of
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC, DomainAware, domain_weights
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seeded, seq, small_conv
+from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
+from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.f2dc.correct import bottleneck, correction, decouple, rF, separation, wrong_label
 from fedskew_nb.methods.f2dc.mask import gumbel_mask, kept_share
 from feds import equal, fed_of, images, labels, run, same, small, states

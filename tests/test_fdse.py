@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
 from feds import equal, fed_of, images, labels, run, same, small, states
-from fedskew_nb.core.method import Contradiction, Mechanism, Method, Rule
+from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.load import load_suite
@@ -17,7 +18,8 @@ from fedskew_nb.methods.f2dc.method import DC
 from fedskew_nb.methods.fdse.method import (
     FDSE, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean, pooled_moments)
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seeded, seq, small_conv
+from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
+from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.fdse.erase import (
     Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of,
     statistics_gap)

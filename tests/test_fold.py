@@ -11,7 +11,9 @@ from fedskew_nb.core.seeding import Random, generator
 from fedskew_nb.engine.fold import Folding, fold_into, foldable, scale_and_shift, tensors_in, trace_layers
 from fedskew_nb.methods.f2dc.method import DC, F2DC
 from fedskew_nb.methods.fdse.method import Erase
-from fedskew_nb.core.models import MODELS, gap, probe, resnet10, seeded, small_conv
+from fedskew_nb.core.models import MODELS, gap, resnet10, small_conv
+from fedskew_nb.core.net import probe
+from fedskew_nb.core.seeding import seeded
 
 BN = nn.modules.batchnorm._BatchNorm
 METHODS = dict(plain=Method('plain'), erase=Method('erase', Erase()), f2dc=F2DC)

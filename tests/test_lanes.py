@@ -20,7 +20,7 @@ from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
-from fedskew_nb.core.models import seeded
+from fedskew_nb.core.seeding import seeded
 from fedskew_nb.app.names import METHODS
 from fedskew_nb.engine.setting import schedule, setting_for
 from fedskew_nb.engine.client import Worker

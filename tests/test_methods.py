@@ -10,7 +10,8 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
 from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
-from fedskew_nb.core.models import alexnet_bn, gap, resnet10, seeded, seq, small_conv
+from fedskew_nb.core.models import alexnet_bn, gap, resnet10, seq, small_conv
+from fedskew_nb.core.seeding import seeded
 
 @pytest.fixture(scope='module')
 def suite():

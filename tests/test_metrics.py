@@ -90,7 +90,8 @@ def test_diff():
     assert all(not len(f) for f in diff(History(),History()).values())
 
 def test_the_engine_counts_the_same_bytes():
-    from fedskew_nb.core.method import Mechanism, Rule, keep
+    from fedskew_nb.core.method import Mechanism
+    from fedskew_nb.core.rules import Rule, keep
     from fedskew_nb.core.net import is_norm
     from fedskew_nb.data.images import Data
     from fedskew_nb.data.suite import Client, Suite

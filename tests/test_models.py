@@ -6,8 +6,9 @@ from fedskew_nb.core.convert import FAMILIES, IMAGENET, REFUSED, as_net
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import Random
 from fedskew_nb.core.models import (
-    MODELS, alexnet_bn, check_net, has_batchnorm, has_convs, has_map, n_params, probe, resnet10, seeded,
-    small_conv)
+    MODELS, alexnet_bn, has_batchnorm, has_convs, has_map, n_params, resnet10, small_conv)
+from fedskew_nb.core.net import check_net, probe
+from fedskew_nb.core.seeding import seeded
 
 tvm = torchvision.models
 

@@ -15,7 +15,7 @@ from . import scores as metrics                       # gives a History its `cur
 from ..data.batch import normalise
 from .diagrams import net_picture, round_picture
 from .style import INK, PALETTE, bare, canvas, colour, ink, shades, style, subplots
-from ..core.models import evaluating
+from ..core.net import evaluating
 
 # %% ../../nbs/3_results/10_plots.ipynb #00000006
 def mosaic(

@@ -16,7 +16,7 @@ from ..engine.federation import Federation
 from ..core.refuse import extra
 from .explain import gradcam
 from .scores import answers, effective_rank, summary
-from ..core.models import evaluating
+from ..core.net import evaluating
 
 # %% ../../nbs/3_results/13_probes.ipynb #00000006
 def models_of(fed:Federation)->dict: # {client: Net}; {-1: Net} where all share one

@@ -15,7 +15,7 @@ import fedskew_nb.core.merge             # gives Method its `kept`
 from ..data.batch import normalise
 from ..data.images import Data
 from ..engine.history import History
-from ..core.models import evaluating
+from ..core.net import evaluating
 
 # %% auto #0
 __all__ = ['VIEWS', 'MOMENTS', 'COLUMNS', 'summary', 'diff', 'answers', 'reliability', 'ece', 'payload', 'flops', 'spectrum',

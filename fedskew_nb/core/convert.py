@@ -10,98 +10,144 @@ import torch
 from torch import nn
 from .seeding import Dropout, Random, generator
 from .net import Net
-from .models import evaluating, seeded, signed
+from .net import evaluating
+from .seeding import seeded
+from .models import signed
 
 # %% auto #0
-__all__ = ['IMAGENET', 'FAMILIES', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
+__all__ = ['FAMILIES', 'IMAGENET', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
 
 # %% ../../nbs/4_core/07_convert.ipynb #00000006
-IMAGENET = dict(mean=(.485,.456,.406), std=(.229,.224,.225))      # what torchvision's pretrained weights were trained with
-# family: (children that make the map, children that pool it ('' = global average), the child with the last linear layer)
-FAMILIES = dict(ResNet=('conv1 bn1 relu maxpool layer1 layer2 layer3 layer4', '', 'fc'), AlexNet=('features', 'avgpool', 'classifier'),
-    VGG=('features', 'avgpool', 'classifier'), DenseNet=('features ReLU', '', 'classifier'), MobileNetV2=('features', '', 'classifier'),
-    MobileNetV3=('features', '', 'classifier'), MNASNet=('layers', '', 'classifier'), EfficientNet=('features', '', 'classifier'),
-    ConvNeXt=('features', '', 'classifier'), RegNet=('stem trunk_output', '', 'fc'), SwinTransformer=('features norm permute', '', 'head'),
-    ShuffleNetV2=('conv1 maxpool stage2 stage3 stage4 conv5', '', 'fc'))
-REFUSED = dict(VisionTransformer='it works on tokens and has no feature map', SqueezeNet='its last layer is a convolution, not a linear head',
-    GoogLeNet='it trains auxiliary heads beside the main one', Inception3='it trains auxiliary heads beside the main one',
-    MaxVit='its windows allow one image size only')
+# family: (children that make the map, children that pool it, the child with the last linear layer);
+# '' is global average pooling
+FAMILIES = dict(
+    AlexNet=('features', 'avgpool', 'classifier'),
+    ConvNeXt=('features', '', 'classifier'),
+    DenseNet=('features ReLU', '', 'classifier'),
+    EfficientNet=('features', '', 'classifier'),
+    MNASNet=('layers', '', 'classifier'),
+    MobileNetV2=('features', '', 'classifier'),
+    MobileNetV3=('features', '', 'classifier'),
+    RegNet=('stem trunk_output', '', 'fc'),
+    ResNet=('conv1 bn1 relu maxpool layer1 layer2 layer3 layer4', '', 'fc'),
+    ShuffleNetV2=('conv1 maxpool stage2 stage3 stage4 conv5', '', 'fc'),
+    SwinTransformer=('features norm permute', '', 'head'),
+    VGG=('features', 'avgpool', 'classifier'))
 
-# %% ../../nbs/4_core/07_convert.ipynb #00000009
+# %% ../../nbs/4_core/07_convert.ipynb #00000007
+IMAGENET = dict(mean=(.485,.456,.406), std=(.229,.224,.225))    # of torchvision's pretrained weights
+REFUSED = dict(
+    GoogLeNet='it trains auxiliary heads beside the main one',
+    Inception3='it trains auxiliary heads beside the main one',
+    MaxVit='its windows allow one image size only',
+    SqueezeNet='its last layer is a convolution, not a linear head',
+    VisionTransformer='it works on tokens and has no feature map')
+
+# %% ../../nbs/4_core/07_convert.ipynb #0000000a
 class DropPath(Random):
-    "Stochastic depth: leaves out a whole residual branch for some images of the batch (Huang et al. 2016)."
-    def __init__(self, p:float): super().__init__(); self.p = p
+    "Stochastic depth: leaves out a whole residual branch for some images (Huang et al. 2016)."
+    def __init__(self, p:float):
+        super().__init__()
+        self.p = p
     def forward(self, x):
         if not self.training or self.p==0: return x
-        return x*(self.rand((len(x),)+(1,)*(x.ndim-1), x)>=self.p)/(1-self.p)
+        one_each = (len(x), *[1]*(x.ndim-1))
+        return x*(self.rand(one_each, x)>=self.p)/(1-self.p)
 
 def own_noise(module:nn.Module)->nn.Module:
     "Swap every Dropout and StochasticDepth inside for one with a generator of its own."
-    for name,m in module.named_children():
+    for name, m in module.named_children():
         if isinstance(m, nn.Dropout): setattr(module, name, Dropout(m.p))
         elif type(m).__name__=='StochasticDepth': setattr(module, name, DropPath(m.p))
         else: own_noise(m)
     return module
 
-# %% ../../nbs/4_core/07_convert.ipynb #0000000c
-def _child(module, name):
+# %% ../../nbs/4_core/07_convert.ipynb #0000000e
+def part(module, name):
     "The child at a dotted path, or a fresh ReLU for the word 'ReLU' (DenseNet calls it in `forward`)."
     if name=='ReLU': return nn.ReLU()
     try: return module.get_submodule(name)
     except AttributeError:
-        names = [n for n,_ in module.named_modules() if n]
-        raise ValueError(f'{type(module).__name__} has no part {name!r}: nearest are {get_close_matches(name,names,3,.1) or names[:3]}') from None
+        names = [n for n, _ in module.named_modules() if n]
+        near = get_close_matches(name, names, 3, .1) or names[:3]
+        raise ValueError(f'{type(module).__name__} has no part {name!r}: nearest are {near}') from None
 
-def _cut(module, body, pool, head):
+def parts(module, names:str)->list: return [part(module, n) for n in names.split()]
+
+# %% ../../nbs/4_core/07_convert.ipynb #0000000f
+def cut_apart(module, body:str, pool:str, head:str)->tuple:
     "(body, pool, head) as modules."
-    body,pool,last = [[_child(module,n) for n in names.split()] for names in (body,pool,head)]
-    *rest,head = (list(last[0]) if isinstance(last[0], nn.Sequential) else last)
-    if not isinstance(head, nn.Linear): raise ValueError(f'the head of {type(module).__name__} ends in {type(head).__name__}: as_net needs a linear layer there')
+    body, pool, last = parts(module, body), parts(module, pool), part(module, head)
+    *rest, head = last if isinstance(last, nn.Sequential) else [last]
+    if not isinstance(head, nn.Linear):
+        raise ValueError(f'the head of {type(module).__name__} ends in {type(head).__name__}: '
+                         'as_net needs a linear layer there')
     pool = pool or [nn.AdaptiveAvgPool2d(1)]
     flat = [] if any(isinstance(m, nn.Flatten) for m in rest) else [nn.Flatten()]
-    return (nn.Sequential(*body) if len(body)>1 else body[0]), nn.Sequential(*pool, *flat, *rest), head
-
-# %% ../../nbs/4_core/07_convert.ipynb #0000000e
-def _same_answers(module, net, size):
-    "Refuse a cut that changes the answers or gives no map."
-    x,name = torch.rand(2, 3, size, size, generator=generator('as_net')), type(module).__name__
-    try:
-        with evaluating(module), evaluating(net): want,out = module(x),net(x)
-    except RuntimeError as e: raise ValueError(f'{name} cannot take images of {size}×{size} pixels: try a larger size= [{e}]') from None
-    if out.fmap.ndim!=4: raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): name other parts in body=')
-    if out.logits.shape!=want.shape or not torch.allclose(out.logits, want, atol=1e-4):
-        raise ValueError(f'{name} cut like this answers otherwise than the whole model: check body=, pool= and head=')
-
-# %% ../../nbs/4_core/07_convert.ipynb #00000010
-@torch.no_grad()
-def _draws_nothing(module, size):
-    "Refuse a model that draws from the global generator while it trains."
-    with torch.random.fork_rng(devices=[]):
-        before,twin = torch.random.get_rng_state(),copy.deepcopy(module).train()
-        for m in twin.modules():
-            if isinstance(m, Random): m.generator = generator('as_net')
-        twin(torch.zeros(2, 3, size, size))
-        if not torch.equal(before, torch.random.get_rng_state()):
-            raise ValueError(f'{type(module).__name__} draws noise from the global generator in its forward: make it a child module, fedskew_nb.core.Dropout')
+    body = nn.Sequential(*body) if len(body)>1 else body[0]
+    return body, nn.Sequential(*pool, *flat, *rest), head
 
 # %% ../../nbs/4_core/07_convert.ipynb #00000011
+def same_answers(module, net, size):
+    "Refuse a cut that changes the answers or gives no map."
+    name = type(module).__name__
+    x = torch.rand(2, 3, size, size, generator=generator('as_net'))
+    try:
+        with evaluating(module), evaluating(net): want, out = module(x), net(x)
+    except RuntimeError as e:
+        raise ValueError(f'{name} cannot take images of {size}×{size} pixels: '
+                         f'try a larger size= [{e}]') from None
+    if out.fmap.ndim!=4:
+        raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): '
+                         'name other parts in body=')
+    if out.logits.shape!=want.shape or not torch.allclose(out.logits, want, atol=1e-4):
+        raise ValueError(f'{name} cut like this answers otherwise than the whole model: '
+                         'check body=, pool= and head=')
+
+# %% ../../nbs/4_core/07_convert.ipynb #00000013
+@torch.no_grad()
+def draws_nothing(module, size):
+    "Refuse a model that draws from the global generator while it trains."
+    twin = copy.deepcopy(module).train()
+    for m in twin.modules():
+        if isinstance(m, Random): m.generator = generator('as_net')
+    with torch.random.fork_rng(devices=[]):
+        before = torch.random.get_rng_state()
+        twin(torch.zeros(2, 3, size, size))
+        if torch.equal(before, torch.random.get_rng_state()): return
+    raise ValueError(f'{type(module).__name__} draws noise from the global generator in its forward: '
+                     'make it a child module, fedskew_nb.Dropout')
+
+# %% ../../nbs/4_core/07_convert.ipynb #00000014
+def places(name:str, body, pool, head)->tuple:
+    "Where to cut: as said, or as known for a family."
+    if name in REFUSED and not body: raise ValueError(f'{name} cannot be a Net: {REFUSED[name]}')
+    if name in FAMILIES and not (body or head): return FAMILIES[name]
+    if body and head: return body, pool, head
+    raise ValueError(f'where to cut {name} is not known: name the parts, '
+                     f"as_net(model, body='…', head='…'); known are {', '.join(FAMILIES)}")
+
+def fresh_head(net:Net, n_classes:int, seed:int):
+    "Put in a new head, unless the old one has as many classes."
+    if n_classes==net.head.out_features: return
+    with seeded(seed): net.head = nn.Linear(net.head.in_features, n_classes)
+
+# %% ../../nbs/4_core/07_convert.ipynb #00000015
 def as_net(
-    module:nn.Module,           # a classifier; it is copied, never changed
-    n_classes:int|None=None,    # a fresh head for so many classes; default: keep the head
-    body:str|None=None,         # names of the children that make the map, in order, with blanks between
-    head:str|None=None,         # name of the last linear layer, or of a Sequential that ends in it
-    pool:str='',                # names of the children that pool the map; default: global average
-    size:int=64,                # side of the images it shall take, pixels
-    seed:int=0,                 # of a fresh head
+    module:nn.Module,         # a classifier; it is copied, never changed
+    n_classes:int|None=None,  # of a fresh head; default: keep the head
+    body:str|None=None,       # children that make the map, blanks between
+    head:str|None=None,       # last linear layer, or a Sequential that ends in it
+    pool:str='',              # children that pool; default: global average
+    size:int=64,              # side of its images, pixels
+    seed:int=0,               # of a fresh head
 )->Net:
     "A classifier as body → neck → pool → head; torchvision families need no names."
     name = type(module).__name__
-    if name in REFUSED and not body: raise ValueError(f'{name} cannot be a Net: {REFUSED[name]}')
-    if name in FAMILIES and not (body or head): body,pool,head = FAMILIES[name]
-    if not (body and head): raise ValueError(f'where to cut {name} is not known: name the parts, as_net(model, body=\'…\', head=\'…\'); known are {", ".join(FAMILIES)}')
+    where = places(name, body, pool, head)
     module = own_noise(copy.deepcopy(module))
-    net = Net(*_cut(module, body, pool, head))
-    _same_answers(module, net, size); _draws_nothing(module, size)
-    if n_classes and n_classes!=net.head.out_features:
-        with seeded(seed): net.head = nn.Linear(net.head.in_features, n_classes)
+    net = Net(*cut_apart(module, *where))
+    same_answers(module, net, size)
+    draws_nothing(module, size)
+    if n_classes: fresh_head(net, n_classes, seed)
     return signed(net.train(), size, name)

@@ -4,29 +4,19 @@
 
 # %% ../../nbs/4_core/06_models.ipynb #00000003
 from __future__ import annotations
-from contextlib import contextmanager
-import torch
 from torch import nn
-from .net import Net, is_batchnorm, is_conv
+from .net import Net, is_batchnorm, is_conv, probe
+from .seeding import seeded
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seeded', 'seq', 'conv_bn', 'at_least', 'FlattenMap', 'small_conv', 'signed', 'n_params', 'n_bytes',
-           'evaluating', 'probe', 'BasicBlock', 'gap', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map',
-           'has_batchnorm', 'has_convs', 'check_net']
+__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'FlattenMap', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap',
+           'stage', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm', 'has_convs']
 
 # %% ../../nbs/4_core/06_models.ipynb #00000007
-@contextmanager
-def seeded(seed:int):
-    "Inside, PyTorch's CPU generator starts at `seed`; afterwards it is where it was, and other devices are never touched."
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
-
-# %% ../../nbs/4_core/06_models.ipynb #0000000a
 def seq(**layers)->nn.Sequential:
     "An `nn.Sequential` whose layers have names: `seq(conv=…, bn=…)`."
     net = nn.Sequential()
-    for name,layer in layers.items(): net.add_module(name, layer)
+    for name, layer in layers.items(): net.add_module(name, layer)
     return net
 
 def conv_bn(ni, nf, k=3, stride=1, pad=None, bias=False, **more):
@@ -34,44 +24,56 @@ def conv_bn(ni, nf, k=3, stride=1, pad=None, bias=False, **more):
     conv = nn.Conv2d(ni, nf, k, stride, k//2 if pad is None else pad, bias=bias)
     return seq(conv=conv, bn=nn.BatchNorm2d(nf), relu=nn.ReLU(), **more)
 
-def at_least(**limits):
-    "Refuse what is below its limit: `at_least(size=(value, least, why))`."
-    for name,(value,least,why) in limits.items():
-        if int(value)!=value or value<least: raise ValueError(f'{name} is {value}: {why}, so give a whole number of at least {least}')
+# %% ../../nbs/4_core/06_models.ipynb #00000008
+def at_least(name:str, value, least:int, why:str):
+    "Refuse what is below its limit."
+    if int(value)==value and value>=least: return
+    raise ValueError(f'{name} is {value}: {why}, so give a whole number of at least {least}')
 
-# %% ../../nbs/4_core/06_models.ipynb #0000000c
+def check_sizes(n_classes, width, size, least:int, why:str):
+    "What every factory of this page asks of its arguments."
+    at_least('n_classes', n_classes, 2, 'there must be classes to tell apart')
+    at_least('width', width, 1, 'a layer needs channels')
+    at_least('size', size, least, why)
+
+# %% ../../nbs/4_core/06_models.ipynb #0000000a
 class FlattenMap(nn.Flatten):
     "Flattens maps of one size, and says so when another comes."
-    def __init__(self, side:int, size:int): super().__init__(); self.side,self.size = side,size
+    def __init__(self, side:int, size:int):
+        super().__init__()
+        self.side, self.size = side, size
     def forward(self, x):
-        if x.shape[-1]!=self.side or x.shape[-2]!=self.side:
-            raise ValueError(f'this model was made for images of {self.size} pixels, whose map has {self.side}×{self.side} cells, and got a map of '
-                             f'{x.shape[-2]}×{x.shape[-1]}: build it with size=suite.image_size')
-        return super().forward(x)
+        h, w = x.shape[-2:]
+        if (h, w)==(self.side, self.side): return super().forward(x)
+        raise ValueError(f'this model was made for images of {self.size} pixels, whose map has '
+                         f'{self.side}×{self.side} cells, and got a map of {h}×{w}: '
+                         'build it with size=suite.image_size')
 
-# %% ../../nbs/4_core/06_models.ipynb #0000000d
+# %% ../../nbs/4_core/06_models.ipynb #0000000b
 def small_conv(
     n_classes:int,    # how many classes
     size:int=32,      # side of the square image, pixels; at least 8
-    width:int=16,     # channels of the first convolution; the others have 2 and 4 times as many
+    width:int=16,     # channels of the first convolution; then twice and four times as many
     in_ch:int=3,      # channels of the image
-    seed:int=0,       # of the first weights
+    seed:int=0,       # of the weights
 )->Net:
-    "Three convolutions and one hidden layer of 128; 0.15 M parameters at width 16 and 32 pixels."
-    at_least(n_classes=(n_classes,2,'there must be classes to tell apart'), width=(width,1,'a layer needs channels'),
-             size=(size,8,'SmallConv halves the image three times'))
-    half = lambda: dict(pool=nn.MaxPool2d(2))
+    "Three convolutions and a hidden layer of 128; 0.15 M parameters at width 16 and 32 pixels."
+    check_sizes(n_classes, width, size, 8, 'SmallConv halves the image three times')
+    w, side = width, size//8
+    block = lambda ni, nf: conv_bn(ni, nf, pool=nn.MaxPool2d(2))
     with seeded(seed):
-        body = seq(block1=conv_bn(in_ch,width,**half()), block2=conv_bn(width,2*width,**half()), block3=conv_bn(2*width,4*width,**half()))
-        pool = seq(flatten=FlattenMap(size//8,size), fc=nn.Linear(4*width*(size//8)**2, 128), relu=nn.ReLU())
-        return signed(Net(body, pool, nn.Linear(128,n_classes)), size, 'small_conv', width, 16)
+        body = seq(block1=block(in_ch, w), block2=block(w, 2*w), block3=block(2*w, 4*w))
+        pool = seq(flatten=FlattenMap(side, size), fc=nn.Linear(4*w*side**2, 128), relu=nn.ReLU())
+        return signed(Net(body, pool, nn.Linear(128, n_classes)), size, 'small_conv', width, 16)
 
+# %% ../../nbs/4_core/06_models.ipynb #0000000c
 def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
     "Note on a net the image size it was made for and the call that makes it; hand it back."
-    net.image_size,net.name = size,name if width==usual else f'{name}(width={width})'
+    net.image_size = size
+    net.name = name if width==usual else f'{name}(width={width})'
     return net
 
-# %% ../../nbs/4_core/06_models.ipynb #0000000f
+# %% ../../nbs/4_core/06_models.ipynb #0000000e
 def n_params(net:nn.Module)->int:
     "How many numbers training may change."
     return sum(p.numel() for p in net.parameters())
@@ -80,40 +82,27 @@ def n_bytes(net:nn.Module)->int:
     "Bytes of the whole state: parameters, BatchNorm statistics, counters."
     return sum(t.numel()*t.element_size() for t in net.state_dict().values())
 
-# %% ../../nbs/4_core/06_models.ipynb #00000015
-@contextmanager
-def evaluating(net:nn.Module):
-    "Inside, `net` is in eval mode and makes no graph; afterwards every part is in the mode it was in."
-    was = {m:m.training for m in net.modules()}
-    try:
-        with torch.no_grad(): yield net.eval()
-    finally:
-        for m,t in was.items(): m.training = t
-
-def probe(
-    net:Net,
-    size:int|None=None,   # side of the image; default: what the net was made for, else 32
-    n:int=1,              # how many images
-    in_ch:int=3,          # their channels
-):                        # → Out
-    "What `net` answers to `n` black images, in eval mode; it leaves the net as it was."
-    size,p = size or getattr(net, 'image_size', 32), next(net.parameters())
-    with evaluating(net): return net(torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype))
-
-# %% ../../nbs/4_core/06_models.ipynb #0000001a
+# %% ../../nbs/4_core/06_models.ipynb #00000017
 class BasicBlock(nn.Module):
     "Two 3×3 convolutions around a shortcut (He et al. 2016)."
     def __init__(self, ni, nf, stride=1):
         super().__init__()
-        self.conv1,self.bn1 = nn.Conv2d(ni, nf, 3, stride, 1, bias=False), nn.BatchNorm2d(nf)
-        self.conv2,self.bn2 = nn.Conv2d(nf, nf, 3, 1, 1, bias=False), nn.BatchNorm2d(nf)
-        same = ni==nf and stride==1
-        self.shortcut = nn.Identity() if same else seq(conv=nn.Conv2d(ni,nf,1,stride,bias=False), bn=nn.BatchNorm2d(nf))
-    def forward(self, x): return (self.bn2(self.conv2(self.bn1(self.conv1(x)).relu())) + self.shortcut(x)).relu()
+        self.conv1, self.bn1 = nn.Conv2d(ni, nf, 3, stride, 1, bias=False), nn.BatchNorm2d(nf)
+        self.conv2, self.bn2 = nn.Conv2d(nf, nf, 3, 1, 1, bias=False), nn.BatchNorm2d(nf)
+        smaller = lambda: seq(conv=nn.Conv2d(ni, nf, 1, stride, bias=False), bn=nn.BatchNorm2d(nf))
+        self.shortcut = nn.Identity() if ni==nf and stride==1 else smaller()
+    def forward(self, x):
+        inner = self.bn1(self.conv1(x)).relu()
+        return (self.bn2(self.conv2(inner)) + self.shortcut(x)).relu()
 
-# %% ../../nbs/4_core/06_models.ipynb #0000001b
+# %% ../../nbs/4_core/06_models.ipynb #00000018
 def gap()->nn.Sequential: return seq(gap=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
 
+def stage(ni:int, nf:int, n:int, stride:int)->nn.Sequential:
+    "`n` residual blocks; the first one changes channels and size."
+    return nn.Sequential(BasicBlock(ni, nf, stride), *[BasicBlock(nf, nf) for _ in range(n-1)])
+
+# %% ../../nbs/4_core/06_models.ipynb #00000019
 def resnet(
     blocks:tuple,     # residual blocks per stage: (1,1,1,1) is ResNet-10
     n_classes:int,
@@ -123,15 +112,36 @@ def resnet(
     seed:int=0,
 )->Net:
     "A ResNet for small images: 3×3 stem, no max-pool, global average (F2DC, Sec. 5.1)."
-    at_least(n_classes=(n_classes,2,'there must be classes to tell apart'), width=(width,1,'a layer needs channels'),
-             size=(size,8,'the ResNet halves the image three times'))
-    stage = lambda ni,nf,n,stride: nn.Sequential(*[BasicBlock(ni if i==0 else nf, nf, stride if i==0 else 1) for i in range(n)])
+    check_sizes(n_classes, width, size, 8, 'the ResNet halves the image three times')
     with seeded(seed):
-        body = seq(stem=conv_bn(in_ch,width), **{f'layer{i+1}':stage(width*max(1,2**i//2), width*2**i, n, 2 if i else 1) for i,n in enumerate(blocks)})
-        return signed(Net(body, gap(), nn.Linear(8*width,n_classes)), size, f'resnet{2+2*sum(blocks)}', width, 64)
+        body, channels = seq(stem=conv_bn(in_ch, width)), width
+        for i, n in enumerate(blocks):
+            body.add_module(f'layer{i+1}', stage(channels, width*2**i, n, 2 if i else 1))
+            channels = width*2**i
+        net = Net(body, gap(), nn.Linear(8*width, n_classes))
+        return signed(net, size, f'resnet{2+2*sum(blocks)}', width, 64)
 
-def resnet10(n_classes, width=64, size=32, seed=0)->Net: return resnet((1,1,1,1), n_classes, width, size, seed=seed)
-def resnet18(n_classes, width=64, size=32, seed=0)->Net: return resnet((2,2,2,2), n_classes, width, size, seed=seed)
+
+# %% ../../nbs/4_core/06_models.ipynb #0000001a
+def resnet10(n_classes, width=64, size=32, seed=0)->Net:
+    return resnet((1,1,1,1), n_classes, width, size, seed=seed)
+
+def resnet18(n_classes, width=64, size=32, seed=0)->Net:
+    return resnet((2,2,2,2), n_classes, width, size, seed=seed)
+
+# %% ../../nbs/4_core/06_models.ipynb #00000024
+def fc_bn(ni:int, nf:int)->nn.Sequential:
+    "Linear layer, BatchNorm, ReLU."
+    return seq(fc=nn.Linear(ni, nf), bn=nn.BatchNorm1d(nf), relu=nn.ReLU())
+
+def alexnet_body(in_ch:int, w:int, stride:int)->nn.Sequential:
+    "Five convolutions with bias; three of them are followed by a max-pool."
+    half = lambda: dict(pool=nn.MaxPool2d(3, 2))
+    return seq(block1=conv_bn(in_ch, w, 11, stride, 2 if stride>1 else 5, bias=True, **half()),
+               block2=conv_bn(w, 3*w, 5, bias=True, **half()),
+               block3=conv_bn(3*w, 6*w, bias=True),
+               block4=conv_bn(6*w, 4*w, bias=True),
+               block5=conv_bn(4*w, 4*w, bias=True, **half()))
 
 # %% ../../nbs/4_core/06_models.ipynb #00000025
 def alexnet_bn(
@@ -142,42 +152,27 @@ def alexnet_bn(
     seed:int=0,
 )->Net:
     "AlexNet + BatchNorm, 5 convolutions + 2 hidden layers + head (FDSE, Sec. 5.1)."
-    at_least(n_classes=(n_classes,2,'there must be classes to tell apart'), width=(width,1,'a layer needs channels'),
-             size=(size,28,'AlexNet halves the image again and again'))
-    w,stride,half = width, 4 if size>=128 else 2 if size>=64 else 1, lambda: dict(pool=nn.MaxPool2d(3,2))
-    fc_bn = lambda ni: seq(fc=nn.Linear(ni,16*w), bn=nn.BatchNorm1d(16*w), relu=nn.ReLU())
+    check_sizes(n_classes, width, size, 28, 'AlexNet halves the image again and again')
+    w, stride = width, 4 if size>=128 else 2 if size>=64 else 1
     with seeded(seed):
-        body = seq(block1=conv_bn(in_ch,w,11,stride,2 if stride>1 else 5,True,**half()), block2=conv_bn(w,3*w,5,bias=True,**half()),
-                   block3=conv_bn(3*w,6*w,bias=True), block4=conv_bn(6*w,4*w,bias=True), block5=conv_bn(4*w,4*w,bias=True,**half()))
-        pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(), fc1=fc_bn(36*4*w), fc2=fc_bn(16*w))
-        return signed(Net(body, pool, nn.Linear(16*w,n_classes)), size, 'alexnet_bn', width, 64)
+        body = alexnet_body(in_ch, w, stride)
+        pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(),
+                   fc1=fc_bn(36*4*w, 16*w), fc2=fc_bn(16*w, 16*w))
+        return signed(Net(body, pool, nn.Linear(16*w, n_classes)), size, 'alexnet_bn', width, 64)
 
 # %% ../../nbs/4_core/06_models.ipynb #00000029
 MODELS = dict(small_conv=small_conv, resnet10=resnet10, resnet18=resnet18, alexnet_bn=alexnet_bn)
 
 def has_map(net:nn.Module, size:int|None=None)->bool:
     "Does it give a feature map (B, C, H, W)? F2DC needs one."
-    return isinstance(net, Net) and getattr(probe(net,size).fmap, 'ndim', 0)==4
+    return isinstance(net, Net) and getattr(probe(net, size).fmap, 'ndim', 0)==4
+
 def has_batchnorm(net:nn.Module)->bool:
     "Does it have BatchNorm, whatever its name? FedBN needs it."
     return any(map(is_batchnorm(net), net.state_dict()))
+
 def has_convs(net:nn.Module)->bool:
     "Does it have convolutions? FDSE needs them."
     return any(map(is_conv(net), net.state_dict()))
 
-NEEDS = {'map':has_map, 'BatchNorm':has_batchnorm, 'convolutions':has_convs}
-
-# %% ../../nbs/4_core/06_models.ipynb #0000002c
-def check_net(
-    net:Net,
-    n_classes:int,   # of the suite
-    size:int,        # side of the suite's images, pixels
-):
-    "Refuse a net that cannot answer `n_classes` for images of `size` pixels; say why."
-    if not isinstance(net, Net): raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
-    made = getattr(net, 'image_size', size)
-    try: out = probe(net, size, n=2)
-    except (RuntimeError,ValueError) as e:
-        raise ValueError(f'the model cannot take images of {size}×{size} pixels (it was made for {made}): build it with size={size} [{e}]') from None
-    if out.logits.shape!=(2,n_classes):
-        raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: build it with n_classes={n_classes}')
+NEEDS = {'map': has_map, 'BatchNorm': has_batchnorm, 'convolutions': has_convs}

@@ -30,7 +30,8 @@ def whole(seed, what:str='data_seed')->int:
     return int(seed)
 
 # %% ../../nbs/4_core/08_refuse.ipynb #0000000e
-def extra(module:str, package:str):
-    "Import a module of the extra `viz`, or say how to get it."
+def extra(module:str, package:str, group:str='viz'): # dotted name; what pip calls it; the extra that has it
+    "Import a module that only some pages need, or say how to get it."
     try: return import_module(module)
-    except ImportError: raise ImportError(f"{package} is not installed: run pip install 'fedskew_nb[viz]'") from None
+    except ImportError:
+        raise ImportError(f"{package} is not installed: run pip install 'fedskew_nb[{group}]'") from None

@@ -20,7 +20,7 @@ from .fold import Folding
 from ..core.context import ClientContext, Up
 from .server import class_counts
 from .lanes import FlatSGD, Stopped
-from ..core.models import seeded
+from ..core.seeding import seeded
 from .setting import Setting, schedule
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006

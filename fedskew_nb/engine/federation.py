@@ -23,7 +23,7 @@ from .history import describe
 from .history import History, load_nest, save_nest, score_rows
 from .server import Inbox, rule_groups, size_of, summed_early
 from .lanes import calmly, has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
-from ..core.models import check_net
+from ..core.net import check_net
 from .setting import live, pick_device, setting_for
 from .stack import stacks_of, train_stack, why_not_stacked
 from .client import Worker, naming

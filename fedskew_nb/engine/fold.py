@@ -16,7 +16,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from ..core.net import NORMS, Net
-from ..core.models import probe, seeded
+from ..core.net import probe
+from ..core.seeding import seeded
 
 # %% ../../nbs/6_engine/08_fold.ipynb #0000000a
 def scale_and_shift(

@@ -11,9 +11,10 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 import fedskew_nb.core.merge
-from ..core.method import Method, keep, mean
+from ..core.method import Method
+from ..core.rules import keep, mean
 from ..core.context import ServerContext, Up
-from ..core.merge import largest
+from ..core.rules import largest
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000008
 def rule_groups(rules:dict)->list:

@@ -14,7 +14,7 @@ from ..core.method import Method, fills, kind
 from ..core.seeding import Random
 from ..core.context import ClientContext, Up
 from .lanes import FlatSGD, Stopped
-from ..core.models import probe
+from ..core.net import probe
 from .setting import Setting, schedule
 from .client import Worker
 

@@ -10,7 +10,7 @@ from project import NBS, directives, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
-EXCEPTIONS = {}    # {page: {rule: why it may}}
+LONG = {'4_core/03_method.ipynb': 'class Mechanism'}      # cells that may be longer: all hooks stand in one table
 
 @dataclass
 class Page:
@@ -86,12 +86,10 @@ def read_page(path):
         page.minutes += len(code)/600
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c)]
-        if len(code) > CELL: page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
+        if len(code) > CELL and not code.startswith(LONG.get(page.name, ' ')): page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
         if TESTS.search(code) and 'export' not in ' '.join(directives(s)): page.tests.append(len(code))
     if page.cells > CELLS: page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     if page.minutes > MINUTES: page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
-    excused = EXCEPTIONS.get(page.name, {})
-    page.faults = [(rule, what) for rule, what in page.faults if rule not in excused]
     return page
 
 def median(values): return sorted(values)[len(values)//2] if values else 0

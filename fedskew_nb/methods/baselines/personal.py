@@ -7,7 +7,8 @@ __all__ = ['Local', 'STATISTICS', 'FedBN', 'domain_histograms', 'KeepAll', 'Keep
 
 # %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000003
 from dataclasses import dataclass
-from ...core.method import Mechanism, Method, Rule, keep
+from ...core.method import Mechanism, Method
+from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm
 
 # %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000009

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from ...core.method import Mechanism, Method, Rule, keep
+from ...core.method import Mechanism, Method
+from ...core.rules import Rule, keep
 from ...core.net import Net, under
 from ...core.seeding import Random, generator
-from ...core.models import has_map, probe
+from ...core.models import has_map
+from ...core.net import probe
 from .correct import bottleneck, correction, decouple, rF, separation, wrong_label
 from .mask import gumbel_mask
 

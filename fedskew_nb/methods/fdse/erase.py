@@ -13,7 +13,7 @@ from typing import Callable
 import torch
 from torch import Tensor, nn
 from ...core.net import NORMS, under
-from ...core.method import by_layer
+from ...core.rules import by_layer
 from ...engine.fold import keeps_statistics, trace_layers
 
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #0000000d

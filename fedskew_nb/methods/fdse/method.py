@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ...core.method import Mechanism, Method, Rule, by_layer, by_tensor, keep, mean
+from ...core.method import Mechanism, Method
+from ...core.rules import Rule, by_layer, by_tensor, keep, mean
 from ...core.refuse import nearest
 from .erase import (
     BlockNotes, batch_moments, by_block, decompose, erased_blocks, is_eraser, is_statistic, layer_weights,

@@ -16,7 +16,7 @@ from ...engine.federation import Federation
 from ...core.refuse import extra
 from ...analysis.probes import glance, own_after_restating
 from ...analysis.scores import answers
-from ...core.models import evaluating
+from ...core.net import evaluating
 from .erase import erased_blocks
 
 # %% ../../../nbs/2_methods/fdse/04_probes.ipynb #00000006
