@@ -3,14 +3,15 @@ import hashlib, os
 import numpy as np, pytest, torch
 from PIL import Image
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.batch import augment
+from fedskew_nb.data.batch import draw_moves, move
 from fedskew_nb.data.cache import cache_dir
 from fedskew_nb.data.digits import DIGITS, DRAW, POOLS, pool
 from fedskew_nb.data.emoji import EMOJI
-from fedskew_nb.data.folder import load_folder, read_image, scan
+from fedskew_nb.data.folder import load_folder, scan
+from fedskew_nb.data.files import read_image
 from fedskew_nb.data.images import as_data
 from fedskew_nb.data.load import SIZES, SUITES, load_suite
-from fedskew_nb.data.draw import ARTISTS, asset, sprite_names
+from fedskew_nb.data.paint import ARTISTS, asset, sprite_names
 from fedskew_nb.data.splits import by_table, dirichlet, shards
 from fedskew_nb.data.suite import Suite, pack, unpack
 
@@ -77,7 +78,7 @@ def test_seeds():
 
 def test_global_generator_is_untouched(tiny):
     torch.manual_seed(3); before = torch.get_rng_state()
-    s = load_suite('skew-digits','tiny',9); s.iid(1); dirichlet(s,.5); shards(s); augment(s.clients[0].train.x, generator(0), 2, True)
+    s = load_suite('skew-digits','tiny',9); s.iid(1); dirichlet(s,.5); shards(s); x = s.clients[0].train.x; move(x, draw_moves(len(x), generator(0), 2, True))
     assert torch.equal(before, torch.get_rng_state())
 
 def test_drawing_does_not_depend_on_threads(tiny):

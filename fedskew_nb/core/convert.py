@@ -142,7 +142,7 @@ def as_net(
     size:int=64,              # side of its images, pixels
     seed:int=0,               # of a fresh head
 )->Net:
-    "A classifier as body → neck → pool → head; torchvision families need no names."
+    "A classifier as a Net; torchvision families need no names."
     name = type(module).__name__
     where = places(name, body, pool, head)
     module = own_noise(copy.deepcopy(module))

@@ -16,8 +16,8 @@ from torch import Tensor
 
 # %% ../../nbs/5_data/02_cache.ipynb #00000006
 def cache_dir()->Path:
-    "The folder of what was drawn before: `FEDSKEW_CACHE` if set, else the user's cache folder of this system."
-    env,home = os.environ, Path.home()
+    "Where drawn suites lie: `FEDSKEW_CACHE` if set, else the user's cache folder of this system."
+    env, home = os.environ, Path.home()
     if env.get('FEDSKEW_CACHE'): return Path(env['FEDSKEW_CACHE']).expanduser()
     if sys.platform=='win32': base = Path(env.get('LOCALAPPDATA') or home/'AppData'/'Local')
     elif sys.platform=='darwin': base = home/'Library'/'Caches'
@@ -46,10 +46,11 @@ def load_mapped(path:Path)->tuple[dict[str,Tensor],dict]:
         return {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {}).get('meta', '{}'))
 
 # %% ../../nbs/5_data/02_cache.ipynb #0000000f
-def _version():
+def installed_version()->str:
     try: return version('fedskew_nb')
     except PackageNotFoundError: return 'dev'
 
+# %% ../../nbs/5_data/02_cache.ipynb #00000010
 def cached(
     key:str,        # file name without suffix: says what, which size, which seed
     make:Callable,  # draws it: () -> (tensors, meta)
@@ -57,8 +58,8 @@ def cached(
 )->tuple[dict[str,Tensor],dict]:
     "What `make()` gives, from the cache where it is there and whole. No trouble with files is an error here."
     if not use: return make()
-    path = cache_dir()/f'{key}-{_version()}.safetensors'
+    path = cache_dir()/f'{key}-{installed_version()}.safetensors'
     try: return load_mapped(path)
     except (OSError, SafetensorError, ValueError): made = make()
-    try: save_atomic(path, *made); return load_mapped(path)
+    try: return load_mapped(save_atomic(path, *made))
     except (OSError, SafetensorError, ValueError): return made

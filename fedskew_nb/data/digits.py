@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POOLS', 'HOUSE', 'DRAW', 'DIGITS', 'ABOUT_DIGITS', 'pool', 'collection', 'mnist', 'optdigits', 'mnistm', 'set_digit',
            'any_of', 'backdrop', 'against', 'passers_by', 'syn', 'number_row', 'wall_and_paint', 'side_light',
-           'svhnlike', 'per_domain', 'draw_digits', 'skew_digits']
+           'svhnlike', 'draw_digits', 'skew_digits']
 
 # %% ../../nbs/5_data/05_digits.ipynb #00000003
 import torch
@@ -16,6 +16,7 @@ from .images import Data
 from ..core.refuse import one_of, whole
 from .suite import Client, Suite
 from .draw import *
+from .paint import *
 
 # %% ../../nbs/5_data/05_digits.ipynb #00000007
 POOLS = dict(mnist=dict(test=(0,1000), train=(1000,5000)), mnistm=dict(test=(5000,6000), train=(6000,10000)),
@@ -27,29 +28,34 @@ def pool(domain:str, part:str)->Tensor:
     lo,hi = POOLS[domain]['test' if part=='test' else 'train']
     return torch.randperm(total, generator=generator('digit pools', total))[lo:hi]
 
-# %% ../../nbs/5_data/05_digits.ipynb #0000000a
+# %% ../../nbs/5_data/05_digits.ipynb #00000009
 def collection(name:str, i:Tensor, size:int)->tuple[Tensor,Tensor]:   # (n, 1, size, size) 0 to 1, (n,)
-    "Digits `i` of an embedded collection: MNIST framed by black, optdigits enlarged from 8 to `size` pixels."
-    a = arrays(name); x,y = torch.from_numpy(a['x'][i.numpy()]).float()[:,None], torch.from_numpy(a['y'][i.numpy()]).long()
+    "Digits `i` of a collection: MNIST framed by black, optdigits enlarged from 8 to `size` pixels."
+    a = arrays(name)
+    x, y = (torch.from_numpy(a[k][i.numpy()]) for k in ('x', 'y'))
+    x, y = x.float()[:,None], y.long()
     if name=='mnist': return F.pad(x/255, [(size-28)//2]*4), y
     return F.interpolate(x/16, size=(size,size), mode='bicubic', align_corners=False).clamp(0,1), y
 
 def mnist(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "MNIST as it is."
-    x,y = collection('mnist', i, size); return x.expand(-1,3,-1,-1), y
+    x, y = collection('mnist', i, size)
+    return x.expand(-1,3,-1,-1), y
 
 def optdigits(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "Digits scanned at eight by eight pixels, full frame: our stand-in for USPS."
-    x,y = collection('optdigits', i, size); return x.expand(-1,3,-1,-1), y
+    x, y = collection('optdigits', i, size)
+    return x.expand(-1,3,-1,-1), y
 
-# %% ../../nbs/5_data/05_digits.ipynb #0000000c
+# %% ../../nbs/5_data/05_digits.ipynb #0000000b
 def mnistm(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "|photograph − digit|."
     x,y = collection('mnist', i, size)
     return (crops(photos(), len(i), size, g, (.12,.5)) - x).abs(), y
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000012
-HOUSE = 'DejaVuSans DejaVuSans-Bold DejaVuSans-Oblique DejaVuSansMono DejaVuSansMono-Bold cmss10 anton bebas-neue fredoka oswald righteous roboto-slab'
+# %% ../../nbs/5_data/05_digits.ipynb #00000010
+HOUSE = ('DejaVuSans DejaVuSans-Bold DejaVuSans-Oblique DejaVuSansMono DejaVuSansMono-Bold cmss10 anton '
+         'bebas-neue fredoka oswald righteous roboto-slab')
 
 def set_digit(y:Tensor, face:Tensor)->Tensor:   # (n, 1, 64, 64)
     "Masks of digits `y` in these faces."
@@ -59,7 +65,7 @@ def any_of(ids:Tensor, n:int, g:Generator)->Tensor:
     "`n` of these, drawn with replacement."
     return ids[torch.randint(len(ids),(n,),generator=g)]
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000014
+# %% ../../nbs/5_data/05_digits.ipynb #00000012
 def backdrop(n:int, size:int, g:Generator)->Tensor:   # (n, 3, size, size)
     "One colour, or in a third of the images a run from one to another."
     a,b,ramp = tint(g,n,v=(.1,1)), tint(g,n,v=(.1,1)), coin(g,.35,n)*torch.linspace(0,1,size)
@@ -71,36 +77,43 @@ def against(bg:Tensor, g:Generator)->Tensor:   # (n, 3, 1, 1)
     near = (fg-bg.mean((2,3),keepdim=True)).abs().sum(1,keepdim=True) < .6
     return torch.where(near, (fg+.5)%1, fg)
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000015
+# %% ../../nbs/5_data/05_digits.ipynb #00000013
 def passers_by(x:Tensor, face:Tensor, g:Generator)->Tensor:
     "Another digit, half in view, at the left and at the right, each in 60 % of the images."
-    n,size = len(x),x.shape[-1]
+    n, size = len(x), x.shape[-1]
     for side in (-1,1):
-        M,_ = pose(n,g,30,(.5,.9),0,.2)
-        t = torch.stack([side*between(g,.95,1.35,n), between(g,-.4,.4,n)],1)
-        mask = warp(set_digit(torch.randint(10,(n,),generator=g), face), M, t, size)*coin(g,.6,n)
-        x = over(tint(g,n,s=(.2,1),v=(.2,1)), mask, x)
+        M, _ = pose(n, g, 30, (.5,.9), 0, .2)
+        t = torch.stack([side*between(g,.95,1.35,n), between(g,-.4,.4,n)], 1)
+        other = set_digit(torch.randint(10, (n,), generator=g), face)
+        mask = warp(other, M, t, size)*coin(g,.6,n)
+        x = over(tint(g, n, s=(.2,1), v=(.2,1)), mask, x)
     return x
 
+# %% ../../nbs/5_data/05_digits.ipynb #00000014
 def syn(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "Digits in many faces and colours; `i` only says how many."
-    n = len(i); y,face = torch.randint(10,(n,),generator=g), any_of(face_ids(HOUSE,False),n,g)
-    bg = backdrop(n,size,g); mask = warp(set_digit(y,face), *pose(n,g,25,(.55,.95),.18,.25,(.85,1.2)), size)
-    x = over(against(bg,g), mask, passers_by(bg,face,g))
-    return blur(x, between(g,.01,.9,n)) + .02*normal(g,n,3,size,size), y
+    n = len(i)
+    y = torch.randint(10, (n,), generator=g)
+    face = any_of(face_ids(HOUSE, False), n, g)
+    bg = backdrop(n, size, g)
+    mask = warp(set_digit(y, face), *pose(n, g, 25, (.55,.95), .18, .25, (.85,1.2)), size)
+    x = over(against(bg, g), mask, passers_by(bg, face, g))
+    return blur(x, between(g, .01, .9, n)) + .02*normal(g, n, 3, size, size), y
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000019
+# %% ../../nbs/5_data/05_digits.ipynb #00000018
 def number_row(y:Tensor, face:Tensor, size:int, g:Generator)->Tensor:   # (n, 1, size, size)
     "Mask of a digit with neighbours to its left and right, along its own base line."
-    n = len(y); M,t = pose(n,g,8,(.62,.92),.12,.15,(1.,1.5))
+    n = len(y)
+    M, t = pose(n, g, 8, (.62,.92), .12, .15, (1.,1.5))
     along = F.normalize(torch.linalg.inv(M)[:,:,0], dim=1)
-    mask = warp(set_digit(y,face), M, t, size)
+    mask = warp(set_digit(y, face), M, t, size)
     for side in (-1,1):
-        other = set_digit(torch.randint(10,(n,),generator=g), face)
-        mask = torch.maximum(mask, warp(other, M, t + along*side*between(g,.78,1.15,n)[:,None], size)*coin(g,.8,n))
+        other = set_digit(torch.randint(10, (n,), generator=g), face)
+        beside = t + along*side*between(g, .78, 1.15, n)[:,None]
+        mask = torch.maximum(mask, warp(other, M, beside, size)*coin(g, .8, n))
     return mask
 
-# %% ../../nbs/5_data/05_digits.ipynb #0000001a
+# %% ../../nbs/5_data/05_digits.ipynb #00000019
 def wall_and_paint(n:int, g:Generator)->tuple[Tensor,Tensor]:   # (n, 3, 1, 1) twice
     "Two colours of little contrast."
     wall = tint(g,n,s=(0,.5),v=(.2,.8))
@@ -114,54 +127,76 @@ def side_light(n:int, size:int, g:Generator, most=.45)->Tensor:   # (n, 1, size,
     a,l = between(g,0,6.2832,n)[:,None,None], torch.linspace(-1,1,size)
     return (1 + between(g,0,most,n)[:,None,None]*(a.cos()*l + a.sin()*l[:,None]))[:,None]
 
-# %% ../../nbs/5_data/05_digits.ipynb #0000001b
+# %% ../../nbs/5_data/05_digits.ipynb #0000001a
 def svhnlike(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "Digits as on houses; `i` only says how many."
-    n = len(i); y = torch.randint(10,(n,),generator=g)
-    mask = number_row(y, any_of(face_ids(HOUSE),n,g), size, g); wall,paint = wall_and_paint(n,g)
+    n = len(i)
+    y = torch.randint(10, (n,), generator=g)
+    mask = number_row(y, any_of(face_ids(HOUSE), n, g), size, g)
+    wall, paint = wall_and_paint(n, g)
     rough = crops(photos('brick','gravel','china','camera','coins'), n, size, g, (.15,.6))
-    rough = (rough-rough.mean((2,3),keepdim=True))*between(g,.1,.5,n)[:,None,None,None]
-    shadow = torch.roll(mask,(1,1),(2,3))*coin(g,.4,n)*.35
-    x = over(paint+.4*rough, mask, (wall+rough)*(1-shadow))*side_light(n,size,g)
-    return blur(x, between(g,.4,1.7,n)) + between(g,0,.06,n)[:,None,None,None]*normal(g,n,3,size,size), y
+    rough = (rough-rough.mean((2,3), keepdim=True))*between(g, .1, .5, n)[:,None,None,None]
+    shadow = torch.roll(mask, (1,1), (2,3))*coin(g, .4, n)*.35
+    x = over(paint+.4*rough, mask, (wall+rough)*(1-shadow))*side_light(n, size, g)
+    x = blur(x, between(g, .4, 1.7, n))
+    return x + between(g, 0, .06, n)[:,None,None,None]*normal(g, n, 3, size, size), y
 
-# %% ../../nbs/5_data/05_digits.ipynb #0000001f
-DRAW = dict(mnist=mnist, optdigits=optdigits, mnistm=mnistm, syn=syn, svhnlike=svhnlike)    # domain -> how it is drawn
+# %% ../../nbs/5_data/05_digits.ipynb #0000001e
+# domain -> how it is drawn
+DRAW = dict(mnist=mnist, optdigits=optdigits, mnistm=mnistm, syn=syn, svhnlike=svhnlike)
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000023
+# %% ../../nbs/5_data/05_digits.ipynb #00000022
 DIGITS = dict(         # pixels; images to train on per client; test images per domain; clients per domain
     tiny    =dict(px=28, train=192, test=128,  clients=1),
     quick   =dict(px=32, train=100, test=800,  clients=3),
+    stress  =dict(px=32, train=300, test=800,  clients=1),
     standard=dict(px=32, train=700, test=800,  clients=1),
-    full    =dict(px=32, train=dict(mnist=600, optdigits=73, mnistm=600, syn=400, svhnlike=732), test=dict(dict.fromkeys(DRAW,1000), optdigits=800),
+    full    =dict(px=32, train=dict(mnist=600, optdigits=73, mnistm=600, syn=400, svhnlike=732),
+                  test=dict(mnist=1000, optdigits=800, mnistm=1000, syn=1000, svhnlike=1000),
                   clients=dict(mnist=3, optdigits=6, mnistm=3, syn=5, svhnlike=6)))
 
-def per_domain(v, domain:str): return v[domain] if isinstance(v,dict) else v
-
-# %% ../../nbs/5_data/05_digits.ipynb #00000024
+# %% ../../nbs/5_data/05_digits.ipynb #00000023
 def draw_digits(domain:str, part:str, n:int, px:int, data_seed:int)->Data:
-    "`n` images of one part ('fit' is training and validation together, or 'test') of one domain."
+    "`n` images of a domain's test part, or of 'fit': training and validation together."
     key = ('skew-digits', data_seed, domain, part)
     i = torch.arange(n)
     if domain in POOLS:
-        p = pool(domain,part); i = p[torch.randperm(len(p), generator=generator(*key,'pick'))[:n]]
-    g = generator(*key,'paint')
-    x,y = zip(*[DRAW[domain](j,g,px) for j in i.split(500)])      # 500 at a time keeps the memory small
+        p = pool(domain, part)
+        i = p[torch.randperm(len(p), generator=generator(*key, 'pick'))[:n]]
+    g = generator(*key, 'paint')
+    x, y = zip(*[DRAW[domain](j, g, px) for j in i.split(500)])      # 500 at a time keeps the memory small
     return Data(torch.cat([to_uint8(b) for b in x]), torch.cat(y))
 
-# %% ../../nbs/5_data/05_digits.ipynb #00000027
+# %% ../../nbs/5_data/05_digits.ipynb #00000026
 ABOUT_DIGITS = dict(
-    source='MNIST (10,000 digits), UCI optdigits (1,797 digits), 31 type faces, 13 photographs; three of five domains are rendered',
-    licence='MNIST CC BY-SA 3.0, optdigits CC BY 4.0, photographs public domain, CC0 or CC BY 2.0; see LICENSES.md',
-    shows='what a shift of domain costs a federation when classes and their numbers stay alike; which statistics differ',
-    cannot='the real USPS, SVHN and SynthDigits: optdigits and the rendered domains stand in for them, and accuracies are not those of papers')
+    source='MNIST (10,000 digits), UCI optdigits (1,797 digits), 31 type faces, 13 photographs; '
+           'three of five domains are rendered',
+    licence='MNIST CC BY-SA 3.0, optdigits CC BY 4.0, photographs public domain, CC0 or CC BY 2.0; '
+            'see LICENSES.md',
+    shows='what a shift of domain costs a federation when classes and their numbers stay alike; '
+          'which statistics differ',
+    cannot='the real USPS, SVHN and SynthDigits: optdigits and the rendered domains stand in for them, '
+           'and accuracies are not those of papers')
 
+# %% ../../nbs/5_data/05_digits.ipynb #00000027
+def per_domain(v, domain:str): return v[domain] if isinstance(v, dict) else v
+
+def hand_out(fit:Data, domain:str, k:int, n:int, first:int, test:Data)->list:
+    "The clients of one domain: `n` images each to train on, a fifth as many to validate."
+    v = n//5
+    train = [fit[j*n:(j+1)*n] for j in range(k)]
+    val   = [fit[k*n+j*v:k*n+(j+1)*v] for j in range(k)]
+    return [Client(first+j, domain, train[j], val[j], test) for j in range(k)]
+
+# %% ../../nbs/5_data/05_digits.ipynb #00000028
 def skew_digits(size:str='quick', data_seed:int=0)->Suite:
     "Five digit domains; see `DIGITS` for the sizes."
-    s,clients,tests = DIGITS[one_of(size, DIGITS, 'size')],[],{}
-    data_seed = whole(data_seed)
+    s = DIGITS[one_of(size, DIGITS, 'size')]
+    data_seed, clients, tests = whole(data_seed), [], {}
     for d in DRAW:
-        k,n,t = (v[d] if isinstance(v,dict) else v for v in (s['clients'],s['train'],s['test'])); v = n//5
-        tests[d],fit = (draw_digits(d,p,m,s['px'],data_seed) for p,m in (('test',t),('fit',k*(n+v))))
-        clients += [Client(len(clients)+j, d, fit[j*n:(j+1)*n], fit[k*n+j*v:k*n+(j+1)*v], tests[d]) for j in range(k)]
-    return Suite('skew-digits', [str(c) for c in range(10)], clients, tests, size=size, data_seed=data_seed, **ABOUT_DIGITS)
+        k, n, n_test = (per_domain(s[what], d) for what in ('clients', 'train', 'test'))
+        tests[d] = draw_digits(d, 'test', n_test, s['px'], data_seed)
+        fit = draw_digits(d, 'fit', k*(n+n//5), s['px'], data_seed)
+        clients += hand_out(fit, d, k, n, len(clients), tests[d])
+    classes = [str(c) for c in range(10)]
+    return Suite('skew-digits', classes, clients, tests, size=size, data_seed=data_seed, **ABOUT_DIGITS)

@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 from ..core.seeding import generator
+from .digits import hand_out
 from .images import Data
 from ..core.refuse import one_of, whole
-from .suite import Client, Suite
+from .suite import Suite
 from .draw import *
+from .paint import *
 
 # %% ../../nbs/5_data/06_emoji.ipynb #00000007
 PACS = 'dog elephant giraffe guitar horse house person'.split()
@@ -48,18 +50,21 @@ def placed(
 # %% ../../nbs/5_data/06_emoji.ipynb #0000000d
 def between_colours(t:Tensor, a, b)->Tensor:   # (n, 1, S, S) -> (n, 3, S, S)
     "From colour `a` at 0 to colour `b` at 1."
-    a,b = (torch.tensor(c)[None,:,None,None] for c in (a,b))
+    a, b = (torch.tensor(c)[None,:,None,None] for c in (a, b))
     return over(b, t.clamp(0,1), a)
 
 def from_photos(names:str, zoom, gain=(1.,1.,1.)):
     "A context that cuts windows out of photographs."
-    return lambda n,size,g: crops(photos(*names.split()), n, size, g, zoom)*torch.tensor(gain)[None,:,None,None]
+    gain = torch.tensor(gain)[None,:,None,None]
+    return lambda n, size, g: crops(photos(*names.split()), n, size, g, zoom)*gain
 
 def woven(pattern, a, b):
     "A context that runs between two colours along `pattern(noise, x, y, phase)`."
     def draw(n, size, g):
-        line = torch.linspace(0,1,size)
-        return between_colours(pattern(lambda beta: fractal(n,size,g,beta), line, line[:,None], between(g,0,1,n)[:,None,None,None]), a, b)
+        line = torch.linspace(0, 1, size)
+        phase = between(g, 0, 1, n)[:,None,None,None]
+        noise = lambda beta: fractal(n, size, g, beta)
+        return between_colours(pattern(noise, line, line[:,None], phase), a, b)
     return draw
 
 # %% ../../nbs/5_data/06_emoji.ipynb #0000000e
@@ -89,21 +94,25 @@ def obj(artist, y, classes, size, g):
 
 def as_photo(y:Tensor, classes:list, size:int, g:Generator)->tuple[Tensor,Tensor]:
     "Fluent, in a place, a little blurred and noisy."
-    n = len(y); o,m = obj('fluent',y,classes,size,g)
-    o = turn_hue(o, between(g,-.6,.6,n))*between(g,.6,1.1,n)[:,None,None,None]
-    x = over(o, m, context(torch.randint(12,(n,),generator=g), size, g))
-    return blur(x, between(g,.2,.8,n)) + .03*normal(g,n,3,size,size), m
+    n = len(y)
+    o, m = obj('fluent', y, classes, size, g)
+    o = turn_hue(o, between(g, -.6, .6, n))*between(g, .6, 1.1, n)[:,None,None,None]
+    x = over(o, m, context(torch.randint(12, (n,), generator=g), size, g))
+    return blur(x, between(g, .2, .8, n)) + .03*normal(g, n, 3, size, size), m
 
 # %% ../../nbs/5_data/06_emoji.ipynb #00000014
 def as_art(y, classes, size, g):
     "Noto in any hue, brushed, on tinted canvas."
-    n = len(y); o,m = obj('noto',y,classes,size,g)
-    x = over(turn_hue(o, between(g,-3.1,3.1,n)), m, .8*crops(photos(), n, size, g, (.3,1.)))
-    return kuwahara(x.clamp(0,1))*(.4+.6*tint(g,n,s=(.2,.6),v=(1,1))) + .06*fractal(n,size,g,.6), m
+    n = len(y)
+    o, m = obj('noto', y, classes, size, g)
+    x = over(turn_hue(o, between(g, -3.1, 3.1, n)), m, .8*crops(photos(), n, size, g, (.3,1.)))
+    canvas = .4+.6*tint(g, n, s=(.2,.6), v=(1,1))
+    return kuwahara(x.clamp(0,1))*canvas + .06*fractal(n, size, g, .6), m
 
 def as_cartoon(y, classes, size, g):
     "Twemoji before a ground and a sky of one colour each, half of them with an outline."
-    n = len(y); o,m = obj('twemoji',y,classes,size,g)
+    n = len(y)
+    o, m = obj('twemoji', y, classes, size, g)
     horizon = (torch.linspace(0,1,size)[:,None] < between(g,.3,.9,n)[:,None,None,None]).float()
     bg = over(tint(g,n,s=(.1,.8),v=(.5,1)), horizon, tint(g,n,s=(.1,.8),v=(.5,1)))
     x = over(turn_hue(o, between(g,-1.2,1.2,n)), m, bg)
@@ -112,45 +121,56 @@ def as_cartoon(y, classes, size, g):
 # %% ../../nbs/5_data/06_emoji.ipynb #00000016
 def ink_and_body():
     "The ink drawings, with the body of the flat drawing of the same name as a fifth channel."
-    flat = dict(zip(sprite_names('flat'), sprites('flat')[:,3:])); ink = sprites('ink')
+    flat, ink = dict(zip(sprite_names('flat'), sprites('flat')[:,3:])), sprites('ink')
     body = torch.stack([flat[n] for n in sprite_names('ink')])
-    return torch.cat([ink[:,3:]*(1-ink[:,:3].mean(1,keepdim=True)), torch.maximum(body, ink[:,3:])],1)
+    dark = 1-ink[:,:3].mean(1, keepdim=True)
+    return torch.cat([ink[:,3:]*dark, torch.maximum(body, ink[:,3:])], 1)
 
+# %% ../../nbs/5_data/06_emoji.ipynb #00000017
 def as_sketch(y, classes, size, g):
     "Ink or contour, with broken strokes."
-    n = len(y); both = ink_and_body()[pick('ink',y,classes,g)]
-    (o,m) = placed(torch.cat([both[:,:1].expand(-1,3,-1,-1), both[:,1:]],1), size, g)
-    ink,line = o[:,:1]*m, boundary(m)
-    stroke = over(ink, coin(g,.5,n), line)*(fractal(n,size,g,1.5) > between(g,-2.2,-.8,n)[:,None,None,None]).float()
-    return (1-stroke*between(g,.4,1,n)[:,None,None,None]).expand(-1,3,-1,-1) + .02*normal(g,n,1,size,size), m
+    n = len(y)
+    both = ink_and_body()[pick('ink', y, classes, g)]
+    o, m = placed(torch.cat([both[:,:1].expand(-1,3,-1,-1), both[:,1:]], 1), size, g)
+    drawn = over(o[:,:1]*m, coin(g, .5, n), boundary(m))
+    unbroken = fractal(n, size, g, 1.5) > between(g, -2.2, -.8, n)[:,None,None,None]
+    x = 1-drawn*unbroken.float()*between(g, .4, 1, n)[:,None,None,None]
+    return x.expand(-1,3,-1,-1) + .02*normal(g, n, 1, size, size), m
 
-# %% ../../nbs/5_data/06_emoji.ipynb #0000001a
+# %% ../../nbs/5_data/06_emoji.ipynb #0000001b
 PAINT = dict(photo=as_photo, art=as_art, cartoon=as_cartoon, sketch=as_sketch)
 EMOJI = dict(          # pixels; images to train on per client; test images per domain; clients per domain
     tiny    =dict(px=32, train=192, test=128,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
     quick   =dict(px=32, train=100, test=800,  clients=dict(photo=3, art=3, cartoon=3, sketch=3)),
+    stress  =dict(px=32, train=300, test=800,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
     standard=dict(px=32, train=700, test=800,  clients=dict(photo=1, art=1, cartoon=1, sketch=1)),
     full    =dict(px=64, train=400, test=1000, clients=dict(photo=2, art=3, cartoon=2, sketch=3)))
 
+# %% ../../nbs/5_data/06_emoji.ipynb #0000001c
 def draw_emoji(domain:str, part:str, n:int, px:int, data_seed:int, classes=PACS)->Data:
     "`n` images with masks of one part of one domain."
     g = generator('emoji-pacs', data_seed, domain, part)
-    y = torch.randint(len(classes),(n,),generator=g)
-    x,m = zip(*[PAINT[domain](b,classes,px,g) for b in y.split(250)])
+    y = torch.randint(len(classes), (n,), generator=g)
+    x, m = zip(*[PAINT[domain](b, classes, px, g) for b in y.split(250)])
     return Data(torch.cat([to_uint8(b) for b in x]), y, torch.cat([to_uint8(b) for b in m]))
 
-# %% ../../nbs/5_data/06_emoji.ipynb #0000001b
+# %% ../../nbs/5_data/06_emoji.ipynb #0000001d
 ABOUT_EMOJI = dict(
     source='emoji of the artists Fluent, Noto, Twemoji and Fluent ink, on photographs and woven backgrounds',
-    licence='Fluent MIT, Noto Apache-2.0, Twemoji CC BY 4.0, photographs public domain, CC0 or CC BY 2.0; see LICENSES.md',
-    shows='what a shift of style costs, and how far clients drift; with exact masks, whether a network looks at the object',
-    cannot='new individuals: training and test share the drawings (one giraffe, six persons) and differ in pose, colour and background; nor PACS itself')
+    licence='Fluent MIT, Noto Apache-2.0, Twemoji CC BY 4.0, photographs public domain, CC0 or CC BY 2.0; '
+            'see LICENSES.md',
+    shows='what a shift of style costs, and how far clients drift; with exact masks, '
+          'whether a network looks at the object',
+    cannot='new individuals: training and test share the drawings (one giraffe, six persons) '
+           'and differ in pose, colour and background; nor PACS itself')
 
+# %% ../../nbs/5_data/06_emoji.ipynb #0000001e
 def emoji_pacs(size:str='quick', data_seed:int=0)->Suite:
     "Four styles of the PACS classes; see `EMOJI` for the sizes."
-    s,clients,tests = EMOJI[one_of(size, EMOJI, 'size')],[],{}
-    n,v,data_seed = s['train'],s['train']//5,whole(data_seed)
-    for d,k in s['clients'].items():
-        tests[d],fit = (draw_emoji(d,p,m,s['px'],data_seed) for p,m in (('test',s['test']),('fit',k*(n+v))))
-        clients += [Client(len(clients)+j, d, fit[j*n:(j+1)*n], fit[k*n+j*v:k*n+(j+1)*v], tests[d]) for j in range(k)]
+    s = EMOJI[one_of(size, EMOJI, 'size')]
+    n, data_seed, clients, tests = s['train'], whole(data_seed), [], {}
+    for d, k in s['clients'].items():
+        tests[d] = draw_emoji(d, 'test', s['test'], s['px'], data_seed)
+        fit = draw_emoji(d, 'fit', k*(n+n//5), s['px'], data_seed)
+        clients += hand_out(fit, d, k, n, len(clients), tests[d])
     return Suite('emoji-pacs', PACS, clients, tests, size=size, data_seed=data_seed, **ABOUT_EMOJI)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ..core.refuse import nearest
 
 # %% ../../nbs/5_data/01_images.ipynb #00000006
 @dataclass(eq=False)
@@ -22,10 +21,12 @@ class Data:
     masks:Tensor|None=None  # (N, 1, H, W) uint8, where the object is, if anyone knows
     def __len__(self): return len(self.y)
     def __getitem__(self, i): return self.apply(lambda t: t[i])
-    def __repr__(self): return f'Data({len(self)} images {"×".join(map(str,self.x.shape[1:]))}{"" if self.masks is None else ", masks"})'
     def apply(self, f): return Data(f(self.x), f(self.y), None if self.masks is None else f(self.masks))
+    def __repr__(self):
+        shape = '×'.join(map(str, self.x.shape[1:]))
+        return f'Data({len(self)} images {shape}{"" if self.masks is None else ", masks"})'
     @property
-    def nbytes(self): return sum(t.nbytes for t in (self.x,self.y,self.masks) if t is not None)
+    def nbytes(self): return sum(t.nbytes for t in (self.x, self.y, self.masks) if t is not None)
 
 # %% ../../nbs/5_data/01_images.ipynb #00000007
 def join(parts:list)->Data:
@@ -34,34 +35,58 @@ def join(parts:list)->Data:
     return Data(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]), masks)
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
-def as_images(x, size=None)->Tensor:
-    "Bytes or floats in [0, 1], (N, H, W), (N, 1 or 3, H, W) or (N, H, W, 3), to uint8 (N, 3, H, W); resized to `size` pixels if given."
-    x = torch.as_tensor(x)
+def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
+    "Images of any usual layout with their channels in front."
     if x.dim()==3: x = x[:,None]
-    if x.dim()!=4: raise ValueError(f'images of shape {tuple(x.shape)}: they must be (N, H, W), (N, C, H, W) or (N, H, W, C)')
+    if x.dim()!=4:
+        raise ValueError(f'images of shape {tuple(x.shape)}: '
+                         'they must be (N, H, W), (N, C, H, W) or (N, H, W, C)')
     if x.shape[1] not in (1,3) and x.shape[-1] in (1,3): x = x.permute(0,3,1,2)
     if x.shape[1] not in (1,3): raise ValueError(f'images have {x.shape[1]} channels: they must have 1 or 3')
+    return x
+
+def resized(x:Tensor, size:int)->Tensor: # (N, C, size, size), in [0, 1]
+    "Images in [0, 1] at another size."
+    return F.interpolate(x, (size, size), mode='bilinear', antialias=True).clamp(0, 1)
+
+# %% ../../nbs/5_data/01_images.ipynb #0000000b
+def as_images(
+    x,                   # bytes, or floats in [0, 1]: (N, H, W), (N, 1 or 3, H, W) or (N, H, W, 3)
+    size:int|None=None,  # pixels; default: as they are
+)->Tensor:               # (N, 3, H, W) uint8
+    "Images as bytes with three channels."
+    x = channels_first(torch.as_tensor(x))
     top = 1 if x.is_floating_point() else 255
     if len(x) and not 0<=x.min()<=x.max()<=top:
-        raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) or floats from 0 to 1, before any normalisation')
-    if size and x.shape[-2:]!=(size,size): x,top = F.interpolate(x.float()/top, (size,size), mode='bilinear', antialias=True).clamp(0,1), 1
+        raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) '
+                         'or floats from 0 to 1, before any normalisation')
+    if size and x.shape[-2:]!=(size,size): x, top = resized(x.float()/top, size), 1
     if x.is_floating_point(): x = (x*255/top).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
 
-# %% ../../nbs/5_data/01_images.ipynb #0000000c
-def _one(im, size):
-    "One image of a `Dataset`, PIL or tensor, as (3, H, W) bytes."
-    a = np.asarray(im.convert('RGB')) if hasattr(im,'convert') else im
-    return as_images(torch.as_tensor(np.array(a) if isinstance(a,np.ndarray) else a)[None], size)[0]
+# %% ../../nbs/5_data/01_images.ipynb #0000000f
+def one_image(im, size)->Tensor:
+    "One image of a dataset, PIL, array or tensor, as (3, H, W) bytes."
+    if hasattr(im, 'convert'): im = im.convert('RGB')
+    if not isinstance(im, Tensor): im = torch.as_tensor(np.array(im))
+    return as_images(im[None], size)[0]
 
+def from_pairs(dataset, size, where:str)->tuple:
+    "(images, labels) of a torch dataset."
+    pairs = [dataset[i] for i in range(len(dataset))]
+    if not pairs: return torch.empty(0, 3, size or 1, size or 1, dtype=torch.uint8), torch.empty(0)
+    images = [one_image(p[0], size) for p in pairs]
+    h, w = images[0].shape[-2:]
+    if len({x.shape for x in images})>1:
+        raise ValueError(f'{where}: images have different sizes ({h}×{w}, …); give `size=`')
+    return torch.stack(images), torch.tensor([int(p[1]) for p in pairs])
+
+# %% ../../nbs/5_data/01_images.ipynb #00000010
 def as_data(source, size:int|None=None, where:str='data')->Data:
-    "A `Data`, a pair (images, labels), or a torch `Dataset` of such pairs, as `Data`."
+    "A `Data`, a pair (images, labels), or a torch dataset of such pairs, as `Data`."
     if isinstance(source, Data): return source
-    if isinstance(source,(tuple,list)) and len(source)==2: x,y = as_images(source[0], size), torch.as_tensor(source[1])
-    else:
-        pairs = [source[i] for i in range(len(source))]
-        xs,y = [_one(im,size) for im,*_ in pairs], torch.tensor([int(p[1]) for p in pairs])
-        if len({x.shape for x in xs})>1: raise ValueError(f'{where}: images have different sizes ({xs[0].shape[-2]}×{xs[0].shape[-1]}, …); give `size=`')
-        x = torch.stack(xs) if xs else torch.empty(0,3,size or 1,size or 1,dtype=torch.uint8)
+    if isinstance(source, (tuple, list)) and len(source)==2:
+        x, y = as_images(source[0], size), torch.as_tensor(source[1])
+    else: x, y = from_pairs(source, size, where)
     if len(x)!=len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
     return Data(x, y.long())

@@ -21,14 +21,16 @@ from .suite import Suite, pack, unpack
 @lru_cache(None)
 def drawn_by()->str:
     "Checksum of the code that draws."
-    code = b''.join(files('fedskew_nb').joinpath('data',f'{m}.py').read_bytes() for m in ('draw','digits','emoji'))
-    return f'{zlib.crc32(code.replace(bytes([13]),b"")):08x}'
+    home = files('fedskew_nb').joinpath('data')
+    code = b''.join(home.joinpath(f'{m}.py').read_bytes() for m in ('paint', 'draw', 'digits', 'emoji'))
+    return f'{zlib.crc32(code.replace(bytes([13]), b"")):08x}'
 
 # %% ../../nbs/5_data/10_load.ipynb #00000009
 @contextmanager
 def one_thread():
     "One torch thread inside this block."
-    n = torch.get_num_threads(); torch.set_num_threads(1)
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
     try: yield
     finally: torch.set_num_threads(n)
 
@@ -43,6 +45,6 @@ def load_suite(
     cache:bool=True,    # keep what was drawn in the user's cache folder
 )->Suite:
     "An embedded suite, drawn on the CPU the first time it is asked for."
-    draw,seed = SUITES[one_of(name, SUITES, 'suite')], whole(data_seed)
-    one_of(size, SIZES, 'size')
-    with one_thread(): return unpack(*cached(f'{name}-{size}-{seed}-{drawn_by()}', lambda: pack(draw(size,seed)), cache))
+    draw, seed = SUITES[one_of(name, SUITES, 'suite')], whole(data_seed)
+    key = f'{name}-{one_of(size, SIZES, "size")}-{seed}-{drawn_by()}'
+    with one_thread(): return unpack(*cached(key, lambda: pack(draw(size, seed)), cache))

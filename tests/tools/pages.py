@@ -10,7 +10,9 @@ from project import NBS, directives, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
-LONG = {'4_core/03_method.ipynb': 'class Mechanism'}      # cells that may be longer: all hooks stand in one table
+LONG = {                                      # cells that may be longer, and why
+    '4_core/03_method.ipynb': 'class Mechanism',              # all hooks stand in one table
+    '5_data/11_datasets.ipynb': '@patch(cls_method=True)'}    # ten documented parameters
 
 @dataclass
 class Page:
