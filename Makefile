@@ -1,10 +1,11 @@
 # Every target makes or reuses .venv and installs what it needs; `make` alone lists them.
 PYTHON ?= python3
 VENV   ?= .venv
+PAPER  ?= F2DC
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lab edit docs bench claims export execute clean lab-test have-quarto
+.PHONY: help run test test-all quick lab edit docs bench claims export execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,8 +28,8 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
 
 # ---- use ----
-run: $(VENV)/run.stamp              ## compare Local, FedAvg, FedBN, F2DC and FDSE on both suites; writes runs/first/report.html
-	$(BIN)/fedskew compare --suite skew-digits --suite emoji-pacs --size quick --methods Local,FedAvg,FedBN,F2DC,FDSE --seeds 3 --jobs 2 --out runs/first
+run: $(VENV)/run.stamp              ## compare all systems with Local, FedAvg and FedBN: a table after the first seed, then runs/first/report.html
+	$(BIN)/fedskew compare --suite skew-digits --size quick --methods Local,FedAvg,FedBN,F2DC,FDSE --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
@@ -37,8 +38,8 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
 	$(BIN)/fedskew bench
 
-claims: $(VENV)/lab.stamp           ## every claim of the papers again, an hour or more; can be stopped and called again
-	$(BIN)/fedskew claims run --jobs 2 --out runs/claims
+claims: $(VENV)/lab.stamp           ## the runs of a paper's claims again, an hour or more (PAPER=F2DC); can be stopped and called again
+	$(BIN)/fedskew compare --grid $(PAPER) --jobs 2 --out runs/$(PAPER)
 
 # ---- work on it ----
 edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself
@@ -56,6 +57,9 @@ quick: $(VENV)/dev.stamp            ## the short check: notebooks and tests touc
 
 test: $(VENV)/dev.stamp             ## everything that CI checks
 	VENV=$(VENV) .ci/run
+
+test-all: $(VENV)/dev.stamp         ## the long campaign: what `test` leaves out
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -q -n 2 --dist loadfile -m campaign
 
 lab-test: $(VENV)/dev.stamp         ## start and 00_core from top to bottom in JupyterLab, in a browser without a window
 	$(BIN)/python tests/lab/run.py

@@ -1,10 +1,9 @@
 "The rhythm of our notebooks (CONTRIBUTING.md), as far as a machine can see it."
 import ast, re
 import pytest
-from project import ROOT, default_exp, directives, notebooks, read, settings, source
+from project import NBS, ROOT, default_exp, directives, notebooks, read, source
 
-pages = pytest.mark.parametrize('path', notebooks(), ids=lambda p: p.stem)
-EXPORTS = {'export', 'exports', 'exporti'}
+pages = pytest.mark.parametrize('path', notebooks(), ids=lambda p: p.relative_to(NBS).as_posix())
 
 def cells(path, kind): return [source(c) for c in read(path)['cells'] if c['cell_type'] == kind]
 
@@ -34,12 +33,7 @@ def test_imports_stand_alone(path):
             assert all(imports), f'imports mixed with other code: {s[:80]!r}'
 
 @pages
-def test_sizes(path):
-    "A cell that is exported fits on a screen, and so does what one module is about."
-    for s in cells(path, 'code'):
-        if EXPORTS & directives(s).keys():
-            n = sum(bool(l.strip()) and not l.lstrip().startswith('#|') for l in s.splitlines())
-            assert n <= 25, f'an export cell of {n} lines: {s[:80]!r}'
+def test_one_module_is_one_subject(path):
     if mod := default_exp(read(path)):
         lines = (ROOT/f'fedskew_nb/{mod.replace(".", "/")}.py').read_text(encoding='utf-8').splitlines()
         n = sum(bool(l.strip()) and not l.startswith('#') for l in lines)

@@ -24,7 +24,9 @@ def test_modidx_lists_module(path):
 
 def test_every_notebook_is_exported():
     for p in notebooks():
-        if mod := default_exp(read(p)): assert (LIB/f'{mod.replace(".", "/")}.py').exists(), f'{p.name} was never exported'
+        if mod := default_exp(read(p)):
+            assert (LIB/f'{mod.replace(".", "/")}.py').exists(), f'{p.name} was never exported'
+            assert mod.split('.')[-1] == re.sub(r'^\d+_', '', p.stem), f'{p.name} writes {mod}: a notebook and its module share a stem'
 
 def test_subpackages_are_packages():
     for p in MODULES: assert (p.parent/'__init__.py').exists(), f'{p.parent.name} has no __init__.py, so a wheel leaves it out'

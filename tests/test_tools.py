@@ -1,7 +1,7 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
 import base64, json, shutil, subprocess
 import pytest
-import check_docs, check_site, project, quick, readme, sync
+import check_docs, check_site, pages, project, quick, readme, sync
 
 PNG = base64.b64encode(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC')).decode()
 
@@ -127,3 +127,19 @@ def test_directives():
     d = project.directives('#| export\n#| eval: false\n# | label: fig-x\nx = 1\n#| no')
     assert d == {'export': '', 'eval': 'false', 'label': 'fig-x'}
     assert project.skipped('#| slow\nf()') and project.skipped('nbdev.nbdev_export()') and not project.skipped('#| export\nf()')
+
+def test_pages_that_do_not_read_well(tmp_path):
+    "Each rule of the checker finds its fault, and nothing else."
+    def faults(code, **outputs):
+        cell = dict(cell_type='code', source=code, outputs=[dict(output_type='display_data', data=outputs)] if outputs else [])
+        write(tmp_path/'x.ipynb', cell)
+        return {rule for rule, _ in pages.read_page(tmp_path/'x.ipynb').faults}
+    assert faults('x = 1\nif x: y = 2') == set()
+    assert faults('x = ' + '1'*107) == {'width'}
+    assert faults('x = 1; y = 2') == {'semicolon'} and faults('plot();') == set()
+    assert faults('x and f()') == {'side effect'}
+    assert faults('[[[a for a in b] for b in c] for c in d]') == {'nesting'}
+    assert faults('\n'.join(f'x{i} = {i}' for i in range(120))) == {'cell'}
+    assert faults('#| fig-cap: one: two\nplot()') == {'header'}
+    assert faults('df', **{'text/html': '<table>'}) == {'html'}
+    assert faults('plot()', **{'image/png': 'AA', 'text/markdown': '|'}) == {'figure'}

@@ -21,16 +21,27 @@ class Out:
     logits:Tensor              # (B, n_classes)
     feat:Tensor                # (B, d)
     fmap:Tensor|None=None      # (B, C, H, W)
-    aux:dict=field(default_factory=dict)    # what neck, pool or head gave out beside their result
+    aux:dict=field(default_factory=dict)    # what a part gave out beside its result
     views:dict=field(default_factory=dict)  # the answers to the batch's `x_*` entries
 
 # %% ../../nbs/4_core/01_net.ipynb #00000007
+class Tray(dict):
+    "Where layers deep inside a net lay what they give out: {key: {number of the layer: what}}."
+    def put(self, key, number, what): self.setdefault(key, {})[number] = what
+    def take(self)->dict:
+        "What lies here; afterwards nothing does."
+        found = dict(self)
+        self.clear()
+        return found
+    def __deepcopy__(self, memo): return Tray()    # a copy of the net has its own, and it is empty
+
+# %% ../../nbs/4_core/01_net.ipynb #00000008
 def _split(r, main:str)->tuple:
     "`r` as (result, aux): a part may return a tensor, (tensor, aux) or {main: tensor, ...}."
     if isinstance(r, dict): return r[main], {k: v for k, v in r.items() if k!=main}
     return r if isinstance(r, tuple) else (r, {})
 
-# %% ../../nbs/4_core/01_net.ipynb #00000008
+# %% ../../nbs/4_core/01_net.ipynb #00000009
 class Net(nn.Module):
     "body → neck → pool → head: the four places that a mechanism may change."
     def __init__(self,
@@ -41,17 +52,20 @@ class Net(nn.Module):
     ):
         super().__init__()
         self.body, self.neck, self.pool, self.head = body, neck or nn.Identity(), pool, head
-    def forward(self, x:Tensor)->Out: return self.answer(*_split(self.neck(self.body(x)), 'fmap'))
+        self.tray = Tray()
+    def forward(self, x:Tensor)->Out:
+        self.tray.clear()
+        return self.answer(*_split(self.neck(self.body(x)), 'fmap'))
 
-# %% ../../nbs/4_core/01_net.ipynb #00000009
+# %% ../../nbs/4_core/01_net.ipynb #0000000a
 @patch
 def answer(self:Net, fmap:Tensor, aux:dict|None=None)->Out:
     "What pool and head make of a feature map."
     feat, of_pool = _split(self.pool(fmap), 'feat')
     logits, of_head = _split(self.head(feat), 'logits')
-    return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head)
+    return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
 
-# %% ../../nbs/4_core/01_net.ipynb #0000000e
+# %% ../../nbs/4_core/01_net.ipynb #00000012
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
 
 def of_type(net:nn.Module, types)->Callable:
@@ -64,7 +78,7 @@ def is_norm(net:nn.Module)->Callable: return of_type(net, NORMS)
 def is_batchnorm(net:nn.Module)->Callable: return of_type(net, nn.modules.batchnorm._BatchNorm)
 def is_conv(net:nn.Module)->Callable: return of_type(net, nn.modules.conv._ConvNd)
 
-# %% ../../nbs/4_core/01_net.ipynb #00000010
+# %% ../../nbs/4_core/01_net.ipynb #00000014
 def everything(name:str)->bool: return True
 
 def under(*places:str)->Callable:
@@ -75,7 +89,7 @@ def either(*preds:Callable)->Callable:
     "Predicate: at least one of `preds` holds."
     return lambda name: any(p(name) for p in preds)
 
-# %% ../../nbs/4_core/01_net.ipynb #00000014
+# %% ../../nbs/4_core/01_net.ipynb #00000018
 @contextmanager
 def evaluating(net:nn.Module):
     "Inside, `net` is in eval mode and makes no graph; afterwards every part is in the mode it was in."
@@ -96,7 +110,7 @@ def probe(
     p = next(net.parameters())
     with evaluating(net): return net(p.new_zeros(n, in_ch, size, size))
 
-# %% ../../nbs/4_core/01_net.ipynb #00000017
+# %% ../../nbs/4_core/01_net.ipynb #0000001b
 def check_net(
     net:Net,
     n_classes:int,   # of the suite
