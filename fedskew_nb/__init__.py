@@ -8,7 +8,6 @@ __version__ = "0.1.0"
 import ast, importlib, re, sys
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 
 @lru_cache(None)
 def _names():
@@ -23,10 +22,11 @@ def _names():
 
 @lru_cache(None)
 def _patches():
-    "Which module adds methods (`@patch`) to a class of which other one, read from the index that nbdev writes."
+    "(class's module, module that adds a method to it with `@patch`), read from the index that nbdev writes."
     syms = importlib.import_module(f'{__name__}._modidx').d['syms']
-    home = {s.rpartition('.')[2]: mod for mod, found in syms.items() for s in found if s.removeprefix(f'{mod}.').count('.') == 0}
-    adds = {(home.get(s.removeprefix(f'{mod}.').partition('.')[0], mod), mod) for mod, found in syms.items() for s in found}
+    own = {mod: [s.removeprefix(f'{mod}.').split('.') for s in found] for mod, found in syms.items()}
+    home = {name: mod for mod, names in own.items() for name, *more in names if not more}
+    adds = {(home.get(name, mod), mod) for mod, names in own.items() for name, *more in names if more}
     return sorted((cls, mod) for cls, mod in adds if cls != mod)
 
 def _take(name):
@@ -36,12 +36,6 @@ def _take(name):
         if cls in sys.modules: importlib.import_module(mod)
     return value
 
-class _Package(ModuleType):
-    "A package whose public names win over submodules of the same name: `fs.compare` is the function, never the module `compare`."
-    def __setattr__(self, name, value):
-        if isinstance(value, ModuleType) and name in _names(): value = getattr(value, name, None) or _take(name)
-        super().__setattr__(name, value)
-
 def __getattr__(name):
     if name == '__all__': return sorted(_names())
     if name not in _names(): raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
@@ -49,5 +43,3 @@ def __getattr__(name):
     return value
 
 def __dir__(): return sorted({*globals(), *_names(), '__all__'})
-
-sys.modules[__name__].__class__ = _Package

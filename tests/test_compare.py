@@ -1,15 +1,24 @@
 "Statistics, tables and runs of a comparison: what teaches nothing and must hold."
-import itertools, json, math
+import itertools, json, math, os
+from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest
 from scipy import stats
-from fedskew_nb.analysis.comparison import Comparison, load_comparison, t_interval, verdict
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.stored import load_comparison
+from fedskew_nb.analysis.stats import t_interval, verdict
 from fedskew_nb.engine.history import History
 from fedskew_nb.analysis.report import write_report
-from fedskew_nb.app.runs import compare, read_request, resume, stored_units, units
-from fedskew_nb.app.compare import Unit, unit_name
+from fedskew_nb.app import plan
+from fedskew_nb.app.compare import compare, compare_grid, read_request, resume, stored_runs
+from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
+from fedskew_nb.app.run import Run, federation_of, files_of, run_name, train_run
+from fedskew_nb.core.models import small_conv
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.personal import FedBN
 
-TINY = dict(suite='emoji-pacs', size='tiny', progress=False)
+TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1)     # mechanics only
+ALONE = TINY | dict(methods='FedAvg', control=False)
 
 def history(method, seed, correct, suite='toy', view='global', moment='post_agg', domain='a', n=1000):
     h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny'))
@@ -70,37 +79,167 @@ def test_report_of_one_domain_has_no_std(tmp_path):
     write_report(Comparison([h]), tmp_path)
     assert 'nan' not in (tmp_path/'table.md').read_text()
 
-# ---- units and runs
+# ---- names of runs
 
-def test_every_fact_is_in_the_name():
-    u = dict(method='FedAvg', suite='skew-digits', size='tiny')
-    other = [{}, dict(method='FedProx'), dict(suite='emoji-pacs'), dict(seed=1), dict(deal='iid'), dict(size='quick'), dict(house='fedbn'), dict(setting=dict(lr=.1)), dict(model='resnet10')]
-    assert len({unit_name(Unit(**(u|o))) for o in other})==len(other)
+A = Run('FedAvg', 'skew-digits', size='tiny')
+
+@pytest.mark.parametrize('change', [
+    dict(method='FedProx'), dict(method='FedProx(mu=.1)'), dict(suite='emoji-pacs'), dict(seed=1), dict(deal='iid'), dict(size='quick'),
+    dict(house='fedbn'), dict(setting=dict(lr=.1)), dict(model='resnet10'), dict(device='cpu')], ids=str)
+def test_every_fact_is_in_the_name(change): assert run_name(replace(A, **change)) != run_name(A)
+
+def test_a_note_is_not_in_the_name(): assert run_name(replace(A, note='x')) == run_name(A)
+
+def test_a_name_depends_on_no_module(monkeypatch):
+    "Moving the code orphans nobody's runs."
+    names = [run_name(Run(m, 'emoji-pacs', model=small_conv)) for m in (FedAvg, FedBN)]
+    monkeypatch.setattr(type(FedBN.mechanisms[0]), '__module__', 'fedskew_nb.elsewhere')
+    monkeypatch.setattr(small_conv, '__module__', 'fedskew_nb.elsewhere')
+    assert [run_name(Run(m, 'emoji-pacs', model=small_conv)) for m in (FedAvg, FedBN)] == names
+
+def test_a_changed_method_file_is_another_run(tmp_path):
+    f = tmp_path/'mine.py'
+    f.write_text('from fedskew_nb import Method\nMine = Method("Mine")\n')
+    before = run_name(Run(f'{f}:Mine', 'emoji-pacs'))
+    f.write_text(f.read_text()+'# changed\n')
+    assert run_name(Run(f'{f}:Mine', 'emoji-pacs')) != before
+
+# ---- which runs
 
 def test_control_brings_fedavg_and_pooled_is_extra():
-    assert [u.deal for u in units('FedBN','skew-digits',seeds=1)]==['skew','skew','iid']
-    assert [u.deal for u in units('FedBN','skew-digits',seeds=1,control=False)]==['skew']
-    assert [u.deal for u in units('FedAvg','skew-digits',seeds=1,pooled=True)]==['skew','iid','pooled']
+    deals = lambda *a, **k: [r.deal for r in planned(*a, 'skew-digits', seeds=1, **k)]
+    assert deals('FedBN') == ['skew', 'skew', 'iid']
+    assert deals('FedBN', control=False) == ['skew']
+    assert deals('FedAvg', pooled=True) == ['skew', 'iid', 'pooled']
+
+def test_two_methods_of_one_name_are_refused():
+    with pytest.raises(ValueError, match='two different methods are called FedBN'): planned([FedBN, FedAvg.named('FedBN')], control=False)
+
+@pytest.mark.parametrize('seeds', [0, [], [True], [.5]])
+def test_bad_seeds_are_refused(seeds):
+    with pytest.raises(ValueError, match='seeds is'): planned('FedAvg', seeds=seeds)
+
+@pytest.mark.parametrize('bad, word', [
+    (dict(suite='skew-digit'), 'did you mean skew-digits'), (dict(size='quik'), 'did you mean quick'), (dict(lr=float('nan')), 'lr is nan'),
+    (dict(model='resnet'), 'no model'), (dict(jobs=0), 'jobs is 0'), (dict(out=os.devnull+'/x'), 'cannot write into')])
+def test_refused_before_anything_is_trained(bad, word):
+    with pytest.raises(ValueError, match=word): compare('FedAvg', **TINY | bad)
+
+# ---- learning rates
+
+RATES = {'emoji-pacs': dict(FedAvg=.02, F2DC=.005)}
+
+@pytest.mark.parametrize('method, suite, lr', [
+    ('FedAvg', 'emoji-pacs', .02), ('FedAvg', 'emoji-pacs-uneven', .02), ('F2DC(sigma=.3)', 'emoji-pacs-without-photo', .005),
+    ('FedAvg + DC', 'emoji-pacs', .03), ('F2DC', 'skew-digits', .03), ('F2DC', None, .03)])
+def test_rates(monkeypatch, method, suite, lr):
+    monkeypatch.setattr(plan, 'RATES', RATES)
+    assert learning_rate(method, suite) == lr
+
+def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
+    monkeypatch.setattr(plan, 'RATES', RATES)
+    chosen = planned('F2DC', 'emoji-pacs', seeds=1)
+    assert [(r.label, r.setting['lr']) for r in chosen] == [('FedAvg', .02), ('F2DC', .005), ('FedAvg, IID deal', .02)]
+    assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
+    assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
+    assert budget('F2DC', 'emoji-pacs', house='fedbn') == dict(setting={})
+
+def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
+    run = replace(A, suite='emoji-pacs', setting=dict(rounds=1, local_steps=1), note='chosen.')
+    h = train_run(run, tmp_path)
+    assert h.setting['note'] == 'chosen.' and 'note' not in train_run(replace(run, note=''), tmp_path).setting
+    cmp = Comparison([h])
+    assert 'chosen.' in str(cmp.table('global')) and 'chosen.' in str(cmp.overview())
+
+# ---- one run
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+    run = replace(A, setting=dict(rounds=3, local_steps=2, eval_every=1))
+    want = train_run(run)
+    federation_of(run, out=files_of(run, tmp_path)[1]).fit(2)
+    assert train_run(run, tmp_path) == want and [p.suffix for p in tmp_path.iterdir()] == ['.json']
+
+def test_torn_files_are_named_and_the_run_begins_anew(tmp_path):
+    want = compare(**ALONE, seeds=1)
+    compare(**ALONE, seeds=1, out=tmp_path)
+    victim, = (tmp_path/'runs').glob('*.json')
+    victim.write_text(victim.read_text()[:100])
+    victim.with_suffix('.safetensors').write_bytes(b'torn')
+    with pytest.warns(UserWarning, match='json is torn: this run begins anew'):
+        with pytest.warns(UserWarning, match='safetensors is torn: this run begins anew'): again = resume(tmp_path)
+    assert again.csv() == want.csv()
+
+def test_measures_are_stored_and_made_up_for(tmp_path):
+    "A finished run that was not measured is trained again when somebody asks for the measures."
+    assert compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures == {}
+    h, = compare(**ALONE, seeds=1, out=tmp_path, measure=rounds_of).histories
+    assert h.measures == dict(rounds=2) == compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures
+
+def rounds_of(fed): return dict(rounds=fed.round_no)
+
+# ---- many runs
 
 def test_jobs_change_no_bit(tmp_path):
     want = compare('FedAvg', seeds=1, **TINY)
-    got = compare('FedAvg', seeds=1, jobs=2, out=tmp_path, **TINY)
-    assert got.csv()==want.csv() and len(list((tmp_path/'runs').iterdir()))==2
+    got = compare('FedAvg', seeds=1, jobs=2, out=tmp_path, measure=rounds_of, **TINY)
+    assert got.csv() == want.csv() and len(list((tmp_path/'runs').iterdir())) == 2
+    assert [h.measures for h in got.histories] == [dict(rounds=2)]*2
+
+def test_who_is_told(tmp_path):
+    "Of every run; of a seed when it is complete, but not of one that was only read."
+    told, seeds = [], []
+    call = dict(out=tmp_path, on_run=lambda done, of, run, h: told.append((done, of, run.seed)),
+                on_seed=lambda k, of, cmp: seeds.append((k, of, cmp.seeds)))
+    compare(**ALONE, seeds=2, **call)
+    assert told == [(1, 2, 0), (2, 2, 1)] and seeds == [(1, 2, [0]), (2, 2, [0, 1])]
+    told.clear(), seeds.clear()
+    compare(**ALONE, seeds=3, **call)
+    assert len(told) == 3 and seeds == [(3, 3, [0, 1, 2])]
 
 def test_a_failing_run_ends_the_call_and_keeps_the_others(tmp_path):
-    f = tmp_path/'bad.py'; f.write_text('from fedskew_nb import Mechanism\nclass Bad(Mechanism):\n    def loss(self, c, b, out): return dict(bad=out.logits.sum()*float("nan"))\n')
+    f = tmp_path/'bad.py'
+    f.write_text('from fedskew_nb import Mechanism\nclass Bad(Mechanism):\n'
+                 '    def loss(self, c, b, out): return dict(bad=out.logits.sum()*float("nan"))\n')
     with pytest.raises(FloatingPointError, match='bad'): compare(f'FedAvg,{f}:Bad', seeds=1, control=False, out=tmp_path/'o', **TINY)
-    assert [h is not None for _,h in stored_units(tmp_path/'o')]==[True,False]
+    assert [h is not None for _, h in stored_runs(tmp_path/'o')] == [True, False]
 
-def test_a_changed_method_file_is_another_run(tmp_path):
-    f = tmp_path/'mine.py'; f.write_text('from fedskew_nb import Method\nMine = Method("Mine")\n'); a = unit_name(Unit(f'{f}:Mine','emoji-pacs'))
-    f.write_text(f.read_text()+'# changed\n'); assert unit_name(Unit(f'{f}:Mine','emoji-pacs'))!=a
+# ---- requests
 
-def test_request_is_stored_and_torn_ones_are_named(tmp_path):
-    compare('FedAvg', seeds=[3], control=False, out=tmp_path, lr=.05, **TINY)
-    d = read_request(tmp_path); assert (d['methods'],d['seeds'],d['lr'],d['control'])==(['FedAvg'],[3],.05,False)
-    assert resume(tmp_path, progress=False).seeds==[3]
-    (tmp_path/'compare.json').write_text('{"format": 1, ')
-    with pytest.raises(ValueError, match='torn'): read_request(tmp_path)
-    (tmp_path/'compare.json').write_text(json.dumps(dict(format=99, version='9.9')))
-    with pytest.raises(ValueError, match='written by fedskew_nb 9.9'): read_request(tmp_path)
+def test_request_is_stored(tmp_path):
+    compare(**ALONE | dict(lr=.05), seeds=[3], out=tmp_path)
+    d = read_request(tmp_path)
+    assert (d['methods'], d['seeds'], d['lr'], d['control'], d['rounds']) == (['FedAvg'], [3], .05, False, 2)
+    assert resume(tmp_path).seeds == [3]
+
+def test_a_request_of_the_first_version_is_read(tmp_path):
+    "As the first house wrote it, everything spelt out."
+    old = dict(format=1, version='0.1.0', methods=['FedAvg'], suites=['emoji-pacs'], folders=[], seeds=2, size='tiny', control=True,
+               pooled=False, model='small_conv', house=None, device='auto', setting=dict(rounds=2, local_epochs=3, lr=.05))
+    (tmp_path/'compare.json').write_text(json.dumps(old))
+    assert [(run.seed, run.deal, h) for run, h in stored_runs(tmp_path)] == [(s, d, None) for s in (0, 1) for d in ('skew', 'iid')]
+
+@pytest.mark.parametrize('text, word', [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')])
+def test_a_torn_or_strange_request_is_named(tmp_path, text, word):
+    (tmp_path/'compare.json').write_text(text)
+    with pytest.raises(ValueError, match=word): read_request(tmp_path)
+
+def test_an_object_without_a_name_cannot_be_resumed(tmp_path):
+    compare(**ALONE, seeds=1, model=small_conv_of_width_4, out=tmp_path)
+    with pytest.raises(ValueError, match='object without a name'): resume(tmp_path)
+
+def small_conv_of_width_4(n_classes): return small_conv(n_classes, width=4)
+
+# ---- grids
+
+@pytest.mark.parametrize('paper', ['f2dc', 'FDSE'])
+def test_a_grid_has_every_run_once_and_early_seeds_first(paper):
+    runs = grid_runs(paper)
+    names = [run_name(r) for r in runs]
+    assert len(set(names)) == len(names) and [r.seed for r in runs] == sorted(r.seed for r in runs)
+
+def test_what_is_said_goes_before_the_grid():
+    runs = grid_runs('f2dc', seeds=[5], lr=.5)
+    assert {r.seed for r in runs} == {5} and {r.setting['lr'] for r in runs} == {.5}
+
+def test_an_unknown_grid_is_refused():
+    with pytest.raises(ValueError, match="no grid 'f2d': did you mean f2dc"): compare_grid('f2d', 'nowhere')

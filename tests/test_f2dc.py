@@ -9,15 +9,23 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.core.context import ClientContext, ServerContext, Up
+from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.server import weights_of
-from fedskew_nb.methods.baselines.average import FedAvg, FedProx
-from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC, DomainAware, domain_weights
+from fedskew_nb.analysis.probes import measure
+from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.costs import flops, payload
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC
+from fedskew_nb.methods.f2dc.numerics import kept_share, thop_aliased
+from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, parts_of
+from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.f2dc.correct import bottleneck, correction, decouple, rF, separation, wrong_label
-from fedskew_nb.methods.f2dc.mask import gumbel_mask, kept_share
+from fedskew_nb.methods.f2dc.mask import brightness_scores, gumbel_mask, logistic, mask_picture
 from feds import equal, fed_of, images, labels, run, same, small, states
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 
@@ -25,7 +33,7 @@ from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 
 def local(n): return n.startswith('neck')
 def backbone(state): return {n:v for n,v in state.items() if not local(n)}
-def up(id, n, counts=None): return Up(id, n, f'd{id}', torch.full((7,), n//7) if counts is None else torch.tensor(counts), {})
+def up(id, n, counts=None): return Upload(id, n, f'd{id}', torch.full((7,), n//7) if counts is None else torch.tensor(counts), {})
 def server(sizes, domains=None, ids=None): return ServerContext({}, ids or list(range(len(sizes))), dict(enumerate(sizes)), domains or {i:f'd{i}' for i in range(len(sizes))}, 0, 2)
 def client(net, round=0): return ClientContext(0, net, None, {}, {}, {}, 0, round, 9, torch.device('cpu'), .1)
 def terms(method, net, x, y, round=0):
@@ -562,3 +570,256 @@ def test_tables_name_the_path(fits):
 
 def test_a_misspelt_path_is_refused(fits):
     with pytest.raises(ValueError, match="by 'bakbone'"): fits['F2DC'].history.summary(path='bakbone')
+
+# ---- 8 the mask, beyond what its page shows
+
+def rand64(*shape, seed=0): return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def gumbel(u): return -(-u.log()).log()
+def even(n): return (torch.arange(n)+.5)/n
+def slope_of(S, sigma, u, **kw):
+    S = torch.full_like(u, S).requires_grad_()
+    return torch.autograd.grad(gumbel_mask(S, sigma, u, **kw).sum(), S)[0]
+
+def test_logistic_is_the_quantile_function():
+    from scipy.stats import kstest, logistic as law
+    assert torch.allclose(logistic(rand64(1000)), torch.tensor(law.ppf(rand64(1000))), atol=1e-9)
+    far = lambda x: kstest(x.numpy(), 'logistic').statistic
+    assert far(logistic(rand64(20_000, seed=2))) < 1.63/20_000**.5
+    assert far(logistic(rand64(20_000))-logistic(rand64(20_000, seed=1))) > .05      # two logistics are another law
+
+def eq3(S, ga, gb, sigma, eps=0.):
+    p = S.sigmoid()
+    keep, drop = (((p+eps).log()+ga)/sigma).exp(), (((1-p+eps).log()+gb)/sigma).exp()
+    return keep/(keep+drop)
+
+@pytest.mark.parametrize('form', ['two Gumbels', 'as printed', 'with 1e-8'])
+def test_the_mask_is_equation_3(form):
+    S, u, v = 3*rand64(1000, seed=4)-1.5, rand64(1000), rand64(1000, seed=1)
+    ga, gb = gumbel(u), gumbel(v)
+    one = (ga-gb).sigmoid()
+    got, want = {'two Gumbels': (gumbel_mask(S, .5, one), eq3(S, ga, gb, .5)),
+                 'as printed': (gumbel_mask(S, .5, u, v), eq3(S, logistic(u), logistic(v), .5)),
+                 'with 1e-8': (gumbel_mask(S, .5, one, eps=1e-8), eq3(S, ga, gb, .5, 1e-8))}[form]
+    assert torch.allclose(got, want, atol=1e-12)
+
+def test_undecided_share_and_variance():
+    M = gumbel_mask(torch.zeros(100_000), .1, even(100_000))
+    assert float(((M > .01) & (M < .99)).float().mean()) == pytest.approx(.226, abs=5e-4)
+    assert float(M.var()) == pytest.approx(.225, abs=5e-4)
+
+@pytest.mark.parametrize('S', [0., 2.])
+def test_the_mean_gradient_is_the_slope_of_the_lottery(S):
+    slope = slope_of(S, .1, even(100_000)).mean()
+    assert float(slope) == pytest.approx(1/(2+2.718281828**S+2.718281828**-S), rel=.01)
+
+def test_hard_has_the_soft_gradient():
+    u = rand64(400, seed=5).float()
+    assert set(gumbel_mask(torch.linspace(-4, 4, 400), .1, u, hard=True).tolist()) == {0., 1.}
+    assert torch.equal(slope_of(.3, .1, u), slope_of(.3, .1, u, hard=True)) and slope_of(.3, .1, u).max() > 0
+
+def test_noise_decides_and_silence_repeats():
+    S, u = torch.linspace(-4, 4, 400), rand64(400, seed=5).float()
+    assert torch.equal(gumbel_mask(S), gumbel_mask(S))
+    assert not torch.equal(gumbel_mask(S, .1, u), gumbel_mask(S, .1, u.flip(0)))
+
+@pytest.mark.parametrize('S', [-2., 0., .3, 2.])
+def test_kept_as_often_as_the_sigmoid_says(S):
+    M = gumbel_mask(torch.full((100_000,), S), .1, even(100_000))
+    assert float((M > .5).float().mean()) == pytest.approx(float(torch.tensor(S).sigmoid()), abs=2e-5)
+
+@pytest.mark.parametrize('sigma', [.01, .1, .5, 1., 5., 50.])
+def test_softness_moves_no_entry_across_one_half(sigma):
+    S, u = 2*torch.randn(32, 32, generator=generator(0)), torch.rand(32, 32, generator=generator(1))
+    assert torch.equal(gumbel_mask(S, sigma, u) > .5, gumbel_mask(S, .1, u) > .5)
+    assert 0 <= gumbel_mask(S, sigma, u).min() and gumbel_mask(S, sigma, u).max() <= 1
+
+@pytest.mark.parametrize('call,says', [
+    (lambda S: gumbel_mask(S, 0.), 'must be above 0'), (lambda S: gumbel_mask(S, -1.), 'sigma is -1.0'), (lambda S: gumbel_mask(S, float('nan')), 'sigma is nan'),
+    (lambda S: gumbel_mask(S, u=torch.rand(3)), r'u has the shape \(3,\), the scores have \(2, 3\)'), (lambda S: gumbel_mask(S.long()), 'torch.int64')], ids=range(5))
+def test_a_mask_that_cannot_be(call, says):
+    with pytest.raises(ValueError, match=says): call(torch.zeros(2, 3))
+
+def test_the_ends_of_the_noise_and_of_the_scores():
+    u = torch.tensor([0., 1.])
+    assert gumbel_mask(torch.zeros(2), .1, u).isfinite().all() and logistic(u).isfinite().all()
+    assert gumbel_mask(torch.tensor([float('-inf'), float('inf')])).tolist() == [0, 1]
+    assert gumbel_mask(torch.zeros(0, 4), .1, torch.zeros(0, 4)).shape == (0, 4)                  # an empty batch is legal
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('noise', ['none', 'float32', 'own'])
+def test_a_mask_in_half_precision(dtype, noise):
+    S = torch.tensor([-6e4, -30., 0., .3, 30., 6e4], dtype=dtype).requires_grad_()
+    u = None if noise == 'none' else torch.tensor([0., .2, .5, .6, .9, 1.], dtype=dtype if noise == 'own' else torch.float32)
+    M = gumbel_mask(S, .1, u)
+    assert M.dtype == dtype and M.isfinite().all() and torch.autograd.grad(M.sum(), S)[0].isfinite().all()
+
+def test_kept_share_is_its_formula():
+    p = rand64(1000)
+    p = p[torch.logit(p).abs() > 1e-3]
+    e, z = (1-p)/p, torch.logit(p)
+    assert torch.allclose(kept_share(p), 1/(1-e)-z*e/(1-e)**2, atol=1e-8)
+    assert torch.allclose(kept_share(1-p), 1-kept_share(p), atol=1e-12)
+
+def test_the_mask_picture():
+    import matplotlib.pyplot as plt
+    x = load_suite('emoji-pacs', 'tiny').tests['photo'].x[2]
+    S = brightness_scores(x, 2.)
+    assert float(S.mean()) == pytest.approx(0, abs=1e-5) and float(S.std()) == pytest.approx(2, abs=1e-5)
+    a, b = ([ax.images[0].get_array() for ax in mask_picture(x, .1, seed=s)] for s in (0, 1))
+    assert (a[1] != b[1]).any() and all((a[k] == b[k]).all() for k in (0, 2))                     # a seed changes the noisy mask only
+    plt.close('all')
+
+# ---- 9 the correction, beyond what its page shows
+
+def test_rounding_of_the_two_parts():
+    f = torch.randn(1_000_000, generator=generator(3)).relu()
+    M = gumbel_mask(torch.zeros_like(f), u=torch.rand(f.shape, generator=generator(4)))
+    gap = (sum(decouple(f, M))-f).abs()
+    assert gap.max() > 0 and (gap <= 3e-7*f).all()          # so a network computes f + (1−M) A_C(f⁻)
+
+def test_cost_of_the_bottleneck():
+    def share(hidden):
+        with torch.device('meta'): A = bottleneck(512, hidden)
+        return 200*256*sum(l.weight.numel() for l in A if isinstance(l, nn.Conv2d))/4_054_846_976
+    assert [round(share(h)) for h in (None, 512)] == [7, 60]      # two of them, % of a ResNet-10 at 128 pixels
+
+def test_the_bottleneck_keeps_the_shape():
+    A = bottleneck(32)
+    assert A(torch.rand(2, 32, 5, 7)).shape == (2, 32, 5, 7) and A[0].out_channels == 8
+    assert [type(l).__name__ for l in A] == ['Conv2d', 'BatchNorm2d', 'ReLU', 'Conv2d']
+
+def test_a_bottleneck_on_a_map_of_one_cell():
+    assert bottleneck(8)(torch.rand(2, 8, 1, 1)).shape == bottleneck(8).eval()(torch.rand(2, 8, 1, 1)).shape == (2, 8, 1, 1)
+    with pytest.raises(ValueError, match='Expected more than 1 value per channel'): bottleneck(8)(torch.rand(1, 8, 1, 1))
+
+def vectors_of(seed):
+    scale = 10.**torch.randint(-6, 6, (40, 1), generator=generator(seed, 'scale'))
+    return torch.randn(40, 6, generator=generator(seed))*scale
+
+def test_separation_stays_within_its_bound():
+    any_sign = torch.stack([separation(vectors_of(s), vectors_of(100+s)) for s in range(100)])
+    folded = torch.stack([separation(vectors_of(s).abs(), vectors_of(100+s).abs()) for s in range(100)])
+    assert (any_sign.abs() <= 1/.06+1e-4).all() and any_sign.min() < 0 <= folded.min()
+
+def test_separation_is_the_mean_cosine():
+    a, b = (torch.rand(8, 32, generator=generator(s)) for s in range(2))
+    naive = (a.double()@b.double().T).diag()/(a.double().norm(dim=1)*b.double().norm(dim=1))
+    assert float(separation(a, b)) == pytest.approx(float(naive.mean())/.06, rel=1e-5)
+    assert float(separation(a, a)) == pytest.approx(1/.06, rel=1e-5)
+    assert float(separation(a, -a)) == pytest.approx(-1/.06, rel=1e-5)
+
+def test_the_clamp_tames_a_hard_mask_on_one_cell():
+    def steepest(sep):
+        S, v = torch.zeros(64, 8, 1, 1), torch.randn(64, 8, 1, 1, generator=generator(0)).relu()
+        M = gumbel_mask(S, u=torch.rand(S.shape, generator=generator(1)), hard=True).requires_grad_()
+        return float(torch.autograd.grad(sep(*map(rF, decouple(v, M))), M)[0].abs().max())
+    library = lambda a, b: F.cosine_similarity(a, b).mean()/.06
+    assert steepest(library) > 1e5 > steepest(separation)
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('shape', [(1, 8, 4, 4), (1, 8, 1, 1), (3, 8, 2, 5)], ids=str)
+@pytest.mark.parametrize('dead', [True, False])
+def test_separation_is_finite(dtype, shape, dead):
+    v = torch.zeros(shape, dtype=dtype) if dead else torch.rand(shape, generator=generator(0)).to(dtype)
+    S = torch.zeros(shape, dtype=dtype).requires_grad_()
+    L = separation(*map(rF, decouple(v, gumbel_mask(S, u=torch.rand(shape, generator=generator(1)).to(dtype)))))
+    assert L.dtype == torch.float32 and L.isfinite() and torch.autograd.grad(L, S)[0].isfinite().all()
+
+def test_the_pull_of_a_cosine():
+    grid, other = torch.cartesian_prod(torch.linspace(.1, 1.3, 8), torch.linspace(.1, 1.3, 8)).requires_grad_(), torch.tensor([.6, .9])
+    cos = F.cosine_similarity(grid, other.expand_as(grid))
+    pull = torch.autograd.grad((cos/.06).sum(), grid)[0]
+    assert (pull*grid).sum(1).abs().max() < 1e-4                                            # never along its own direction
+    assert torch.allclose(pull.norm(dim=1), (1-cos**2).clamp(min=0).sqrt()/.06/grid.norm(dim=1), atol=2e-2)
+
+@pytest.mark.parametrize('seed', range(10))
+def test_wrong_labels_of_many_kinds(seed):
+    n = 2+seed
+    z, t = torch.randn(30, n, generator=generator(seed)), torch.randint(n, (30,), generator=generator(seed, 't'))
+    z[:10], z[10:20, 1:] = 0., -torch.inf                                                   # ties and impossible classes too
+    w = wrong_label(z, t)
+    assert (w != t).all() and (w >= 0).all() and (w < n).all()
+    assert torch.equal(w[20:], z[20:].scatter(1, t[20:, None], -torch.inf).argmax(1))
+
+@pytest.mark.parametrize('side', [1, 2, 4, 8, 16])
+def test_separation_at_the_start_is_predicted_on_a_real_map(side):
+    net = small_conv(10, size=8*side)
+    f = net.train().body(torch.randn(60, 3, 8*side, 8*side, generator=generator(0))).detach()
+    M = gumbel_mask(torch.zeros_like(f), u=torch.rand(f.shape, generator=generator(1)))
+    r = .9*float((f**2).mean()/(rF(f)**2).mean())/side**2
+    assert .8*float(separation(*map(rF, decouple(f, M)))) == pytest.approx(.8/.06*(1-r)/(1+r), abs=.5)
+
+def test_without_noise_separation_has_no_slope():
+    f = torch.randn(8, 32, 8, 8, generator=generator(1)).relu()
+    def slope(u):
+        S = torch.zeros_like(f).requires_grad_()
+        return float(torch.autograd.grad(separation(*map(rF, decouple(f, gumbel_mask(S, u=u)))), S)[0].norm())
+    assert slope(None) < 1e-4*slope(torch.rand(f.shape, generator=generator(4)))
+
+# ---- 10 the method, its costs, its probes
+
+def test_counts_of_table_4():
+    with torch.device('meta'): r10 = resnet10(7, width=64, size=128)
+    full, narrow, first = (m.adapt(r10) for m in (F2DC, F2DC(hidden=32), Method('x', DFD(hidden=64))))
+    sent, plain = payload(full, F2DC), payload(r10)
+    assert [n_params(full.neck.A_D), n_params(narrow.neck.A_C), n_params(full.neck.m), n_params(r10)] == [589_952, 294_976, 3_591, 4_901_703]
+    assert sent['travels'] == plain['travels'] and sent['travels']//4-n_params(r10) == 5_760 and plain['counters']//8 == 12
+    assert flops(r10, 128)//2 == 4_054_846_976 and 10*thop_aliased(r10, 128) == 163_137_489_920
+    assert [thop_aliased(n, 128) for n in (narrow, first)] == [16_464_820_224, 16_464_816_640]      # both print as the 16.46 of Table 4
+
+@pytest.mark.parametrize('C,ratio', [(7, 1.24), (10, 1.27)])
+def test_below_an_even_share_weights_hardly_differ(C, ratio):
+    assert round(float(torch.tensor(1/4).sigmoid()/torch.tensor(-.1*(C/2)**.5).sigmoid()), 2) == ratio      # shares 1/Q and 0
+
+def test_embedded_suites_have_equal_sizes():
+    for name in ('emoji-pacs', 'skew-digits'): assert len({len(c.train) for c in load_suite(name, 'tiny').clients}) == 1
+
+def test_released_has_no_weights_of_its_own():
+    assert weighed(RELEASED, [up(i, n) for i, n in enumerate((16, 24))], (16, 24)) is None
+
+def test_a_deployed_model_is_the_path_backbone(suite, fits):
+    fed, h = fits['F2DC'], fits['F2DC'].history
+    for k in (0, 3):
+        net = fed.model(client=k)
+        net.neck = nn.Identity()
+        for d, t in suite.tests.items():
+            right = int((answers(net, t, suite.mean, suite.std).logits.argmax(1) == t.y).sum())
+            last = {r['correct'] for r in h.rows if (r['view'], r['path'], r['round'], r['domain']) == ('global', 'backbone', 2, d)}
+            assert last == {right}
+
+def test_a_stored_run_says_what_todays_method_says():
+    "Hyper-parameters of runs that were stored earlier are read as they were written."
+    stored = {'DFD': dict(sigma=.1, tau=.06, lam=.8, warm=0, hidden=None, depth=2, hard=False, eq3=False, test_noise=False, eps=0., from_m=False, share=False),
+              'DFC': dict(lam=1.), 'DomainAware': dict(alpha=1., beta=.4, Q=None, classwise=False, all_clients=False, by_size=False)}
+    assert {d['mechanism']: d['hp'] for d in F2DC.spec()} == stored
+    assert SHARED.name == "F2DC(preset='shared')" and DFD(.2, .1, .5).tau == .1
+
+@pytest.mark.parametrize('method,ink', [(F2DC, 'vermillion'), (DC, 'coral')], ids=['F2DC', 'DC'])
+def test_page_and_colour(method, ink): assert method.page == '2_methods/f2dc/03_method' and method.ink == ink
+
+@pytest.fixture(scope='module')
+def masked(): return F2DC.adapt(small())
+
+def test_mask_viewer_has_a_column_for_each_part(suite, masked):
+    import matplotlib.pyplot as plt
+    ticks = lambda net: [t.get_text() for t in mask_viewer(net, suite, 1).get_xticklabels()]
+    assert ticks(masked) == ['image', 'M', 'f⁺', 'f⁻', 'f*']
+    assert ticks(DFD.adapt(DFD(), small())) == ['image', 'M', 'f⁺', 'f⁻']                      # no corrector: no f*
+    assert [t.get_text() for t in mask_viewer(masked, suite).get_yticklabels()] == list(suite.tests)
+    with pytest.raises(ValueError, match='the model has no mask to show'): mask_viewer(small(), suite)
+    plt.close('all')
+
+def test_parts_hold_no_more_than_the_whole(suite, masked):
+    p = parts_of(masked, suite.tests['photo'].x[0], suite.mean, suite.std)
+    assert 0 < p['M'].min() and p['M'].max() < 1 and (p['f⁺']+p['f⁻'] <= p['f']*(1+1e-6)).all()      # M² + (1−M)² ≤ 1
+
+def test_painted_enlarges_cells():
+    import matplotlib.pyplot as plt, numpy as np
+    assert painted(np.array([[0., 1]]), (2, 4), plt.get_cmap('gray'))[0].tolist() == [[0, 0, 255, 255]]*2
+
+def test_measures_of_f2dc_are_those_of_any_run_and_seven_more(suite, fits):
+    ours, plain = (f2dc_measures(fits[k]) for k in ('F2DC', 'FedAvg'))
+    assert ours.keys()-plain.keys() == {'plus', 'minus', 'star', 'whole', 'm_plus', 'm_minus', 'm_star'}
+    assert plain == measure(fits['FedAvg'])
+    nets = [fits['F2DC'].model(client=c.id) for c in suite.clients]
+    assert ours['whole'] == pytest.approx(sum(feature_answers(n, suite)['whole'] for n in nets)/4)

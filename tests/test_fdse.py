@@ -2,7 +2,7 @@
 import copy, math, warnings
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-import pytest, torch
+import numpy as np, pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
@@ -11,19 +11,28 @@ from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.seeding import generator
+from fedskew_nb.analysis.probes import glance
+from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.costs import flops
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.data.splits import leave_out
 from fedskew_nb.core.context import ClientContext, ServerContext
-from fedskew_nb.methods.baselines.average import FedProx
+from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import DC
 from fedskew_nb.methods.fdse.method import (
-    FDSE, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean, pooled_moments)
+    FDSE, REGULARISERS, Consensus, Consistency, Erase, KeepErasers, Peers, attention, plain_mean,
+    pooled_moments)
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
-from fedskew_nb.methods.fdse.erase import (
-    Erased, batch_moments, erased_blocks, is_eraser, is_statistic, layer_weights, moving_moments, part_of,
-    statistics_gap)
+from fedskew_nb.methods.fdse.erase import Erased
+from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
+from fedskew_nb.methods.fdse.surgery import erased_blocks, is_eraser, is_statistic, part_of
 from fedskew_nb.methods.fdse.consensus import consensus_step
+from fedskew_nb.methods.fdse.probes import (
+    agreement_facts, domain_probe, erased_features, erased_means, look_inside, own_features, own_silhouettes)
+from fedskew_nb.methods.fdse.unseen import (
+    adapt_unseen, fdse_measures, right_share, shared_model, unseen_facts)
 
 # ---- tools
 
@@ -170,11 +179,15 @@ def test_statistics_end_where_the_batchnorms_are():
 
 REGS = ('paper','released_v1','released_v2')
 def gaps(reg, os, stats, gamma=.9):
-    "{reg: losses of the layers} for the maps `os` and the global statistics `stats`."
-    from fedskew_nb.methods.fdse.method import REGULARISERS
-    blocks = [Erased(nn.Conv2d(3, o.shape[1], 3)).double() for o in os]
-    for b,o,(g,v) in zip(blocks, os, stats): b.bn_dfe.running_mean.copy_(g); b.bn_dfe.running_var.copy_(v); b.bn_dfe(o.detach())
-    return REGULARISERS[reg](Consistency(gamma=gamma), SimpleNamespace(cache=dict(received=list(stats), moving=list(stats))), blocks, dict(enumerate(os)))
+    "Losses of the layers for the maps `os` and the global statistics `stats`; BN_DFE has seen the maps."
+    blocks = nn.ModuleList(Erased(nn.Conv2d(3, o.shape[1], 3)).double() for o in os)
+    for l, (block, o, (mu, var)) in enumerate(zip(blocks, os, stats)):
+        block.depth = l
+        block.bn_dfe.running_mean.copy_(mu)
+        block.bn_dfe.running_var.copy_(var)
+        block.bn_dfe(o.detach())
+    c = SimpleNamespace(net=blocks, cache=dict(received=list(stats), moving=list(stats)))
+    return REGULARISERS[reg](Consistency(gamma=gamma), c, dict(enumerate(os)))
 
 def test_released_regularisers_have_gradients_and_differ():
     os = [(1+randn(6,8,5,5,seed=i)).requires_grad_() for i in range(2)]; stats = [(randn(8,seed=5+i), .5+randn(8,seed=7+i)**2) for i in range(2)]; value = {}
@@ -428,8 +441,10 @@ def test_two_evaluations_are_bit_identical(suite):
     n = len(fed.history.rows); fed.score(); assert fed.history.rows[n:]==[r for r in fed.history.rows[:n] if r['moment']=='post_agg']
 
 def test_a_model_in_use_can_be_copied(fdse):
-    "No block keeps a graph alive after a step."
-    net = copy.deepcopy(fdse.net); assert all(not b.seen for n in (net,fdse.net) for b in erased_blocks(n).values())
+    "No net keeps a graph alive after a step: what its blocks gave out has been taken."
+    net = copy.deepcopy(fdse.net).train()
+    assert sorted(net(images()).aux['erased'])==[0, 1, 2, 3]
+    assert not net.tray and not fdse.net.tray
 
 # ---- 6 presets, mechanisms on and off, other methods
 
@@ -542,3 +557,168 @@ def test_printed_digits_of_table_4():
     "As the paper prints them: 1.30, 49.52 and 4.41; 0.65, 24.87 and 2.24."
     for net,want in ((meta(10),('1.30','49.52','4.41')), (RELEASED.adapt(meta(10)),('0.65','24.87','2.24'))):
         assert (f'{n_params(net)/1e7:.2f}', f'{n_bytes(net)/2**20:.2f}', f'{plain.operations(net, batch_of_50())/1e10:.2f}')==want
+
+def test_operations_of_the_paper_are_multiply_adds_and_more():
+    "Torch's counter has two for a multiply-add; the paper adds 4 per input of a BatchNorm, and adaptive pooling."
+    for net in (meta(10), FDSE.adapt(meta(10)), RELEASED.adapt(meta(10))):
+        more = []
+        def count(m, args, out):
+            if isinstance(m, nn.modules.batchnorm._BatchNorm): more.append(4*args[0].numel())
+            if isinstance(m, nn.AdaptiveAvgPool2d):
+                h, w = args[0].shape[2:]
+                more.append(round(out.numel()*(h*w/(out.shape[2]*out.shape[3])+1)))
+        hooks = [m.register_forward_hook(count) for m in net.modules()]
+        operations = plain.operations(net, batch_of_50())
+        for h in hooks: h.remove()
+        assert operations==50*flops(net, 256)//2+sum(more)
+
+# ---- 8 what is refused, and hyper-parameters by name
+
+def test_a_name_of_two_mechanisms_asks_which():
+    with pytest.raises(ValueError, match='say Consensus__per_tensor or Peers__per_tensor'): FDSE(per_tensor=True)
+
+def test_a_split_net_is_not_split_again():
+    with pytest.raises(ValueError, match='dse has groups=2'): FDSE.adapt(FDSE.adapt(small()))
+
+def test_four_erasers_with_cosine_nine_tenths_keep_less_than_a_third():
+    "e² of e² + 3 e^1.8."
+    gram = torch.full((4, 4), .9).double()+.1*torch.eye(4)
+    assert float(attention(torch.linalg.cholesky(gram), .5)[0, 0])==pytest.approx(.289, abs=5e-4)
+
+def test_notes_are_the_cosines_of_the_clients(suite):
+    "‖u‖ is the length of the step in units of the mean length; the others are least cosines."
+    fed = fed_of(FDSE, suite, rounds=1)
+    layers = layers_of(fed, [fed.train_client(c)[0] for c in fed.clients])
+    fed.fit()
+    for names, notes in zip(layers, fed.memory['Consensus'].values()):
+        V, g = layers[names]
+        D, step = (V-g).double(), consensus_step(V, g).step.double()
+        cosine = lambda to: float(torch.cosine_similarity(D, to[None]).min())
+        want = [1, float(step.norm()/D.norm(dim=1).mean()), cosine(step), cosine(D.mean(0))]
+        assert notes[0]==pytest.approx(want, abs=1e-4)
+
+# ---- 9 probes
+
+def test_features_are_taken_at_home(suite, fdse):
+    feat, y, d = own_features(fdse, 5)
+    for i, c in enumerate(suite.clients):
+        images_ = glance(suite.tests[c.domain], 5)
+        alone = answers(fdse.model(client=c.id), images_, suite.mean, suite.std).feat
+        assert torch.allclose(feat[d==list(suite.tests).index(c.domain)], alone, atol=1e-6)
+    assert len(feat)==len(y)==len(d)==sum(len(glance(t, 5)) for t in suite.tests.values())
+
+def test_silhouettes_are_those_of_sklearn(fdse):
+    score = pytest.importorskip('sklearn.metrics').silhouette_score
+    feat, y, d = own_features(fdse, 8)
+    got = own_silhouettes(fdse, 8)
+    assert got['own_class_silhouette']==pytest.approx(score(feat.numpy(), y.numpy()), abs=1e-6)
+    assert got['own_domain_silhouette']==pytest.approx(score(feat.numpy(), d.numpy()), abs=1e-6)
+
+def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
+    "And measuring leaves the net as it was, modes included."
+    net = fdse.model(client=0)
+    before, held = copy.deepcopy(net.state_dict()), []
+    hooks = [b.bn_dfe.register_forward_pre_hook(lambda m, args: held.append(args[0])) for b in erased_blocks(net).values()]
+    x = images()
+    with torch.no_grad():
+        net.eval()(x)
+        want, _ = list(held), held.clear()
+        got = list(erased_features(net, x).values())
+    for h in hooks: h.remove()
+    assert all(torch.equal(a, b) for a, b in zip(want, got)) and len(got)==4
+    means = erased_means(net.eval(), suite.tests[suite.domains[0]], suite.mean, suite.std)
+    assert same(before, net.state_dict()) and not any(m.training for m in net.modules())
+    assert [m.shape[1] for m in means]==[b.bn_dfe.num_features for b in erased_blocks(net).values()]
+
+def test_fresh_erased_features_move_the_statistics_of_bn_dse_alone(fdse):
+    net = fdse.model(client=0)
+    before = copy.deepcopy(net.state_dict())
+    erased_features(net, images(), fresh=True)
+    changed = {n for n, v in net.state_dict().items() if not torch.equal(v, before[n])}
+    assert changed and all('.bn_dse.' in n for n in changed)
+
+def test_the_domain_probe_is_the_mean_over_blocks(fdse):
+    pytest.importorskip('sklearn')
+    got = domain_probe(fdse, 12)
+    assert got['probe']==pytest.approx(np.mean(got['probes'])) and len(got['probes'])==4
+
+def test_probes_of_a_single_domain(suite):
+    "There is nothing to tell apart."
+    alone = fed_of(FDSE, replace(suite, clients=suite.clients[:1]), rounds=1)
+    alone.fit()
+    assert domain_probe(alone)=={} and own_silhouettes(alone, 8)['own_domain_silhouette']==0
+
+def test_looking_inside_a_method_without_erasers(suite):
+    fed = run(FedBN, suite, rounds=1)
+    assert domain_probe(fed)=={} and agreement_facts(fed)=={}
+    assert set(look_inside(fed))=={'own_class_silhouette', 'own_domain_silhouette', 'own_restated'}
+
+def test_agreement_facts_are_the_notes(fdse):
+    got = agreement_facts(fdse)
+    rows = [r for layer in fdse.memory['Consensus'].values() for r in layer]
+    assert got['least']==min(r[2] for r in rows) and got['u']==pytest.approx(np.mean([r[1] for r in rows]))
+    assert got['notes']==dict(fdse.memory['Consensus'])
+
+# ---- 10 unseen domains
+
+@pytest.fixture(scope='module')
+def held(suite): return leave_out(suite, suite.domains[-1])
+
+@pytest.fixture(scope='module')
+def newcomers(held): return {m.name: run(m, held) for m in (FedProx(mu=0), FedBN, FDSE)}
+
+def test_a_newcomer_gets_the_mean_of_what_is_kept(newcomers, held):
+    fed = newcomers['FedBN']
+    new, own = shared_model(fed).state_dict(), [fed.state_of(c.id) for c in held.clients]
+    for n, v in new.items():
+        rows = torch.stack([s[n] for s in own])
+        assert torch.equal(v, rows.mean(0) if v.is_floating_point() else rows.amax(0)), n
+
+def test_a_newcomer_of_one_model_gets_it(newcomers):
+    fed = newcomers['FedProx(mu=0)']
+    assert same(shared_model(fed).state_dict(), dict(fed.server))
+
+def test_adaptation_moves_erasers_alone_and_twice_the_same(newcomers, held):
+    (x, *_), = ((d.x,) for d in held.spare.values())
+    fed = newcomers['FDSE']
+    new, again, old = adapt_unseen(fed, x), adapt_unseen(fed, x), shared_model(fed).state_dict()
+    moved = {n for n, v in new.state_dict().items() if not torch.equal(v, old[n])}
+    assert {'body.block1.conv.dse.weight', 'body.block1.conv.bn_dse.weight', 'body.block1.conv.bn_dse.running_mean'}<=moved
+    assert all('.dse.' in n or '.bn_dse.' in n for n in moved)
+    assert same(new.state_dict(), again.state_dict()) and not new.training
+    assert all(p.requires_grad for p in new.parameters())
+
+def test_statistics_alone_leave_the_filters(newcomers, held):
+    x = next(iter(held.spare.values())).x
+    new, old = adapt_unseen(newcomers['FDSE'], x, epochs=0).state_dict(), shared_model(newcomers['FDSE']).state_dict()
+    assert all(n.rpartition('.')[0].endswith('bn_dse') for n in old if not torch.equal(new[n], old[n]))
+
+def test_adaptation_to_few_images_and_to_those_of_the_test(newcomers, held):
+    fed, (test,), (spare,) = newcomers['FDSE'], held.unseen.values(), held.spare.values()
+    for net in (adapt_unseen(fed, test.x, epochs=1, transductive=True), adapt_unseen(fed, spare.x[:10], epochs=1)):
+        assert all(v.isfinite().all() for v in net.state_dict().values())
+
+def test_images_that_cannot_be_adapted_to(newcomers, held):
+    fed, (test,), (spare,) = newcomers['FDSE'], held.unseen.values(), held.spare.values()
+    with pytest.raises(ValueError, match='at least two'): adapt_unseen(fed, spare.x[:1])
+    with pytest.raises(ValueError, match='give uint8 images'): adapt_unseen(fed, spare.x.float())
+    with pytest.raises(ValueError, match='give uint8 images'): adapt_unseen(fed, spare.x[:, :2])
+    with pytest.raises(ValueError, match='transductive=True'): adapt_unseen(fed, test.x)
+
+def test_measures_have_the_names_of_the_stored_runs(newcomers, held, suite):
+    facts = {name: unseen_facts(fed) for name, fed in newcomers.items()}
+    assert set(facts['FedProx(mu=0)'])==set(facts['FedBN'])=={'plain', 'restated'}
+    assert set(facts['FDSE'])=={'plain', 'restated', 'renewed', 'adapted'}
+    assert unseen_facts(fed_of(FDSE, suite))=={}
+    assert {'own_class_silhouette', 'own_restated', 'u', 'least', 'notes', 'adapted'}<=set(fdse_measures(newcomers['FDSE']))
+    fed, (test,) = newcomers['FedProx(mu=0)'], held.unseen.values()
+    right = 100*float((fed.predict(test.x).argmax(1)==test.y).float().mean())
+    assert facts['FedProx(mu=0)']['plain']==pytest.approx(right, abs=1e-4)==right_share(fed.model(), test, held)
+
+def test_a_domain_is_left_out(suite):
+    gone = suite.domains[-1]
+    got = leave_out(suite, gone)
+    assert [c.domain for c in got.clients]==[d for d in suite.domains if d!=gone]==list(got.tests)
+    assert list(got.unseen)==list(got.spare)==[gone] and got.name==f'{suite.name}-without-{gone}'
+    with pytest.raises(ValueError, match='one domain only'):
+        leave_out(replace(suite, clients=suite.clients[:1]), suite.clients[0].domain)

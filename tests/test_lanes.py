@@ -13,10 +13,11 @@ from fedskew_nb.core.convert import as_net
 from fedskew_nb.core.method import Mechanism, Method
 from fedskew_nb.core.seeding import Random, generator
 from fedskew_nb.data.batch import draw_moves, move, normalise
-from fedskew_nb.core.context import ClientContext, ServerContext, Up
-from fedskew_nb.engine.server import Inbox
+from fedskew_nb.core.context import ClientContext, ServerContext, Upload
+from fedskew_nb.engine.server import Server
 from fedskew_nb.engine.lanes import in_order, stream_for
-from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
@@ -50,7 +51,7 @@ def client_by_hand(method, net, suite, s, c, start, states, caches, down, r):
             out = method.run_forward(ctx, b); method.everyone('inner', ctx, b, out); terms = method.terms(ctx, b, out)
             opt.zero_grad(); sum(terms.values()).backward(); opt.step(); ctx.steps += 1
             for k,v in terms.items(): sums[k] = sums.get(k,0)+v.detach()
-    up = Up(c.id, len(c.train), c.domain, c.train.y.cpu().bincount(minlength=suite.n_classes), m.state_dict(), method.union('finish', ctx))
+    up = Upload(c.id, len(c.train), c.domain, c.train.y.cpu().bincount(minlength=suite.n_classes), m.state_dict(), method.union('finish', ctx))
     return up, {k:float(v)/ctx.steps for k,v in sums.items()}, m
 
 @torch.no_grad()
@@ -321,7 +322,7 @@ def press_at(fed, k:int|None=None, functions=('one_round','score')):
             seen.add((code,frame.f_lasti))
             if len(seen)==k: done.append(1); raise KeyboardInterrupt
         return arrived
-    was = sys.gettrace(); sys.settrace(lambda frame, event, arg: arrived if frame.f_code.co_name in functions and Path(frame.f_code.co_filename).name=='engine.py' else None)
+    was = sys.gettrace(); sys.settrace(lambda frame, event, arg: arrived if frame.f_code.co_name in functions and Path(frame.f_code.co_filename).name=='federation.py' else None)
     try: fed.fit()
     finally: sys.settrace(was)
     return len(seen)
@@ -388,8 +389,8 @@ def test_uploads_are_summed_as_they_come(suite, lanes, monkeypatch):
     for m in (FedAvg,FedProx,Method('Late',Late())): fed = fed_of(m, crowd, small(width=1), lanes=lanes, rounds=2, local_steps=1, fold=False, stack=False); fed.one_round()
     assert most['FedAvg']<=2*lanes+1 and most['FedProx']<=2*lanes+1 and most['Late']==40
     assert not any(r() for r,_ in ups)                                              # and after the round, none
-    fed = fed_of(FDSE, many(suite, 6), lanes=lanes, rounds=2, local_steps=1); held = []; close = Inbox.close
-    monkeypatch.setattr(Inbox, 'close', lambda self: (held.append([len(u.state) for u in self.ups]), close(self))[1]); fed.one_round()
+    fed = fed_of(FDSE, many(suite, 6), lanes=lanes, rounds=2, local_steps=1); held = []; aggregate = Server.aggregate
+    monkeypatch.setattr(Server, 'aggregate', lambda self: (held.append([len(u.state) for u in self.ups]), aggregate(self))[1]); fed.one_round()
     assert len(held[0])==6 and min(held[0])>10 and not any(u for u in held[0] if u!=held[0][0])
 
 @pytest.mark.slow
@@ -401,16 +402,16 @@ def test_three_hundred_clients():
         from fedskew_nb.data.suite import Client, Suite
         from fedskew_nb.data.images import Data
         from fedskew_nb import generator
-        from fedskew_nb.engine.server import Inbox
+        from fedskew_nb.engine.server import Server
         from fedskew_nb.methods.baselines.average import FedAvg
         from fedskew_nb.core.models import small_conv
         from feds import fed_of
         def now(): return int(open('/proc/self/statm').read().split()[1])*os.sysconf('SC_PAGE_SIZE')/1e6
         def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e3
         g = generator('images'); data = lambda n: Data(torch.randint(0, 256, (n,3,32,32), generator=g, dtype=torch.uint8), torch.randint(0, 10, (n,), generator=g))
-        at,add = {},Inbox.add
-        def watched(inbox, up): add(inbox, up); at[len(inbox.ups)] = now()
-        t = data(64); s = Suite('many', list(map(str,range(10))), [Client(k, 'd', data(64), t[:0], t[:0]) for k in range(300)], {'d':t}); Inbox.add = watched
+        at,receive = {},Server.receive
+        def watched(server, up): receive(server, up); at[len(server.ups)] = now()
+        t = data(64); s = Suite('many', list(map(str,range(10))), [Client(k, 'd', data(64), t[:0], t[:0]) for k in range(300)], {'d':t}); Server.receive = watched
         fed_of(FedAvg, s, small_conv(10, width=32), lanes=2, stack=False, rounds=1, local_steps=1, batch_size=64).fit(); print(peak(), at[100], at[300])""")
     assert peak<2147 and late-before<100, (peak, before, late)
 

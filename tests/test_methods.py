@@ -4,11 +4,13 @@ from itertools import combinations
 import pytest, torch
 from feds import equal
 from torch import nn
-from fedskew_nb.core.method import Method
-from fedskew_nb.core.net import Net
+from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.rules import Rule, keep
+from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.proximal import FedProx, Prox, bowl_rounds, bowl_steps, drift_picture
 from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
 from fedskew_nb.core.models import alexnet_bn, gap, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
@@ -93,3 +95,95 @@ def test_bowls():
 
 def test_histograms_refuse_an_unknown_way():
     with pytest.raises(ValueError, match='give nothing, averaged or own'): domain_histograms({'a':torch.zeros(9)}, 'mine')
+
+# ---- the server step, name by name
+
+def sent(method, suite):
+    "A federation, and what its clients sent in the first round."
+    fed = Federation(method, small_conv(7, size=32, width=4), suite, device='cpu', rounds=3, local_steps=2, batch_size=16)
+    return fed, [fed.train_client(c)[0] for c in fed.clients]
+
+def weighted(ups, name):
+    n = torch.tensor([u.n for u in ups]).double()
+    return sum(float(p)*u.state[name] for p, u in zip(n/n.sum(), ups))
+
+def test_fedavg_is_the_weighted_mean_of_every_name(suite):
+    cut = replace(suite, clients=[replace(c, train=c.train[:n]) for c, n in zip(suite.clients, (40, 64, 90))])
+    fed, ups = sent(FedAvg, cut)
+    fed.merge(ups)
+    for n, v in fed.server.items():
+        if v.is_floating_point(): assert torch.allclose(v, weighted(ups, n), atol=1e-6), n
+        else: assert v == max(u.state[n] for u in ups), n
+
+def test_fedbn_keeps_rows_and_averages_the_rest(suite):
+    fed, ups = sent(FedBN, suite)
+    fed.merge(ups)
+    for n in fed.server:
+        for k, u in enumerate(ups):
+            want = u.state[n] if n in fed.kept else weighted(ups, n)
+            assert torch.allclose(fed.state_of(k)[n].double(), want.double(), atol=1e-6), n
+
+def test_fedbn_trains_as_fedavg_in_its_first_round_only(suite):
+    def trained(method, rounds):
+        fed, _ = sent(method, suite)
+        for _ in range(rounds): fed.one_round()
+        return fed.train_client(fed.clients[0])[0].state
+    same = lambda a, b: all(torch.equal(a[n], b[n]) for n in a)
+    assert same(trained(FedBN, 0), trained(FedAvg, 0))
+    assert not same(trained(FedBN, 1), trained(FedAvg, 1))
+
+def test_a_client_that_sits_out_keeps_its_batchnorm_and_takes_the_rest():
+    suite = load_suite('skew-digits', 'tiny')
+    net = small_conv(10, size=28, width=4)
+    first = {n: v.clone() for n, v in net.state_dict().items()}
+    fed = Federation(FedBN, net, suite, device='cpu', rounds=2, local_steps=2, batch_size=32, participation=.4)
+    for _ in range(2): fed.one_round()
+    went = {k for r in fed.history.rounds for k in r['participants']}
+    idle = next(c.id for c in suite.clients if c.id not in went)
+    assert all(torch.equal(fed.state_of(idle)[n], first[n]) for n in fed.kept)
+    assert not torch.equal(fed.state_of(idle)['head.bias'], first['head.bias'])
+
+# ---- names are found by type
+
+def test_letters_lie():
+    lying = nn.ModuleDict(dict(subnet=nn.Linear(2, 2)))
+    assert all('bn' in n for n in lying.state_dict()) and not any(map(is_batchnorm(lying), lying.state_dict()))
+
+def test_a_batchnorm_has_five_entries():
+    net = resnet10(7, width=8)
+    assert len(FedBN.kept(net)) == 5*sum(isinstance(m, nn.BatchNorm2d) for m in net.modules())
+
+@pytest.mark.parametrize('name', ['resnet18', 'vgg11_bn', 'densenet121'])
+def test_torchvision_is_found_where_letters_fail(name):
+    import torchvision
+    with torch.device('meta'): net = getattr(torchvision.models, name)()
+    found = {n for n in net.state_dict() if is_batchnorm(net)(n)}
+    owners = {m for m, mod in net.named_modules() if isinstance(mod, nn.BatchNorm2d)}
+    assert {n.rpartition('.')[0] for n in found} == owners
+    assert any('bn' not in n for n in found)
+
+# ---- spelling, pages, pictures
+
+@pytest.mark.parametrize('bad,says', [(lambda: FedBN(affin=False), 'did you mean affine'), (lambda: FedProx(my=.1), 'did you mean mu'),
+                                      (lambda: FedAvg(mu=.1), 'it takes none')], ids=['FedBN', 'FedProx', 'FedAvg'])
+def test_a_misspelt_hyperparameter_is_refused_with_the_nearest(bad, says):
+    with pytest.raises(ValueError, match=says): bad()
+
+@pytest.mark.parametrize('method', [FedAvg, FedProx, FedBN, Local], ids=lambda m: m.name)
+def test_each_method_has_a_page_and_a_colour(method):
+    from pathlib import Path
+    from fedskew_nb.analysis.style import colour
+    assert (Path(__file__).parents[1]/'nbs'/f'{method.page}.ipynb').exists()
+    assert method.ink and colour(method.name).startswith('#')
+
+def test_pictures_have_their_lines():
+    import matplotlib.pyplot as plt
+    assert len(drift_picture(5, 1.).lines) == 3      # two clients and the server
+    assert len(domain_histograms({k: torch.randn(50) for k in 'abc'}, 'own').lines) == 3
+    plt.close('all')
+
+def test_what_a_head_at_home_saves(suite):
+    class KeepHead(Mechanism):
+        def rules(self, net): return [Rule(under('head'), keep)]
+    up = lambda m: run(m, suite).history.rounds[0]['up']
+    assert up(FedAvg)-up(Method('KeepHead', KeepHead())) == 3*4*(128*7+7)

@@ -5,8 +5,9 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.history import History
-from fedskew_nb.analysis.scores import (
-    answers, diff, ece, effective_rank, flops, payload, reliability, spectrum, summary)
+from fedskew_nb.analysis.features import answers, effective_rank, spectrum
+from fedskew_nb.analysis.scores import diff, ece, reliability, summary
+from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.core.models import MODELS, n_bytes, small_conv
 
 gen = lambda s: torch.Generator().manual_seed(s)

@@ -1,11 +1,13 @@
 "The consensus step where it teaches nothing: random and degenerate hulls, accuracy, types, memory, bad input."
-import sys
+import itertools, sys
 import numpy as np, pytest, torch
-from scipy.optimize import nnls
+from scipy.optimize import minimize
 from torch.utils._python_dispatch import TorchDispatchMode
 from fedskew_nb.methods.fdse import consensus as mgda
-from fedskew_nb.methods.fdse.consensus import (
-    Agreement, NotFinite, consensus_step, frank_wolfe, gram, hull_picture, min_norm, rule_from)
+from fedskew_nb.methods.fdse.consensus import Agreement, NotFinite, consensus_step, min_norm
+from fedskew_nb.methods.fdse.gram import combine, gram
+from fedskew_nb.methods.fdse.pictures import hull_picture
+from fedskew_nb.methods.fdse.solvers import frank_wolfe, rule_from
 
 def units(D): return D/np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1e-300)
 
@@ -150,3 +152,150 @@ def test_picture():
     import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt
     for angles in ((0,),(0,90),(0,180),(10,10,10),(0,120,240),range(0,360,7)): assert hull_picture(angles).get_title(loc='left').startswith('‖u‖')
     plt.close('all')
+
+def gen(seed): return torch.Generator().manual_seed(seed)
+def random_units(K, P): return units(np.random.default_rng((K,P)).standard_normal((K,P))+.5)
+
+def all_faces(G):
+    "‖u‖² by trying every set of active vectors."
+    best = np.inf
+    for n in range(1, len(G)+1):
+        for S in map(list, itertools.combinations(range(len(G)), n)):
+            x = np.linalg.lstsq(G[np.ix_(S,S)]+1, np.ones(len(S)), rcond=None)[0]
+            lam = x/x.sum()
+            if lam.min() >= 0: best = min(best, lam@G[np.ix_(S,S)]@lam)
+    return best
+
+def slsqp(G):
+    "‖u‖² by a general solver."
+    K = len(G)
+    on_simplex = dict(type='eq', fun=lambda l: l.sum()-1, jac=np.ones_like)
+    r = minimize(lambda l: l@G@l, np.full(K, 1/K), jac=lambda l: 2*G@l, method='SLSQP', bounds=[(0,1)]*K,
+                 constraints=[on_simplex], options=dict(ftol=1e-16, maxiter=1000))
+    return r.x@G@r.x
+
+@pytest.mark.parametrize('K,P', [(2,3), (3,5), (4,3), (6,30), (10,40), (8,6)])
+def test_other_solvers_confirm_the_point(K, P):
+    d = random_units(K, P)
+    G = d@d.T
+    u = min_norm(G)@d
+    assert (d@u).min()-u@u > -1e-14
+    assert abs(all_faces(G)-u@u) < 1e-12 and abs(slsqp(G)-u@u) < 1e-9
+
+def test_directions_between_others_count_nothing():
+    d = units(np.array([[1.,0],[0,1],[1,1]]))
+    assert np.allclose(min_norm(d@d.T), [.5,.5,0], atol=1e-12)
+
+@pytest.mark.parametrize('make', [lambda r, K: r.standard_normal((K,1000)), lambda r, K: np.abs(r.standard_normal((K,3)))@r.standard_normal((3,1000))])
+def test_frank_wolfe_is_never_shorter(make):
+    for K, seed in itertools.product((2,4,10,50), range(3)):
+        d = units(make(np.random.default_rng((seed,K)), K))
+        G = d@d.T
+        a, b = min_norm(G), frank_wolfe(G)
+        assert (b@G@b)/(a@G@a)-1 > -1e-12
+
+def lone(seed, loud, K=10, P=1000):
+    "One client of ten against the rest: the agreement, and whom the mean serves worst."
+    sign = torch.tensor([-.5]+[1.]*(K-1))[:,None]
+    D = (.7*torch.randn(P, generator=gen(seed))*sign+torch.randn(K, P, generator=gen(50+seed))).double()
+    D[0] *= loud
+    return consensus_step(D), int(torch.cosine_similarity(D.mean(0)[None], D).argmin())
+
+@pytest.mark.parametrize('seed', range(5))
+def test_a_loud_client_does_not_turn_the_step(seed):
+    found = {loud:lone(seed, loud) for loud in (.1,.3,1,3,10,30)}
+    us = [a.u for a, _ in found.values()]
+    assert max(us)-min(us) < 1e-12
+    assert all(abs(a.least-a.u) < 1e-9 for a, _ in found.values())
+    assert found[30][0].mean_least < 0
+    assert all(found[loud][1] == 0 for loud in (.1,.3,1)) and found[30][1] > 0
+
+@pytest.mark.parametrize('N', [1,2,4,8,16,32,64])
+@pytest.mark.parametrize('rho', [0.,.1,.5])
+def test_the_step_shrinks_with_disagreement(N, rho):
+    for seed in range(3):
+        D = rho**.5*torch.randn(4000, generator=gen(seed))+(1-rho)**.5*torch.randn(N, 4000, generator=gen(100+seed))
+        assert abs(consensus_step(D).u/np.sqrt(rho+(1-rho)/N)-1) < .12
+    assert np.isclose(consensus_step(torch.eye(N)).u, N**-.5, atol=1e-6)
+
+FOUR = [[1.,0,1],[-1,0,1],[0,1,1],[0,-1,1]]
+THREE = [[1.,0,1],[-.5,.75**.5,1],[-.5,-.75**.5,1]]
+
+@pytest.mark.parametrize('rows', [FOUR, THREE, [[1.,2,3]]*2], ids=['four','three','twins'])
+def test_it_is_the_mean_where_nobody_objects_more(rows):
+    D = torch.tensor(rows, dtype=torch.float64)
+    assert torch.allclose(consensus_step(D).step, D.mean(0), atol=1e-12)
+
+def test_it_is_not_the_mean_of_anything():
+    r = torch.randn(3, 50, generator=gen(0), dtype=torch.float64)
+    assert not torch.allclose(consensus_step(r).step, r.mean(0))
+
+def test_one_client_and_duplicates_get_their_own_update():
+    D = torch.randn(4, 300, generator=gen(3))
+    assert torch.allclose(consensus_step(D[:1]).step, D[0], atol=1e-6)
+    a = consensus_step(D[[0,0,0]])
+    assert torch.allclose(a.step, D[0], atol=1e-6) and np.isclose(a.lam.sum(), 1, atol=1e-12)
+
+def test_a_copy_of_a_client_turns_the_mean_but_not_the_step():
+    r = torch.randn(4, 200, generator=gen(8), dtype=torch.float64)
+    r = r/r.norm(dim=1, keepdim=True)
+    more = torch.cat([r, r[:1]])
+    assert torch.allclose(consensus_step(r).step, consensus_step(more).step, atol=1e-10)
+    assert torch.cosine_similarity(r.mean(0), more.mean(0), dim=0) < .99
+
+@pytest.mark.parametrize('phi', [0,60,120,170])
+def test_two_clients_at_an_angle(phi):
+    t = np.radians(phi)
+    a = consensus_step(torch.tensor([[1.,0],[np.cos(t),np.sin(t)]], dtype=torch.float64))
+    assert np.allclose([a.u,a.least], np.cos(t/2), atol=1e-12)
+
+def test_scale_of_a_tiny_update_moves_nothing_but_in_the_release():
+    D = torch.randn(4, 300, generator=gen(3))
+    faint = D.clone()
+    faint[0] *= 1e-8/faint[0].norm()
+    free, same, released = (consensus_step(V, eps=e).u for V, e in ((D,0), (faint,0), (faint,1e-8)))
+    assert np.isclose(free, same, atol=1e-6) and released < same-.05
+
+def gram_errors(V):
+    "Largest error of the plain product and of ours, in units of the lengths."
+    exact = (V.double()@V.double().T).numpy()
+    n = np.sqrt(exact.diagonal())
+    def worst(X): return float((np.abs(np.asarray(X, float)-exact)/np.outer(n,n)).max())
+    return worst(V@V.T), worst(gram(V))
+
+@pytest.mark.parametrize('P', [10**3, 10**5, 2**18, 2**18+1, 10**6])
+def test_gram_beats_the_plain_product(P):
+    for s in range(2):
+        _, ours = gram_errors(torch.randn(4, P, generator=gen(s))+.7*torch.randn(P, generator=gen(9+s)))
+        assert ours < (1e-12 if P <= 2**18 else 1e-6)
+
+def test_gram_of_a_million_times_the_same_number():
+    plain, ours = gram_errors(torch.full((4,10**6), .1))
+    assert ours < 3e-5 and ours < plain/30
+
+def test_gram_refuses_what_is_no_row_per_client():
+    with pytest.raises(ValueError, match='one row of floating-point numbers per client'): gram(torch.ones(3))
+    with pytest.raises(ValueError, match='int64'): gram(torch.ones(2, 3, dtype=torch.int64))
+
+@pytest.mark.parametrize('P', [7, 70_001])
+def test_the_second_pass_is_a_weighted_sum(P):
+    V, g, a = torch.randn(3, P, generator=gen(0)), torch.randn(P, generator=gen(1)), np.array([.2,.5,-1])
+    d, length = combine(V, g, a)
+    want = torch.tensor(a)@(V.double()-g.double())
+    assert torch.allclose(d.double(), want, atol=1e-5) and np.isclose(length, float(want.norm()), rtol=1e-5)
+
+def test_idle_rows_divide_nothing_by_zero():
+    with np.errstate(all='raise'): consensus_step(torch.tensor([[3.,4],[4,3],[0,0]]))
+
+def test_aggregators_of_equal_cosines_give_the_same_direction():
+    pytest.importorskip('torchjd.aggregation')
+    sign = torch.tensor([-.4,1,1,1,1,1])[:,None]
+    g = torch.randn(400, generator=gen(1)).expand(6, -1)
+    D = .05*(torch.randn(400, generator=gen(2))*sign+torch.randn(6, 400, generator=gen(4)))
+    D = D*torch.tensor([1.,1,1,1,1,5])[:,None]
+    def least(step): return float(torch.cosine_similarity(step[None], D).min())
+    ours = least(consensus_step(g+D, g).step)
+    found = {n:least(rule_from(n)(g+D, g, None, None)-g[0]) for n in ('Mean','MGDA','IMTLG','ConFIG')}
+    assert found['Mean'] < 0 < min(ours, found['MGDA'])
+    assert np.allclose([found['IMTLG'],found['ConFIG']], ours, atol=1e-3)
+    with pytest.raises(ValueError, match='near: UPGrad'): rule_from('UpGrad')

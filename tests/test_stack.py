@@ -6,7 +6,8 @@ from fedskew_nb.engine.federation import Federation
 from torch import nn
 from fedskew_nb.core.method import Mechanism, Method
 from fedskew_nb.core.net import Net
-from fedskew_nb.methods.baselines.average import FedAvg, FedProx
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.fdse.method import FDSE
 from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.baselines.personal import FedBN, Local

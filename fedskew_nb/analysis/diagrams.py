@@ -8,90 +8,115 @@ __all__ = ['round_picture', 'net_picture']
 # %% ../../nbs/3_results/11_diagrams.ipynb #00000003
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from .style import INK, bare, canvas, shades, style
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #00000006
 def box(ax, x, y, w, h, color=INK, dashed=False, fill=.0):
     "A rounded box with its lower left corner at (x, y)."
     shape = dict(boxstyle='round,pad=0,rounding_size=.5', lw=1, ls='--' if dashed else '-')
-    ax.add_patch(FancyBboxPatch((x,y), w, h, fc='none', ec=color, **shape))
-    if fill: ax.add_patch(FancyBboxPatch((x,y), w, h, fc=color, ec='none', alpha=fill, **shape))
+    ax.add_patch(FancyBboxPatch((x, y), w, h, fc='none', ec=color, **shape))
+    if fill: ax.add_patch(FancyBboxPatch((x, y), w, h, fc=color, ec='none', alpha=fill, **shape))
 
+# %% ../../nbs/3_results/11_diagrams.ipynb #8db22a4d
 def arrow(ax, start, end, color=INK, bend=0.):
     "An arrow from one point to another; `bend` curves it."
-    ax.add_patch(FancyArrowPatch(start, end, arrowstyle='-|>', mutation_scale=8, color=color, lw=1.3, shrinkA=0, shrinkB=0,
-                                 connectionstyle=f'arc3,rad={bend}'))
+    ax.add_patch(FancyArrowPatch(start, end, arrowstyle='-|>', mutation_scale=8, color=color, lw=1.3,
+                                 shrinkA=0, shrinkB=0, connectionstyle=f'arc3,rad={bend}'))
 
 def model(ax, x, y, params, color=INK, pitch=.42, **kw):
     "A model as bars, one per parameter, standing on y and beginning at x."
     return ax.bar(x+pitch*np.arange(len(params)), params, .7*pitch, bottom=y, color=color, align='edge', **kw)
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #00000009
-W0 = (1.1,.6,1.4,.9,.7)                                                       # the model before the round
-MOVES = ((.7,.2,-.5,.3,.4), (-.4,.9,.2,-.5,.5), (-.3,-.2,.6,.7,-.4))           # where each client's training takes it
+W0 = (1.1, .6, 1.4, .9, .7)                                        # the model before the round
+MOVES = ((.7, .2, -.5, .3, .4), (-.4, .9, .2, -.5, .5),            # where each client's training
+         (-.3, -.2, .6, .7, -.4))                                  # takes it
+STEPS = (('download', 'all start from one model'), ('train', 'each on its own images'),
+         ('upload', 'models travel, images stay'), ('aggregate', 'the server averages'))
+PAINTS = (('#111111', '#ffffff', 'DejaVu Sans'), ('#f6e3b4', '#7a3b1d', 'DejaVu Serif'),
+          ('#2b6a78', '#f4c95d', 'DejaVu Sans Mono'))
 
-STEPS = (('download','all start from one model'), ('train','each on its own images'),
-         ('upload','models travel, images stay'), ('aggregate','the server averages'))
-
-def looks(ax, x, y, k, s=1.7):
-    "The image of client k: one digit, three looks."
-    back,front,font = (('#111111','#ffffff','DejaVu Sans'), ('#f6e3b4','#7a3b1d','DejaVu Serif'), ('#2b6a78','#f4c95d','DejaVu Sans Mono'))[k]
-    ax.add_patch(Rectangle((x,y), s, s, fc=back, ec=INK, lw=.5))
+# %% ../../nbs/3_results/11_diagrams.ipynb #fa047d9b
+def seven(ax, x, y, k, s=1.8):
+    "The image of client k: always the digit 7, in the paints of its domain."
+    back, front, font = PAINTS[k]
+    ax.add_patch(Rectangle((x, y), s, s, fc=back, ec=INK, lw=.5))
     ax.text(x+s/2, y+s/2-.06, '7', color=front, family=font, ha='center', va='center', size=13, weight='bold')
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #0000000a
 def _clients(ax, x, models, colors):
     "Three clients side by side: image above, model below."
     for k in range(3):
-        box(ax, x+3.7*k, 0, 3.2, 5.2, shades(3)[k])
-        looks(ax, x+3.7*k+.4, 3.05, k, 1.8); model(ax, x+3.7*k+.5, .45, models[k], colors[k])
+        left = x+3.7*k
+        box(ax, left, 0, 3.2, 5.2, shades(3)[k])
+        seven(ax, left+.4, 3.05, k)
+        model(ax, left+.5, .45, models[k], colors[k])
 
 def _server(ax, x, w, sent, step):
     "The server: its model, or what was sent, or both."
     box(ax, x, 10, 10.6, 3.3)
-    if step<2: model(ax, x+4.3, 10.5, w)
-    if step==2:
+    if step < 2: model(ax, x+4.3, 10.5, w)
+    if step == 2:
         for k in range(3): model(ax, x+1.1+3.2*k, 10.5, sent[k], shades(3)[k])
-    if step==3:
+    if step == 3:
         for k in range(3): model(ax, x+.5+1.9*k, 10.5, sent[k], shades(3)[k], .32, alpha=.6)
-        arrow(ax, (x+6.3,11.6), (x+7.6,11.6)); model(ax, x+7.9, 10.5, np.mean(sent,0))
+        arrow(ax, (x+6.3, 11.6), (x+7.6, 11.6))
+        model(ax, x+7.9, 10.5, np.mean(sent, 0))
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #0000000b
-def moves(ax, x, step):
+def _arrows(ax, x, step):
     "The arrows of a step, one per client."
-    for k,c in enumerate(shades(3)):
-        top,low = (x+5.3+(1.6 if step==0 else 3.1)*(k-1), 9.7), (x+1.6+3.7*k, 5.5)
-        if step==0: arrow(ax, top, low)
-        if step==1: arrow(ax, (x+2.3+3.7*k,3.9), (x+2.55+3.7*k,2.1), c, -.6)
-        if step==2: arrow(ax, low, top, c)
+    apart = 1.6 if step == 0 else 3.1
+    for k, c in enumerate(shades(3)):
+        top, low = (x+5.3+apart*(k-1), 9.7), (x+1.6+3.7*k, 5.5)
+        if step == 0: arrow(ax, top, low)
+        if step == 1: arrow(ax, (x+2.3+3.7*k, 3.9), (x+2.55+3.7*k, 2.1), c, -.6)
+        if step == 2: arrow(ax, low, top, c)
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #0000000c
 @style()
 def round_picture(ax:Axes=None)->Axes:
     "The four steps of a round as a strip of four pictures."
-    ax = bare(canvas(ax, (8.6,2.9))); w = np.array(W0); sent = [w+m for m in MOVES]
-    for step,(name,what) in enumerate(STEPS):
+    ax = bare(canvas(ax, (8.6, 2.9)))
+    w = np.array(W0)
+    sent = [w+m for m in MOVES]
+    for step, (name, what) in enumerate(STEPS):
         x = 13*step
-        _clients(ax, x, *(([w]*3, [INK]*3) if step==0 else (sent, shades(3)))); _server(ax, x, w, sent, step); moves(ax, x, step)
-        ax.text(x+5.3, -1.3, f'{step+1}  {name}', ha='center', weight='bold', size=9.5); ax.text(x+5.3, -2.6, what, ha='center')
-    ax.text(-.5, 11.6, 'server', ha='right', va='center'); ax.text(-.5, 2.6, 'clients', ha='right', va='center')
-    ax.set(xlim=(-4.5,51), ylim=(-3,13.6), xticks=[], yticks=[])
+        models, colors = ([w]*3, [INK]*3) if step == 0 else (sent, shades(3))
+        _clients(ax, x, models, colors)
+        _server(ax, x, w, sent, step)
+        _arrows(ax, x, step)
+        ax.text(x+5.3, -1.3, f'{step+1}  {name}', ha='center', weight='bold', size=9.5)
+        ax.text(x+5.3, -2.6, what, ha='center')
+    for y, who in ((11.6, 'server'), (2.6, 'clients')): ax.text(-.5, y, who, ha='right', va='center')
+    ax.set(xlim=(-4.5, 51), ylim=(-3, 13.6), xticks=[], yticks=[])
     return ax
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #00000011
+def _parts():
+    "(name, colour, what it is) of the four places."
+    blue, orange, green, purple = shades(4)
+    return (('body', blue, 'convolutions'), ('neck', purple, 'nothing, until a\nmethod moves in'),
+            ('pool', green, 'map → vector'), ('head', orange, 'linear'))
+
+FLOWS = (('image', '(B, 3, H, W)'), ('fmap', '(B, C, h, w)'), ('fmap', '(B, C, h, w)'),
+         ('feat', '(B, d)'), ('logits', '(B, classes)'))
+
+# %% ../../nbs/3_results/11_diagrams.ipynb #5f7cacc7
 @style()
 def net_picture(ax:Axes=None)->Axes:
     "body → neck → pool → head, and the shapes between them."
-    ax = bare(canvas(ax, (8,1.9))); b,o,g,p = shades(4)
-    parts = (('body',b,'convolutions'), ('neck',p,'nothing, until a\nmethod moves in'), ('pool',g,'map → vector'), ('head',o,'linear'))
-    flows = (('image','(B, 3, H, W)'), ('fmap','(B, C, h, w)'), ('fmap','(B, C, h, w)'), ('feat','(B, d)'), ('logits','(B, classes)'))
-    for i,(name,c,what) in enumerate(parts):
+    ax = bare(canvas(ax, (8, 1.9)))
+    for i, (name, c, what) in enumerate(_parts()):
         x = 4+8.4*i
         box(ax, x, 0, 4.2, 4, c, dashed=name=='neck', fill=.18)
-        ax.text(x+2.1, 2, name, ha='center', va='center', weight='bold', size=10.5, color=c); ax.text(x+2.1, -.6, what, ha='center', va='top')
-    for i,(name,shape) in enumerate(flows):
+        ax.text(x+2.1, 2, name, ha='center', va='center', weight='bold', size=10.5, color=c)
+        ax.text(x+2.1, -.6, what, ha='center', va='top')
+    for i, (name, shape) in enumerate(FLOWS):
         x = 8.4*i
-        arrow(ax, (x+.2,2), (x+3.8,2)); ax.text(x+2, 2.6, name, ha='center'); ax.text(x+2, 1.2, shape, ha='center', va='center', size=7)
-    ax.set(xlim=(-.3,38.2), ylim=(-3,4.4), xticks=[], yticks=[])
+        arrow(ax, (x+.2, 2), (x+3.8, 2))
+        ax.text(x+2, 2.6, name, ha='center')
+        ax.text(x+2, 1.2, shape, ha='center', va='center', size=7)
+    ax.set(xlim=(-.3, 38.2), ylim=(-3, 4.4), xticks=[], yticks=[])
     return ax

@@ -4,132 +4,179 @@
 
 # %% ../../nbs/3_results/08_report.ipynb #00000003
 from __future__ import annotations
-import base64, html, io, json, math
+import base64, io, json
+from importlib.resources import files
 from pathlib import Path
 import pandas as pd
 import matplotlib.pyplot as plt
+from jinja2 import Environment
 from .. import __version__
-from .comparison import Comparison, deal_of, sentence, write
-from .table import Table
-from .style import INK
+import fedskew_nb.analysis.overview               # gives a Comparison its `overview`
+from .comparison import Comparison, deal_of, sentence, write_whole
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
+from .style import INK
+from .table import Table
 
 # %% auto #0
-__all__ = ['CSS', 'suite_tables', 'method_domain_map', 'figures', 'draw', 'common_setting', 'setting_table', 'timing', 'costs',
-           'page', 'write_report']
+__all__ = ['suite_tables', 'setting_table', 'write_report']
 
 # %% ../../nbs/3_results/08_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite; the personal view at both moments."
-    said = {(r['view'],r['moment'],r['path']) for h in cmp.histories if deal_of(h)[0]==suite for r in h.rows}
-    views = [v for v in ('global','personal','unseen') if any(w==v for w,*_ in said)]
-    paths = sorted(p for v,_,p in said if v=='global' and p not in ('','client'))
-    local = {'personal-local':cmp.table('personal',suite,'post_local')} if any(w[:2]==('personal','post_local') for w in said) else {}
-    return {v:cmp.table(v,suite) for v in views} | local | {f'global-{p}':cmp.table('global',suite,path=p) for p in paths} | {f'{v}-domains':cmp.domains(v,suite) for v in views}
+    said = {s for h in cmp.histories if deal_of(h)[0] == suite for s in h.views()}     # (view, moment, path)
+    views = [v for v in ('global', 'personal', 'unseen') if any(s[0] == v for s in said)]
+    paths = sorted({p for v, _, p in said if v == 'global'} - {'', 'client'})
+    tables = {v: cmp.table(v, suite) for v in views}
+    if any(s[:2] == ('personal', 'post_local') for s in said):
+        tables['personal-local'] = cmp.table('personal', suite, 'post_local')
+    tables |= {f'global-{p}': cmp.table('global', suite, path=p) for p in paths}
+    return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views}
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
     "Heat map of `Comparison.domains`: method × domain, in %."
-    g = t.numbers.pivot(index='label', columns='domain', values='mean').reindex(index=t.cells.method, columns=t.cells.columns[1:])
+    g = t.numbers.pivot(index='label', columns='domain', values='mean')
+    g = g.reindex(index=t.cells.method, columns=t.cells.columns[1:])
     return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000e
-def _differences(cmp, suite, view):
-    "Points above FedAvg per seed, as a frame with a column per method."
-    s = cmp.scores(view); s = s[(s.suite==suite)&(s.deal=='skew')].pivot(index='seed', columns='method', values='AVG')
-    return s[[m for m in cmp.methods if m in s and m!='FedAvg']].sub(s['FedAvg'], axis=0) if 'FedAvg' in s else pd.DataFrame()
+def _view_figures(cmp, suite, tables):
+    "Heat maps, one per view."
+    for view in ('global', 'personal'):
+        if view not in tables: continue
+        caption, t = f'Accuracy in % on each domain, {view} view.', tables[f'{view}-domains']
+        yield f'domains-{view}', (caption, lambda t=t: method_domain_map(t))
 
-def _from_zero(ax): ax.axvline(0, color=INK, lw=1); return ax
+def _differences(points):
+    ax = seed_points(points, 'points above FedAvg')
+    ax.axvline(0, color=INK, lw=1)
+    return ax
 
+CURVES = 'Global view: AVG over domains by round; thin lines are seeds.'
+COST = 'Skew cost: points below FedAvg on the IID deal; points are seeds, lines 95 % intervals.'
+ABOVE = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
+
+# %% ../../nbs/3_results/08_report.ipynb #0000000f
 def figures(cmp:Comparison, suite:str)->dict:
     "{file stem: (caption, function that draws)} of one suite."
-    runs = [h for h in cmp.histories if deal_of(h)[0]==suite]; ts = suite_tables(cmp, suite); out = {}
-    if 'global' in ts:
-        seen = [h for h in runs if any(r['view']=='global' for r in h.rows)]
-        out['curves'] = ('Global view: AVG over domains by round; thin lines are seeds.', lambda: plot_curves(seen))
-        if suite in cmp.skew_cost(): out['skew-cost'] = ('Skew cost: points below FedAvg on the IID deal; points are seeds, lines 95 % intervals.', lambda: skew_cost_bars(seen))
-    d = _differences(cmp, suite, 'personal') if 'personal' in ts else ()
-    if len(d): out['differences'] = ('Personal view: points above FedAvg; every seed a point, lines 95 % intervals.', lambda: _from_zero(seed_points(d, 'points above FedAvg')))
-    for v in ('global','personal'):
-        if v in ts: out[f'domains-{v}'] = (f'Accuracy in % on each domain, {v} view.', lambda t=ts[f'{v}-domains']: method_domain_map(t))
-    return out
+    tables, out = suite_tables(cmp, suite), {}
+    runs = [h for h in cmp.histories if deal_of(h)[0] == suite and any(v == 'global' for v, *_ in h.views())]
+    if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
+    if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
+    points = cmp.differences('personal', suite) if 'personal' in tables else ()
+    if len(points): out['differences'] = ABOVE, lambda: _differences(points)
+    return out | dict(_view_figures(cmp, suite, tables))
 
 # %% ../../nbs/3_results/08_report.ipynb #00000013
-def draw(make)->dict:
+FORMATS = {'png': dict(dpi=140, metadata={'Software': None}), 'pdf': dict(metadata={'CreationDate': None})}
+
+def rendered(make)->dict:
     "A figure as {'png': bytes, 'pdf': bytes}, without dates, so that the same figure has the same bytes."
-    fig = make().figure; out = {}
-    for kind,extra in (('png',dict(dpi=140,metadata={'Software':None})), ('pdf',dict(metadata={'CreationDate':None}))):
-        buf = io.BytesIO(); fig.savefig(buf, format=kind, bbox_inches='tight', **extra); out[kind] = buf.getvalue()
-    plt.close(fig); return out
+    fig, out = make().figure, {}
+    for end, how in FORMATS.items():
+        file = io.BytesIO()
+        fig.savefig(file, format=end, bbox_inches='tight', **how)
+        out[end] = file.getvalue()
+    plt.close(fig)
+    return out
 
 # %% ../../nbs/3_results/08_report.ipynb #00000016
+BY_DESIGN = ('method', 'spec', 'suite', 'seed', 'data_seed', 'fingerprint', 'versions', 'code')
+
 def common_setting(cmp:Comparison)->dict:
     "{name: value} that all runs share, and {name: 'a, b'} where they differ."
-    skip = ('method','spec','suite','seed','data_seed','fingerprint','versions','code')
-    keys = [k for k in cmp.histories[0].setting if k not in skip]
-    said = {k:list(dict.fromkeys(str(h.setting.get(k)) for h in cmp.histories)) for k in keys}
-    versions = [v for h in cmp.histories for v in h.setting.get('versions',{}).items()]
-    said |= {k:list(dict.fromkeys(v for n,v in versions if n==k)) for k in dict(versions)}
-    return dict(seeds=', '.join(map(str,cmp.seeds))) | {k:', '.join(v) for k,v in said.items()}
+    settings = [h.setting for h in cmp.histories]
+    said = {k: [s.get(k) for s in settings] for k in settings[0] if k not in BY_DESIGN}
+    versions = [s.get('versions', {}) for s in settings]
+    said |= {k: [v[k] for v in versions if k in v] for k in {k: None for v in versions for k in v}}
+    seeds = dict(seeds=', '.join(map(str, cmp.seeds)))
+    return seeds | {k: ', '.join(dict.fromkeys(map(str, v))) for k, v in said.items()}
 
-_SAID = 'seeds size model rounds local_epochs batch_size lr momentum weight_decay precision device threads fedskew_nb torch python'.split()
-def setting_table(cmp:Comparison, date:str='')->Table:
-    "What was run, for the head of a page; `date`: the day of the runs."
+# %% ../../nbs/3_results/08_report.ipynb #36c4769d
+_SAID = ('seeds size model rounds local_epochs batch_size lr momentum weight_decay precision device threads '
+         'fedskew_nb torch python').split()
+
+def setting_table(
+    cmp:Comparison,
+    date:str='',       # the day of the runs
+)->Table:
+    "What was run, for the head of a page."
     said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
-    if said.get('precision')=='fp32': del said['precision']                # worth a line only where it is not the usual
-    return Table('What was run', pd.DataFrame([(k,said[k]) for k in ('date','runs',*_SAID) if said.get(k)], columns=['','value']))
+    if said.get('precision') == 'fp32': del said['precision']      # worth a line only where it is unusual
+    rows = [(k, said[k]) for k in ('date', 'runs', *_SAID) if said.get(k)]
+    return Table('What was run', pd.DataFrame(rows, columns=['', 'value']))
+
+# %% ../../nbs/3_results/08_report.ipynb #00000018
+def _run(h)->dict:
+    suite, deal = deal_of(h)
+    return dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
 
 def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds and peak memory: the quantities that no seed fixes."
-    return pd.DataFrame([dict(suite=deal_of(h)[0], deal=deal_of(h)[1], method=h.setting['method'], seed=h.setting['seed'], **t, peak_memory=h.peak_memory)
-                         for h in cmp.histories for t in h.timing])
+    took = [_run(h) | t | dict(peak_memory=h.peak_memory) for h in cmp.histories for t in h.timing]
+    return pd.DataFrame(took)
 
-# %% ../../nbs/3_results/08_report.ipynb #00000018
+def _round(r)->dict:
+    facts = {k: r[k] for k in ('round', 'loss', 'up', 'down')}
+    return facts | dict(terms=json.dumps(r['terms']), participants=' '.join(map(str, r['participants'])))
+
 def costs(cmp:Comparison)->pd.DataFrame:
     "Loss terms and bytes of every round: seeded, like the scores."
-    run = lambda h: dict(zip(('suite','deal'), deal_of(h)), method=h.setting['method'], seed=h.setting['seed'])
-    return pd.DataFrame([run(h)|{k:r[k] for k in ('round','loss','up','down')}|dict(terms=json.dumps(r['terms']), participants=' '.join(map(str,r['participants']))) for h in cmp.histories for r in h.rounds])
+    return pd.DataFrame([_run(h) | _round(r) for h in cmp.histories for r in h.rounds])
 
 # %% ../../nbs/3_results/08_report.ipynb #0000001a
-CSS = '''body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fdfdfc}
-h1{font-size:1.7rem}h2{margin-top:2.5rem;border-bottom:1px solid #9995}figure{margin:1.2rem 0}figcaption{font-weight:600;margin:.3rem 0}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #9993}
-th:first-child,td:first-child,.left td{text-align:left}.note,.small{color:#777;font-size:.88rem}img{max-width:100%;height:auto}
-.figs{display:flex;flex-wrap:wrap;gap:1rem}.figs figure{flex:1 1 22rem;max-width:30rem}.figs figcaption{font-weight:400;font-size:.9rem}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}}'''
+def _time_table(cmp)->Table|None:
+    "Seconds per round and method; nothing where no time was taken."
+    t = timing(cmp)
+    if not len(t): return None
+    took = t.groupby(['suite', 'method', 'deal'], sort=False).seconds.mean().reset_index()
+    caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
+    return Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
 
-def _picture(caption, png)->str:
-    return f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{base64.b64encode(png).decode()}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-
-def _section(cmp, suite, drawn)->str:
+def _part(cmp, suite, drawn)->dict:
     "Tables and pictures of one suite."
-    pics = ''.join(_picture(c, d['png']) for c,d in drawn.values())
-    return f'<h2>{html.escape(suite)}</h2>' + ''.join(t.html() for t in suite_tables(cmp,suite).values()) + f'<div class="figs">{pics}</div>'
+    pictures = [(caption, base64.b64encode(kinds['png']).decode()) for caption, kinds in drawn.values()]
+    return dict(name=suite, tables=list(suite_tables(cmp, suite).values()), pictures=pictures)
 
-# %% ../../nbs/3_results/08_report.ipynb #0000001b
-def page(cmp:Comparison, drawn:dict, title:str='Comparison')->str:
+# %% ../../nbs/3_results/08_report.ipynb #f2fb14bc
+def report_html(cmp:Comparison, drawn:dict, title:str='Comparison')->str:
     "The whole report; `drawn` is {suite: {stem: (caption, {'png': bytes})}}."
-    rows = ''.join(f'<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>' for k,v in common_setting(cmp).items())
-    t = timing(cmp); took = t.groupby(['suite','method','deal'], sort=False).seconds.mean().reset_index() if len(t) else t
-    times = Table('Seconds per round, training and aggregation, mean over rounds and seeds', took.assign(seconds=took.seconds.map('{:.2f}'.format)) if len(took) else took)
-    lead = ''.join(f'<p>{html.escape(sentence(s,i))}</p>' for s,i in cmp.skew_cost().items())
-    body = ''.join(_section(cmp, s, drawn.get(s,{})) for s in cmp.suites)
-    return (f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title><style>{CSS}</style>'
-            f'<h1>{html.escape(title)}</h1><p>{html.escape(", ".join(cmp.methods))}. {len(cmp)} runs; seeds {", ".join(map(str,cmp.seeds))}.</p>{lead}{body}'
-            f'<h2>Setting</h2><table class="left">{rows}</table><h2>Time</h2>{times.html() if len(took) else ""}<p class="small">Written by fedskew_nb {__version__}. Clients are simulated on one machine.</p></html>')
+    text = (files('fedskew_nb')/'assets'/'report.html.j2').read_text(encoding='utf-8')
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+    return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=_time_table(cmp),
+                           lead=[sentence(s, i) for s, i in cmp.skew_cost().items()],
+                           suites=[_part(cmp, s, drawn.get(s, {})) for s in cmp.suites], version=__version__)
 
 # %% ../../nbs/3_results/08_report.ipynb #0000001d
-def write_report(cmp:Comparison, out, title:str|None=None)->dict:
-    "Write the report into folder `out`: {what: path}."
-    out = Path(out); paths = {k:out/k for k in ('report.html','results.csv','rounds.csv','timing.csv','table.md','table.tex')}
-    drawn = {s:{k:(c,draw(f)) for k,(c,f) in figures(cmp,s).items()} for s in cmp.suites}
-    for s,figs in drawn.items():
-        for k,(_,kinds) in figs.items():
-            for end,data in kinds.items(): write(out/'figures'/f'{s}-{k}.{end}', data)
-    every = [(f'{s}-{k}',t) for s in cmp.suites for k,t in suite_tables(cmp,s).items()]
-    write(paths['table.md'], '\n\n'.join(t.markdown() for _,t in every)+'\n')
-    write(paths['table.tex'], '\n\n'.join(t.latex(f'tab:{k}') for k,t in every)+'\n')
-    cmp.csv(paths['results.csv'])
-    for k,df in (('rounds.csv',costs(cmp)), ('timing.csv',timing(cmp))): write(paths[k], df.to_csv(index=False, lineterminator='\n'))
-    write(paths['report.html'], page(cmp, drawn, title or 'Comparison on '+' and '.join(cmp.suites)))
-    return paths | dict(figures=out/'figures')
+def _drawn(figs): return {stem: (caption, rendered(make)) for stem, (caption, make) in figs.items()}
+
+def _write_figures(drawn, folder):
+    for suite, figs in drawn.items():
+        for stem, (_, kinds) in figs.items():
+            for end, data in kinds.items(): write_whole(folder/f'{suite}-{stem}.{end}', data)
+
+def _write_tables(cmp, out):
+    every = {f'{s}-{stem}': t for s in cmp.suites for stem, t in suite_tables(cmp, s).items()}
+    write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
+    write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
+
+def _write_csv(frame, path): write_whole(path, frame.to_csv(index=False, lineterminator='\n'))
+
+# %% ../../nbs/3_results/08_report.ipynb #0000001e
+def write_report(
+    cmp:Comparison,
+    out,                   # a folder; made if need be
+    title:str|None=None,   # default: names the suites
+)->dict:                   # {what: path}
+    "Write the report into a folder."
+    out = Path(out)
+    drawn = {s: _drawn(figures(cmp, s)) for s in cmp.suites}
+    _write_figures(drawn, out/'figures')
+    _write_tables(cmp, out)
+    cmp.csv(out/'results.csv')
+    _write_csv(costs(cmp), out/'rounds.csv')
+    _write_csv(timing(cmp), out/'timing.csv')
+    title = title or 'Comparison on ' + ' and '.join(cmp.suites)
+    write_whole(out/'report.html', report_html(cmp, drawn, title))
+    names = ('report.html', 'results.csv', 'rounds.csv', 'timing.csv', 'table.md', 'table.tex', 'figures')
+    return {k: out/k for k in names}

@@ -4,194 +4,190 @@
 
 # %% ../../nbs/7_app/01_names.ipynb #00000003
 from __future__ import annotations
-import ast, hashlib, importlib.util, inspect, re, sys
-import torch
-from dataclasses import fields, is_dataclass, replace
+import inspect
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
-from operator import add
-from pathlib import Path
-from ..core import merge          # adapt, rules, kept
+from itertools import chain
+from operator import or_
+from .calls import cut, from_file, read_call
+from ..core import merge          # gives Method adapt, rules and kept
+from ..core.find import found
 from ..core.method import Mechanism, Method
-from ..core.net import Net, is_batchnorm, is_conv
-from ..core.seeding import generator
-from ..core.refuse import nearest
 from ..core.models import MODELS, n_params
+from ..core.net import Net, is_batchnorm, is_conv
+from ..core.refuse import nearest, one_of
 from ..data.load import SIZES, SUITES, load_suite
+from ..data.splits import leave_out, uneven
 from ..data.suite import Suite
 from ..engine.setting import HOUSES
-from ..methods.baselines.average import FedAvg, FedProx, Prox
-from ..methods.f2dc.method import DC, DFC, DFD, F2DC, DomainAware
-from ..methods.fdse.method import FDSE, Consensus, Consistency, Erase, KeepErasers, Peers
-from ..methods.baselines.personal import FedBN, KeepBatchNorm, Local
 
 # %% auto #0
-__all__ = ['METHODS', 'PARTS', 'find_name', 'cut', 'literal', 'read_call', 'from_file', 'as_method', 'as_part', 'read_method',
-           'read_methods', 'read_model', 'uneven', 'suite_base', 'read_suite', 'needs_of', 'needs_table', 'one_line',
-           'catalogue']
+__all__ = ['METHODS', 'PARTS', 'read_method', 'read_model', 'read_suite', 'needs_of', 'needs_table', 'methods_table']
 
 # %% ../../nbs/7_app/01_names.ipynb #00000006
-METHODS = {m.name:m for m in (Local, FedAvg, FedProx, FedBN, F2DC, DC, FDSE)}
-PARTS = {c.__name__:c for c in (Prox, KeepBatchNorm, DFD, DFC, DomainAware, Erase, KeepErasers, Consensus, Peers, Consistency)}
-
-def find_name(kind:str, known:dict, name:str):
-    "`known[name]`, or a sentence with the nearest names."
-    if name not in known: raise ValueError(f'there is no {kind} {name!r}: {nearest(name, known)}')
-    return known[name]
-
-# %% ../../nbs/7_app/01_names.ipynb #00000009
-def cut(text:str, at:str=',')->list:
-    "The parts of `text` between `at`, where no bracket or quote is open."
-    parts,depth,quote = [''],0,''
-    for c in text:
-        if quote: quote = '' if c==quote else quote
-        elif c in '\'"': quote = c
-        else: depth += (c in '([{')-(c in ')]}')
-        if c==at and not depth and not quote: parts.append('')
-        else: parts[-1] += c
-    if depth or quote: raise ValueError(f'{text!r} ends inside a bracket or quote: close it')
-    return [p.strip() for p in parts if p.strip()]
-
-# %% ../../nbs/7_app/01_names.ipynb #0000000c
-def literal(text:str, what:str='value'):
-    "A Python literal; anything else is refused, not evaluated."
-    try: return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'{what} {text!r} is no number, text, list, True, False or None: write it as a Python literal') from None
-
-def read_call(text:str)->tuple:
-    "`path.py:Name(a=1)` as (path or None, name, {a: 1})."
-    m = re.fullmatch(r'(?:(?P<file>.+\.py):)?(?P<name>[A-Za-z_][\w-]*)(?P<args>\(.*\))?', text.strip(), re.S)
-    if not m: raise ValueError(f'cannot read {text!r}: write a name, name(key=value) or file.py:name')
-    args = [cut(p,'=') for p in cut((m['args'] or '()')[1:-1])]
-    bad = next((a for a in args if len(a)!=2 or not a[0].isidentifier()), None)
-    if bad: raise ValueError(f'cannot read {"=".join(bad)!r} in {text!r}: arguments are written key=value')
-    return m['file'], m['name'], {k:literal(v,k) for k,v in args}
-
-# %% ../../nbs/7_app/01_names.ipynb #00000011
-def from_file(path:str, name:str):
-    "The object called `name` in the Python file at `path`."
-    p = Path(path).expanduser()
-    if not p.is_file(): raise ValueError(f'there is no file {path}: give the path of a Python file')
-    digest = hashlib.blake2b(p.read_bytes(), digest_size=6).hexdigest()
-    module = f'{p.stem}_{digest}'                       # a changed file is another module
-    if module not in sys.modules: _load(p, module)
-    found = vars(sys.modules[module])
-    if name not in found: raise ValueError(f'{path} defines no {name!r}: {nearest(name, [k for k in found if not k.startswith("_")])}')
-    return found[name]
-
-def _load(p:Path, module:str):
-    spec = importlib.util.spec_from_file_location(module, p)
-    sys.modules[module] = mod = importlib.util.module_from_spec(spec)      # dataclasses look their module up there
-    try: spec.loader.exec_module(mod)
-    except Exception as e:
-        del sys.modules[module]
-        raise ValueError(f'{p} cannot be imported: {type(e).__name__}: {e}') from e
+METHODS = found(Method)       # {name: Method}
+PARTS   = found(Mechanism)    # {class name: class}, what a sum is made of
 
 # %% ../../nbs/7_app/01_names.ipynb #00000013
 def as_method(o, name:str, hp:dict)->Method:
     "`o` as a method with the hyper-parameters `hp`."
     if inspect.isclass(o) and issubclass(o, Mechanism): o = o()
     if isinstance(o, Mechanism): o = Method(name, o)
-    if not isinstance(o, Method): raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
+    if not isinstance(o, Method):
+        raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
     return o(**hp) if hp else o
 
-def as_part(cls, hp:dict)->tuple: # (name, [mechanism])
-    "One mechanism of a sum."
+# %% ../../nbs/7_app/01_names.ipynb #00000014
+@dataclass(frozen=True)
+class Parts:
+    "One summand: what a method is made of, complete or not."
+    name: str
+    mechanisms: tuple
+    presets: dict = field(default_factory=dict)
+
+def as_part(cls, hp:dict)->Parts:
+    "A mechanism as a summand."
     known = [f.name for f in fields(cls)] if is_dataclass(cls) else []
     for k in hp:
-        if k not in known: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {nearest(k, known) if known else "it takes none"}')
-    return cls.__name__+(f'({", ".join(f"{k}={v!r}" for k,v in hp.items())})' if hp else ''), [cls(**hp)]
+        advice = nearest(k, known) if known else 'it takes none'
+        if k not in known: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {advice}')
+    said = ', '.join(f'{k}={v!r}' for k, v in hp.items())
+    return Parts(f'{cls.__name__}({said})' if hp else cls.__name__, (cls(**hp),))
 
-# %% ../../nbs/7_app/01_names.ipynb #00000014
+# %% ../../nbs/7_app/01_names.ipynb #00000015
+def read_part(text:str)->Method|Parts:
+    "What one summand names."
+    file, name, hp = read_call(text)
+    if file: return as_method(from_file(file, name), name, hp)
+    one_of(name, METHODS | PARTS, 'method')
+    return as_part(PARTS[name], hp) if name in PARTS else as_method(METHODS[name], name, hp)
+
+# %% ../../nbs/7_app/01_names.ipynb #d7118889
 def read_method(text:str|Method)->Method:
-    "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or several joined by `+`, mechanisms among them (`Erase + KeepErasers`)."
+    "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or a sum, `Erase + KeepErasers`."
     if isinstance(text, Method): return text
-    def one(t):
-        file,name,hp = read_call(t)
-        if not file and name in PARTS: return as_part(PARTS[name], hp)
-        return as_method(from_file(file,name) if file else find_name('method',METHODS|PARTS,name), name, hp)
-    parts = list(map(one, [text] if '.py:' in text else cut(text, '+')))
-    if not parts: raise ValueError('a method needs a name: '+nearest('', METHODS))
-    if all(isinstance(p, Method) for p in parts): return reduce(add, parts)
-    names,ms = zip(*((p.name,p.mechanisms) if isinstance(p, Method) else p for p in parts))
-    return Method(' + '.join(names), *(m for each in ms for m in each))
-
-def read_methods(text)->list:
-    "Several methods from one line, or from a list of names and methods."
-    return [read_method(t) for t in (cut(text) if isinstance(text,str) else [text] if isinstance(text,Method) else text)]
+    texts = [text] if '.py:' in text else cut(text, '+')
+    if not texts: raise ValueError(f'a method needs a name: {nearest("", METHODS)}')
+    parts = [read_part(t) for t in texts]
+    if len(parts) == 1 and isinstance(parts[0], Method): return parts[0]
+    name = ' + '.join(p.name for p in parts)
+    mechanisms = chain.from_iterable(p.mechanisms for p in parts)
+    return Method(name, *mechanisms, presets=reduce(or_, (p.presets for p in parts)))
 
 # %% ../../nbs/7_app/01_names.ipynb #00000019
-def read_model(text:str, n_classes:int, size:int=32, seed:int=0)->Net:
-    "The net that `text` names, e.g. `resnet10(width=16)` or `./mine.py:net`."
+def read_methods(text)->list:
+    "Several methods from one line, or from a list of names and methods."
+    if isinstance(text, str): return [read_method(t) for t in cut(text)]
+    if isinstance(text, Method): return [text]
+    return [read_method(t) for t in text]
+
+# %% ../../nbs/7_app/01_names.ipynb #50a29ea2
+def read_model(
+    text:str|Net,     # e.g. resnet10(width=16) or ./mine.py:net; a net is returned as it is
+    n_classes:int,
+    size:int=32,      # pixels
+    seed:int=0,       # of its first weights
+)->Net:
+    "The net that `text` names."
     if isinstance(text, Net): return text
-    file,name,hp = read_call(text); make = from_file(file,name) if file else find_name('model',MODELS,name)
-    if not callable(make): raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes that returns a Net')
-    takes = inspect.signature(make).parameters; free = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-    for k in hp:
-        if k not in takes and not free: raise ValueError(f'the model {name} has no argument {k!r}: {nearest(k, [*takes][1:])}')
-    net = make(n_classes, **({k:v for k,v in dict(size=size,seed=seed).items() if k in takes or free} | hp))
-    if not isinstance(net, Net): raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page "Your own model")')
+    file, name, hp = read_call(text)
+    make = from_file(file, name) if file else MODELS[one_of(name, MODELS, 'model')]
+    if not callable(make):
+        raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes')
+    net = make(n_classes, **_arguments(make, name, dict(size=size, seed=seed), hp))
+    if not isinstance(net, Net):
+        raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page Your own model)')
     return net
 
+# %% ../../nbs/7_app/01_names.ipynb #5229f645
+def _arguments(make, name, offered, hp)->dict:
+    "What is offered and `make` takes, and what was said."
+    takes = inspect.signature(make).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in takes.values()): return offered | hp
+    for k in hp:
+        if k in takes: continue
+        raise ValueError(f'the model {name} has no argument {k!r}: {nearest(k, [*takes][1:])}')
+    return {k: v for k, v in offered.items() if k in takes} | hp
+
 # %% ../../nbs/7_app/01_names.ipynb #0000001c
-def uneven(s:Suite, seed:int=0)->Suite:
-    "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most turns with the seed."
-    def cut(c, i):
-        keep = lambda d, part: d[torch.randperm(len(d), generator=generator('uneven', seed, c.id, part))[:max(2, round(len(d)*(1-(i+seed)%len(s.clients)/len(s.clients))))]]
-        return replace(c, train=keep(c.train,'train'), val=keep(c.val,'val'))
-    return replace(s, name=s.name+'-uneven', clients=[cut(c,i) for i,c in enumerate(s.clients)])
-
-# %% ../../nbs/7_app/01_names.ipynb #0000001e
 def suite_base(text:str)->str:
-    "`emoji-pacs-uneven` and `emoji-pacs-without-photo` are variants of `emoji-pacs`; any other name must be a suite's own."
-    find_name('suite', SUITES, base:=text.partition('-without-')[0].removesuffix('-uneven')); return base
+    "The embedded suite that `text` is, or is a variant of."
+    return one_of(text.partition('-without-')[0].removesuffix('-uneven'), SUITES, 'suite')
 
-def read_suite(text, size:str='quick', data_seed:int=0)->Suite:
-    "The suite that `text` names, dealt with this seed; a `Suite` is returned as it is, a function is called with the seed."
+# %% ../../nbs/7_app/01_names.ipynb #8606442b
+def read_suite(
+    text,                # a name, a Suite, or a function of the seed
+    size:str='quick',    # of an embedded suite
+    data_seed:int=0,
+)->Suite:
+    "The suite that `text` names, dealt with this seed."
     if isinstance(text, Suite): return text
     if callable(text): return text(data_seed)
     base = suite_base(text)
-    if size not in SIZES: raise ValueError(f'there is no size {size!r}: {nearest(size, SIZES)}')
-    s = load_suite(base, size=size, data_seed=data_seed)
-    whole,_,gone = text.partition('-without-')
-    s = s if base==whole else uneven(s, data_seed)
-    if not gone: return s
-    from fedskew_nb.methods.fdse.unseen import leave_out; return leave_out(s, gone)
+    suite = load_suite(base, size=one_of(size, SIZES, 'size'), data_seed=data_seed)
+    variant, _, gone = text.partition('-without-')
+    if variant != base: suite = uneven(suite, data_seed)
+    return leave_out(suite, gone) if gone else suite
 
 # %% ../../nbs/7_app/01_names.ipynb #00000024
-def needs_of(m:Method, probe:Net)->dict:
-    "What `m` asks of a model, read from its mechanisms on a probe net."
-    net = m.adapt(probe); owned = _by_owner(m.rules(net)); norm,conv = is_batchnorm(net), is_conv(net)
-    only = lambda pred: any(all(map(pred,g)) for g in owned.values())
-    changed = [p for p in ('body','neck','pool','head') if str(getattr(net,p))!=str(getattr(probe,p))]
-    asks = ([f'a place: {", ".join(changed)}'] if changed else []) + ['BatchNorm']*only(norm) + ['convolutions']*only(conv)
-    return dict(method=m.name, mechanisms=', '.join(type(x).__name__ for x in m.mechanisms) or 'none',
-                needs=', '.join(asks) or 'nothing', global_model='no' if m.kept(net) else 'yes')
-
-def _by_owner(rules:dict)->dict:
-    "Claimed names, gathered by the mechanism that claims them."
-    out = {}
-    for n,(m,_) in rules.items():
-        if m: out.setdefault(type(m).__name__, []).append(n)
-    return out
+def needs_of(method:Method, probe:Net)->dict:
+    "What `method` asks of a model, read from its mechanisms on a probe net."
+    net = method.adapt(probe)
+    changed = [p for p in ('body', 'neck', 'pool', 'head') if str(getattr(net, p)) != str(getattr(probe, p))]
+    asks = [f'a place: {", ".join(changed)}'] if changed else []
+    for what, is_so in (('BatchNorm', is_batchnorm(net)), ('convolutions', is_conv(net))):
+        if any(all(map(is_so, names)) for names in _claimed(method, net)): asks.append(what)
+    made_of = ', '.join(type(m).__name__ for m in method.mechanisms)
+    return dict(method=method.name, mechanisms=made_of or 'none', needs=', '.join(asks) or 'nothing',
+                global_model='no' if method.kept(net) else 'yes')
 
 # %% ../../nbs/7_app/01_names.ipynb #00000025
+def _claimed(method, net)->list:
+    "The names that each mechanism has a rule for."
+    names = {}
+    for name, (mechanism, _) in method.rules(net).items():
+        if mechanism: names.setdefault(type(mechanism), []).append(name)
+    return list(names.values())
+
+# %% ../../nbs/7_app/01_names.ipynb #322f99fb
+def _pipe_table(head:tuple, rows)->str:
+    "Rows of text as a Markdown table."
+    lines = [head, (':--',)*len(head), *rows]
+    return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
+
+# %% ../../nbs/7_app/01_names.ipynb #c323a899
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
-    rows = [needs_of(m, probe) for m in which or METHODS.values()]
-    return '\n'.join(['| method | mechanisms | needs of the model | one global model |', '|:--|:--|:--|:--|',
-                      *('| '+' | '.join(r.values())+' |' for r in rows)])
+    rows = [needs_of(m, probe).values() for m in which or METHODS.values()]
+    return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), rows)
+
+# %% ../../nbs/7_app/01_names.ipynb #00000027
+def one_line(o)->str:
+    "What `o` is, in one line."
+    if isinstance(o, Method): return o.says or ' '.join(map(one_line, o.mechanisms)) or 'the weighted mean'
+    if isinstance(o, dict): return ', '.join(f'{k}={v}' for k, v in o.items())
+    doc = inspect.getdoc(o if callable(o) else type(o)) or ''
+    return doc.split('\n')[0].partition('; see')[0]
+
+def _model_line(make)->str:
+    "A model that says nothing of itself is described by its size."
+    return one_line(make) or f'{n_params(make(10))/1e6:.1f} M parameters with ten classes'
+
+# %% ../../nbs/7_app/01_names.ipynb #5983abba
+def catalogue()->dict: # {kind: {name: one line}}
+    "Everything that has a name."
+    kinds = dict(methods=METHODS, mechanisms=PARTS, suites=SUITES, models=MODELS, houses=HOUSES)
+    say = {'models': _model_line}
+    return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}
 
 # %% ../../nbs/7_app/01_names.ipynb #00000029
-def one_line(o)->str:
-    "The first line of what `o` says about itself."
-    if isinstance(o, Method): return ' '.join(one_line(m) for m in o.mechanisms) or 'the weighted mean of what the clients send, and cross-entropy'
-    if isinstance(o, dict): return ', '.join(f'{k}={v}' for k,v in o.items())
-    return (inspect.getdoc(o if callable(o) else type(o)) or '').split('\n')[0].partition('; see')[0]
-
-def catalogue()->dict:
-    "Everything that has a name: {kind: {name: one line}}."
-    kinds = dict(methods=METHODS, mechanisms=PARTS, suites=SUITES, models=MODELS, houses=HOUSES)
-    line = lambda o: one_line(o) or f'{n_params(o(10))/1e6:.1f} M parameters with ten classes'      # a model that says nothing of itself
-    return {k:{n:line(o) for n,o in table.items()} for k,table in kinds.items()}
+def methods_table()->str:
+    "Markdown table: every method with its page, its idea and what it asks of a model."
+    probe = MODELS['small_conv'](3, size=28, width=4)
+    rows = []
+    for name, m in METHODS.items():
+        needs = needs_of(m, probe)
+        link = f'[{name}]({m.page}.ipynb)' if m.page else name
+        rows.append((link, one_line(m), needs['needs'], needs['global_model']))
+    return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)

@@ -78,9 +78,10 @@ class Method:
         presets:dict|None=None,    # {'released': {hyper-parameter: value}}
         page:str='',               # its notebook, without suffix: '2_methods/f2dc/03_method'
         ink:str='',                # its colour in every figure, a name of the palette: 'vermillion'
+        says:str='',               # its idea in at most twelve words
     ):
         self.name, self.mechanisms, self.presets = name, ordered(mechanisms), presets or {}
-        self.page, self.ink = page, ink
+        self.page, self.ink, self.says = page, ink, says
         self._no_twins()
         self._have_needs()
         self._one_each()

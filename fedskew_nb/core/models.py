@@ -6,6 +6,7 @@
 from __future__ import annotations
 from torch import nn
 from .net import Net, is_batchnorm, is_conv, probe
+from .refuse import at_least
 from .seeding import seeded
 
 # %% auto #0
@@ -25,16 +26,10 @@ def conv_bn(ni, nf, k=3, stride=1, pad=None, bias=False, **more):
     return seq(conv=conv, bn=nn.BatchNorm2d(nf), relu=nn.ReLU(), **more)
 
 # %% ../../nbs/4_core/06_models.ipynb #00000008
-def at_least(name:str, value, least:int, why:str):
-    "Refuse what is below its limit."
-    if int(value)==value and value>=least: return
-    raise ValueError(f'{name} is {value}: {why}, so give a whole number of at least {least}')
-
 def check_sizes(n_classes, width, size, least:int, why:str):
     "What every factory of this page asks of its arguments."
-    at_least('n_classes', n_classes, 2, 'there must be classes to tell apart')
-    at_least('width', width, 1, 'a layer needs channels')
-    at_least('size', size, least, why)
+    at_least(n_classes=(n_classes, 2, 'there must be classes to tell apart'),
+             width=(width, 1, 'a layer needs channels'), size=(size, least, why))
 
 # %% ../../nbs/4_core/06_models.ipynb #0000000a
 class FlattenMap(nn.Flatten):

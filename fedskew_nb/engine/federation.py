@@ -6,10 +6,9 @@
 __all__ = ['Federation']
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000003
-import copy, threading, time, warnings
-from contextlib import nullcontext
+import time
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 import torch
 from fastcore.basics import patch
@@ -18,261 +17,234 @@ from tqdm.auto import tqdm
 from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
-from ..data.suite import Suite
-from .history import describe
-from .history import History, load_nest, save_nest, score_rows
-from .server import Inbox, rule_groups, size_of, summed_early
-from .lanes import calmly, has_bf16, in_order, keep_freed_memory, stream_for, usual_lanes
-from ..core.net import check_net
-from .setting import live, pick_device, setting_for
-from .stack import stacks_of, train_stack, why_not_stacked
-from .client import Worker, naming
+from ..data.suite import Client, Suite
+
+# %% ../../nbs/6_engine/04_federation.ipynb #c2f2f5f5
+from .assembly import Assembly, naming
+from .checkpoint import load_state, save_state
+from .client import Worker
+from .device import calmly, live, pick_device
+from .history import History, describe
+from .scoring import after_training, scores
+from .server import Server
+from .setting import setting_for
+from .stack import stacks_of, train_stack
+from .state import Result, State, Trained, after_round, part
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000008
-class Federation:
+class Federation(Assembly):
     "A method, a model and a suite of clients; `fit()` runs the rounds."
     def __init__(self,
-        method:Method, net:Net,    # what to do; the first model (copied, never changed)
-        suite:Suite,               # clients and test sets
-        house:str|None=None,       # 'f2dc', 'fedbn', 'fdse': a whole setting
+        method: Method, net: Net,  # what to do; the first model (copied, never changed)
+        suite: Suite,              # clients and test sets
+        house: str|None = None,    # training protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # 'auto', 'cpu', 'cuda', 'mps'
         out=None,                  # file for a checkpoint after every evaluation
-        lanes:int|None=None,       # clients that train at the same time; default: one per core. No result depends on it
+        lanes: int|None = None,    # clients at the same time; default: one per core
         **setting,                 # any field of `Setting`
     ):
-        self.setting,self.device = setting_for(method, house, **setting),pick_device(device)
-        self.method,self.suite,self.house,self.out = method,suite.to(self.device),house,out
-        self.clients = sorted(self.suite.clients, key=lambda c: c.id)
-        self.worker = Worker(method, method.adapt(net, self.setting.seed), self.suite, self.setting, self.device)
-        self.net,self.workers = self.worker.net,[self.worker]
-        self.lanes = usual_lanes(self.setting.threads, self.device) if lanes is None else lanes
-        if isinstance(self.lanes,bool) or not isinstance(self.lanes,int) or self.lanes<1: raise ValueError(f'lanes is {lanes!r}: give a whole number of at least 1')
-        if self.device.type=='cpu': keep_freed_memory()
-        self._check(); self.why_lanes = self._why_lanes(); self._begin()
+        setting = setting_for(method, house, **setting)
+        super().__init__(method, net, suite, setting, pick_device(device), lanes)
+        self.house, self.out = house, out
+        self._begin()
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000009
-@patch
-def _check(self:Federation):
-    "Refuse what cannot run, with a sentence."
-    check_net(self.net, self.suite.n_classes, self.suite.image_size)
-    if self.setting.precision=='bf16' and not has_bf16(self.device): warnings.warn('this processor has no instructions for bfloat16: they are emulated, and slower than precision="fp32"', stacklevel=3)
-    lonely = [c for c in self.clients if len(c.train)==1]
-    if lonely and not self.worker.learns_from_one(lonely[0]):
-        warnings.warn(f'left out: client {", ".join(str(c.id) for c in lonely)} has one image, and a BatchNorm cannot train on one vector', stacklevel=3)
-        self.clients = [c for c in self.clients if len(c.train)>1]
+Federation.server, Federation.own, Federation.states = map(part, ('server', 'own', 'states'))
+Federation.memory, Federation.down, Federation.history = map(part, ('memory', 'down', 'history'))
+Federation.round_no, Federation.scored = map(part, ('round', 'scored'))
 
-# %% ../../nbs/6_engine/04_federation.ipynb #0000000b
+# %% ../../nbs/6_engine/04_federation.ipynb #13f5ccfa
 @patch
-def _why_lanes(self:Federation)->str:
-    "Why clients are trained one by one; '' if they are stacked."
-    if self.setting.stack is False: return 'stack=False was asked for'
-    why = why_not_stacked(self.method, self.net, self.setting, self.suite.image_size)
-    if not why and all(len(s)==1 for s in stacks_of(self.clients)): why = 'no two neighbours have equally many images'
-    if why and self.setting.stack: raise ValueError(f'{self.method.name} cannot be stacked: {why}. Leave stack=True out')
-    return why
+def _begin(self: Federation):
+    "Round 0: one model for all, empty memories."
+    first = {n: v.detach().clone() for n, v in self.net.state_dict().items()}
+    own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
+    self.state = State(first, own, states, history=History(describe(self)))
+    self.saved = 0                     # the round of the last checkpoint
 
 # %% ../../nbs/6_engine/04_federation.ipynb #0000000d
 @patch
-def _begin(self:Federation):
-    "Round 0: one model for all, empty memories."
-    self.server = {n:v.detach().clone() for n,v in self.net.state_dict().items()}
-    self.groups = rule_groups(self.method.rules(self.net))
-    self.kept = self.method.kept(self.net)
-    self.own = {c.id:{} for c in self.clients}
-    self.states,self.caches = {c.id:{} for c in self.clients},{c.id:{} for c in self.clients}
-    self.memory,self.down,self.round_no,self.scored,self.saved = {},{},0,0,0
-    self.history = History(describe(self))
+def participants(self: Federation)->list:
+    "The clients of this round, in the order of their numbers."
+    n = len(self.clients)
+    k = max(1, round(self.setting.participation*n))
+    if k == n: return self.clients
+    dice = generator(self.setting.seed, self.round_no, 'participants')
+    drawn = torch.randperm(n, generator=dice)[:k].tolist()
+    return [self.clients[i] for i in sorted(drawn)]
 
-# %% ../../nbs/6_engine/04_federation.ipynb #0000000f
 @patch
-def state_of(self:Federation, id:int)->dict:
-    "The state of client `id`'s model: the server's, overwritten by its own."
-    return self.server | self.own[id]
+def state_of(self: Federation, id: int)->dict:
+    "The state of client `id`'s model."
+    return self.state.of(id)
+
+# %% ../../nbs/6_engine/04_federation.ipynb #3966bd43
+@patch
+def train_client(self: Federation,
+    client: Client,
+    worker: Worker|None = None,    # default: the first
+    states: dict|None = None,      # what mechanisms remember of it; default: the federation's own
+)->Trained:                        # (upload, terms)
+    "Local training of one client from its own model."
+    k = client.id
+    if states is None: states = self.states[k]
+    with naming(self, client):
+        return (worker or self.worker).train(client, self.state_of(k), states, self.caches[k],
+                                             self.down, self.round_no)
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000011
 @patch
-def participants(self:Federation)->list:
-    "The clients of this round, in the order of their numbers."
-    k = max(1, round(self.setting.participation*len(self.clients)))
-    if k==len(self.clients): return self.clients
-    g = generator(self.setting.seed, self.round_no, 'participants')
-    return [self.clients[i] for i in sorted(torch.randperm(len(self.clients), generator=g)[:k].tolist())]
+def _last(self: Federation)->bool: return self.round_no+1 == self.setting.rounds
+
+@patch
+def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
+    states = deepcopy(self.states[client.id])
+    upload, terms = self.train_client(client, worker, states)
+    rows = after_training(worker, client, self.round_no+1) if self._last() else []
+    return Result(upload, terms, rows, states)
+
+@patch
+def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
+    starts, results = [self.state_of(c.id) for c in clients], []
+    with naming(self, *clients): trained = train_stack(worker, clients, starts, self.down, self.round_no)
+    for c, (upload, terms) in zip(clients, trained):
+        rows = after_training(worker, c, self.round_no+1, upload.state) if self._last() else []
+        results.append(Result(upload, terms, rows, {}))
+    return results
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000013
 @patch
-def over_lanes(self:Federation, f, jobs, score:bool=False):
-    "f(worker, job) for every job, on all lanes; results in the order of the jobs. `score`: models will be asked."
-    jobs = list(jobs); n = max(1, min(self.lanes, len(jobs))); stop = threading.Event()
-    while len(self.workers)<n: self.workers.append(self.worker.twin())
-    for w in self.workers[:n]: w.stop = stop; score and w.ready(self.worker)
-    def on_its_lane(w, job):
-        with stream_for(self.device) if n>1 else nullcontext(): return f(w, job)
-    try: yield from in_order(on_its_lane, self.workers[:n], jobs, self.setting.threads, stop)
-    finally:
-        for w in self.workers[:n]: w.stop = threading.Event()
+def train(self: Federation, who: list):
+    "Local training of these clients on all lanes: a `Result` for each, in client order."
+    def job(worker, clients):
+        if len(clients) == 1: return [self._train_alone(worker, *clients)]
+        return self._train_stacked(worker, clients)
+    jobs = [(c,) for c in who] if self.why_lanes else stacks_of(who)
+    return chain.from_iterable(self.on_lanes(job, jobs, score=self._last()))
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000014
 @patch
-def train_client(self:Federation, client, worker=None, states:dict|None=None)->tuple:
-    "Local training of one client from its own model: what it sends, and the mean of each loss term."
-    k = client.id
-    with naming(self, client): return (worker or self.worker).train(client, self.state_of(k), self.states[k] if states is None else states, self.caches[k], self.down, self.round_no)
-
-# %% ../../nbs/6_engine/04_federation.ipynb #00000015
-@patch
-def _local(self:Federation, last:bool, worker, clients:tuple)->list:
-    "One client, or a stack of them, on one lane; for each: upload, loss terms, scores of the trained model (in the last round), what its mechanisms remember."
-    if len(clients)>1:
-        with naming(self, *clients): done = train_stack(worker, clients, [self.state_of(c.id) for c in clients], self.down, self.round_no)
-        return [(up, terms, self._after(worker, c, up.state) if last else [], {}) for c,(up,terms) in zip(clients, done)]
-    c, = clients; states = copy.deepcopy(self.states[c.id]); up,terms = self.train_client(c, worker, states)
-    return [(up, terms, self._after(worker, c) if last else [], states)]
-
-@patch
-def _after(self:Federation, worker, client, state:dict|None=None)->list:
-    "Scores of a client's model right after its training: the worker's, or one with this state."
-    if not len(t := client.test): return []
-    return score_rows(worker.right(t.x, t.y, worker.answering(state)), len(t), self.round_no+1, moment='post_local', view='personal', domain=client.domain, client=client.id)
+@calmly
+def one_round(self: Federation)->dict:
+    "One round; what it cost."
+    who    = self.participants()
+    server = Server(self, who)
+    local  = []
+    for result in self.train(who):             # ① download, ② train
+        server.receive(result.upload)          # ③ upload
+        local.append(result)
+    state = server.aggregate()                 # ④ aggregate
+    self.state = after_round(state, local, server.traffic())
+    return self.history.rounds[-1]
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000017
 @patch
 @calmly
-def one_round(self:Federation)->dict:
-    "Download, local training, upload, aggregation; what the round cost."
-    who,last = self.participants(),self.round_no+1==self.setting.rounds
-    inbox,losses,rows,states = Inbox(self, who),[],[],{}
-    jobs = [(c,) for c in who] if self.why_lanes else stacks_of(who)
-    for up,terms,scores,state in chain.from_iterable(self.over_lanes(partial(self._local, last), jobs, score=last)):
-        inbox.add(up); losses.append(terms); rows += scores; states[up.id] = state
-    new,down = inbox.close(),size_of(self.down)
-    terms = {k:sum(t.get(k,0) for t in losses)/len(losses) for k in dict.fromkeys(chain(*losses))}
-    sent = size_of({n:v for n,v in self.server.items() if n not in self.kept and v.is_floating_point()})
-    row = dict(round=self.round_no+1, loss=sum(terms.values()), terms=terms, participants=[c.id for c in who],
-               up=len(who)*sent+sum(size_of(u.extra) for u in inbox.ups), down=len(who)*(sent+down))
-    vars(self).update(new, states=self.states|states, round_no=self.round_no+1, history=self.history.grown([row], rows))    # now it has happened
-    return row
-
-@patch
-@calmly
-def merge(self:Federation, ups:list):
-    "The server's step alone, on uploads that are all there."
-    inbox = Inbox(self)
-    for up in ups: inbox.add(replace(up, state=dict(up.state)))
-    vars(self).update(inbox.close())
+def merge(self: Federation, ups: list):
+    "The server's step alone; the uploads stay as they are."
+    server = Server(self)
+    for up in ups: server.receive(replace(up, state=dict(up.state)))
+    self.state = server.aggregate()
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000018
 @patch
-def _due(self:Federation)->bool:
-    "Is this round to be scored, and was not yet?"
-    return self.scored<self.round_no and (self.round_no%self.setting.eval_every==0 or self.round_no==self.setting.rounds)
-
-@patch
-def _checkpoint(self:Federation):
-    "Save what was scored and is not saved yet."
-    if self.out and self.saved<self.scored: self.save(self.out); self.saved = self.scored
-
-# %% ../../nbs/6_engine/04_federation.ipynb #00000019
-@patch
-@calmly
-def fit(self:Federation,
-    n:int|None=None,        # rounds to advance; all that are left by default
-    on_round=None,          # called with the federation after each round
-    progress:bool|None=None,    # a bar; by default in a terminal or a live notebook
-)->History:
-    "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
-    end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n); self._checkpoint()
-    with tqdm(total=end-self.round_no, desc=self.method.name, disable=not (live() if progress is None else progress), leave=False) as bar:
-        while self.round_no<end or self._due():
-            t = time.perf_counter()
-            if not self._due(): self.one_round()
-            u = time.perf_counter()
-            if self._due(): self.score()
-            self.history.timing.append(dict(round=self.round_no, seconds=u-t, eval_seconds=time.perf_counter()-u))
-            self._checkpoint()
-            if on_round: on_round(self)
-            bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}'); bar.update()
-    return self.history
-
-# %% ../../nbs/6_engine/04_federation.ipynb #0000001b
-@patch
-def _personal(self:Federation)->bool:
-    "Does any client have a tensor of its own?"
+def is_personal(self: Federation)->bool:
+    "Does any client have a tensor of its own? Then there is no single model."
     return bool(self.kept) or any(self.own.values())
 
 @patch
-def _asked(self:Federation):
-    "(client whose model is asked or -1, images, facts of the row): the headline view, and in the last round every view."
-    sets = [(view,d,t) for view,ts in (('global',self.suite.tests),('unseen',self.suite.unseen)) for d,t in ts.items()]
-    if not self._personal(): yield from ((-1, t, dict(view=view, domain=d)) for view,d,t in sets)
-    elif not any(m.everywhere for m in self.method.mechanisms): sets = []
-    if self.round_no<self.setting.rounds and not self._personal(): return
-    for c in self.clients:
-        if len(c.test): yield c.id, c.test, dict(view='personal', domain=c.domain, client=c.id)
-        if self._personal(): yield from ((c.id, t, dict(view=view, domain=d, client=c.id, default='client')) for view,d,t in sets)
+@calmly
+def score(self: Federation, piece: int = 256):
+    "Ask the models, `piece` images at a time, and add rows to the history."
+    rows = scores(self, piece)
+    self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
 
-# %% ../../nbs/6_engine/04_federation.ipynb #0000001d
+@patch
+def _due(self: Federation)->bool:
+    "Is this round to be scored, and was not yet?"
+    if self.scored >= self.round_no: return False
+    return self.round_no % self.setting.eval_every == 0 or self.round_no == self.setting.rounds
+
+@patch
+def _checkpoint(self: Federation):
+    "Save what was scored and is not saved yet."
+    if not self.out or self.saved >= self.scored: return
+    self.save(self.out)
+    self.saved = self.scored
+
+# %% ../../nbs/6_engine/04_federation.ipynb #00000019
+@patch
+def _advance(self: Federation):
+    "One round, unless one waits to be scored; its scores, if they are due; how long both took."
+    start = time.perf_counter()
+    if not self._due(): self.one_round()
+    trained = time.perf_counter()
+    if self._due(): self.score()
+    took = dict(seconds=trained-start, eval_seconds=time.perf_counter()-trained)
+    self.history.timing.append(dict(round=self.round_no) | took)
+    self._checkpoint()
+
+# %% ../../nbs/6_engine/04_federation.ipynb #6f60970d
 @patch
 @calmly
-def score(self:Federation, piece:int=256):
-    "Add rows to the history: the headline view, and in the last round every view."
-    asked = [(k if self.own.get(k) else -1, data, facts) for k,data,facts in self._asked()]
-    once = {(k,id(data)):(k,data) for k,data,_ in asked}
-    pieces = [(key,k,x,y) for key,(k,data) in once.items() for x,y in zip(data.x.split(piece), data.y.split(piece))]; right = {}
-    for (key,*_),found in zip(pieces, self.over_lanes(partial(self._right, {}), pieces, score=True)):
-        right[key] = {path:right.get(key,{}).get(path,0)+r for path,r in found.items()}
-    rows = [r for k,data,facts in asked for r in score_rows(right[k,id(data)], len(data), self.round_no, 'post_agg', **facts)]
-    vars(self).update(history=self.history.grown(rows=rows), scored=self.round_no)
-
-@patch
-def _right(self:Federation, held:dict, worker, piece:tuple)->dict:
-    "One model on one piece of a test set. `held`: which model each lane has at hand."
-    _,k,x,y = piece
-    if held.get(worker,(None,))[0]!=k: held[worker] = k, worker.answering(self.server if k<0 else self.state_of(k))
-    return worker.right(x, y, held[worker][1])
-
-# %% ../../nbs/6_engine/04_federation.ipynb #0000001f
-@patch
-def plan(self:Federation)->dict:
-    "How a round will be computed."
-    return dict(engine='lanes' if self.why_lanes else f'stacks of at most {max(map(len, stacks_of(self.clients)))} clients', why=self.why_lanes or 'small steps, and every mechanism stacks', lanes=self.lanes, threads=self.setting.threads, device=str(self.device),
-                precision=self.setting.precision, folded=self.setting.fold, summed_on_arrival=f'{len(summed_early(self.method, self.groups))} of {len(self.server)} entries')
+def fit(self: Federation,
+    n: int|None = None,          # rounds to advance; default: all that are left
+    on_round=None,               # called with the federation after each round
+    progress: bool|None = None,  # a bar; default: where somebody looks
+)->History:
+    "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
+    end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n)
+    shown = live() if progress is None else progress
+    self._checkpoint()
+    with tqdm(total=end-self.round_no, desc=self.method.name, disable=not shown, leave=False) as bar:
+        while self.round_no < end or self._due():
+            self._advance()
+            if on_round: on_round(self)
+            bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}')
+            bar.update()
+    return self.history
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000021
 @patch
-def model(self:Federation, view:str='global', client:int|None=None)->Net:
+def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
     "An ordinary module: the global model, or the model of one client."
     ids = [c.id for c in self.clients]
-    if client is not None:
-        if client not in self.own: raise ValueError(f'there is no client {client}: they are {ids}')
-        return self.worker.copy(self.state_of(client))
-    if view!='global': raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
-    if self._personal():
-        raise ValueError(f'{self.method.name} leaves {len(self.kept) or "some"} tensors with its clients, so there is no global model: ask for model(client={ids[0]})')
+    if client is not None and client not in self.own:
+        raise ValueError(f'there is no client {client}: they are {ids}')
+    if client is not None: return self.worker.copy(self.state_of(client))
+    if view != 'global':
+        raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
+    if self.is_personal():
+        raise ValueError(f'{self.method.name} leaves {len(self.kept) or "some"} tensors with its clients, '
+                         f'so there is no global model: ask for model(client={ids[0]})')
     return self.worker.copy(self.server)
 
+# %% ../../nbs/6_engine/04_federation.ipynb #f5dd814c
 @patch
 @calmly
-def predict(self:Federation, images, client:int|None=None)->Tensor:
-    "(N, n_classes) class probabilities for uint8 images (N, 3, H, W), (N, H, W, 3) or one of them."
-    x = torch.as_tensor(images); x = x[None] if x.ndim==3 else x
-    if x.dtype!=torch.uint8 or x.ndim!=4: raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give uint8 images of 0…255, as in suite.tests')
-    if x.shape[1]!=3 and x.shape[-1]==3: x = x.permute(0,3,1,2)
+def predict(self: Federation,
+    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one of them
+    client: int|None = None,
+)->Tensor:                        # (N, n_classes)
+    "Class probabilities."
+    x = torch.as_tensor(images)
+    if x.ndim == 3: x = x[None]
+    if x.dtype != torch.uint8 or x.ndim != 4:
+        raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: '
+                         'give uint8 images of 0…255, as in suite.tests')
+    if x.shape[1] != 3 and x.shape[-1] == 3: x = x.permute(0, 3, 1, 2)
     self.worker.load(self.model(client=client).state_dict())
     return self.worker.probabilities(x)['']
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000023
 @patch
-def save(self:Federation, path):
+def save(self: Federation, path):
     "Write a checkpoint, whole or not at all."
-    save_nest(dict(setting=self.history.setting, round_no=self.round_no, scored=self.scored, server=self.server, own=self.own, states=self.states,
-                   memory=self.memory, down=self.down, history=self.history.as_dict()), path)
+    save_state(self.state, path)
 
 @patch
-def load(self:Federation, path)->Federation:
+def load(self: Federation, path)->Federation:
     "Go on from a checkpoint of the same method, suite and setting."
-    nest = load_nest(path, self.device); was,now = nest.get('setting',{}),describe(self)
-    for k in now:
-        if k!='device' and was.get(k)!=now[k]: raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {now[k]!r}. Delete it, or set it back')
-    self.server,self.own,self.states,self.memory,self.down = (nest[k] for k in ('server','own','states','memory','down'))
-    self.round_no = nest['round_no']; self.scored = self.saved = nest.get('scored', self.round_no); vars(self.history).update(nest['history'])
+    self.state = load_state(path, describe(self), self.device)
+    self.saved = self.scored
     return self

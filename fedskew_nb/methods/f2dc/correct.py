@@ -9,9 +9,9 @@ __all__ = ['decouple', 'correction', 'bottleneck', 'rF', 'separation', 'wrong_la
 from itertools import pairwise
 import torch
 from torch import Tensor, nn
-from ...core.models import at_least
+from ...core.refuse import at_least
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000d
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #d8b66ce8
 def decouple(f:Tensor, M:Tensor)->tuple:
     "f⁺ = M ⊙ f and f⁻ = (1−M) ⊙ f, F2DC Eq. 4."
     return M*f, (1-M)*f
@@ -21,43 +21,51 @@ def correction(
     M:Tensor,        # the mask
     A_C,             # the corrector
 )->Tensor:
-    "(1−M) ⊙ A_C(f⁻): f* = f⁻ + this (Eq. 6), f~ = f + this."
+    "(1−M) ⊙ A_C(f⁻): f⋆ = f⁻ + this (Eq. 6), f~ = f + this."
     return (1-M)*A_C(minus)
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000014
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000e
+def _step(a, b):
+    "One convolution and what follows it."
+    return [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+
 def bottleneck(
     C:int,                   # channels in and out
     hidden:int|None=None,    # channels between; max(8, C/8) by default
     depth:int=2,             # convolutions; the paper has two
 )->nn.Sequential:
     "3×3 convolutions through a bottleneck, BatchNorm and ReLU between them: the map keeps its shape."
-    hidden = max(8,C//8) if hidden is None else hidden
-    at_least(C=(C,1,'a map has channels'), hidden=(hidden,1,'a bottleneck has channels'), depth=(depth,1,'there is a convolution to learn'))
-    step = lambda a,b: [nn.Conv2d(a,b,3,padding=1,bias=False), nn.BatchNorm2d(b), nn.ReLU()]
-    return nn.Sequential(*[l for a,b in pairwise([C,*[hidden]*(depth-1),C]) for l in step(a,b)][:-2])
+    hidden = max(8, C//8) if hidden is None else hidden
+    at_least(C=(C, 1, 'a map has channels'), hidden=(hidden, 1, 'a bottleneck has channels'),
+             depth=(depth, 1, 'there is a convolution to learn'))
+    widths = [C, *[hidden]*(depth-1), C]
+    layers = [l for a, b in pairwise(widths) for l in _step(a, b)]
+    return nn.Sequential(*layers[:-2])
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000001b
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000011
 def rF(f:Tensor)->Tensor:
     "The paper's r^F: global average, (B, C, H, W) → (B, C); in float32 at least."
-    return f.to(torch.promote_types(f.dtype, torch.float32)).mean((-2,-1))
+    return f.to(torch.promote_types(f.dtype, torch.float32)).mean((-2, -1))
 
 def separation(
-    l_plus:Tensor, l_minus:Tensor,    # (B, C): pooled f⁺ and f⁻
-    tau:float=.06,                    # temperature; the paper's value
+    l_plus:Tensor,     # (B, C): pooled f⁺
+    l_minus:Tensor,    # (B, C): pooled f⁻
+    tau:float=.06,     # temperature; the paper's value
 )->Tensor:
-    "L_sep = mean cos(l⁺, l⁻)/τ, the first term of Eq. 5; between ±1/τ, worked out in float32 or better."
-    if not tau>0: raise ValueError(f'tau is {tau}: a temperature must be above 0')
-    a,b = (l.to(torch.promote_types(l.dtype, torch.float32)) for l in (l_plus,l_minus))
-    floor = (1e-3*(a+b).detach().norm(dim=1)).clamp(min=1e-12)
-    unit = lambda l: l/torch.maximum(l.norm(dim=1), floor)[:,None]
-    return (unit(a)*unit(b)).sum(1).mean()/tau
+    "L_sep = mean cos(l⁺, l⁻)/τ, the first term of Eq. 5; between ±1/τ, in float32 or better."
+    if not tau > 0: raise ValueError(f'tau is {tau}: a temperature must be above 0')
+    a, b = (l.to(torch.promote_types(l.dtype, torch.float32)) for l in (l_plus, l_minus))
+    floor = (1e-3*(a+b).detach().norm(dim=1)).clamp(min=1e-12)    # no vector counts as shorter
+    a, b = (l/torch.maximum(l.norm(dim=1), floor)[:, None] for l in (a, b))
+    return (a*b).sum(1).mean()/tau
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000026
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000014
 def wrong_label(
-    logits:Tensor,   # (B, n_classes)
-    y:Tensor,        # (B,) true classes
-)->Tensor:           # (B,)
-    "ŷ: the most confident wrong class, the best one or, where that is the truth, the second; without a gradient."
-    if logits.shape[1]<2: raise ValueError('there is no wrong label among 1 class: give at least two classes')
-    best,second = logits.detach().topk(2).indices.unbind(1)
-    return torch.where(best==y, second, best)
+    logits:Tensor,    # (B, n_classes)
+    y:Tensor,         # (B,) true classes
+)->Tensor:            # (B,)
+    "ŷ: the best class, or the second best where that is the truth; without a gradient."
+    if logits.shape[1] < 2:
+        raise ValueError('there is no wrong label among 1 class: give at least two classes')
+    best, second = logits.detach().topk(2).indices.unbind(1)
+    return torch.where(best == y, second, best)

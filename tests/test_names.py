@@ -1,0 +1,114 @@
+"Names on the command line: what is read, what is refused, and with which sentence."
+import inspect
+import pytest
+from fedskew_nb.app.calls import cut, from_file, literal, read_call
+from fedskew_nb.app.names import (
+    METHODS, PARTS, catalogue, methods_table, needs_of, one_line, read_method, read_methods, read_model,
+    read_suite)
+from fedskew_nb.core.models import small_conv
+
+SMALL = '''
+from dataclasses import dataclass
+from fedskew_nb import Mechanism
+@dataclass
+class Small(Mechanism):
+    "Keeps features short."
+    lam: float = .01
+    def loss(self, c, b, out): return dict(small=self.lam*out.feat.square().mean())
+wrong = 3
+'''
+
+@pytest.mark.parametrize('text, parts', [
+    ('FedAvg,FedProx(mu=.1)', ['FedAvg', 'FedProx(mu=.1)']), ("X(a=(1,2), b='p,q') , Y", ["X(a=(1,2), b='p,q')", 'Y']),
+    (',a,,b,', ['a', 'b']), ('', []), ("'a,b'", ["'a,b'"]), ('f({1:[2,3]}),g', ['f({1:[2,3]})', 'g'])])
+def test_cut(text, parts): assert cut(text) == parts
+
+@pytest.mark.parametrize('text', ['FedProx(mu=.1', "X(a='b)", 'X)'])
+def test_open_brackets_are_refused(text):
+    with pytest.raises(ValueError, match='ends inside a bracket or quote'): cut(text)
+
+def test_a_path_of_another_system():
+    assert read_call(r'C:\my files\m.py:Mine(a=[1,2], b="x=y")') == (r'C:\my files\m.py', 'Mine', dict(a=[1, 2], b='x=y'))
+
+@pytest.mark.parametrize('text, word', [
+    ('FedProx(mu=__import__("os").getcwd())', 'is no number'), ('FedProx(.1)', 'key=value'), ('os.system', 'cannot read'),
+    ('X(a=1+open("x"))', 'is no number'), ('X(1a=2)', 'key=value'), ('', 'cannot read')])
+def test_nothing_typed_is_run(text, word):
+    with pytest.raises(ValueError, match=word): read_call(text)
+
+@pytest.mark.parametrize('text', ['9**9**9', '1+', 'open("x")', '('*200, 'x'])
+def test_no_literal(text):
+    with pytest.raises(ValueError, match='is no number'): literal(text)
+
+@pytest.mark.parametrize('text, word', [
+    ('', 'needs a name'), ('FedAvgg', 'did you mean FedAvg'), ('FedProx(nu=1)', 'did you mean mu'), ('Erase(H=2)', "Erase has no hyper-parameter 'H'"),
+    ('KeepErasers', 'builds on Erase'), ('KeepErasers(a=1)', 'it takes none'), ('FedProx(mu=nan)', 'mu'), ('FedProx + Prox', 'Prox is there twice')])
+def test_methods_that_are_refused(text, word):
+    with pytest.raises(ValueError, match=word): read_method(text)
+
+def test_sums():
+    assert read_method('Erase + Consensus + Peers + Consistency').mechanisms == METHODS['FDSE'].mechanisms
+    both = read_method('FedProx(mu=1) + F2DC')
+    assert both == METHODS['FedProx'](mu=1)+METHODS['F2DC'] and both.presets == METHODS['F2DC'].presets
+    assert read_method('Prox(mu=.5)+FedBN').name == 'Prox(mu=0.5) + FedBN'
+
+def test_a_method_is_itself():
+    assert read_method('FedBN') is METHODS['FedBN'] and read_method(METHODS['FedBN']) is METHODS['FedBN']
+    assert read_methods('FedAvg,,FedBN,') == [METHODS['FedAvg'], METHODS['FedBN']] == read_methods(['FedAvg', METHODS['FedBN']])
+
+@pytest.fixture
+def mine(tmp_path):
+    f = tmp_path/'mine.py'
+    f.write_text(SMALL)
+    return f
+
+def test_a_file_of_ones_own(mine):
+    m = read_method(f'{mine}:Small(lam=.5)')
+    assert (m.name, m.mechanisms[0].lam) == ('Small(lam=0.5)', .5)
+    mine.write_text(SMALL.replace('.01', '.02'))
+    assert read_method(f'{mine}:Small').mechanisms[0].lam == .02            # imported anew
+
+@pytest.mark.parametrize('name, word', [('Smal', 'did you mean Small'), ('wrong', 'wrong is a int')])
+def test_what_a_file_lacks(mine, name, word):
+    with pytest.raises(ValueError, match=word): read_method(f'{mine}:{name}')
+
+def test_files_that_cannot_be_read(mine):
+    mine.write_text('1/0')
+    with pytest.raises(ValueError, match='ZeroDivisionError'): from_file(str(mine), 'Small')
+    with pytest.raises(ValueError, match='there is no file'): from_file(str(mine.parent/'none.py'), 'X')
+
+@pytest.mark.parametrize('text, word', [('resnet11', 'did you mean resnet1'), ('small_conv(widht=8)', 'did you mean width')])
+def test_models_that_are_refused(text, word):
+    with pytest.raises(ValueError, match=word): read_model(text, 5)
+
+def test_a_model_must_be_a_net(tmp_path):
+    (tmp_path/'net.py').write_text('from torch import nn\nbad = 3\ndef plain(n_classes): return nn.Linear(3, n_classes)\n')
+    with pytest.raises(ValueError, match='wrap it with as_net'): read_model(f'{tmp_path}/net.py:plain', 5)
+    with pytest.raises(ValueError, match='should be a function of n_classes'): read_model(f'{tmp_path}/net.py:bad', 5)
+
+@pytest.mark.parametrize('text, size, word', [
+    ('emoji-pac', 'tiny', 'did you mean emoji-pacs'), ('emoji-pacs', 'tinny', 'did you mean tiny'), ('emoji-pacs-without-phot', 'tiny', 'did you mean photo')])
+def test_suites_that_are_refused(text, size, word):
+    with pytest.raises(ValueError, match=word): read_suite(text, size)
+
+def test_a_suite_may_be_made():
+    s = read_suite('emoji-pacs', 'tiny', 2)
+    assert read_suite(s) is s and read_suite(lambda seed: seed, data_seed=7) == 7
+
+def test_what_the_methods_need():
+    probe = small_conv(3, size=28, width=4)
+    needs = {n: needs_of(m, probe) for n, m in METHODS.items()}
+    assert (needs['FedAvg']['needs'], needs['FedBN']['needs']) == ('nothing', 'BatchNorm')
+    assert {n for n, d in needs.items() if d['global_model'] == 'yes'} >= {'FedAvg', 'FedProx'}
+
+def test_everything_says_what_it_is():
+    assert all(line for table in catalogue().values() for line in table.values())
+    assert all(n in methods_table() for n in METHODS)
+
+@pytest.mark.parametrize('name', METHODS)
+def test_one_idea_in_twelve_words(name):
+    assert len(METHODS[name].says.split()) <= 12
+    assert METHODS[name].says in ('', one_line(METHODS[name]))
+
+@pytest.mark.parametrize('name', PARTS)
+def test_every_mechanism_can_be_named(name): assert inspect.isclass(PARTS[name]) and PARTS[name].__name__ == name
