@@ -6,13 +6,14 @@
 __all__ = ['cache_dir', 'save_atomic', 'load_mapped', 'cached']
 
 # %% ../../nbs/5_data/02_cache.ipynb #00000003
-import json, os, sys, tempfile
+import json, os, sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Callable
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from ..core.files import whole_file
 
 # %% ../../nbs/5_data/02_cache.ipynb #00000006
 def cache_dir()->Path:
@@ -30,13 +31,9 @@ def save_atomic(
     tensors:dict[str,Tensor],# what to store
     meta:dict|None=None,     # any JSON beside it
 )->Path:
-    "Write a safetensors file under a temporary name, then rename it."
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd,part = tempfile.mkstemp(prefix=path.stem, suffix='.part', dir=path.parent); os.close(fd)
-    try:
-        save_file({k: v.contiguous() for k,v in tensors.items()}, part, {'meta': json.dumps(meta or {})})
-        os.replace(part, path)
-    finally: Path(part).unlink(missing_ok=True)
+    "Write a safetensors file, whole or not at all."
+    stored = {k: v.contiguous() for k, v in tensors.items()}
+    with whole_file(path) as part: save_file(stored, part, {'meta': json.dumps(meta or {})})
     return path
 
 # %% ../../nbs/5_data/02_cache.ipynb #0000000c

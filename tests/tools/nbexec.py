@@ -13,7 +13,7 @@ from project import flags, notebooks, skipped
 # Stored tables are Markdown: as HTML they would make the site load scripts from elsewhere.
 MARKDOWN = """
 formatters = get_ipython().display_formatter.formatters
-for module, kind in (('pandas.core.frame', 'DataFrame'), ('pandas.core.series', 'Series')):
+for module, kind in (('pandas', 'DataFrame'), ('pandas', 'Series'), ('pandas.core.frame', 'DataFrame'), ('pandas.core.series', 'Series')):
     formatters['text/html'].for_type_by_name(module, kind, lambda d: None)
     formatters['text/markdown'].for_type_by_name(module, kind, lambda d: d.to_markdown())
 del formatters, module, kind
