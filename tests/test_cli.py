@@ -123,7 +123,7 @@ def test_json_is_nothing_else(capsys, tmp_path):
 
 # ---- kill, resume, Ctrl-C
 
-ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--set', 'eval_every=1']
+ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--rounds', '8', '--set', 'eval_every=1', '--set', 'local_steps=4']
 
 def begin(out, ready):
     "Start a call in another process, wait until `ready`, and hand it over."

@@ -823,3 +823,11 @@ def test_measures_of_f2dc_are_those_of_any_run_and_seven_more(suite, fits):
     assert plain == measure(fits['FedAvg'])
     nets = [fits['F2DC'].model(client=c.id) for c in suite.clients]
     assert ours['whole'] == pytest.approx(sum(feature_answers(n, suite)['whole'] for n in nets)/4)
+
+def test_a_mask_of_ones_repairs_nothing_and_a_mask_of_zeros_is_a_residual_block():
+    f = torch.randn(8, 32, 8, 8, generator=generator(1)).relu()
+    with seeded(3): A_C = bottleneck(32).eval()
+    one, none = torch.ones_like(f), torch.zeros_like(f)
+    assert torch.equal(f+correction(decouple(f, one)[1], one, A_C), f)
+    assert torch.equal(f+correction(decouple(f, none)[1], none, A_C), f+A_C(f))
+    assert all(separation(*map(rF, decouple(f, m))) == 0 for m in (one, none))

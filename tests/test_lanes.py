@@ -312,7 +312,7 @@ def test_pressed_twice(suite, calm, ctrl_c):
     with pytest.raises(KeyboardInterrupt): fed.fit()
     back.set(); assert inside==[False] and ends_well(fed, t, calm)
 
-def press_at(fed, k:int|None=None, functions=('one_round','score')):
+def press_at(fed, k:int|None=None, functions=('one_round','after_round','receive','aggregate','score','scores')):
     "Fit, and raise KeyboardInterrupt at the k-th place in the code of these functions where Python looks for signals, which is after a call or a jump back; how many there are."
     seen,before,done = set(),{},[]
     def arrived(frame, event, arg):
@@ -322,7 +322,7 @@ def press_at(fed, k:int|None=None, functions=('one_round','score')):
             seen.add((code,frame.f_lasti))
             if len(seen)==k: done.append(1); raise KeyboardInterrupt
         return arrived
-    was = sys.gettrace(); sys.settrace(lambda frame, event, arg: arrived if frame.f_code.co_name in functions and Path(frame.f_code.co_filename).name=='federation.py' else None)
+    was = sys.gettrace(); sys.settrace(lambda frame, event, arg: arrived if frame.f_code.co_name in functions and Path(frame.f_code.co_filename).parent.name=='engine' else None)
     try: fed.fit()
     finally: sys.settrace(was)
     return len(seen)

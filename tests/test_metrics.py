@@ -5,9 +5,9 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.history import History
+from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.analysis.features import answers, effective_rank, spectrum
 from fedskew_nb.analysis.scores import diff, ece, reliability, summary
-from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.core.models import MODELS, n_bytes, small_conv
 
 gen = lambda s: torch.Generator().manual_seed(s)
@@ -51,10 +51,22 @@ def test_ece_naive(seed, bins):
         if b.any(): want += float(b.double().mean())*abs(float((guess==y)[b].double().mean())-float(conf[b].double().mean()))
     assert abs(ece(p,y,bins)-want)<1e-6 and np.isclose(reliability(p,y,bins).share.sum(), 1)
 
-def test_ece_torchmetrics():
-    tm = pytest.importorskip('torchmetrics.functional.classification')
-    p = torch.randn(500,6,generator=gen(0)).softmax(1); y = torch.randint(0,6,(500,),generator=gen(1))
-    for bins in (7,10,15): assert abs(ece(p,y,bins)-float(tm.multiclass_calibration_error(p,y,6,n_bins=bins)))<1e-6
+def test_ece_at_its_ends():
+    sure = torch.tensor([[1.,0.]])
+    assert ece(sure, torch.tensor([0]))==0 and ece(sure, torch.tensor([1]))==1
+    with pytest.raises(ValueError, match='0 images'): ece(torch.zeros(0,3), torch.zeros(0))
+    with pytest.raises(ValueError, match='0 bins'): reliability(sure, torch.tensor([0]), bins=0)
+
+def test_one_bin_is_the_plain_gap():
+    p = torch.randn(500,6,generator=gen(0)).softmax(1)
+    y = torch.randint(0,6,(500,),generator=gen(1))
+    conf,guess = p.max(1)
+    assert abs(ece(p,y,bins=1)-abs(float(conf.mean())-float((guess==y).double().mean())))<1e-6
+
+def test_ece_names_its_extra(monkeypatch):
+    import sys
+    monkeypatch.setitem(sys.modules, 'torchmetrics.functional.classification', None)
+    with pytest.raises(ImportError, match=r'fedskew_nb\[metrics\]'): ece(torch.ones(1,1), torch.zeros(1))
 
 @pytest.mark.parametrize('shape', [(50,5),(5,50),(2,3)])
 def test_spectrum_is_that_of_the_covariance(shape):
@@ -71,7 +83,8 @@ def test_flops_and_payload(name):
     net = MODELS[name](3, size=32, width=4)
     macs = []
     hooks = [m.register_forward_hook(lambda m,i,o: macs.append(o[0].numel()*m.weight[0].numel())) for m in net.modules() if isinstance(m,(nn.Conv2d,nn.Linear))]
-    net.eval()(torch.zeros(1,3,32,32)); [h.remove() for h in hooks]
+    net.eval()(torch.zeros(1,3,32,32))
+    for h in hooks: h.remove()
     assert flops(net,32)==2*sum(macs) and next(net.parameters()).device.type=='cpu'
     assert sum(payload(net).values())==n_bytes(net) and payload(net, Method('FedAvg'))==payload(net)
 
@@ -82,6 +95,21 @@ def test_answers_leaves_the_net_alone():
     assert out.logits.shape==(9,3) and not out.logits.requires_grad and net.training
     assert all(torch.equal(before[k],v) for k,v in net.state_dict().items())
     with pytest.raises(ValueError, match='no images'): answers(net, Data(d.x[:0],d.y[:0]), (.5,)*3, (.25,)*3)
+
+def test_mean_of_the_last_rounds():
+    h = run([(r,'post_agg','global','','a',-1,10,r) for r in (1,2,3)])
+    assert h.summary(last=2)['AVG']==25 and h.table(last=3).a.item()==20
+
+def test_a_lone_domain_and_no_domain():
+    one = summary(dict(only=80.))
+    assert np.isnan(one['STD']) and (one['AVG'],one['ALL'],one['worst'])==(80,80,80)
+    with pytest.raises(ValueError, match='no domain'): summary({})
+    with pytest.raises(ValueError, match=r'fit\(\) it first'): History(dict(method='FedAvg')).table()
+
+def test_cost_without_any_time():
+    h = run([])
+    h.rounds = [dict(up=3000, down=1000), dict(up=1000, down=1000)]
+    assert h.cost()==dict(up=2000, down=1000, seconds=None, eval_seconds=None, peak_memory=None)
 
 def test_diff():
     a = run([(1,'post_agg','global','','a',-1,10,5)], lr=.1, versions=dict(torch='1'), spec=[['P',{'mu':1}]])

@@ -5,8 +5,9 @@ import sync
 from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
-EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat jupyterlab jupytext yaml pypandoc pytest IPython '
-          'ghapi fastgit notebook').split()
+campaign = pytest.mark.campaign      # the long one, make test-all
+EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat jupyterlab '
+          'jupytext yaml pypandoc pytest IPython ghapi fastgit notebook').split()
 BARE = f'''
 import socket, sys
 from importlib.machinery import PathFinder
@@ -26,23 +27,28 @@ def wheel(tmp_path_factory):
     tree, out = tmp_path_factory.mktemp('tree'), tmp_path_factory.mktemp('wheel')
     sync.copy_tree(ROOT, tree)
     before = sync.digests(tree)
-    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', out, '.'], cwd=tree, check=True, capture_output=True)
-    after = {f: h for f, h in sync.digests(tree).items() if not f.startswith(('build/', 'fedskew_nb.egg-info/'))}
-    assert after == before, 'building the wheel changed the tree'
+    build(tree, out)
+    made = ('build/', 'fedskew_nb.egg-info/')
+    assert {f: h for f, h in sync.digests(tree).items() if not f.startswith(made)} == before, 'building the wheel changed the tree'
     return next(out.glob('*.whl'))
+
+def pip(*args, cwd=None): subprocess.run([sys.executable, '-m', 'pip', *args], cwd=cwd, check=True, capture_output=True)
+
+def build(tree, out): pip('wheel', '-q', '--no-deps', '--no-build-isolation', '-w', out, '.', cwd=tree)
 
 @pytest.fixture(scope='module')
 def installed(wheel, tmp_path_factory):
     "A folder with the wheel installed in it."
     to = tmp_path_factory.mktemp('site')
-    subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-index', '--target', to, wheel], check=True, capture_output=True)
+    pip('install', '-q', '--no-deps', '--no-index', '--target', to, wheel)
     return to
 
 def bare(installed, code, cwd):
     "Run code with the installed wheel, without the extras and without a network; a clean process."
     env = {k: v for k, v in os.environ.items() if k not in ('IN_TEST', 'PYTHONPATH')}
     env.update(HOME=str(cwd), XDG_CACHE_HOME=str(cwd/'cache'), LOCALAPPDATA=str(cwd/'cache'), MPLBACKEND='Agg')
-    r = subprocess.run([sys.executable, '-c', f'import sys; sys.path.insert(0, {str(installed)!r})\n{BARE}\n{code}'], cwd=cwd, env=env, capture_output=True, text=True)
+    code = f'import sys; sys.path.insert(0, {str(installed)!r})\n{BARE}\n{code}'
+    r = subprocess.run([sys.executable, '-c', code], cwd=cwd, env=env, capture_output=True, text=True)
     assert not r.returncode, r.stdout + r.stderr
     return r.stdout
 
@@ -68,13 +74,14 @@ def test_metadata(wheel):
     points = z.read(next(n for n in z.namelist() if n.endswith('entry_points.txt'))).decode()
     assert 'fedskew = fedskew_nb.app.cli:main' in points
 
+@campaign
 def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):
     "sdist -> wheel, as `python -m build` does: MANIFEST.in must name everything that setup.py reads."
     tree = tmp_path/'tree'; tree.mkdir()
     sync.copy_tree(ROOT, tree)
     subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '-d', tmp_path], cwd=tree, check=True, capture_output=True)
     shutil.unpack_archive(next(tmp_path.glob('*.tar.gz')), tmp_path/'from')
-    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', tmp_path, '.'], cwd=next((tmp_path/'from').iterdir()), check=True, capture_output=True)
+    build(next((tmp_path/'from').iterdir()), tmp_path)
     assert set(zipfile.ZipFile(next(tmp_path.glob('*.whl'))).namelist()) == set(zipfile.ZipFile(wheel).namelist())
 
 def test_every_name_in_a_bare_installation(installed, tmp_path):
@@ -82,6 +89,7 @@ def test_every_name_in_a_bare_installation(installed, tmp_path):
     out = bare(installed, 'import fedskew_nb as fs; [getattr(fs, n) for n in fs.__all__]; print(fs.__file__)', tmp_path)
     assert str(installed) in out
 
+@campaign
 def test_readme_example(installed, tmp_path):
     "The example of README.md, first Python block, as a stranger would run it."
     blocks = re.findall(r'^```+ ?python\n(.*?)^```', (ROOT/'README.md').read_text(encoding='utf-8'), re.M | re.S)
@@ -91,5 +99,5 @@ def test_readme_example(installed, tmp_path):
 
 def test_notebooks_command(installed, tmp_path):
     "`fedskew notebooks DIR` without a clone."
-    bare(installed, f'from fedskew_nb.app.cli import main; sys.argv = ["fedskew", "notebooks", {str(tmp_path/"learn")!r}]\ntry: main()\nexcept SystemExit as e:\n    if e.code: raise', tmp_path)
+    bare(installed, f'from fedskew_nb.app.cli import main; sys.exit(main(["notebooks", {str(tmp_path/"learn")!r}]))', tmp_path)
     assert {p.relative_to(tmp_path/'learn') for p in notebooks(tmp_path/'learn')} == {p.relative_to(NBS) for p in notebooks()}

@@ -22,7 +22,7 @@ from ..engine.federation import Federation
 # %% ../../nbs/3_results/13_probes.ipynb #00000006
 def models_of(fed:Federation)->dict: # {client: Net}; {-1: Net} where all share one
     "The models that a federation has learnt."
-    if not fed._personal(): return {-1: fed.model()}
+    if not fed.is_personal(): return {-1: fed.model()}
     return {c.id: fed.model(client=c.id) for c in fed.clients}
 
 def own_models(fed:Federation)->dict: # {domain: Net}

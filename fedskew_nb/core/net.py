@@ -108,7 +108,8 @@ def probe(
     "What `net` answers to `n` black images, in eval mode; it leaves the net as it was."
     size = size or getattr(net, 'image_size', 32)
     p = next(net.parameters())
-    with evaluating(net): return net(p.new_zeros(n, in_ch, size, size))
+    black = torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype)
+    with evaluating(net): return net(black)
 
 # %% ../../nbs/4_core/01_net.ipynb #0000001b
 def check_net(

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000004
 from ...analysis.claims import Claim, gain, measured, within
-from ...analysis.probes import measure
+from .probes import f2dc_measures
 from ...engine.history import History
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000007
@@ -22,7 +22,7 @@ def whole_over_parts(a:History, b:History)->float:
     "AVG of f~ less the better of f⁺ and f*, of one run."
     return a.measures['whole'] - max(a.measures['plus'], a.measures['star'])
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000009
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000a
 BOTH, EMOJI = ('skew-digits', 'emoji-pacs'), ('emoji-pacs',)
 UNEVEN = ('skew-digits-uneven', 'emoji-pacs-uneven')
 AVG, STD, LOST = gain('AVG'), gain('STD', -1), gain('AVG', -1)
@@ -37,7 +37,7 @@ MODULES = [
     Claim('F2DC-08', 'L_DFC helps', 'Table 6', 'F2DC', 'F2DC(DFC__lam=0)', AVG),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000a
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000b
 AGGREGATION = [
     Claim('F2DC-09a', 'DaA beats n_k in AVG', 'Table 6', 'F2DC', 'FedAvg + DC', AVG, suites=UNEVEN),
     Claim('F2DC-09b', 'DaA beats n_k in STD', 'Table 6', 'F2DC', 'FedAvg + DC', STD, suites=UNEVEN),
@@ -46,7 +46,7 @@ AGGREGATION = [
     Claim('F2DC-17', "reaches FedAvg's last AVG in fewer rounds", 'Fig. 5', 'F2DC', 'FedAvg', sooner),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #1f3eff93
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000c
 SWEEPS = [
     Claim('F2DC-18a', 'σ = .1 beats .01', 'Table 5', 'F2DC', 'F2DC(sigma=0.01)', AVG, suites=EMOJI),
     Claim('F2DC-18b', 'σ = .1 beats 5', 'Table 5', 'F2DC', 'F2DC(sigma=5.0)', AVG, suites=EMOJI),
@@ -55,7 +55,7 @@ SWEEPS = [
     Claim('F2DC-20b', 'λ₂ × 20 loses accuracy', 'Fig. 8', 'F2DC(DFC__lam=20.0)', 'F2DC', LOST, suites=EMOJI),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000c
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000e
 PROBED = [
     Claim('F2DC-11', 'f⁺ is better than f⁻ through the main head', 'Table 7',
           'F2DC', 'F2DC', within('plus', 'minus'), headline=True),
@@ -70,7 +70,7 @@ PROBED = [
           'F2DC', 'FedAvg', measured('class_silhouette')),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000d
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000010
 from dataclasses import replace
 
 def variant(c:Claim, name:str, **changes)->Claim:
@@ -87,8 +87,8 @@ SHARED = [variant(c, 'shared', one=IS_SHARED[c.one], other=IS_SHARED.get(c.other
 
 CLAIMS = sorted(MODULES + AGGREGATION + SWEEPS + PROBED + BACKBONE + SHARED, key=lambda c: c.id)
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000f
-MEASURE = measure
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000015
+MEASURE = f2dc_measures
 AT = dict(size='stress', rounds=4, local_epochs=8, lr=.03, eval_every=4, control=False)   # the budget of all
 ONE_OFF = ['F2DC(DFD__lam=0)', 'F2DC(DFC__lam=0)']
 GRID = [
@@ -100,7 +100,7 @@ GRID = [
     AT | dict(methods=['F2DC', 'FedProx', 'FedProx + DC', 'F2DC(alpha=0, beta=0)'], suite=UNEVEN, seeds=3),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000010
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000017
 FEW = [f'F2DC(sigma={s})' for s in (.05, .3, .5, 1.)]
 FEW += [f'F2DC(DFD__lam={a}, DFC__lam={b})' for a in (.08, 8.) for b in (.1, 10.)]
 MORE = ['F2DC(sigma=0.01)', 'F2DC(sigma=5.0)', 'F2DC(tau=0.02)', 'F2DC(tau=0.5)',

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
 from ...engine.history import History
-from .probes import look_inside
-from .unseen import unseen_facts
+from .unseen import fdse_measures
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #4773fb3e
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000007
 def domains_won(a:History, others:list)->float:
     "Domains on which a is above all others, less what 'all but one' needs."
     mine = by_domain(a, 'personal')[0]
@@ -28,7 +27,7 @@ def wider(a:History, others:list)->float:
     tau, beta = [own, *rest[:2]], [own, *rest[2:]]
     return (max(tau) - min(tau)) - (max(beta) - min(beta))
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #47da6687
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000008
 def least_cosine(a:History, b:History)->float:
     "The least cosine of a client with the step, above −10⁻⁶."
     return a.measures['least'] + 1e-6
@@ -42,14 +41,14 @@ def over_restated(a:History, b:History)->float:
     "Adapted FDSE less the other method with re-estimated statistics."
     return a.measures['adapted'] - b.measures['restated']
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0bcc2485
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000a
 BOTH, EMOJI = ('skew-digits', 'emoji-pacs'), ('emoji-pacs',)
 UNSEEN = (tuple(f'emoji-pacs-without-{d}' for d in ('photo', 'art', 'cartoon', 'sketch')),)
 SPLIT, NO_A = 'Erase + KeepErasers', 'Erase + Peers + Consistency'
 NO_B = 'Erase + Consensus + Consistency + KeepErasers'
 RECEIVED, TRAINED = gain(view='personal'), gain(view='personal', moment='post_local')
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #934418a2
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000b
 CLAIMS = [
     Claim('FDSE-01a', 'beats FedAvg', 'Table 1', 'FDSE', 'FedAvg', RECEIVED, headline=True),
     Claim('FDSE-01b', 'beats FedAvg, both trained', 'Table 1', 'FDSE', 'FedAvg', TRAINED, headline=True),
@@ -61,7 +60,7 @@ CLAIMS = [
           'FDSE', ('Local', 'FedAvg', 'FedBN', 'F2DC'), domains_won),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #1fc372f5
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000c
 CLAIMS += [
     Claim('FDSE-05', 'consensus beats the plain mean', 'Table 3, A', 'FDSE', NO_A, RECEIVED),
     Claim('FDSE-06', 'similar peers beat kept erasers', 'Table 3, B', 'FDSE', NO_B, RECEIVED),
@@ -71,7 +70,7 @@ CLAIMS += [
           'FDSE', 'FDSE', least_cosine, headline=True),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #37a85982
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000d
 TAU, BETA = ('FDSE(tau=0.05)', 'FDSE(tau=5.0)'), ('FDSE(beta=0.1)', 'FDSE(beta=1.0)')
 CLAIMS += [
     Claim('FDSE-13a', 'a small λ helps', 'Fig. 6', 'FDSE', 'FDSE(lam=0)', RECEIVED, suites=EMOJI),
@@ -79,7 +78,7 @@ CLAIMS += [
     Claim('FDSE-14', 'τ moves AVG more than β', 'Fig. 6', 'FDSE', TAU + BETA, wider, suites=EMOJI),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #217a97de
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000f
 CLAIMS += [
     Claim('FDSE-10', 'adaptation helps on unseen domains', 'Table 2',
           'FDSE', 'FDSE', within('adapted', 'plain'), headline=True, suites=UNSEEN),
@@ -91,7 +90,7 @@ CLAIMS += [
           'FDSE', 'FedAvg', measured('plain'), margin=2., suites=UNSEEN),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #967bb850
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000010
 CLAIMS += [
     Claim('FDSE-17', "erasing hides the domain: a linear probe's accuracy, λ = 0 − FDSE", 'Sec. 4.2',
           'FDSE(lam=0)', 'FDSE', measured('probe')),
@@ -102,16 +101,16 @@ CLAIMS += [
     Claim('FDSE-19', 'ends above Ditto, which starts faster', 'Fig. 5', pending='Ditto'),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #3c31091c
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000012
 CLAIMS = sorted(CLAIMS, key=lambda c: c.id) + [
     Claim('F2DC-04', 'calibrating (F2DC) beats eliminating', 'F2DC, Tables 1, 2', 'F2DC', 'FDSE', RECEIVED),
     Claim('F2DC-06b', 'DFD + DFC lift FDSE', 'F2DC, Table 3', 'FDSE + DC', 'FDSE', RECEIVED),
 ]
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000007
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000017
 COUNTED = (nn.modules.conv._ConvNd, nn.Linear, nn.modules.batchnorm._BatchNorm, nn.AdaptiveAvgPool2d)
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #34c57d21
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #00000018
 def paper_operations(
     net:nn.Module,
     size:int=256,      # side of the image, pixels
@@ -130,15 +129,11 @@ def paper_operations(
     with torch.no_grad(): twin(torch.empty(1, 3, size, size, device='meta'))
     return batch*sum(counts)
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000000a
-def fdse_facts(fed)->dict:
-    "What is measured on the trained federations of the grid."
-    return look_inside(fed) | unseen_facts(fed)
-
-MEASURE = fdse_facts
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000001b
+MEASURE = fdse_measures
 AT = dict(size='stress', rounds=4, local_epochs=8, lr=.03, eval_every=4, control=False)   # the budget of all
 
-# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #eed64100
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #0000001c
 DIGITS = tuple(f'skew-digits-without-{d}' for d in ('mnist', 'optdigits', 'mnistm', 'syn', 'svhnlike'))
 GRID = [
     AT | dict(methods=['FedAvg', 'FedBN', 'FDSE', 'FDSE(lam=0)'], suite=BOTH, seeds=8),

@@ -1,0 +1,308 @@
+"Comparisons, tables, pictures, colours and probes: what teaches nothing and must hold."
+import itertools, math
+import matplotlib as mpl, matplotlib.pyplot as plt
+import numpy as np, pandas as pd, pytest, torch
+from scipy import stats
+from fedskew_nb.analysis.style import style
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.data_plots import domain_grid, mosaic, partition_bars
+from fedskew_nb.analysis.diagrams import net_picture
+from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
+from fedskew_nb.analysis.plots import (
+    by_name, client_domain_heatmap, finals, plot_curves, radar, seed_points, skew_cost_bars, spread)
+from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
+from fedskew_nb.analysis.report import common_setting, costs, report_html, suite_tables, timing, write_report
+from fedskew_nb.analysis.stats import t_interval, verdict
+from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
+from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
+from fedskew_nb.analysis.table import Table, tex
+from fedskew_nb.core.models import small_conv
+from fedskew_nb.core.net import Net
+from fedskew_nb.data.images import Data
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.history import History
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.personal import FedBN
+
+@pytest.fixture(autouse=True)
+def no_open_figures():
+    yield
+    plt.close('all')
+
+def history(method, seed, correct, suite='toy', view='global', moment='post_agg', domain='a', n=1000):
+    h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny'))
+    h.rows = [dict(round=1, moment=moment, view=view, path='', domain=domain, client=-1, n=n, correct=correct),
+              dict(round=1, moment=moment, view=view, path='', domain=domain+'2', client=-1, n=n, correct=correct)]
+    return h
+
+# ---- statistics of a comparison
+
+@pytest.mark.parametrize('n', [2, 3, 5, 30])
+def test_interval_is_students(n):
+    x = np.random.default_rng(n).normal(3, 2, n); i = t_interval(x)
+    lo,hi = stats.t.interval(.95, n-1, loc=x.mean(), scale=stats.sem(x))
+    assert np.allclose([i['mean'],i['se'],i['lo'],i['hi']], [x.mean(),stats.sem(x),lo,hi], rtol=1e-12)
+
+def test_interval_does_not_depend_on_order():
+    assert len({tuple(t_interval(p).values()) for p in itertools.permutations([.1,.2,.3,1e9])})==1
+
+def test_no_seed_and_one_seed():
+    with pytest.raises(ValueError, match='at least one seed'): t_interval([])
+    assert verdict(t_interval([5.]))=='one seed: no interval' and math.isnan(t_interval([5.])['se'])
+
+def test_p_value_and_interval_agree():
+    for s in range(20):
+        d = np.random.default_rng(s).normal(.8, 1, 5)
+        assert (verdict(t_interval(d))=='resolved')==(stats.ttest_1samp(d,0).pvalue<.05)
+
+def test_skew_cost_is_paired_by_seed():
+    hs = [h for s,(a,b) in enumerate([(600,650),(700,760),(500,540)]) for h in (history('FedAvg',s,a), history('FedAvg',s,b,'toy/iid'))]
+    c = Comparison(hs).skew_cost()['toy']
+    assert c['n']==3 and math.isclose(c['mean'],5.) and math.isclose(c['se'], np.std([5,6,4],ddof=1)/3**.5)
+    assert Comparison(reversed(hs)).csv()==Comparison(hs).csv()
+
+def test_only_common_seeds_are_paired():
+    hs = [history('FedAvg',s,600+s) for s in (0,1,2)]+[history('B',s,700+s) for s in (1,2,3)]
+    assert Comparison(hs).paired('toy',('skew','B'))['n']==2
+    assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
+
+def test_views_and_moments_are_never_mixed():
+    hs = [history('FedAvg',0,600), history('FedAvg',1,610), history('Local',0,900,view='personal'), history('Local',1,900,view='personal')]
+    c = Comparison(hs)
+    assert set(c.scores('global').method)=={'FedAvg'} and set(c.scores('personal').method)=={'Local'}
+    with pytest.raises(ValueError, match='no run has the view'): c.scores('global','post_local')
+
+def test_a_table_names_its_suite():
+    c = Comparison([history('FedAvg',0,600), history('FedAvg',0,600,'other')])
+    with pytest.raises(ValueError, match='name one'): c.table()
+    assert 'other' in c.table(suite='other').caption
+
+def test_save_and_load(tmp_path):
+    c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
+    c.save(tmp_path/'a.json.gz'); c.save(tmp_path/'b.json.gz')
+    assert (tmp_path/'a.json.gz').read_bytes()==(tmp_path/'b.json.gz').read_bytes()
+    assert load_comparison(tmp_path/'a.json.gz').csv()==c.csv()
+
+def test_report_of_one_domain_has_no_std(tmp_path):
+    h = history('FedAvg',0,600); h.rows = h.rows[:1]
+    write_report(Comparison([h]), tmp_path)
+    assert 'nan' not in (tmp_path/'table.md').read_text()
+
+def test_a_table_without_fedavg_has_no_pairs():
+    c = Comparison([history('FedProx', 0, 600)])
+    assert list(c.table().cells.columns)==['method','AVG','STD','worst','n'] and len(c.differences())==0
+
+def test_one_seed_says_so():
+    c = Comparison([history('FedAvg',0,600), history('B',0,700)])
+    assert c.statistics().verdict.iloc[1]=='one seed: no interval'
+
+def test_domains_and_rows():
+    c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
+    assert list(c.domains('global').cells.columns)==['method','a','a2'] and len(c.rows())==len(c.rows(last=True))==6
+
+# ---- stored runs
+
+@pytest.mark.parametrize('name', stored_names())
+def test_every_stored_file_is_read(name):
+    c = stored_results(name)
+    assert len(c) and c.about and len(c.rows(last=True))
+
+def test_a_torn_file_and_an_unknown_name(tmp_path):
+    (tmp_path/'x').write_bytes(b'torn')
+    with pytest.raises(ValueError, match='holds no stored comparison'): load_comparison(tmp_path/'x')
+    with pytest.raises(ValueError, match='did you mean'): stored_results('claims-FDS')
+
+# ---- tables
+
+def table(**kw): return Table('A', pd.DataFrame(dict(method=['x_1'], note=['a | b & 3 %'])), ['n'], **kw)
+
+def test_markdown_cells_and_notes():
+    text = table().markdown()
+    assert r'a \| b' in text and text.startswith('**A**') and text.endswith('n')
+
+def test_html_is_escaped(): assert '<td>a | b &amp; 3 %</td>' in table().html()
+
+def test_latex_is_escaped():
+    text = table().latex('tab:x')
+    assert r'\toprule' in text and r'x\_1' in text and r'\label{tab:x}' in text and '%' not in text.replace(r'\%', '')
+
+def test_every_special_character(): assert tex('#{}~^\\$')==r'\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}\$'
+
+def test_a_hyphen_is_no_minus(): assert tex('skew-digits -4.1')=='skew-digits $-$4.1'
+
+def test_an_empty_table():
+    t = Table('Empty', pd.DataFrame(columns=['method','AVG']))
+    assert all('AVG' in text for text in (str(t), t.markdown(), t.html(), t.latex()))
+
+def test_a_notebook_shows_markdown_only(): assert not hasattr(table(), '_repr_html_')
+
+# ---- colours
+
+@pytest.fixture
+def inks(monkeypatch):
+    known = {'FedAvg': read_ink('blue'), 'Local': read_ink('grey'), 'FedAvg/iid': read_ink('sky dashed')}
+    monkeypatch.setattr(style, 'method_inks', lambda: known)
+
+def test_a_method_says_its_colour(inks):
+    assert ink('FedAvg')==(style.PALETTE['blue'], '-') and ink('Local')==(style.GREY, DASHES['dotted'])
+
+def test_a_changed_copy_and_another_deal_are_dashed(inks):
+    for name in ('FedAvg(lr=.1)', "FedAvg(preset='released')", 'FedAvg/pooled'):
+        assert ink(name)==(style.PALETTE['blue'], DASHES['dashed'])
+
+def test_the_control_has_its_own_row(inks): assert ink('FedAvg/iid')==(style.PALETTE['sky'], DASHES['dashed'])
+
+def test_an_unknown_method_has_a_colour_by_its_letters(inks):
+    assert ink('Mine')==ink('Mine') and colour('Mine(x=1)')==colour('Mine') and colour('Mine') in shades(12)
+
+def test_a_misspelt_colour_is_refused():
+    with pytest.raises(ValueError, match='did you mean vermillion'): read_ink('vermilion')
+    with pytest.raises(ValueError, match='dash'): read_ink('blue dased')
+
+def test_the_settings_outside_stay_as_they_were():
+    before = dict(mpl.rcParams)
+    fig,ax = style.subplots()
+    assert dict(mpl.rcParams)==before and fig.get_facecolor()[3]==0
+    ax.plot([1,2], label='a')
+    assert ax.legend().get_texts()[0].get_color()==style.INK
+
+def test_shades_repeat(): assert shades(0)==[] and shades(13)[12]==shades(1)[0]
+
+# ---- pictures
+
+def curves(method, seed, level, deal=''):
+    h = History(dict(method=method, suite='toy'+deal, seed=seed, data_seed=seed))
+    h.rows = [dict(round=r, moment='post_agg', view='global', path='', domain=d, client=-1, n=100, correct=level+r+k+seed)
+              for r in (1,2) for k,d in enumerate(('photo','paint'))]
+    return h
+
+RUNS = [curves(m, s, l, d) for m,l,d in (('FedAvg',60,''),('FedAvg',70,'/iid'),('FedBN',65,'')) for s in range(3)]
+
+def test_curves_are_named_at_their_ends():
+    ax = plot_curves(RUNS)
+    thick = [l.get_label() for l in ax.lines if l.get_label()[0]!='_']
+    assert thick==list(by_name(RUNS))==['FedAvg','FedAvg/iid','FedBN'] and len(ax.lines)==3*(3+1)
+    assert len(plot_curves(RUNS[0]).lines)==1
+
+def test_a_view_that_nobody_has_is_refused():
+    with pytest.raises(ValueError, match="has no score 'unseen'"): plot_curves(RUNS, view='unseen')
+
+def test_a_script_saves_a_figure(tmp_path):
+    plot_curves(RUNS).figure.savefig(tmp_path/'a.png')
+    assert (tmp_path/'a.png').read_bytes()[:4]==b'\x89PNG'
+
+def test_bars_are_paired_differences():
+    ax, f = skew_cost_bars(RUNS), finals(RUNS)
+    assert [t.get_text() for t in ax.get_yticklabels()]==['FedAvg','FedBN']
+    assert math.isclose(ax.patches[0].get_width(), (f['FedAvg/iid']-f['FedAvg']).mean())
+    assert [len(c.get_offsets()) for c in ax.collections]==[3,3]
+
+def test_missing_seeds_leave_their_place_empty():
+    ax = seed_points({'FedAvg':[4.], 'FedBN':[1.,np.nan,3.], 'None':[np.nan]})
+    assert len(ax.lines)==1+2 and [len(c.get_offsets()) for c in ax.collections]==[1,2]
+
+def test_heights_move_apart():
+    assert (np.diff(spread([0,.1,.2,.3], 1))>=1-1e-6).all() and spread([1,5,9], .5).tolist()==[1,5,9]
+
+def test_heat_map_writes_every_number():
+    acc = pd.DataFrame([[1.,2],[np.nan,4]], index=['c0','c1'], columns=['a','b'])
+    ax = client_domain_heatmap(acc, own={'c0':'a'})
+    assert [t.get_text() for t in ax.texts]==['1','2','4'] and len(ax.patches)==1
+
+def test_a_domain_without_a_score_leaves_a_gap():
+    ax = radar({'FedAvg':{'a':50,'b':60}, 'FedBN':{'a':70}})
+    assert np.isnan(ax.lines[1].get_ydata()[1]) and [t.get_text() for t in ax.get_xticklabels()]==['a','b']
+
+def test_a_mosaic_lets_the_page_through():
+    white = torch.full((3,4,5), 255, dtype=torch.uint8)
+    m = mosaic([[white,None],[white,white]])
+    assert m.shape==(10,12,4) and m[0,7:,3].sum()==0 and (m[:4,:5]==255).all()
+
+def test_domain_grid_names_rows_and_columns(suite):
+    ax = domain_grid(suite, n=4)
+    assert [t.get_text() for t in ax.get_xticklabels()]==list(suite.classes[:4])
+    assert [t.get_text() for t in ax.get_yticklabels()]==suite.domains
+
+def test_clients_of_one_domain_share_a_colour():
+    deal = pd.DataFrame([[0,'photo',120,80],[1,'art',30,200],[2,'art',5,5]], columns=['client','domain','cat','dog'])
+    ax = partition_bars(deal)
+    assert [t.get_text() for t in ax.get_yticklabels()]==['0 · photo','1 · art','2 · art'] and len(ax.patches)==6
+    assert ax.patches[2].get_facecolor()==ax.patches[4].get_facecolor()!=ax.patches[0].get_facecolor()
+
+def test_net_picture_names_the_four_places():
+    assert {'body','neck','pool','head','fmap','feat','logits'} <= {t.get_text() for t in net_picture().texts}
+
+def test_spectra_begin_at_one():
+    assert spectra({'FedAvg':[4.,2,1e-9]}).lines[0].get_ydata().tolist()==[1,.5]
+
+def test_gradcam_leaves_the_net_in_its_mode():
+    net = small_conv(3, size=16, width=2).train()
+    heat = gradcam(net, torch.zeros(2,3,16,16), torch.tensor([0,1]))
+    assert net.training and heat.shape==(2,16,16) and heat.isfinite().all()
+
+def test_gradcam_grid_names_nets_and_answers(suite):
+    net, t = small_conv(7, size=32, width=2), suite.tests['photo']
+    ax = gradcam_grid(net, t.x[:3], t.y[:3], suite.classes)
+    assert [t.get_text() for t in ax.get_yticklabels()]==['image','Grad-CAM'] and len(ax.texts)==3
+
+def test_every_image_is_a_point(suite):
+    g = torch.Generator().manual_seed(0)
+    ax = tsne(torch.randn(12,4,generator=g), [0,1,2]*4, ['a']*6+['b']*6)
+    assert sum(len(c.get_offsets()) for c in ax.collections)==12 and len(ax.get_legend().get_texts())==2
+
+# ---- the report
+
+def test_a_report_stands_alone(tmp_path):
+    c = Comparison([history('<FedAvg>',0,600), history('B',0,700)])
+    paths = write_report(c, tmp_path, title='A & B')
+    html = paths['report.html'].read_text()
+    assert 'A &amp; B' in html and '&lt;FedAvg&gt;' in html and '<script' not in html and 'src="http' not in html
+    assert paths['results.csv'].read_text()==c.csv() and list(suite_tables(c,'toy'))==['global','global-domains']
+
+def test_a_report_without_times_has_no_time_table():
+    c = Comparison([history('FedAvg',0,600)])
+    assert '<h2>Time</h2>' not in report_html(c, {}) and len(timing(c))==len(costs(c))==0
+
+def test_what_runs_do_not_share_is_listed():
+    a,b = history('FedAvg',0,600), history('FedAvg',1,600)
+    a.setting |= dict(lr=.1, versions=dict(torch='2.9'))
+    b.setting |= dict(lr=.05, versions=dict(torch='2.9'))
+    said = common_setting(Comparison([a,b]))
+    assert said['lr']=='0.1, 0.05' and said['torch']=='2.9' and said['seeds']=='0, 1'
+
+# ---- probes
+
+@pytest.fixture(scope='module')
+def feds(suite):
+    net = lambda: small_conv(7, size=32, width=2)
+    out = [Federation(m, net(), suite, rounds=1, local_steps=2, lr=.03, device='cpu') for m in (FedAvg, FedBN)]
+    for f in out: f.fit(progress=False)
+    return out
+
+def test_whose_model(feds, suite):
+    ids = [c.id for c in suite.clients]
+    assert [list(models_of(f)) for f in feds]==[[-1],ids]
+    assert all(set(own_models(f))==set(suite.domains) for f in feds)
+
+def test_adabn_touches_no_weight(feds, suite):
+    net = feds[0].model()
+    before = {n: v.clone() for n,v in net.state_dict().items()}
+    new = adabn(net, suite.clients[0].train, suite.mean, suite.std)
+    assert all(torch.equal(v, before[n]) for n,v in net.state_dict().items()) and not new.training
+    assert all(torch.equal(p, q) for p,q in zip(net.parameters(), new.parameters()))
+    assert not torch.equal(next(b for n,b in new.named_buffers() if 'mean' in n), before[next(n for n in before if 'running_mean' in n)])
+
+def test_measure_of_any_federation(feds):
+    for f in feds:
+        m = measure(f)
+        assert set(m)=={'rank','class_silhouette','domain_silhouette','saliency','restated'}
+        assert all(math.isfinite(v) for v in m.values()) and m['restated']==own_adabn(f)['restated']
+
+def test_measure_asks_further_questions(feds):
+    assert measure(feds[1], lambda net, suite: dict(layers=len(list(net.modules()))))['layers']>4
+
+def test_heat_of_nothing_counts_as_uniform():
+    m = torch.zeros(1,1,4,4,dtype=torch.uint8)
+    m[...,:2] = 255
+    assert inside(torch.zeros(1,4,4), m)==.5
