@@ -40,7 +40,7 @@ class Comparison:
         who, where = ', '.join(self.methods), ', '.join(self.suites)
         return f'Comparison({len(self)} runs: {who} on {where}, {len(self.seeds)} seeds)'
 
-# %% ../../nbs/3_results/06_comparison.ipynb #6449926c
+# %% ../../nbs/3_results/06_comparison.ipynb #00000008
 def _seen(cmp, get)->list: return list(dict.fromkeys(map(get, cmp.histories)))
 
 @patch(as_prop=True)
@@ -52,7 +52,7 @@ def methods(self:Comparison)->list: return _seen(self, lambda h: h.setting['meth
 @patch(as_prop=True)
 def seeds(self:Comparison)->list: return sorted(_seen(self, lambda h: h.setting['seed']))
 
-# %% ../../nbs/3_results/06_comparison.ipynb #0000001a
+# %% ../../nbs/3_results/06_comparison.ipynb #0000000d
 def _has(h:History, view:str, moment:str)->bool:
     return any(r['view'] == view and r['moment'] == moment for r in h.rows)
 
@@ -69,7 +69,7 @@ def _read_scores(cmp, view, moment, path)->pd.DataFrame:
     known = sorted({f'{v} at {m}' for h in cmp.histories for v, m, _ in h.views()})
     raise ValueError(f'no run has the view {view!r} at {moment!r}: known are {", ".join(known)}')
 
-# %% ../../nbs/3_results/06_comparison.ipynb #ef40a02c
+# %% ../../nbs/3_results/06_comparison.ipynb #0000000e
 @patch
 def scores(self:Comparison,
     view:str='global',        # global, personal or unseen
@@ -81,7 +81,7 @@ def scores(self:Comparison,
     if key not in self._scores: self._scores[key] = _read_scores(self, *key)
     return self._scores[key].copy()
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000020
+# %% ../../nbs/3_results/06_comparison.ipynb #00000011
 @patch
 def paired(self:Comparison,
     suite:str,                     # which suite
@@ -99,7 +99,7 @@ def paired(self:Comparison,
     except KeyError: return None
     return t_interval(d) if len(d) else None
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000022
+# %% ../../nbs/3_results/06_comparison.ipynb #00000013
 @patch
 def skew_cost(self:Comparison, moment:str='post_agg')->dict:
     "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
@@ -107,7 +107,7 @@ def skew_cost(self:Comparison, moment:str='post_agg')->dict:
     found = {s: self.paired(s, ('iid', 'FedAvg'), moment=moment) for s in self.suites}
     return {s: i for s, i in found.items() if i}
 
-# %% ../../nbs/3_results/06_comparison.ipynb #a5832310
+# %% ../../nbs/3_results/06_comparison.ipynb #00000015
 @patch
 def differences(self:Comparison,
     view:str='global',
@@ -121,7 +121,7 @@ def differences(self:Comparison,
     others = [m for m in self.methods if m in avg and m != 'FedAvg']
     return avg[others].sub(avg['FedAvg'], axis=0)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000027
+# %% ../../nbs/3_results/06_comparison.ipynb #00000018
 _COLUMNS = 'suite method deal AVG AVG_se STD STD_se worst worst_se n diff diff_se lo hi pairs verdict'.split()
 
 def _label(method, deal, path): return method + DEALS[deal] + (f' [{path}]' if path else '')
@@ -138,7 +138,7 @@ def _statistics_row(cmp, runs, suite, deal, method, path, view, moment)->dict:
     row |= dict(diff=d['mean'], diff_se=d['se'], lo=d['lo'], hi=d['hi'])
     return row | dict(pairs=d['n'], verdict=verdict(d))
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000028
+# %% ../../nbs/3_results/06_comparison.ipynb #00000019
 @patch
 def statistics(self:Comparison,
     view:str='global', moment:str='post_agg',
@@ -155,7 +155,7 @@ def statistics(self:Comparison,
     rows = [_statistics_row(self, groups[key], *key, view, moment) for key in sorted(groups, key=place)]
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #0000002b
+# %% ../../nbs/3_results/06_comparison.ipynb #0000001d
 TITLES = {'global': "global view: every domain's test set",
           'personal': "personal view: each client's own model on its own domain",
           'unseen': 'unseen view: one model on domains that no client had'}
@@ -168,12 +168,13 @@ def sentence(suite:str, i:dict)->str:
     points, interval = pm(i['mean'], i['se']), span(i['lo'], i['hi'])
     return f'{what}: {points} points, 95 % interval {interval}, n = {i["n"]}: {verdict(i)}.'
 
-# %% ../../nbs/3_results/06_comparison.ipynb #d44f3c33
-def precision_note(cmp)->list:
-    "What every table says of runs whose forward passes were not in float32."
+# %% ../../nbs/3_results/06_comparison.ipynb #0000001e
+def run_notes(cmp)->list:
+    "What every table says of its runs: chosen learning rates, and passes that were not in float32."
+    said = list(dict.fromkeys(h.setting['note'] for h in cmp.histories if h.setting.get('note')))
     n = sum(h.setting.get('precision') == 'bf16' for h in cmp.histories)
-    if not n: return []
-    return [f'{n} of {len(cmp.histories)} runs with forward passes in bfloat16 (precision=bf16).']
+    if n: said.append(f'{n} of {len(cmp.histories)} runs with forward passes in bfloat16 (precision=bf16).')
+    return said
 
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
@@ -186,7 +187,7 @@ def _cells(st:pd.DataFrame)->pd.DataFrame:
     out['difference'] = st.verdict.fillna('')
     return out
 
-# %% ../../nbs/3_results/06_comparison.ipynb #68458ddb
+# %% ../../nbs/3_results/06_comparison.ipynb #0000001f
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
@@ -197,7 +198,7 @@ def _the_suite(cmp, view, suite)->str:
     names = ' and '.join(cmp.suites)
     raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
-# %% ../../nbs/3_results/06_comparison.ipynb #cd74b397
+# %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
     view:str='global',       # a table never mixes views
@@ -208,13 +209,13 @@ def table(self:Comparison,
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
     suite = _the_suite(self, view, suite)
     st = self.statistics(view, moment, suite, path)
-    notes = [_SAYS, *precision_note(self)]
+    notes = [_SAYS, *run_notes(self)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(moment) if view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))
     return Table(f'{suite}, {TITLES[view]}, {WHEN[moment]}', _cells(st), notes, st)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000036
+# %% ../../nbs/3_results/06_comparison.ipynb #00000024
 @patch
 def rows(self:Comparison, last:bool=False)->pd.DataFrame:
     "Every stored score as a tidy table, run columns first; only the last round with `last`."
@@ -229,7 +230,7 @@ def rows(self:Comparison, last:bool=False)->pd.DataFrame:
             out.append(run | r | dict(accuracy=accuracy))
     return pd.DataFrame(out)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000037
+# %% ../../nbs/3_results/06_comparison.ipynb #00000025
 def _by_domain(cmp, suite, view, moment)->pd.DataFrame: # deal, method, path, domain, mean, sem, label
     "Accuracy on each domain, mean and standard error over seeds."
     r = cmp.rows(last=True).query('suite == @suite and view == @view and moment == @moment')
@@ -241,7 +242,7 @@ def _by_domain(cmp, suite, view, moment)->pd.DataFrame: # deal, method, path, do
     g['label'] = [_label(*v) for v in zip(g.method, g.deal, g.path)]
     return g
 
-# %% ../../nbs/3_results/06_comparison.ipynb #da28f431
+# %% ../../nbs/3_results/06_comparison.ipynb #00000026
 @patch
 def domains(self:Comparison,
     view:str='global', suite:str|None=None, moment:str='post_agg', path:str='',
@@ -256,12 +257,12 @@ def domains(self:Comparison,
     caption = f'{suite}, accuracy in % on each domain, {view} view, {WHEN[moment]}'
     return Table(caption, cells.rename_axis(None, axis=1).reset_index(names='method'), (), g)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #0000003f
+# %% ../../nbs/3_results/06_comparison.ipynb #00000029
 def write_whole(path, data:str|bytes):
     "Write the whole file or nothing."
     with whole_file(path) as part: part.write_bytes(data.encode() if isinstance(data, str) else data)
 
-# %% ../../nbs/3_results/06_comparison.ipynb #00000040
+# %% ../../nbs/3_results/06_comparison.ipynb #0000002a
 @patch
 def csv(self:Comparison, path=None)->str:
     "Every score of every round as CSV text, and into `path` if given."

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/3_results/16_overview.ipynb #ccdf1684
+# %% ../../nbs/3_results/16_overview.ipynb #00000003
 import math
 from fastcore.basics import patch
-from .comparison import DEALS, TITLES, WHEN, Comparison, precision_note, sentence
+from .comparison import DEALS, TITLES, WHEN, Comparison, run_notes, sentence
 from .table import Table, pm, span
 
-# %% ../../nbs/3_results/16_overview.ipynb #fab960c5
+# %% ../../nbs/3_results/16_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
              '(paired difference to FedAvg; 95 % t-interval).')
 
@@ -20,7 +20,7 @@ def _cell(r)->str:
     text = pm(r.AVG, r.AVG_se)
     return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or r.verdict})'
 
-# %% ../../nbs/3_results/16_overview.ipynb #9ecbb8a8
+# %% ../../nbs/3_results/16_overview.ipynb #00000007
 @patch
 def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
@@ -31,5 +31,5 @@ def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     cells = st.pivot(index='method', columns='suite', values='cell')
     cells = cells.reindex(index=names, columns=self.suites).fillna('')
     cost = self.skew_cost(moment) if view == 'global' else {}
-    notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *precision_note(self)]
+    notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *run_notes(self)]
     return Table(f'{TITLES[view]}, {WHEN[moment]}', cells.rename_axis(None, axis=1).reset_index(), notes, st)

@@ -43,7 +43,8 @@ def learning_rate(method, suite)->float:
     "A method's rate at size quick; a changed copy takes that of its original, a variant that of its suite."
     name = re.sub(r'\([^()]*\)', '', read_method(method).name)
     rates = RATES.get(suite_base(suite), {}) if isinstance(suite, str) else {}
-    return rates.get(name, OTHERS)
+    first = name.partition(' + ')[0]             # a sum takes the rate of its first part
+    return rates.get(name, rates.get(first, OTHERS))
 
 # %% ../../nbs/7_app/09_plan.ipynb #0000000b
 def budget(method, suite, size:str='quick', house:str|None=None, **said)->dict: # fields of a Run

@@ -8,5 +8,6 @@ __all__ = ['FedAvg']
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000003
 from ...core.method import Method
 
-# %% ../../../nbs/2_methods/baselines/01_average.ipynb #a9177e3c
-FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue')
+# %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000014
+FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
+                says='The server averages what the clients trained.')

@@ -11,7 +11,7 @@ from ...core.method import Mechanism, Method
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm
 
-# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #38bccf00
+# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000009
 def _moved(v, by, mean, var):
     "Values of one domain, normalised by nothing, by averaged statistics or by their own."
     if by == 'nothing': return v
@@ -23,7 +23,7 @@ def _ends(values):
     "Between them lie 98 % of each."
     return min(float(v.quantile(.01)) for v in values), max(float(v.quantile(.99)) for v in values)
 
-# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #17159e35
+# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #0000000a
 def domain_histograms(
     acts:dict,          # {domain: values (N,) of one channel}
     by:str='nothing',   # normalised by 'nothing', 'averaged' or 'own' statistics
@@ -42,20 +42,21 @@ def domain_histograms(
     ax.spines['left'].set_visible(False)
     return ax
 
-# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000013
+# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000014
 @dataclass
 class KeepAll(Mechanism):
     "Every client keeps its whole model: no federation at all (Local, SingleSet)."
     def rules(self, net): return [Rule(everything, keep)]
 
-Local = Method('Local', KeepAll(), page='2_methods/baselines/02_personal', ink='#6A6A6A')
+Local = Method('Local', KeepAll(), page='2_methods/baselines/02_personal', ink='grey',
+               says='Every client keeps its whole model; nothing is shared.')
 
-# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000018
+# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #00000019
 STATISTICS = ('running_mean', 'running_var', 'num_batches_tracked')
 NO_BATCHNORM = ('KeepBatchNorm: the model has no BatchNorm, so nothing would stay at home: '
                 'build one that has (small_conv, resnet10), or use FedAvg')
 
-# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #cc7c2215
+# %% ../../../nbs/2_methods/baselines/02_personal.ipynb #0000001a
 @dataclass
 class KeepBatchNorm(Mechanism):
     "Every client keeps its BatchNorm layers, found by type and never by name (FedBN, Alg. 1)."
@@ -68,4 +69,5 @@ class KeepBatchNorm(Mechanism):
         def stays(n): return self.statistics if n.rpartition('.')[2] in STATISTICS else self.affine
         return [Rule(lambda n: mine(n) and stays(n), keep)]
 
-FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/02_personal', ink='green')
+FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/02_personal', ink='green',
+               says='BatchNorm layers stay at home; everything else is averaged.')

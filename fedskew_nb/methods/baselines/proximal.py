@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['BOWLS', 'FedProx', 'bowl_steps', 'bowl_rounds', 'Prox']
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #30dc954d
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #00000003
 import math
 from dataclasses import dataclass
 import torch
 from torch import Tensor
 from ...core.method import Mechanism, Method
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #a3329c5f
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #0000000b
 BOWLS = (((8., 1.), (-1., 1.)), ((1., 8.), (1., -1.)))    # curvatures and wish of each client
 
 def bowl_steps(
@@ -28,7 +28,7 @@ def bowl_steps(
     steps = torch.arange(E+1)[:, None]
     return rest+(1-eta*(h+mu))**steps*(w-rest)
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #905bdf21
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #0000000c
 def bowl_rounds(
     E:int,               # local steps
     mu:float=0.,         # the pull
@@ -42,7 +42,7 @@ def bowl_rounds(
         path.append(sum(ends)/2)
     return torch.stack(path)
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #9c444dbb
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #0000000f
 def _both_bowls(ax):
     "The loss of both clients together, as lines."
     from fedskew_nb.analysis.style import INK
@@ -53,7 +53,7 @@ def _both_bowls(ax):
     ax.scatter(-7/9, -7/9, marker='*', s=90, color=INK, zorder=3, label='best for both')
     ax.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect='equal', xlabel='parameter 1', ylabel='parameter 2')
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #a113aa6d
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #00000010
 def drift_picture(
     E:int=40,       # local steps
     mu:float=0.,    # FedProx's pull
@@ -72,7 +72,7 @@ def drift_picture(
     ax.set_title(f'E={E}, μ={mu:g}')
     return ax
 
-# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #221d4347
+# %% ../../../nbs/2_methods/baselines/03_proximal.ipynb #00000015
 @dataclass
 class Prox(Mechanism):
     "Stay near the received model: a further loss μ/2·‖w − w^t‖² over the parameters (FedProx, Eq. 2)."
@@ -86,4 +86,5 @@ class Prox(Mechanism):
         squares = [(w-received[n]).square().sum() for n, w in c.params().items()]
         return {'prox': self.mu/2*sum(squares)}
 
-FedProx = Method('FedProx', Prox(), page='2_methods/baselines/03_proximal', ink='purple')
+FedProx = Method('FedProx', Prox(), page='2_methods/baselines/03_proximal', ink='purple',
+                 says='A pull holds every client near the model it received.')

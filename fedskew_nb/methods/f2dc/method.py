@@ -22,7 +22,7 @@ from .correct import bottleneck, correction, decouple, rF, separation, wrong_lab
 from .mask import gumbel_mask
 from .weights import DomainAware
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000006
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000007
 class Decoupler(Random):
     "The neck of F2DC: mask, split, and with a corrector repair a feature map."
     def __init__(self,
@@ -37,7 +37,7 @@ class Decoupler(Random):
         "A_C moves in: the shape of A_D, weights of its own."
         self.A_C = bottleneck(self.m.in_features, self.dfd.hidden, self.dfd.depth).to(self.m.weight)
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #aa41feaf
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000008
 @patch
 def noise(self:Decoupler, S, part:str):
     "Uniform numbers like S: the client's stream in training, at test (released code only) always the same."
@@ -53,7 +53,7 @@ def mask(self:Decoupler, S):
     v = self.noise(S, 'v') if noisy and d.eq3 else None
     return gumbel_mask(S, d.sigma, u, v, d.hard, d.eps)
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #2afcfd5d
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000009
 @patch
 def forward(self:Decoupler, f:Tensor):    # (B, C, H, W)
     "f~ and everything that the losses read."
@@ -67,7 +67,7 @@ def forward(self:Decoupler, f:Tensor):    # (B, C, H, W)
     m = {k: self.m(v.to(self.m.weight.dtype)) for k, v in l.items()}
     return tilde, dict(f=f, M=M, **parts, l=l, m=m)
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000008
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000b
 @dataclass(kw_only=True)
 class DFDSwitches:
     "Switches of the decoupler for what the released code, or the letter of Eq. 3, does otherwise."
@@ -78,7 +78,7 @@ class DFDSwitches:
     from_m:bool=False        # ŷ from m(l⁻) instead of the main head
     share:bool=False         # average A_D, A_C and m too; released: yes
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #3371c9aa
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000c
 def _checked(dfd):
     "Refuse numbers that cannot work."
     for k in ('sigma', 'tau'):
@@ -88,7 +88,7 @@ def _checked(dfd):
         v = getattr(dfd, k)
         if v is not None and v < least: raise ValueError(f'DFD: {k} is {v}: it must be at least {least}')
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #3f21bb9c
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000d
 @dataclass
 class DFD(DFDSwitches, Mechanism):
     "F2DC's decoupler: a mask splits the map into domain-robust f⁺ and domain-related f⁻ (Sec. 4.1)."
@@ -101,7 +101,7 @@ class DFD(DFDSwitches, Mechanism):
     everywhere = True       # each client's model is scored on every domain
     def __post_init__(self): _checked(self)
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #a37bfe36
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000e
 @patch
 def adapt(self:DFD, net):
     "Put the neck in; its sizes are read off the net."
@@ -123,7 +123,7 @@ def rules(self:DFD, net):
     "A_D, A_C and m stay with their client."
     return [] if self.share else [Rule(under('neck'), keep)]
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000f
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000011
 @patch
 def loss(self:DFD, c, b, out):
     "λ₁ L_DFD = λ₁ (L_sep + L_dis), Eq. 5, as two terms."
@@ -140,7 +140,7 @@ def predict(self:DFD, net, out):
     "The answer without the neck, beside the default one."
     return dict(backbone=net.answer(out.aux['f']).logits.softmax(1))
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #07c9b492
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000012
 @dataclass
 class DFC(Mechanism):
     "F2DC's corrector: f⁻ gets a learned residual that makes it tell the class (Sec. 4.2)."
@@ -154,11 +154,13 @@ class DFC(Mechanism):
         if not self.lam: return {}
         return dict(correct=self.lam*F.cross_entropy(out.aux['m']['star'], b['y']))
 
-# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000019
+# %% ../../../nbs/2_methods/f2dc/03_method.ipynb #00000016
 _SHARED = dict(share=True)
 _RELEASED = dict(share=True, test_noise=True, eps=1e-8, hidden=50, depth=3)
 
 F2DC = Method('F2DC', DFD(), DFC(), DomainAware(), page='2_methods/f2dc/03_method', ink='vermillion',
+              says='A mask splits features; what was cut away is corrected and kept.',
               presets=dict(shared=_SHARED, released=_RELEASED | dict(by_size=True)))
 DC = Method('DC', DFD(), DFC(), page='2_methods/f2dc/03_method', ink='coral',
+            says="F2DC's mask and correction alone, as parts for other methods.",
             presets=dict(shared=_SHARED, released=_RELEASED))

@@ -47,7 +47,7 @@ class Erase(Mechanism):
     pooled:bool=False    # BN_DFE's global variance counts the spread of the means
     whole:bool=False     # leave whole what cannot be split, instead of refusing
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #ca299f8a
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000a
 @patch
 def adapt(self:Erase, net):
     "Decompose body and pool."
@@ -64,13 +64,13 @@ def rules(self:Erase, net)->list:
     averaged = lambda n: dfe(n) and is_statistic(n)
     return [stays, Rule(averaged, pooled_moments, by_layer) if self.pooled else Rule(averaged, plain_mean)]
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000b
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000c
 def attention(V:Tensor, tau:float, eps:float=1e-12)->Tensor: # (K, K) float64, rows sum to 1
     "Who listens to whom: softmax of the cosines over τ, Eq. 9."
     Q = F.normalize(V.double(), dim=1, eps=eps)
     return torch.softmax(Q@Q.T/tau, 1)
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000c
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000d
 @dataclass
 class Peers(Mechanism):
     "Every client's eraser becomes a mix of all erasers, the similar ones first (FDSE, Sec. 4.3.2)."
@@ -89,7 +89,7 @@ class Peers(Mechanism):
         if bad: _refuse(bad, srv)
         return (attention(V, self.tau)@V.double()).to(V.dtype)
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #a8048c7c
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000e
 def _refuse(rows:list, srv):
     "Name the clients that sent NaN or infinity."
     who = ', '.join(str(srv.ids[k]) for k in rows)
@@ -102,7 +102,7 @@ class KeepErasers(Mechanism):
     needs = (Erase,)
     def rules(self, net): return [Rule(is_eraser(net), keep)]
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000000f
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000014
 @dataclass
 class Consensus(Mechanism):
     "The server moves a shared layer only where no client objects: min-norm aggregation (FDSE, Sec. 4.3.1)."
@@ -121,7 +121,7 @@ class Consensus(Mechanism):
         _note(a, srv, self.eps)
         return V[0] if len(V)==1 else g[0]+a.step
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000010
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000015
 def _note(a, srv, eps):
     "‖u‖ and the least cosine of a client with Δ, and with the mean; a warning where nothing moves."
     place = _place(srv.names)
@@ -135,7 +135,7 @@ def _place(names:list)->str:
     "The layer, or the single tensor, that a group of names is about."
     return names[0] if len(names)==1 else os.path.commonprefix(names).rpartition('.')[0]
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000012
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000019
 def eq6(m, c, erased:dict)->list: # one loss per block
     "Eqs. 4–6: each block's running statistics against those that the client received."
     received, moving, losses = c.cache['received'], c.cache['moving'], []
@@ -146,7 +146,7 @@ def eq6(m, c, erased:dict)->list: # one loss per block
 
 REGULARISERS = dict(paper=eq6, released_v1=released_v1, released_v2=released_v2)
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000013
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000001a
 @dataclass
 class Consistency(Mechanism):
     "Pulls the statistics of what each eraser puts out towards the federation's (FDSE, Sec. 4.2)."
@@ -158,7 +158,7 @@ class Consistency(Mechanism):
     reg:str='paper'         # Eq. 6, or what the code did: released_v1, released_v2
     def __post_init__(self): _check(self)
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #7f8d7f2a
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000001b
 @patch
 def start(self:Consistency, c):
     "From the second round on: the statistics as received."
@@ -177,7 +177,7 @@ def loss(self:Consistency, c, b, out):
     w = layer_weights(len(c.cache['received']), self.beta)[list(erased)].to(L)      # Eq. 7
     return dict(consistency=self.lam*(w*L).sum())
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000014
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000001c
 def _check(m:Consistency):
     "A refusal of hyper-parameters that mean nothing."
     if not (0<=m.lam<math.inf and 0<=m.gamma<=1 and math.isfinite(m.beta)):
@@ -185,6 +185,7 @@ def _check(m:Consistency):
                          'lam must be at least 0, gamma between 0 and 1, all finite')
     one_of(m.reg, REGULARISERS, 'reg')
 
-# %% ../../../nbs/2_methods/fdse/03_method.ipynb #00000016
+# %% ../../../nbs/2_methods/fdse/03_method.ipynb #0000001f
 FDSE = Method('FDSE', Erase(), Consensus(), Peers(), Consistency(), presets=dict(released=RELEASED),
+              says="Each layer erases its domain's statistics; similar clients share their erasers.",
               page='2_methods/fdse/03_method', ink='orange')
