@@ -19,7 +19,7 @@ from .bench import bench_command
 from .calls import cut, literal
 from .claims import claims_command
 from .compare import compare, compare_grid, resume, stored_runs
-from .names import catalogue
+from .names import catalogue, usual_methods
 from .notebooks import notebooks_command
 from ..core.refuse import nearest
 from ..data.folder import Folder
@@ -41,7 +41,7 @@ def add_option(
         if d is not None: text += f' (default: {d})'
         p.add_argument(flag, type=q.annotation, default=d, metavar=n.upper(), help=text)
 
-# %% ../../nbs/7_app/03_cli.ipynb #0936abba
+# %% ../../nbs/7_app/03_cli.ipynb #00000007
 def parser_of(f, name:str)->argparse.ArgumentParser:
     "An argument parser out of a function's signature and comments."
     p = argparse.ArgumentParser(prog=f'fedskew {name}', description=f.__doc__, allow_abbrev=False)
@@ -50,7 +50,7 @@ def parser_of(f, name:str)->argparse.ArgumentParser:
         add_option(p, n, q, (notes.get(n) or '').replace('%', '%%'))
     return p
 
-# %% ../../nbs/7_app/03_cli.ipynb #0000000b
+# %% ../../nbs/7_app/03_cli.ipynb #0000000c
 def plain(o):
     "`o` for JSON: a number that is none becomes null, a path its text."
     if isinstance(o, dict): return {k: plain(v) for k, v in o.items()}
@@ -72,7 +72,7 @@ def list_command(
         for n, line in table.items(): print(f'  {n:{wide}}  {line}')
         print()
 
-# %% ../../nbs/7_app/03_cli.ipynb #0000000e
+# %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def data_options(
     suite=(),                     # embedded suite: skew-digits, emoji-pacs
     data=(),                      # folder of your own images, <domain>/<class>/*.jpg
@@ -88,7 +88,7 @@ def data_options(
     found = names + [Folder(str(Path(d).resolve()), pixels, bad) for d in data]
     return ({'suite': found} if found else {}) | ({'size': size} if size else {})
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000010
+# %% ../../nbs/7_app/03_cli.ipynb #00000012
 def read_settings(pairs)->dict:
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
     found = {}
@@ -98,7 +98,7 @@ def read_settings(pairs)->dict:
         found[k.strip()] = literal(v.strip(), k.strip())
     return found
 
-# %% ../../nbs/7_app/03_cli.ipynb #f35d2702
+# %% ../../nbs/7_app/03_cli.ipynb #00000013
 @delegates(data_options)
 def training_options(
     rounds:int=None,              # communication rounds; by size unless given
@@ -113,7 +113,7 @@ def training_options(
     found = {k: v for k, v in said.items() if v is not None} | dict(device=device)
     return found | read_settings(set) | data_options(**kwargs)
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000012
+# %% ../../nbs/7_app/03_cli.ipynb #00000016
 def tell(done, of, run, history):
     "One line per finished run, on stderr, beside the bars."
     view = 'global' if any(r['view'] == 'global' for r in history.rows) else 'personal'
@@ -122,7 +122,7 @@ def tell(done, of, run, history):
     line = f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.label}, seed {run.seed}: {result}'
     tqdm.write(line, file=sys.stderr)
 
-# %% ../../nbs/7_app/03_cli.ipynb #22835857
+# %% ../../nbs/7_app/03_cli.ipynb #00000017
 def tables_text(cmp:Comparison)->str:
     "Every table of a comparison but those by domain."
     tables = [suite_tables(cmp, s) for s in cmp.suites]
@@ -133,7 +133,7 @@ def after_seed(k, of, cmp):
     if k == of or (k > 1 and not sys.stdout.isatty()): return
     tqdm.write(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n', file=sys.stdout)
 
-# %% ../../nbs/7_app/03_cli.ipynb #d59ad026
+# %% ../../nbs/7_app/03_cli.ipynb #00000018
 def meanwhile(json:bool)->dict:
     "What a command asks `compare` to call while it runs."
     return dict(on_run=tell, on_seed=None if json else after_seed)
@@ -146,7 +146,7 @@ def show(cmp:Comparison, out, json:bool=False):
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     show_json(dict(tables=tables, skew_cost=cmp.skew_cost(), files=paths))
 
-# %% ../../nbs/7_app/03_cli.ipynb #1ab4bb21
+# %% ../../nbs/7_app/03_cli.ipynb #0000001a
 def read_seeds(text:str):
     "`3` → how many; `0,4,7` → which."
     v = literal(f'[{text}]' if ',' in text else text, '--seeds')
@@ -158,10 +158,10 @@ def check_grid(**said):
     for k, v in said.items():
         if v: raise ValueError(f'--grid has its own {k.replace("_", "-")}: leave --{k.replace("_", "-")} out')
 
-# %% ../../nbs/7_app/03_cli.ipynb #48563e95
+# %% ../../nbs/7_app/03_cli.ipynb #0000001b
 @delegates(training_options)
 def which_options(
-    methods:str=None,        # e.g. FedAvg,./mine.py:Mine(a=1) (default: Local,FedAvg,FedProx,FedBN)
+    methods:str=None,        # e.g. FedAvg,./mine.py:Mine(a=1) (default: Local, FedAvg, FedBN, the papers')
     seeds:str=None,          # how many, or which: 0,4,7 (default: 3)
     grid:str=None,           # instead: what a paper's claims need, f2dc or fdse
     no_control:bool=False,   # without FedAvg on the IID split
@@ -172,12 +172,12 @@ def which_options(
     want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if not grid:
-        methods = methods or 'Local,FedAvg,FedProx,FedBN'
+        methods = methods or usual_methods()
         return dict(methods=methods, control=not no_control, pooled=pooled) | want
     check_grid(methods=methods, suite=want.get('suite'), no_control=no_control, pooled=pooled)
     return dict(grid=grid) | want
 
-# %% ../../nbs/7_app/03_cli.ipynb #ac9b0f7a
+# %% ../../nbs/7_app/03_cli.ipynb #0000001c
 @delegates(which_options)
 def compare_command(
     out:str='runs',           # folder for runs and report
@@ -190,7 +190,7 @@ def compare_command(
     run = compare_grid if 'grid' in want else compare
     show(run(**want, out=out, jobs=jobs, **meanwhile(json)), out, json)
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000014
+# %% ../../nbs/7_app/03_cli.ipynb #0000001e
 def resume_command(
     out,                # folder of an earlier compare
     jobs:int=1,         # runs side by side
@@ -199,7 +199,7 @@ def resume_command(
     "Finish an interrupted comparison, or run its stored setting again; finished runs are kept."
     show(resume(out, jobs=jobs, **meanwhile(json)), out, json)
 
-# %% ../../nbs/7_app/03_cli.ipynb #a6964e86
+# %% ../../nbs/7_app/03_cli.ipynb #0000001f
 def report_command(
     out,                # folder of an earlier compare
     save:str=None,      # also all finished runs in this one file, NAME.json.gz
@@ -214,7 +214,7 @@ def report_command(
     if save: Comparison(done).save(save, date=str(date.today()))
     show(Comparison(done), out, json)
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000016
+# %% ../../nbs/7_app/03_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command,
                 notebooks=notebooks_command, claims=claims_command, bench=bench_command)
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
@@ -227,7 +227,7 @@ def usage()->str:
 
 def complain(text): print('fedskew:', text, file=sys.stderr)
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000017
+# %% ../../nbs/7_app/03_cli.ipynb #00000022
 def saved(argv)->str:
     "After Ctrl-C: what is stored, and how to go on."
     asked = dict(zip(argv, argv[1:]))
@@ -237,7 +237,7 @@ def saved(argv)->str:
     done = sum(h is not None for _, h in found)
     return f'stopped; {done} of {len(found)} runs are saved in {out}: fedskew resume {out} goes on'
 
-# %% ../../nbs/7_app/03_cli.ipynb #d963bc5a
+# %% ../../nbs/7_app/03_cli.ipynb #00000023
 def run_command(argv):
     "Parse and call, with warnings as notes on stderr."
     f = COMMANDS[argv[0]]
@@ -251,7 +251,7 @@ def gone(argv)->str|None:
     if argv[:2] != ['claims', 'run']: return None
     return '`claims run` is gone: a paper\'s runs are made by `fedskew compare --grid f2dc --out runs/f2dc`'
 
-# %% ../../nbs/7_app/03_cli.ipynb #5a01b900
+# %% ../../nbs/7_app/03_cli.ipynb #00000024
 def answer(argv)->int|None:
     "What needs no command: help, the version, a word that is none."
     if not argv or argv[0] in ('-h', '--help', 'help'):
@@ -262,7 +262,7 @@ def answer(argv)->int|None:
     complain(gone(argv) or f'there is no command {argv[0]!r}: {nearest(argv[0], COMMANDS)}')
     return 2
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000018
+# %% ../../nbs/7_app/03_cli.ipynb #00000025
 def main(argv=None)->int:
     "The entry point `fedskew`."
     argv = list(sys.argv[1:] if argv is None else argv)

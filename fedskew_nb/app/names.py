@@ -11,7 +11,7 @@ from itertools import chain
 from operator import or_
 from .calls import cut, from_file, read_call
 from ..core import merge          # gives Method adapt, rules and kept
-from ..core.find import found
+from ..core.find import found, papers
 from ..core.method import Mechanism, Method
 from ..core.models import MODELS, n_params
 from ..core.net import Net, is_batchnorm, is_conv
@@ -22,13 +22,19 @@ from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['METHODS', 'PARTS', 'read_method', 'read_model', 'read_suite', 'needs_of', 'needs_table', 'methods_table']
+__all__ = ['METHODS', 'PARTS', 'usual_methods', 'read_method', 'read_model', 'read_suite', 'needs_of', 'needs_table',
+           'methods_table']
 
 # %% ../../nbs/7_app/01_names.ipynb #00000006
 METHODS = found(Method)       # {name: Method}
 PARTS   = found(Mechanism)    # {class name: class}, what a sum is made of
 
-# %% ../../nbs/7_app/01_names.ipynb #00000013
+def usual_methods()->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
+    "What is compared unless somebody says otherwise: three baselines and every paper's system."
+    systems = [n for n in METHODS if n.lower() in papers()]
+    return ','.join(['Local', 'FedAvg', 'FedBN', *systems])
+
+# %% ../../nbs/7_app/01_names.ipynb #00000009
 def as_method(o, name:str, hp:dict)->Method:
     "`o` as a method with the hyper-parameters `hp`."
     if inspect.isclass(o) and issubclass(o, Mechanism): o = o()
@@ -37,7 +43,7 @@ def as_method(o, name:str, hp:dict)->Method:
         raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
     return o(**hp) if hp else o
 
-# %% ../../nbs/7_app/01_names.ipynb #00000014
+# %% ../../nbs/7_app/01_names.ipynb #0000000b
 @dataclass(frozen=True)
 class Parts:
     "One summand: what a method is made of, complete or not."
@@ -54,7 +60,7 @@ def as_part(cls, hp:dict)->Parts:
     said = ', '.join(f'{k}={v!r}' for k, v in hp.items())
     return Parts(f'{cls.__name__}({said})' if hp else cls.__name__, (cls(**hp),))
 
-# %% ../../nbs/7_app/01_names.ipynb #00000015
+# %% ../../nbs/7_app/01_names.ipynb #0000000c
 def read_part(text:str)->Method|Parts:
     "What one summand names."
     file, name, hp = read_call(text)
@@ -62,7 +68,7 @@ def read_part(text:str)->Method|Parts:
     one_of(name, METHODS | PARTS, 'method')
     return as_part(PARTS[name], hp) if name in PARTS else as_method(METHODS[name], name, hp)
 
-# %% ../../nbs/7_app/01_names.ipynb #d7118889
+# %% ../../nbs/7_app/01_names.ipynb #0000000d
 def read_method(text:str|Method)->Method:
     "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or a sum, `Erase + KeepErasers`."
     if isinstance(text, Method): return text
@@ -74,14 +80,14 @@ def read_method(text:str|Method)->Method:
     mechanisms = chain.from_iterable(p.mechanisms for p in parts)
     return Method(name, *mechanisms, presets=reduce(or_, (p.presets for p in parts)))
 
-# %% ../../nbs/7_app/01_names.ipynb #00000019
+# %% ../../nbs/7_app/01_names.ipynb #00000010
 def read_methods(text)->list:
     "Several methods from one line, or from a list of names and methods."
     if isinstance(text, str): return [read_method(t) for t in cut(text)]
     if isinstance(text, Method): return [text]
     return [read_method(t) for t in text]
 
-# %% ../../nbs/7_app/01_names.ipynb #50a29ea2
+# %% ../../nbs/7_app/01_names.ipynb #00000016
 def read_model(
     text:str|Net,     # e.g. resnet10(width=16) or ./mine.py:net; a net is returned as it is
     n_classes:int,
@@ -99,7 +105,7 @@ def read_model(
         raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page Your own model)')
     return net
 
-# %% ../../nbs/7_app/01_names.ipynb #5229f645
+# %% ../../nbs/7_app/01_names.ipynb #00000017
 def _arguments(make, name, offered, hp)->dict:
     "What is offered and `make` takes, and what was said."
     takes = inspect.signature(make).parameters
@@ -109,12 +115,12 @@ def _arguments(make, name, offered, hp)->dict:
         raise ValueError(f'the model {name} has no argument {k!r}: {nearest(k, [*takes][1:])}')
     return {k: v for k, v in offered.items() if k in takes} | hp
 
-# %% ../../nbs/7_app/01_names.ipynb #0000001c
+# %% ../../nbs/7_app/01_names.ipynb #0000001b
 def suite_base(text:str)->str:
     "The embedded suite that `text` is, or is a variant of."
     return one_of(text.partition('-without-')[0].removesuffix('-uneven'), SUITES, 'suite')
 
-# %% ../../nbs/7_app/01_names.ipynb #8606442b
+# %% ../../nbs/7_app/01_names.ipynb #0000001c
 def read_suite(
     text,                # a name, a Suite, or a function of the seed
     size:str='quick',    # of an embedded suite
@@ -129,7 +135,7 @@ def read_suite(
     if variant != base: suite = uneven(suite, data_seed)
     return leave_out(suite, gone) if gone else suite
 
-# %% ../../nbs/7_app/01_names.ipynb #00000024
+# %% ../../nbs/7_app/01_names.ipynb #00000020
 def needs_of(method:Method, probe:Net)->dict:
     "What `method` asks of a model, read from its mechanisms on a probe net."
     net = method.adapt(probe)
@@ -141,7 +147,7 @@ def needs_of(method:Method, probe:Net)->dict:
     return dict(method=method.name, mechanisms=made_of or 'none', needs=', '.join(asks) or 'nothing',
                 global_model='no' if method.kept(net) else 'yes')
 
-# %% ../../nbs/7_app/01_names.ipynb #00000025
+# %% ../../nbs/7_app/01_names.ipynb #00000021
 def _claimed(method, net)->list:
     "The names that each mechanism has a rule for."
     names = {}
@@ -149,20 +155,20 @@ def _claimed(method, net)->list:
         if mechanism: names.setdefault(type(mechanism), []).append(name)
     return list(names.values())
 
-# %% ../../nbs/7_app/01_names.ipynb #322f99fb
+# %% ../../nbs/7_app/01_names.ipynb #00000024
 def _pipe_table(head:tuple, rows)->str:
     "Rows of text as a Markdown table."
     lines = [head, (':--',)*len(head), *rows]
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
-# %% ../../nbs/7_app/01_names.ipynb #c323a899
+# %% ../../nbs/7_app/01_names.ipynb #00000025
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs."
     probe = MODELS['small_conv'](3, size=28, width=4)
     rows = [needs_of(m, probe).values() for m in which or METHODS.values()]
     return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), rows)
 
-# %% ../../nbs/7_app/01_names.ipynb #00000027
+# %% ../../nbs/7_app/01_names.ipynb #00000028
 def one_line(o)->str:
     "What `o` is, in one line."
     if isinstance(o, Method): return o.says or ' '.join(map(one_line, o.mechanisms)) or 'the weighted mean'
@@ -174,14 +180,14 @@ def _model_line(make)->str:
     "A model that says nothing of itself is described by its size."
     return one_line(make) or f'{n_params(make(10))/1e6:.1f} M parameters with ten classes'
 
-# %% ../../nbs/7_app/01_names.ipynb #5983abba
+# %% ../../nbs/7_app/01_names.ipynb #00000029
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
     kinds = dict(methods=METHODS, mechanisms=PARTS, suites=SUITES, models=MODELS, houses=HOUSES)
     say = {'models': _model_line}
     return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}
 
-# %% ../../nbs/7_app/01_names.ipynb #00000029
+# %% ../../nbs/7_app/01_names.ipynb #0000002c
 def methods_table()->str:
     "Markdown table: every method with its page, its idea and what it asks of a model."
     probe = MODELS['small_conv'](3, size=28, width=4)
