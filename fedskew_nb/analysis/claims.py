@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'judge', 'runs_of', 'verdicts', 'budget_of',
-           'by_chance', 'claims_table', 'verdict_points', 'claims_of', 'stored_claims']
+           'claims_table', 'verdict_points', 'claims_of', 'stored_claims']
 
 # %% ../../nbs/3_results/14_claims.ipynb #00000003
 import math

@@ -18,7 +18,7 @@ from .style import INK
 from .table import Table
 
 # %% auto #0
-__all__ = ['suite_tables', 'setting_table', 'write_report']
+__all__ = ['setting_table', 'write_report']
 
 # %% ../../nbs/3_results/08_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:

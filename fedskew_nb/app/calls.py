@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core.refuse import nearest
 
 # %% auto #0
-__all__ = ['read_call']
+__all__ = []
 
 # %% ../../nbs/7_app/07_calls.ipynb #ee90806f
 def cut(text:str, at:str=',')->list:

@@ -24,7 +24,7 @@ from ..core.files import write_json
 from ..engine.device import live
 
 # %% auto #0
-__all__ = ['compare', 'compare_grid', 'read_request', 'resume', 'stored_runs']
+__all__ = ['compare', 'resume']
 
 # %% ../../nbs/7_app/02_compare.ipynb #8de5b372
 def one_by_one(todo:list, train, tell, progress=None):

@@ -22,8 +22,7 @@ from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['METHODS', 'PARTS', 'usual_methods', 'read_method', 'read_model', 'read_suite', 'needs_of', 'needs_table',
-           'methods_table']
+__all__ = ['METHODS', 'PARTS', 'usual_methods', 'read_method', 'read_model', 'read_suite', 'needs_table', 'methods_table']
 
 # %% ../../nbs/7_app/01_names.ipynb #00000006
 METHODS = found(Method)       # {name: Method}

@@ -17,7 +17,7 @@ from ..engine.device import pick_device
 from ..engine.setting import setting_for
 
 # %% auto #0
-__all__ = ['SCHEDULE', 'RATES', 'planned']
+__all__ = ['SCHEDULE', 'RATES']
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000006
 SCHEDULE = dict(

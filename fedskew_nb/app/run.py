@@ -18,7 +18,7 @@ from ..engine.history import History, describe, read_history
 from ..engine.checkpoint import load_nest
 
 # %% auto #0
-__all__ = ['Run', 'run_name', 'train_run']
+__all__ = ['Run']
 
 # %% ../../nbs/7_app/08_run.ipynb #aedb0341
 @dataclass(frozen=True)

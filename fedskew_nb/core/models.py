@@ -10,8 +10,8 @@ from .refuse import at_least
 from .seeding import seeded
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'FlattenMap', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap',
-           'stage', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm', 'has_convs']
+__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage',
+           'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm', 'has_convs']
 
 # %% ../../nbs/4_core/06_models.ipynb #00000007
 def seq(**layers)->nn.Sequential:
