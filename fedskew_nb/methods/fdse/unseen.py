@@ -21,7 +21,7 @@ from .surgery import erased_blocks
 from .method import Consistency
 from .probes import erased_features, look_inside
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000008
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000009
 def _middle(vs:list)->Tensor:
     "The plain mean of some tensors; of counters the largest."
     v = torch.stack(vs)
@@ -36,14 +36,14 @@ def shared_model(fed:Federation)->Net:
     first.load_state_dict({n: _middle([s[n] for s in states]) for n in states[0]})
     return first
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #a828503d
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000d
 def _batches(fed, x, epochs, purpose, size):
     "Normalised batches of unlabelled images; a lonely last one joins the one before."
     gen = generator(fed.setting.seed, 'unseen', purpose)
     for _ in range(epochs):
         for i in epoch(len(x), size, gen): yield fed.worker.images(x[i])
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #bb6856e8
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000e
 def _moments(net, x, biased=False)->list: # per block (means, variances)
     "What every BN_DFE gets, as mean and variance of the batch; BN_DSE normalises by the batch, too."
     return [batch_moments(o, biased) for o in erased_features(net, x, fresh=True).values()]
@@ -59,12 +59,12 @@ def _reestimate(net, batches)->list: # per block (means, variances)
     for m, momentum in zip(norms, momenta): m.momentum = momentum
     return [tuple(torch.stack(v).mean(0) for v in zip(*block)) for block in zip(*seen)]
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000b
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000011
 def _gap(moments, b)->Tensor:
     "Eq. 6 between a block's moments and the statistics of its BN_DFE."
     return statistics_gap(*moments, b.bn_dfe.running_mean, b.bn_dfe.running_var)
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000c
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000012
 def _pull(net, batches, now:list, con:Consistency, lr:float):
     "Step 3: SGD on Σ w_l L_l over the erasers, the filters of DSE and scale and shift of BN_DSE."
     net.requires_grad_(False)
@@ -79,7 +79,7 @@ def _pull(net, batches, now:list, con:Consistency, lr:float):
         (w.to(L)*L).sum().backward()                                                                  # Eq. 7
         opt.step()
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #f9f428a8
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000013
 def adapt_unseen(
     fed:Federation,
     x_unlabelled:Tensor,      # (N, 3, H, W) uint8 images of the new domain
@@ -97,7 +97,7 @@ def adapt_unseen(
     _reestimate(net, _batches(fed, x, 1, 'end', batch))
     return net.eval().requires_grad_(True)
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0f562418
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000014
 def _adabn(net, x, suite)->Net:
     return adabn(net, Data(x, torch.zeros(len(x)).long()), suite.mean, suite.std)
 
@@ -105,7 +105,7 @@ def _consistency(fed)->Consistency:
     "With the method's hyper-parameters, or the usual ones where it has no such mechanism."
     return next((m for m in fed.method.mechanisms if isinstance(m, Consistency)), Consistency())
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #1d472ce0
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000015
 def _usable(fed, x, transductive)->Tensor:
     "uint8 images, at least two, and none of the test set unless that is said."
     x = torch.as_tensor(x)
@@ -119,7 +119,7 @@ def _usable(fed, x, transductive)->Tensor:
                          'take others, or say transductive=True')
     return x
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000010
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001d
 def right_share(net:Net, data:Data, suite:Suite)->float:
     "Accuracy in percent."
     guess = answers(net, data, suite.mean, suite.std).logits.argmax(1)
@@ -127,21 +127,21 @@ def right_share(net:Net, data:Data, suite:Suite)->float:
 
 def _share(nets, data, suite): return sum(right_share(net, data, suite) for net in nets)/len(nets)
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #7deb9251
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001e
 def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'} or {}: percent
     "Accuracy on the held-out domain: as trained; AdaBN; for FDSE BN_DSE alone re-estimated, erasers adapted."
     if not getattr(fed.suite, 'spare', None): return {}
     (domain, spare), = fed.suite.spare.items()
     test, suite, nets = fed.suite.unseen[domain], fed.suite, models_of(fed)
     if -1 in nets or not any(m.everywhere for m in fed.method.mechanisms): nets = {-1: shared_model(fed)}
-    adabn = [adabn(net, spare, suite.mean, suite.std) for net in nets.values()]
-    facts = dict(plain=_share(nets.values(), test, suite), restated=_share(adabn, test, suite))
+    again = [adabn(net, spare, suite.mean, suite.std) for net in nets.values()]
+    facts = dict(plain=_share(nets.values(), test, suite), restated=_share(again, test, suite))
     if not erased_blocks(fed.net): return facts
     for key, epochs in (('renewed', 0), ('adapted', 5)):
         facts[key] = right_share(adapt_unseen(fed, spare.x, epochs), test, suite)
     return facts
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000013
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000022
 def fdse_measures(fed:Federation)->dict:
     "Every number that is measured on FDSE's runs."
     return look_inside(fed) | unseen_facts(fed)
