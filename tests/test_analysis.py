@@ -3,7 +3,7 @@ import itertools, math
 import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
 from scipy import stats
-from fedskew_nb.analysis.style import style
+from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.data_plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture

@@ -26,7 +26,7 @@ def every():
     "All items, measured as small as can be."
     with threads_of(1):
         jobs = {n: partial(against_bare, n, 1, tiny=True) for n in BENCH_ITEMS}
-        return measure(jobs, pairs=1, tiny=True)
+        return run_bench(jobs, pairs=1, tiny=True)
 
 # ---- both sides do the same
 
@@ -150,20 +150,20 @@ def test_round_trip(every, tmp_path):
 
 def test_a_file_grows(tmp_path):
     f, row = tmp_path/'x'/'a.json', dict(rows=[bench_row('x', .5)])
-    for n in 'ab': measure({n: lambda: row}, f, pairs=1, tiny=True)
+    for n in 'ab': run_bench({n: lambda: row}, f, pairs=1, tiny=True)
     assert list(read_bench(f)['items']) == ['a', 'b'] and read_bench(f)['items']['a']['rows'] == row['rows']
 
 def test_an_interruption_loses_one_item(tmp_path):
     def stop(): raise KeyboardInterrupt
     f = tmp_path/'a.json'
-    with pytest.raises(KeyboardInterrupt): measure(dict(a=lambda: dict(rows=[]), b=stop), f)
+    with pytest.raises(KeyboardInterrupt): run_bench(dict(a=lambda: dict(rows=[]), b=stop), f)
     assert list(read_bench(f)['items']) == ['a']
 
 OTHERS = [('[]', 'not a stored'), ('{}', 'not a stored'), ('no', 'not a stored'), ('{"machine":{},"items":{}}', 'another machine')]
 @pytest.mark.parametrize('text,says', OTHERS)
 def test_other_files_are_kept(tmp_path, text, says):
     (tmp_path/'a.json').write_text(text)
-    with pytest.raises(ValueError, match=says): measure(dict(a=lambda: 1/0), tmp_path/'a.json')
+    with pytest.raises(ValueError, match=says): run_bench(dict(a=lambda: 1/0), tmp_path/'a.json')
     assert (tmp_path/'a.json').read_text() == text
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -219,7 +219,7 @@ def test_scripts(script, monkeypatch):
 
 def test_every_script_is_tested_and_listed():
     names = {p.stem for p in SCRIPTS.glob('*.py')}
-    assert names == {*ITEMS, 'common', 'versions'}
+    assert names == {*ITEMS, 'common', 'versions', 'round_cost'}
     assert set(re.findall(r'`(\w+)\.py', (SCRIPTS/'README.md').read_text())) == names-{'common'}
 
 def test_parts_are_the_whole():

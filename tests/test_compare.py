@@ -131,7 +131,7 @@ RATES = {'emoji-pacs': dict(FedAvg=.02, F2DC=.005)}
 
 @pytest.mark.parametrize('method, suite, lr', [
     ('FedAvg', 'emoji-pacs', .02), ('FedAvg', 'emoji-pacs-uneven', .02), ('F2DC(sigma=.3)', 'emoji-pacs-without-photo', .005),
-    ('FedAvg + DC', 'emoji-pacs', .03), ('F2DC', 'skew-digits', .03), ('F2DC', None, .03)])
+    ('FedAvg + DC', 'emoji-pacs', .02), ('F2DC', 'skew-digits', .03), ('F2DC', None, .03)])
 def test_rates(monkeypatch, method, suite, lr):
     monkeypatch.setattr(plan, 'RATES', RATES)
     assert learning_rate(method, suite) == lr

@@ -53,7 +53,7 @@ def test_suite(name, tiny):
     assert s.fingerprint()!=load_suite(name,'tiny',1,cache=False).fingerprint()
 
 def test_sizes_of_record():
-    assert SIZES==tuple(DIGITS)==tuple(EMOJI)==('tiny','quick','standard','full')
+    assert SIZES==tuple(DIGITS)==tuple(EMOJI)==('tiny','quick','stress','standard','full')
     for table,domains in ((DIGITS,DRAW),(EMOJI,EMOJI['full']['clients'])):
         for size in SIZES[1:]:
             of = lambda k,d: table[size][k][d] if isinstance(table[size][k],dict) else table[size][k]

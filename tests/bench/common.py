@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 import torch
-from fedskew_nb.app.bench import WORKS, BareLoop, Work, bench_table, measure
+from fedskew_nb.app.bench import WORKS, BareLoop, Work, bench_table, run_bench
 from fedskew_nb.engine.device import threads_of
 
 @dataclass
@@ -43,7 +43,7 @@ def main(doc, **items):
     o = p.parse_args()
     options = Options(o.pairs, o.tiny, o.device, torch.get_num_threads())
     jobs = {name: partial(f, options) for name, f in items.items()}
-    found = measure(jobs, o.out, o.device, pairs=o.pairs, tiny=o.tiny)
+    found = run_bench(jobs, o.out, o.device, pairs=o.pairs, tiny=o.tiny)
     print(bench_table(found, list(items)))
 
 @contextmanager

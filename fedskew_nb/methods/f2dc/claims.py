@@ -73,6 +73,7 @@ PROBED = [
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000010
 from dataclasses import replace
 
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000011
 def variant(c:Claim, name:str, **changes)->Claim:
     "The same sentence of a variant of the method."
     return replace(c, id=f'{c.id}-{name}', says=f'{c.says} [{name}]', **changes)
@@ -87,7 +88,7 @@ SHARED = [variant(c, 'shared', one=IS_SHARED[c.one], other=IS_SHARED.get(c.other
 
 CLAIMS = sorted(MODULES + AGGREGATION + SWEEPS + PROBED + BACKBONE + SHARED, key=lambda c: c.id)
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000015
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000016
 MEASURE = f2dc_measures
 AT = dict(size='stress', rounds=4, local_epochs=8, lr=.03, eval_every=4, control=False)   # the budget of all
 ONE_OFF = ['F2DC(DFD__lam=0)', 'F2DC(DFC__lam=0)']
@@ -100,7 +101,7 @@ GRID = [
     AT | dict(methods=['F2DC', 'FedProx', 'FedProx + DC', 'F2DC(alpha=0, beta=0)'], suite=UNEVEN, seeds=3),
 ]
 
-# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000017
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000018
 FEW = [f'F2DC(sigma={s})' for s in (.05, .3, .5, 1.)]
 FEW += [f'F2DC(DFD__lam={a}, DFC__lam={b})' for a in (.08, 8.) for b in (.1, 10.)]
 MORE = ['F2DC(sigma=0.01)', 'F2DC(sigma=5.0)', 'F2DC(tau=0.02)', 'F2DC(tau=0.5)',

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from ...core.refuse import at_least
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #d8b66ce8
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000c
 def decouple(f:Tensor, M:Tensor)->tuple:
     "f⁺ = M ⊙ f and f⁻ = (1−M) ⊙ f, F2DC Eq. 4."
     return M*f, (1-M)*f
@@ -24,7 +24,7 @@ def correction(
     "(1−M) ⊙ A_C(f⁻): f⋆ = f⁻ + this (Eq. 6), f~ = f + this."
     return (1-M)*A_C(minus)
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000e
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000012
 def _step(a, b):
     "One convolution and what follows it."
     return [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
@@ -42,7 +42,7 @@ def bottleneck(
     layers = [l for a, b in pairwise(widths) for l in _step(a, b)]
     return nn.Sequential(*layers[:-2])
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000011
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000016
 def rF(f:Tensor)->Tensor:
     "The paper's r^F: global average, (B, C, H, W) → (B, C); in float32 at least."
     return f.to(torch.promote_types(f.dtype, torch.float32)).mean((-2, -1))
@@ -59,7 +59,7 @@ def separation(
     a, b = (l/torch.maximum(l.norm(dim=1), floor)[:, None] for l in (a, b))
     return (a*b).sum(1).mean()/tau
 
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000014
+# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000019
 def wrong_label(
     logits:Tensor,    # (B, n_classes)
     y:Tensor,         # (B,) true classes

@@ -9,14 +9,14 @@ __all__ = ['logistic', 'gumbel_mask']
 import torch
 from torch import Tensor
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #86b4d145
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #0000000a
 def logistic(
     u:Tensor,    # uniform numbers in [0, 1]
 )->Tensor:       # of the shape of u
     "log u − log(1−u): a standard logistic variable for each uniform one; finite at 0 and 1."
     return torch.logit(u, eps=torch.finfo(u.dtype).eps)
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000011
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000012
 def _check(S, sigma, **noise):
     if not sigma > 0:
         raise ValueError(f'sigma is {sigma}: the softness of a mask must be above 0; '
@@ -28,7 +28,7 @@ def _check(S, sigma, **noise):
             raise ValueError(f'{k} has the shape {tuple(n.shape)}, the scores have {tuple(S.shape)}: '
                              'draw one uniform number per score')
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #9c1342ff
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000013
 def gumbel_mask(
     S:Tensor,              # scores, any shape; positive: keep
     sigma:float=.1,        # softness; the paper's value
@@ -49,7 +49,7 @@ def gumbel_mask(
     if hard: M = (M > .5).to(M)+(M-M.detach())
     return M.to(S.dtype)
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #9e01da33
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000024
 def brightness_scores(
     x:Tensor,           # an image (3, H, W)
     factor:float=1.,    # how sure they are
@@ -59,7 +59,7 @@ def brightness_scores(
     grey = torch.nn.functional.avg_pool2d(grey, 3, 1, 1, count_include_pad=False)[0]
     return factor*(grey-grey.mean())/grey.std().clamp(min=1e-5)
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #b7aa63dd
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000025
 def mask_picture(
     x:Tensor,           # an image (3, H, W), uint8
     sigma:float=.1,     # softness of the mask

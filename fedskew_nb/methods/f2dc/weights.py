@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['domain_weights', 'DomainAware']
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #94861aab
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #00000003
 from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ...core.method import Mechanism
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #0ff5e08a
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #0000000a
 def _sizes(n, Q, C)->Tensor:
     "The sizes of the clients in float64, if they are some."
     n = torch.as_tensor(n, dtype=torch.float64)
@@ -22,7 +22,7 @@ def _sizes(n, Q, C)->Tensor:
         raise ValueError(f'Q is {Q} and C is {C}: there is at least one domain and one class')
     return n
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #2cde92fd
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #0000000b
 def _by_class(share, counts, C)->Tensor:    # (K, C)
     "B of Eq. 10: each client's share of each class; its share of all images if no counts are known."
     if counts is None: return share[:, None].expand(-1, C)
@@ -32,7 +32,7 @@ def _by_class(share, counts, C)->Tensor:    # (K, C)
                          f'{(len(share), C)}')
     return B
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #1cb0f1d4
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #0000000c
 def domain_weights(
     n,                    # (K,) training images of each participant
     Q:int,                # domains in the federation
@@ -52,7 +52,7 @@ def domain_weights(
     s = torch.sigmoid(alpha*share-beta*d)
     return s/s.sum()
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #9c6b179c
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #00000010
 def _whole(Q):
     if Q is not None and (Q < 1 or Q != int(Q)):
         raise ValueError(f'DomainAware: Q is {Q}: give a whole number of domains, at least 1')
@@ -70,7 +70,7 @@ def _domains(Q, srv)->int:
                          f'give at most {len(srv.domains)}')
     return Q
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #8d30f3fa
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #00000011
 @dataclass
 class DomainAware(Mechanism):
     "F2DC's aggregation: large clients, and clients close to an even share, weigh more (Sec. 4.3)."
@@ -83,7 +83,7 @@ class DomainAware(Mechanism):
     early = True               # all it reads is known before the training
     def __post_init__(self): _whole(self.Q)
 
-# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #f6e2bd15
+# %% ../../../nbs/2_methods/f2dc/08_weights.ipynb #00000012
 @patch
 def weights(self:DomainAware, srv, ups):
     "p_k of this round's participants."
