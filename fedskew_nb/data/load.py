@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 import torch
+import fedskew_nb.data.datasets        # gives Suite its from_datasets
 from .cache import cached
 from .digits import DIGITS, skew_digits
 from .emoji import emoji_pacs

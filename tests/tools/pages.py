@@ -33,6 +33,11 @@ def parsed(code):
     try: return ast.parse(re.sub(r'^(\s*)[%!].*$', r'\1pass', code, flags=re.M))
     except SyntaxError: return None
 
+def imports(code):
+    "Does a cell hold nothing but imports?"
+    tree = parsed(code)
+    return tree and all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in tree.body)
+
 def joined(tree):
     "Lines on which a `;` joins two statements."
     for node in ast.walk(tree):
@@ -90,7 +95,7 @@ def read_page(path):
         page.minutes += len(code)/600
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c)]
-        if len(code) > CELL and not code.startswith(LONG.get(page.name, ' ')): page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
+        if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')): page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
         if TESTS.search(code) and 'export' not in ' '.join(directives(s)): page.tests.append(len(code))
     if page.cells > CELLS: page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     if page.minutes > MINUTES: page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
