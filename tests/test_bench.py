@@ -258,10 +258,12 @@ def test_flat_conv_counts():
     conv_step = importlib.import_module('roofline').conv_step
     assert conv_step(4, 2, torch.contiguous_format)[1] == 3*2*64*64*9*16*2
 
+@pytest.mark.campaign
 def test_a_process_of_its_own():
     "The one that is slow: it starts a Python."
     assert common.apart(SCRIPTS/'memory.py', 'used') is None or common.apart(SCRIPTS/'memory.py', 'used') > 10
 
+@pytest.mark.campaign
 def test_two_versions_in_turns():
     "The same code twice: the same bits."
     root = str(Path(fedskew_nb.__file__).parents[1])

@@ -134,6 +134,7 @@ def begin(out, ready):
     while not ready() and p.poll() is None and time.time() < end: time.sleep(.005)
     return p
 
+@pytest.mark.campaign
 def test_killed_in_the_middle_and_called_again(capsys, tmp_path):
     a, b = tmp_path/'a', tmp_path/'b'
     runs = a/'runs'
@@ -227,6 +228,7 @@ def test_a_new_paper_is_in_the_table_of_methods(demo):
     out = demo('from fedskew_nb.app.names import methods_table; print(methods_table())')
     assert '| [Demo](2_methods/demo/02_method.ipynb) | Features are kept small. | nothing | yes |' in out
 
+@pytest.mark.campaign
 def test_a_new_papers_grid_is_run_and_judged(demo, tmp_path):
     demo(fedskew('compare', '--grid', 'Demo', '--out', tmp_path))
     runs = [json.loads(p.read_text()) for p in (tmp_path/'runs').glob('*.json')]

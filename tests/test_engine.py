@@ -184,6 +184,7 @@ def test_a_refused_checkpoint_changes_nothing(suite, tmp_path):
     with pytest.raises(ValueError): fed.load(tmp_path/'c')
     assert fed.state is before
 
+@pytest.mark.campaign
 def test_killed_while_saving_loses_nothing(tmp_path):
     "kill -9 again and again during a run that saves all the time: the file on disk is always whole."
     path = tmp_path/'c'

@@ -340,7 +340,7 @@ def test_interrupted_anywhere_in_a_round(suite):
 
 # ---- kill -9
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='no fork here')
 def test_killed_and_gone_on():
     "Three kills at moments drawn with a fixed seed; `tests/tools/kill.py N SEED` does more."
@@ -360,7 +360,7 @@ def alone(code, *args):
     assert p.returncode==0, p.stderr
     return [float(x) for x in p.stdout.split()]
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @needs_proc
 def test_memory_does_not_grow_over_200_rounds():
     "An upload of width 4 has 0.14 MB: one kept per round would be 21 MB after 150 more; 6 MB are the allocator's leeway."
@@ -393,7 +393,7 @@ def test_uploads_are_summed_as_they_come(suite, lanes, monkeypatch):
     monkeypatch.setattr(Server, 'aggregate', lambda self: (held.append([len(u.state) for u in self.ups]), aggregate(self))[1]); fed.one_round()
     assert len(held[0])==6 and min(held[0])>10 and not any(u for u in held[0] if u!=held[0][0])
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @needs_proc
 def test_three_hundred_clients():
     "300 × 64 images, three convolutions of 32, 64 and 128 channels: within 2 GiB, and no longer growing once the lanes have warmed up. A class count made anew between two clients' blocks was enough to make it grow by 1 MB per client."

@@ -34,7 +34,7 @@ def main():
     if len(nbs) > 1:
         keep = '^(' + '|'.join(Path(n).name for n in nbs) + ')$'
         code = subprocess.run([bin/'nbdev_test', '--file_re', keep, '--n_workers', '2', '--timing'], cwd=ROOT).returncode
-    code |= subprocess.run([sys.executable, '-m', 'pytest', '-q', '-m', 'not slow', *tests], cwd=ROOT).returncode
+    code |= subprocess.run([sys.executable, '-m', 'pytest', '-q', '-m', 'not slow and not campaign', *tests], cwd=ROOT).returncode
     sys.exit(code)
 
 if __name__ == '__main__': main()
