@@ -91,7 +91,7 @@ def paired(self:Comparison,
     moment:str='post_agg',
     column:str='AVG',              # AVG, STD, ALL or worst
     path:str='',
-)->dict|None:                      # see `t_interval`; None when no seed has both
+)->dict|None:                      # see t_interval; None when no seed has both
     "one − other, seed by seed."
     s = self.scores(view, moment, path).query('suite == @suite')
     by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
@@ -170,8 +170,8 @@ def sentence(suite:str, i:dict)->str:
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000001e
 def run_notes(cmp)->list:
-    "What every table says of its runs: chosen learning rates, and passes that were not in float32."
-    said = list(dict.fromkeys(h.setting['note'] for h in cmp.histories if h.setting.get('note')))
+    "What tables say of their runs."
+    said = list(dict.fromkeys(filter(None, (h.setting.get('note') for h in cmp.histories))))
     n = sum(h.setting.get('precision') == 'bf16' for h in cmp.histories)
     if n: said.append(f'{n} of {len(cmp.histories)} runs with forward passes in bfloat16 (precision=bf16).')
     return said

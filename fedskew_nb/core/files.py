@@ -26,6 +26,6 @@ def whole_file(
 
 # %% ../../nbs/4_core/10_files.ipynb #e1b4a3d5
 def write_json(obj, path):
-    "Store `obj` as JSON, whole or not at all."
+    "Store obj as JSON, whole or not at all."
     text = json.dumps(obj, indent=1, allow_nan=False)
     with whole_file(path) as part: part.write_text(text, encoding='utf-8')

@@ -18,7 +18,7 @@ def method_modules()->list:
 
 # %% ../../nbs/4_core/09_find.ipynb #00000009
 def is_a(o, kind:type, module)->bool:
-    "Is `o` an instance of `kind`, or a subclass of it that this module defines?"
+    "Is `o` an instance of kind, or a subclass of it that this module defines?"
     if inspect.isclass(o): return issubclass(o, kind) and o.__module__==module.__name__
     return isinstance(o, kind)
 

@@ -115,7 +115,7 @@ def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
 # %% ../../nbs/6_engine/04_federation.ipynb #00000013
 @patch
 def train(self: Federation, who: list):
-    "Local training of these clients on all lanes: a `Result` for each, in client order."
+    "Local training of these clients on all lanes: a Result for each, in client order."
     def job(worker, clients):
         if len(clients) == 1: return [self._train_alone(worker, *clients)]
         return self._train_stacked(worker, clients)

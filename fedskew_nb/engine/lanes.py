@@ -68,7 +68,7 @@ class _Crew:
 
 # %% ../../nbs/6_engine/06_lanes.ipynb #0000000c
 def _cause(waiting):
-    "The error that stopped the others: the earliest that is more than a `Stopped`."
+    "The error that stopped the others: the earliest that is more than a Stopped."
     errors = (w.exception() for w in waiting)
     return next((e for e in errors if e and not isinstance(e, Stopped)), Stopped)
 

@@ -52,7 +52,7 @@ def asked_of(
 
 # %% ../../nbs/6_engine/11_scoring.ipynb #de61ec9f
 def questions(
-    fed,          # a `Federation`
+    fed,          # a Federation
 )->list:          # [Question]
     "What the models are asked after this round."
     sets, last = all_sets(fed.suite), fed.round_no == fed.setting.rounds
@@ -77,7 +77,7 @@ def answerer(fed):
 
 # %% ../../nbs/6_engine/11_scoring.ipynb #aa817d06
 def scores(
-    fed,                 # a `Federation`
+    fed,                 # a Federation
     size: int = 256,     # images of a piece
 )->list:                 # rows of the history
     "Ask every question of this round, each model once about each set."

@@ -66,7 +66,7 @@ def summed_early(method: Method, groups: list)->dict: # {name: `mean` or `larges
 class Server:
     "The server during one round."
     def __init__(self,
-        fed,           # a `Federation`
+        fed,           # a Federation
         who: list=(),  # the participants, if their uploads may be summed as they come
     ):
         self.fed, self.state = fed, fed.state

@@ -90,7 +90,7 @@ HOUSES = dict(
 def setting_for(
     method: Method,
     house: str|None = None,    # one of `HOUSES`
-    **said,                    # any field of `Setting`
+    **said,                    # any field of Setting
 )->Setting:
     "Defaults, then the protocol, then what the method demands, then what the caller says."
     if house is not None and house not in HOUSES:

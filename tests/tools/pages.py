@@ -92,7 +92,7 @@ def read_page(path):
         if c['cell_type'] == 'markdown': page.minutes += words(s)/180
         if c['cell_type'] != 'code': continue
         code = shown(s)
-        page.minutes += len(code)/600
+        if not imports(code): page.minutes += len(code)/600
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c)]
         if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')): page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))

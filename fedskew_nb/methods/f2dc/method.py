@@ -28,7 +28,7 @@ class Decoupler(Random):
     def __init__(self,
         C:int,            # channels
         n_classes:int,
-        dfd,              # the mechanism `DFD`
+        dfd,              # the mechanism DFD
     ):
         super().__init__()
         self.dfd, self.A_C = dfd, None

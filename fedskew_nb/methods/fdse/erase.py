@@ -32,7 +32,7 @@ def first_filters(layer:nn.Module, t:int)->nn.Module:
     return dfe
 
 def cheap_copies(t:int, copies:int, flat:bool)->nn.Module|None:
-    "One small filter per copy of a channel: 3 × 3, or a single factor for a linear layer (`flat`)."
+    "One small filter per copy of a channel: 3 × 3, or a single factor for a linear layer (flat)."
     if not copies: return None
     if flat: return nn.Conv1d(t, t*copies, 1, groups=t, bias=False)
     return nn.Conv2d(t, t*copies, 3, padding=1, groups=t, bias=False)

@@ -96,7 +96,7 @@ def domain_probe(
     return dict(probe=sum(probes)/len(probes), probes=probes)
 
 # %% ../../../nbs/2_methods/fdse/04_probes.ipynb #d7175c2a
-def agreement_facts(fed:Federation)->dict: # {} without `Consensus`
+def agreement_facts(fed:Federation)->dict: # {} without Consensus
     "From the server's notes: mean ‖u‖, the least cosines of a client with step and mean, all notes."
     notes = fed.memory.get('Consensus') or {}
     rows = [row for layer in notes.values() for row in layer]     # [round, ‖u‖, cosine with Δ, with the mean]
