@@ -7,7 +7,7 @@ import fedskew_nb
 from fedskew_nb.app import bench
 from fedskew_nb.app.bench import (
     BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_command, bench_frame, bench_row, bench_source,
-    bench_table, foreign_cores, foreign_seconds, machine_facts, measure, noise_suite, processor_name, race,
+    bench_table, foreign_cores, foreign_seconds, machine_facts, run_bench, noise_suite, processor_name, race,
     read_bench, spread_of)
 from fedskew_nb.core.method import Method
 from fedskew_nb.data.batch import normalise
@@ -189,7 +189,7 @@ def test_command(capsys, tmp_path):
 
 @pytest.mark.parametrize('kw,says', [(dict(pairs=0), 'at least one'), (dict(only='W5'), "no item 'W5'"), (dict(only=''), 'no item'), (dict(device='tpu'), 'device')])
 def test_command_refuses(kw, says, monkeypatch):
-    monkeypatch.setattr(bench, 'measure', None)      # nothing can be measured by mistake
+    monkeypatch.setattr(bench, 'run_bench', None)      # nothing can be measured by mistake
     with pytest.raises(ValueError, match=says): bench_command(**kw)
 
 def test_what_is_shipped():

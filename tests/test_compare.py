@@ -179,6 +179,7 @@ def rounds_of(fed): return dict(rounds=fed.round_no)
 
 # ---- many runs
 
+@pytest.mark.campaign
 def test_jobs_change_no_bit(tmp_path):
     want = compare('FedAvg', seeds=1, **TINY)
     got = compare('FedAvg', seeds=1, jobs=2, out=tmp_path, measure=rounds_of, **TINY)
