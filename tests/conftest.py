@@ -19,6 +19,7 @@ def pytest_configure(config):
     try: pick_device(device)
     except ValueError as e: raise pytest.UsageError(str(e)) from None
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.allow_tf32 = False                      # 32 bits of a convolution are 32 bits
 
 @pytest.fixture(scope='module')
 def suite():

@@ -122,7 +122,7 @@ def consensus(updates):
     "Eq. 8 for one layer: K updates → one. A zero update has no direction and is left out of the hull, not out of the mean length."
     norms = [float(d.double().norm()) for d in updates]
     units = torch.stack([d.double()/n for d, n in zip(updates, norms) if n > 1e-12*max(norms)])
-    step = nearest_point(units @ units.T) @ units
+    step = nearest_point((units @ units.T).cpu()).to(units) @ units
     if float(step @ step) <= 1e-12: step = step*0
     return sum(norms)/len(norms)*step
 

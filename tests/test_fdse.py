@@ -6,7 +6,7 @@ import numpy as np, pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
-from feds import equal, fed_of, images, labels, run, same, small, states
+from feds import DEVICE, equal, fed_of, images, labels, run, same, small, states
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, under
@@ -108,7 +108,7 @@ def compare_rounds(suite, net, f, layers, rounds, method=FDSE(lam=.5, tau=.3), *
     fed = fed_of(method, three, net.double(), rounds=rounds, local_steps=None, local_epochs=1, batch_size=16, momentum=.9, weight_decay=1e-4, channels_last=False)
     start = {n:v.clone() for n,v in fed.server.items()}
     mean,std = (torch.tensor(v, dtype=torch.float64).view(1,3,1,1) for v in (suite.mean,suite.std))
-    clients = [((c.train.x.double()/255-mean)/std, c.train.y) for c in three.clients]
+    clients = [(((c.train.x.double()/255-mean)/std).to(DEVICE), c.train.y.to(DEVICE)) for c in three.clients]
     def batches(r, k): return torch.randperm(len(clients[k][1]), generator=generator(0, r, k, 'all', 'order')).split(16)
     want = plain.run_rounds(f, start, layers, clients, rounds, batches, .3, lam=.5, lr=.05, momentum=.9, decay=1e-4); fed.fit()
     for c,w in zip(three.clients, want):
@@ -443,7 +443,7 @@ def test_two_evaluations_are_bit_identical(suite):
 def test_a_model_in_use_can_be_copied(fdse):
     "No net keeps a graph alive after a step: what its blocks gave out has been taken."
     net = copy.deepcopy(fdse.net).train()
-    assert sorted(net(images()).aux['erased'])==[0, 1, 2, 3]
+    assert sorted(net(images().to(DEVICE)).aux['erased'])==[0, 1, 2, 3]
     assert not net.tray and not fdse.net.tray
 
 # ---- 6 presets, mechanisms on and off, other methods
@@ -619,7 +619,7 @@ def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
     net = fdse.model(client=0)
     before, held = copy.deepcopy(net.state_dict()), []
     hooks = [b.bn_dfe.register_forward_pre_hook(lambda m, args: held.append(args[0])) for b in erased_blocks(net).values()]
-    x = images()
+    x = images().to(DEVICE)
     with torch.no_grad():
         net.eval()(x)
         want, _ = list(held), held.clear()
@@ -633,7 +633,7 @@ def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
 def test_fresh_erased_features_move_the_statistics_of_bn_dse_alone(fdse):
     net = fdse.model(client=0)
     before = copy.deepcopy(net.state_dict())
-    erased_features(net, images(), fresh=True)
+    erased_features(net, images().to(DEVICE), fresh=True)
     changed = {n for n, v in net.state_dict().items() if not torch.equal(v, before[n])}
     assert changed and all('.bn_dse.' in n for n in changed)
 
@@ -712,7 +712,7 @@ def test_measures_have_the_names_of_the_stored_runs(newcomers, held, suite):
     assert unseen_facts(fed_of(FDSE, suite))=={}
     assert {'own_class_silhouette', 'own_restated', 'u', 'least', 'notes', 'adapted'}<=set(fdse_measures(newcomers['FDSE']))
     fed, (test,) = newcomers['FedProx(mu=0)'], held.unseen.values()
-    right = 100*float((fed.predict(test.x).argmax(1)==test.y).float().mean())
+    right = 100*float((fed.predict(test.x).argmax(1).cpu()==test.y).float().mean())
     assert facts['FedProx(mu=0)']['plain']==pytest.approx(right, abs=1e-4)==right_share(fed.model(), test, held)
 
 def test_a_domain_is_left_out(suite):

@@ -322,6 +322,7 @@ def press_at(fed, k:int|None=None, functions=('one_round','after_round','receive
             seen.add((code,frame.f_lasti))
             if len(seen)==k: done.append(1); raise KeyboardInterrupt
         return arrived
+    sys._getframe().f_trace_opcodes = True     # Python 3.12 looks at this when tracing begins, and not again
     was = sys.gettrace(); sys.settrace(lambda frame, event, arg: arrived if frame.f_code.co_name in functions and Path(frame.f_code.co_filename).parent.name=='engine' else None)
     try: fed.fit()
     finally: sys.settrace(was)
