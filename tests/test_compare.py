@@ -1,14 +1,8 @@
-"Statistics, tables and runs of a comparison: what teaches nothing and must hold."
-import itertools, json, math, os
+"The runs of a comparison: names, plans, jobs, what is kept. Its statistics are in test_analysis.py."
+import json, os
 from dataclasses import replace
-from pathlib import Path
-import numpy as np, pytest
-from scipy import stats
+import pytest
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.stored import load_comparison
-from fedskew_nb.analysis.stats import t_interval, verdict
-from fedskew_nb.engine.history import History
-from fedskew_nb.analysis.report import write_report
 from fedskew_nb.app import plan
 from fedskew_nb.app.compare import compare, compare_grid, read_request, resume, stored_runs
 from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
@@ -19,65 +13,6 @@ from fedskew_nb.methods.baselines.personal import FedBN
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1)     # mechanics only
 ALONE = TINY | dict(methods='FedAvg', control=False)
-
-def history(method, seed, correct, suite='toy', view='global', moment='post_agg', domain='a', n=1000):
-    h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny'))
-    h.rows = [dict(round=1, moment=moment, view=view, path='', domain=domain, client=-1, n=n, correct=correct),
-              dict(round=1, moment=moment, view=view, path='', domain=domain+'2', client=-1, n=n, correct=correct)]
-    return h
-
-# ---- statistics
-
-@pytest.mark.parametrize('n', [2, 3, 5, 30])
-def test_interval_is_students(n):
-    x = np.random.default_rng(n).normal(3, 2, n); i = t_interval(x)
-    lo,hi = stats.t.interval(.95, n-1, loc=x.mean(), scale=stats.sem(x))
-    assert np.allclose([i['mean'],i['se'],i['lo'],i['hi']], [x.mean(),stats.sem(x),lo,hi], rtol=1e-12)
-
-def test_interval_does_not_depend_on_order():
-    assert len({tuple(t_interval(p).values()) for p in itertools.permutations([.1,.2,.3,1e9])})==1
-
-def test_no_seed_and_one_seed():
-    with pytest.raises(ValueError, match='at least one seed'): t_interval([])
-    assert verdict(t_interval([5.]))=='one seed: no interval' and math.isnan(t_interval([5.])['se'])
-
-def test_p_value_and_interval_agree():
-    for s in range(20):
-        d = np.random.default_rng(s).normal(.8, 1, 5)
-        assert (verdict(t_interval(d))=='resolved')==(stats.ttest_1samp(d,0).pvalue<.05)
-
-def test_skew_cost_is_paired_by_seed():
-    hs = [h for s,(a,b) in enumerate([(600,650),(700,760),(500,540)]) for h in (history('FedAvg',s,a), history('FedAvg',s,b,'toy/iid'))]
-    c = Comparison(hs).skew_cost()['toy']
-    assert c['n']==3 and math.isclose(c['mean'],5.) and math.isclose(c['se'], np.std([5,6,4],ddof=1)/3**.5)
-    assert Comparison(reversed(hs)).csv()==Comparison(hs).csv()
-
-def test_only_common_seeds_are_paired():
-    hs = [history('FedAvg',s,600+s) for s in (0,1,2)]+[history('B',s,700+s) for s in (1,2,3)]
-    assert Comparison(hs).paired('toy',('skew','B'))['n']==2
-    assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
-
-def test_views_and_moments_are_never_mixed():
-    hs = [history('FedAvg',0,600), history('FedAvg',1,610), history('Local',0,900,view='personal'), history('Local',1,900,view='personal')]
-    c = Comparison(hs)
-    assert set(c.scores('global').method)=={'FedAvg'} and set(c.scores('personal').method)=={'Local'}
-    with pytest.raises(ValueError, match='no run has the view'): c.scores('global','post_local')
-
-def test_a_table_names_its_suite():
-    c = Comparison([history('FedAvg',0,600), history('FedAvg',0,600,'other')])
-    with pytest.raises(ValueError, match='name one'): c.table()
-    assert 'other' in c.table(suite='other').caption
-
-def test_save_and_load(tmp_path):
-    c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
-    c.save(tmp_path/'a.json.gz'); c.save(tmp_path/'b.json.gz')
-    assert (tmp_path/'a.json.gz').read_bytes()==(tmp_path/'b.json.gz').read_bytes()
-    assert load_comparison(tmp_path/'a.json.gz').csv()==c.csv()
-
-def test_report_of_one_domain_has_no_std(tmp_path):
-    h = history('FedAvg',0,600); h.rows = h.rows[:1]
-    write_report(Comparison([h]), tmp_path)
-    assert 'nan' not in (tmp_path/'table.md').read_text()
 
 # ---- names of runs
 
