@@ -67,14 +67,15 @@ class Watch:
         if self.on_run: self.on_run(len(self.found), len(self.todo), self.todo[i], history)
         if i in self.stored: return
         self.bar.update()
-        if self.on_seed: self.tell_of_seeds(self.todo[i].seed)
+        if self.on_seed and self.todo[i].deal == 'skew': self.tell_of_seeds(self.todo[i].seed)
 
 # %% ../../nbs/7_app/02_compare.ipynb #677f9126
 @patch
 def tell_of_seeds(self:Watch, seed:int):
-    "Call `on_seed` if this seed is complete now, with the runs of all complete seeds."
-    wanted = Counter(run.seed for run in self.todo)
-    got = Counter(self.todo[i].seed for i in self.found)
+    "Call `on_seed` if every method of this seed has ended; controls, which come last, may follow."
+    methods = [i for i, run in enumerate(self.todo) if run.deal == 'skew']
+    wanted = Counter(self.todo[i].seed for i in methods)
+    got = Counter(self.todo[i].seed for i in methods if i in self.found)
     if got[seed] < wanted[seed]: return
     whole = {s for s in wanted if got[s] == wanted[s]}
     pairs = [h for i, h in self.found.items() if self.todo[i].seed in whole]

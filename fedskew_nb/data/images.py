@@ -19,20 +19,22 @@ class Data:
     x:Tensor                # (N, 3, H, W) uint8
     y:Tensor                # (N,) int64
     masks:Tensor|None=None  # (N, 1, H, W) uint8, where the object is, if anyone knows
+    boxes:Tensor|None=None  # (N, 4) int64, its left, top, right, bottom in pixels; all 0: nobody found it
     def __len__(self): return len(self.y)
     def __getitem__(self, i): return self.apply(lambda t: t[i])
-    def apply(self, f): return Data(f(self.x), f(self.y), None if self.masks is None else f(self.masks))
+    def apply(self, f): return Data(*(None if t is None else f(t) for t in vars(self).values()))
     def __repr__(self):
         shape = '×'.join(map(str, self.x.shape[1:]))
-        return f'Data({len(self)} images {shape}{"" if self.masks is None else ", masks"})'
+        more = [k for k in ('masks', 'boxes') if getattr(self, k) is not None]
+        return f'Data({", ".join([f"{len(self)} images {shape}", *more])})'
     @property
-    def nbytes(self): return sum(t.nbytes for t in (self.x, self.y, self.masks) if t is not None)
+    def nbytes(self): return sum(t.nbytes for t in vars(self).values() if t is not None)
 
 # %% ../../nbs/5_data/01_images.ipynb #00000007
 def join(parts:list)->Data:
     "Several `Data` as one."
-    masks = None if any(p.masks is None for p in parts) else torch.cat([p.masks for p in parts])
-    return Data(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]), masks)
+    columns = zip(*(vars(p).values() for p in parts))
+    return Data(*(None if any(t is None for t in c) else torch.cat(c) for c in columns))
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)

@@ -180,7 +180,7 @@ def flat(datas:list)->dict:
 
 def data_at(tensors:dict, i:int)->Data:
     "The `Data` number `i` of what `flat` made."
-    return Data(*(tensors.get(f'{i}.{k}') for k in ('x', 'y', 'masks')))
+    return Data(*(tensors.get(f'{i}.{k}') for k in ('x', 'y', 'masks', 'boxes')))
 
 def mapped(datas:list)->list:
     "The same tensors, read from a file when they are looked at."

@@ -146,11 +146,11 @@ def augmented(b: dict, moves)->dict:
 def raw_batch(self: Worker,
     c: ClientContext,
     i: Tensor,         # indices of its training images
-)->dict:               # x, y, i, masks if the data has some, and what mechanisms add
+)->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
     "Images of a client, through every `batch` hook, and augmented."
     d, s = c.data.train[i.to(c.data.train.x.device)], self.setting
     b = dict(x=d.x, y=d.y.to(self.device), i=i)
-    if d.masks is not None: b['masks'] = d.masks
+    b |= {k: t for k, t in dict(masks=d.masks, boxes=d.boxes).items() if t is not None}
     b = self.method.make_batch(c, b)
     if not s.pad and not s.flip: return b
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip))
