@@ -330,7 +330,7 @@ def test_boxes_are_moved_and_labels_are_not(suite):
 
 def test_a_frozen_phase_counts_no_batch(suite):
     class HeadOnly(Mechanism):
-        def phases(self, E): return [('head', E, under('head'))]
+        def phases(self, c): return [('head', 1, under('head'))]
     fed = federation(suite, Method('HeadOnly', HeadOnly()))
     up = fed.train_client(fed.clients[0]).upload
     assert {n for n, v in up.state.items() if not torch.equal(v, fed.server[n])} == {'head.weight', 'head.bias'}

@@ -117,7 +117,7 @@ class Silent(Mechanism):
     "A_C answers 0 and goes on doing so."
     needs = (DFC,)
     def adapt(self, net): nn.init.zeros_(net.neck.A_C[-1].weight); return net
-    def phases(self, E): return [('all', E, lambda n: not n.startswith('neck.A_C'))]
+    def phases(self, c): return [('all', 1, lambda n: not n.startswith('neck.A_C'))]
 
 LIMITS = dict(DFD=Method('x', DFD(lam=0)), DFD_DFC=Method('x', DFD(lam=0), DFC(lam=0), Silent()), by_size=Method('x', DFD(lam=0), DomainAware(by_size=True)))
 

@@ -499,7 +499,7 @@ class Masked(Mechanism):
         return [Rule(under('body'), masked)]
 
 class HeadFirst(Mechanism):
-    def phases(self, E): return [('head', E, lambda n: n.startswith('head')), ('body', E, lambda n: not n.startswith('head'))]
+    def phases(self, c): return [('head', 1, lambda n: n.startswith('head')), ('body', 1, lambda n: not n.startswith('head'))]
 
 def test_a_frozen_block_counts_for_nothing_and_the_others_keep_their_place():
     net = trained(FDSE.adapt(small())).double().train(); m = FDSE(lam=1., beta=.5); ctx = client(net); received = {n:v.clone() for n,v in net.state_dict().items()}

@@ -42,7 +42,7 @@ def test_no_literal(text):
 
 @pytest.mark.parametrize('text, word', [
     ('', 'needs a name'), ('FedAvgg', 'did you mean FedAvg'), ('FedProx(nu=1)', 'did you mean mu'), ('Erase(H=2)', "Erase has no hyper-parameter 'H'"),
-    ('KeepErasers', 'builds on Erase'), ('KeepErasers(a=1)', 'it takes none'), ('FedProx(mu=nan)', 'mu'), ('FedProx + Prox', 'Prox is there twice')])
+    ('KeepErasers', 'builds on Erase'), ('KeepErasers(a=1)', 'it takes none'), ('FedProx(mu=nan)', 'mu'), ('FedProx + Prox(mu=2)', 'Prox is there twice')])
 def test_methods_that_are_refused(text, word):
     with pytest.raises(ValueError, match=word): read_method(text)
 

@@ -75,11 +75,12 @@ def gradcam(
     net,        # a Net: body → neck → pool → head
     x,          # (B,3,H,W) normalised images
     labels,     # (B,) the class asked about
+    layer=None, # a module that gives maps (B,C,h,w); default: the body
 )->torch.Tensor: # (B,H,W) in [0,1], the largest of each image 1
-    "Where the last layer of the body speaks for a class (Selvaraju et al. 2017), by captum."
+    "Where a layer speaks for a class (Selvaraju et al. 2017), by captum."
     was = net.training
     net.eval()
-    cam = extra('captum.attr', 'captum').LayerGradCam(lambda x: net(x).logits, net.body)
+    cam = extra('captum.attr', 'captum').LayerGradCam(lambda x: net(x).logits, layer or net.body)
     a = cam.attribute(x.clone().requires_grad_(), target=labels, relu_attributions=True).detach()
     net.train(was)
     a = F.interpolate(a, x.shape[-2:], mode='bilinear')[:, 0]

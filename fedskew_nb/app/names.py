@@ -116,18 +116,30 @@ def _arguments(make, name, offered, hp)->dict:
 
 # %% ../../nbs/7_app/01_names.ipynb #0000001b
 def suite_base(text:str)->str:
-    "The embedded suite that `text` is, or is a variant of."
+    "The embedded suite that `text` is, or is a variant of; a suite of a file is its own."
+    if '.py:' in text: return from_file(*read_call(text)[:2]) and text
     return one_of(text.partition('-without-')[0].removesuffix('-uneven'), SUITES, 'suite')
+
+# %% ../../nbs/7_app/01_names.ipynb #a072d3de
+def suite_from_file(text:str, data_seed:int)->Suite:
+    "The suite that `file.py:function(a=1)` makes of a seed."
+    file, name, said = read_call(text)
+    make = from_file(file, name)
+    suite = make(data_seed, **said) if callable(make) else make
+    if isinstance(suite, Suite): return suite
+    raise ValueError(f'{text} gives a {type(suite).__name__}: '
+                     'it should be a function of the seed that returns a Suite')
 
 # %% ../../nbs/7_app/01_names.ipynb #0000001c
 def read_suite(
-    text,                # a name, a Suite, or a function of the seed
+    text,                # a name, file.py:function, a Suite, or a function of the seed
     size:str='quick',    # of an embedded suite
     data_seed:int=0,
 )->Suite:
     "The suite that `text` names, dealt with this seed."
     if isinstance(text, Suite): return text
     if callable(text): return text(data_seed)
+    if '.py:' in text: return suite_from_file(text, data_seed)
     base = suite_base(text)
     suite = load_suite(base, size=one_of(size, SIZES, 'size'), data_seed=data_seed)
     variant, _, gone = text.partition('-without-')

@@ -107,7 +107,7 @@ def planned(
     same = dict(size=size, model=_absolute(model), house=house, device=device)
     each = product(which_seeds(seeds), as_list(suite), _rows(methods, control, pooled))
     plan = lambda m, s: budget(m, s, size, house, **setting)
-    return [Run(m, s, deal, seed, **same, **plan(m, s)) for seed, s, (m, deal) in each]
+    return [Run(m, _absolute(s), deal, seed, **same, **plan(m, s)) for seed, s, (m, deal) in each]
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000015
 def check_runs(todo:list):

@@ -40,7 +40,7 @@ class Run:
 # %% ../../nbs/7_app/08_run.ipynb #620f09a5
 def suite_name(suite)->str:
     "Short name of a suite given as text, object or function."
-    if isinstance(suite, str): return suite
+    if isinstance(suite, str): return read_call(suite)[1] if '.py:' in suite else suite
     return getattr(suite, 'name', None) or getattr(suite, '__name__', 'data')
 
 def said(o)->str:
@@ -64,7 +64,7 @@ def run_name(run:Run)->str:
     method = read_method(run.method)
     facts = {k: getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')}
     facts |= dict(method=said(method), suite=said(run.suite), model=said(run.model))
-    facts |= dict(files=[_source(run.method), _source(run.model)])
+    facts |= dict(files=[_source(s) for s in (run.method, run.model, run.suite)])
     text = json.dumps(facts, sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     head = f'{suite_name(run.suite)}_{method.name}_{run.deal}_s{run.seed}'

@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import nn
 from .method import Method, kind
 from .rules import Rule, keep, largest, mean
-from .net import Out, everything
+from .net import Out, everything, under
 from .seeding import generator
 
 # %% ../../nbs/4_core/04_merge.ipynb #00000009
@@ -105,7 +105,18 @@ def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
                 self.refuse((m, owner[place]), f'both change `{place}`',
                             'combine methods that change different places')
             owner[place] = m
+    self._leave_untouched(owner)
     return net
+
+# %% ../../nbs/4_core/04_merge.ipynb #18f47037
+@patch
+def _leave_untouched(self:Method, owner:dict):
+    "Refuse a mechanism that changes a place which another one needs as it is."
+    for m in self.mechanisms:
+        for place, other in owner.items():
+            if other is m or not under(*m.untouched)(place): continue
+            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
+                        'combine methods that change different places')
 
 # %% ../../nbs/4_core/04_merge.ipynb #00000020
 AVERAGED = (None, Rule(everything, mean))       # what nobody claims

@@ -19,8 +19,10 @@ class Mechanism:
     stacks = False          # may clients be stacked?
     everywhere = False      # scored on every domain though it keeps parts at its clients
     early = False           # its weights are known before the training
+    wants = ()              # what training images must come with: one of these, 'masks' or 'boxes'
+    untouched = ()          # places of the net that no other mechanism may change
     def adapt(self, net): return net         # surgery on one place (a body layer, neck, pool, head)
-    def phases(self, E): ...                 # [(name, epochs, trainable(name))] for E local epochs
+    def phases(self, c): ...                 # [(name, share of the steps, trainable(name))]
     def start(self, c): ...                  # before local training
     def batch(self, c, b): return b          # raw uint8 images b['x']; may add b['x_*']
     def forward(self, c, b): ...             # → Out; default: b['x'], and each b['x_*'] into out.views
@@ -32,10 +34,11 @@ class Mechanism:
     def rules(self, net): return []          # [Rule]; default: mean
     def extras(self, srv, ups): return {}    # server → the clients' next `c.down`
     def predict(self, net, out): return {}   # {path: probabilities}; '' is the default path
+    def prepare(self, c): ...                # before a client's model is asked: c.net may change, in eval
 
 # %% ../../nbs/4_core/03_method.ipynb #0000000a
 LAWS = dict(
-    adapt='chained', batch='chained', start='all', inner='all',
+    adapt='chained', batch='chained', start='all', inner='all', prepare='all',
     loss='union', finish='union', extras='union', predict='union',
     phases='exclusive', forward='exclusive', task='exclusive', weights='exclusive', rules='claims')
 DEFAULTS = dict(task='cross-entropy', weights='n_k / Σ n', rules='mean')
@@ -53,6 +56,13 @@ def fills(m:Mechanism, hook:str)->bool:
     return getattr(type(m), hook) is not getattr(Mechanism, hook)
 
 # %% ../../nbs/4_core/03_method.ipynb #0000000f
+def distinct(ms)->list:
+    "Each mechanism once: two of one class and with the same hyper-parameters are one."
+    out = []
+    for m in ms:
+        if not any(type(m) is type(o) and vars(m)==vars(o) for o in out): out.append(m)
+    return out
+
 def must_wait(m:Mechanism, left:list)->bool:
     "Is something that `m` needs still in the queue?"
     return any(isinstance(o, tuple(m.needs)) for o in left if o is not m)
@@ -80,7 +90,7 @@ class Method:
         ink:str='',                # its colour in every figure, a name of the palette: 'vermillion'
         says:str='',               # its idea in at most twelve words
     ):
-        self.name, self.mechanisms, self.presets = name, ordered(mechanisms), presets or {}
+        self.name, self.mechanisms, self.presets = name, ordered(distinct(mechanisms)), presets or {}
         self.page, self.ink, self.says = page, ink, says
         self._no_twins()
         self._have_needs()

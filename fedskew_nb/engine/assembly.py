@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 import torch
 from fastcore.basics import patch
-from ..core.method import Method
+from ..core.method import Method, kind
 from ..core.net import check_net
 from ..core.seeding import seeded
 from ..core.net import Net
@@ -58,11 +58,20 @@ def learns_from_one(worker: Worker, client: Client)->bool:
     except ValueError: return False
     return True
 
+# %% ../../nbs/6_engine/13_assembly.ipynb #1dcd08e8
+def _check_wants(m, clients: list, suite: str):
+    "Refuse a mechanism whose clients' images come without what it wants."
+    poor = [str(c.id) for c in clients if m.wants and all(getattr(c.train, w) is None for w in m.wants)]
+    if not poor: return
+    raise ValueError(f'{kind(m)} wants {" or ".join(m.wants)}, and the images of client {", ".join(poor)} of '
+                     f'{suite} have none: take emoji-pacs or a context suite, or load_folder(…, boxes=…)')
+
 # %% ../../nbs/6_engine/13_assembly.ipynb #55b6f77c
 @patch
 def _check(self: Assembly):
     "Refuse what cannot run, with a sentence."
     check_net(self.net, self.suite.n_classes, self.suite.image_size)
+    for m in self.method.mechanisms: _check_wants(m, self.clients, self.suite.name)
     if self.setting.precision == 'bf16' and not has_bf16(self.device):
         warnings.warn('this processor has no instructions for bfloat16: they are emulated, '
                       'and slower than precision="fp32"', stacklevel=4)

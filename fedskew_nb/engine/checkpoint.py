@@ -11,6 +11,7 @@ from pathlib import Path
 import safetensors, safetensors.torch
 import torch
 from torch import Tensor
+from ..core.context import Each
 from ..core.files import whole_file
 from .history import History
 from .state import State
@@ -21,7 +22,8 @@ def _pack(o, tensors: list):
     if isinstance(o, Tensor):
         tensors.append(o.detach().to('cpu').clone().contiguous())
         return {'tensor': len(tensors)-1}
-    if isinstance(o, dict): return {'dict': [[k, _pack(v, tensors)] for k, v in o.items()]}
+    if isinstance(o, dict):
+        return {'each' if isinstance(o, Each) else 'dict': [[k, _pack(v, tensors)] for k, v in o.items()]}
     if isinstance(o, (list, tuple)): return {'list': [_pack(v, tensors) for v in o]}
     if isinstance(o, (int, float, str, bool, type(None))): return {'value': o}
     raise TypeError(f'a {type(o).__name__} cannot be saved: keep tensors, numbers and text in `state`, '
@@ -33,6 +35,7 @@ def _unpack(o, tensors: dict):
     (kind, v), = o.items()
     if kind == 'tensor': return tensors[str(v)]
     if kind == 'dict': return {k: _unpack(x, tensors) for k, x in v}
+    if kind == 'each': return Each((k, _unpack(x, tensors)) for k, x in v)
     if kind == 'list': return [_unpack(x, tensors) for x in v]
     return v
 

@@ -15,6 +15,7 @@ import fedskew_nb.core.merge
 from ..core.context import ClientContext, Upload
 from ..core.method import Method
 from ..core.net import Net, Out
+from ..core.refuse import one_of
 from ..core.seeding import Random
 from ..data.batch import draw_moves, move, move_boxes, normalise
 from ..data.suite import Client, Suite
@@ -87,6 +88,12 @@ def widened(o):
     if isinstance(o, Out): return Out(*map(widened, (o.logits, o.feat, o.fmap, o.aux, o.views)))
     return o
 
+def copied(o):
+    "A nest whose tensors no longer change with the model."
+    if isinstance(o, Tensor): return o.detach().clone()
+    if isinstance(o, dict): return {k: copied(v) for k, v in o.items()}
+    return type(o)(map(copied, o)) if isinstance(o, (list, tuple)) else o
+
 # %% ../../nbs/6_engine/02_client.ipynb #0000000a
 @patch
 def answering(self: Worker,
@@ -112,12 +119,14 @@ def probabilities(self: Worker,
     x: Tensor,                # (N, 3, H, W) uint8
     batch: int = 64,
     net: Net|None = None,     # `answering`, if it is at hand
+    aux: tuple = (),          # names in `out.aux` to be returned beside
 )->dict:                      # {path: (N, n_classes)}; '' is the method's default path
     "What the model says of raw images."
     net, found = net or self.answering(), {}
     for part in x.split(batch):
         with self.precise(): out = widened(net(self.images(part)))
         said = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
+        said |= {a: out.aux[one_of(a, out.aux, 'further answer')] for a in aux}
         for path, p in said.items(): found.setdefault(path, []).append(p)
     return {path: torch.cat(ps) for path, ps in found.items()}
 
@@ -189,20 +198,47 @@ def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
     s = self.setting
     return torch.optim.SGD(learning, c.lr, momentum=s.momentum, weight_decay=s.weight_decay, foreach=True)
 
+# %% ../../nbs/6_engine/02_client.ipynb #3ab14bb3
+def shared_out(
+    batches: list,
+    phases: list,    # [(name, share, …)]; shares of any sum
+)->list:             # the batches of each phase, in their order
+    "So many of the steps as its share says; a phase without any is refused."
+    shares = [share for _, share, *_ in phases]
+    ends = [round(len(batches)*sum(shares[:k])/sum(shares)) for k in range(len(shares)+1)]
+    for (name, *_), a, b in zip(phases, ends, ends[1:]):
+        if a < b: continue
+        raise ValueError(f'phase {name!r} gets none of {len(batches)} local steps: raise local_epochs')
+    return [batches[a:b] for a, b in zip(ends, ends[1:])]
+
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch
-def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over all steps}
+def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over the steps that have it}
     "Every phase of local training."
     s, terms = self.setting, {}
-    everything = [('all', s.local_epochs, lambda name: True)]
-    for c.phase, epochs, trainable in self.method.one('phases', s.local_epochs) or everything:
+    batches = list(schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps))
+    phases = self.method.one('phases', c) or [('all', 1, lambda name: True)]
+    for (c.phase, _, trainable), part in zip(phases, shared_out(batches, phases)):
         opt = self._prepare(c, trainable)
-        for i in schedule(len(c.data.train), s.batch_size, c.gen('order'), epochs, s.local_steps):
+        for i in part:
             if self.stop.is_set(): raise Stopped
-            for k, v in self.step(c, i, opt).items(): terms[k] = terms.get(k, 0)+v
-    return {k: float(v)/c.steps for k, v in terms.items()}
+            for k, v in self.step(c, i, opt).items():
+                total, steps = terms.get(k, (0, 0))
+                terms[k] = total+v, steps+1
+    return {k: float(total)/steps for k, (total, steps) in terms.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
+@patch
+def context(self: Worker, client: Client, state: dict, states, caches, down, round_no)->ClientContext:
+    "The worker as this client, with this state."
+    self.load(state)
+    s = self.setting
+    return ClientContext(
+        client.id, self.net, client, states, caches, down, s.seed, round_no, s.rounds, self.device,
+        lr=s.lr*s.decay**round_no, receive=lambda: self.copy(state),
+        images=self.images, n_classes=self.suite.n_classes)
+
+# %% ../../nbs/6_engine/02_client.ipynb #3732e834
 @patch
 def train(self: Worker,
     client: Client,
@@ -213,15 +249,21 @@ def train(self: Worker,
     round_no: int,
 )->Trained:
     "Local training of one client."
-    self.load(start)
-    s = self.setting
-    c = ClientContext(
-        client.id, self.net, client, states, caches, down, s.seed, round_no, s.rounds, self.device,
-        lr=s.lr*s.decay**round_no, receive=lambda: self.copy(start))
+    c = self.context(client, start, states, caches, down, round_no)
     self.method.everyone('start', c)
     terms = self._phases(c)
     self._finite(client, round_no, terms, dict(self.net.named_parameters()))
-    return Trained(self._upload(client, self.method.union('finish', c)), terms)
+    return Trained(self._upload(client, copied(self.method.union('finish', c))), terms)
+
+# %% ../../nbs/6_engine/02_client.ipynb #cf70f292
+@patch
+@torch.no_grad()
+def prepared(self: Worker, client: Client, state: dict, states, down, round_no)->dict:
+    "The state with which a client's model is asked, after every `prepare`."
+    c = self.context(client, state, states, {}, down, round_no)
+    self.net.eval()
+    self.method.everyone('prepare', c)
+    return copied(self.net.state_dict())
 
 # %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch

@@ -22,7 +22,7 @@ from ..data.suite import Client, Suite
 # %% ../../nbs/6_engine/04_federation.ipynb #c2f2f5f5
 from .assembly import Assembly, naming
 from .checkpoint import load_state, save_state
-from .client import Worker
+from .client import Worker, copied
 from .device import calmly, live, pick_device
 from .history import History, describe
 from .scoring import after_training, scores
@@ -90,7 +90,7 @@ def train_client(self: Federation,
     if states is None: states = self.states[k]
     with naming(self, client):
         return (worker or self.worker).train(client, self.state_of(k), states, self.caches[k],
-                                             self.down, self.round_no)
+                                             self.state.sent_to(k), self.round_no)
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000011
 @patch
@@ -101,7 +101,7 @@ def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
     states = deepcopy(self.states[client.id])
     upload, terms = self.train_client(client, worker, states)
     rows = after_training(worker, client, self.round_no+1) if self._last() else []
-    return Result(upload, terms, rows, states)
+    return Result(upload, terms, rows, copied(states))
 
 @patch
 def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
@@ -149,8 +149,8 @@ def merge(self: Federation, ups: list):
 # %% ../../nbs/6_engine/04_federation.ipynb #00000018
 @patch
 def is_personal(self: Federation)->bool:
-    "Does any client have a tensor of its own? Then there is no single model."
-    return bool(self.kept) or any(self.own.values())
+    "Does any client have a tensor of its own, or prepare its model? Then there is no single model."
+    return bool(self.kept) or any(self.own.values()) or bool(self.method.each('prepare'))
 
 @patch
 @calmly
@@ -159,6 +159,7 @@ def score(self: Federation, piece: int = 256):
     rows = scores(self, piece)
     self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
 
+# %% ../../nbs/6_engine/04_federation.ipynb #b954148f
 @patch
 def _due(self: Federation)->bool:
     "Is this round to be scored, and was not yet?"
@@ -171,6 +172,17 @@ def _checkpoint(self: Federation):
     if not self.out or self.saved >= self.scored: return
     self.save(self.out)
     self.saved = self.scored
+
+# %% ../../nbs/6_engine/04_federation.ipynb #2b93df47
+@patch
+def asked_state(self: Federation, model: int, worker: Worker|None = None)->dict:
+    "The state with which client `model`'s model is asked; -1: the server's."
+    if model < 0: return self.server
+    state = self.state_of(model)
+    if not self.method.each('prepare'): return state
+    client = next(c for c in self.clients if c.id == model)
+    remembered, down = deepcopy(self.states[model]), self.state.sent_to(model)
+    return (worker or self.worker).prepared(client, state, remembered, down, self.round_no)
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000019
 @patch
@@ -211,7 +223,7 @@ def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
     ids = [c.id for c in self.clients]
     if client is not None and client not in self.own:
         raise ValueError(f'there is no client {client}: they are {ids}')
-    if client is not None: return self.worker.copy(self.state_of(client))
+    if client is not None: return self.worker.copy(self.asked_state(client))
     if view != 'global':
         raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
     if self.is_personal():
@@ -222,11 +234,12 @@ def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
 # %% ../../nbs/6_engine/04_federation.ipynb #f5dd814c
 @patch
 @calmly
-def predict(self: Federation,
+def answers(self: Federation,
     images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one of them
     client: int|None = None,
-)->Tensor:                        # (N, n_classes)
-    "Class probabilities."
+    aux: tuple = (),              # further answers by their names in `out.aux`, as 'u'
+)->dict:                          # {path: (N, n_classes)}, and what was asked for
+    "Class probabilities by every path of the method; '' is the default."
     x = torch.as_tensor(images)
     if x.ndim == 3: x = x[None]
     if x.dtype != torch.uint8 or x.ndim != 4:
@@ -234,7 +247,13 @@ def predict(self: Federation,
                          'give uint8 images of 0…255, as in suite.tests')
     if x.shape[1] != 3 and x.shape[-1] == 3: x = x.permute(0, 3, 1, 2)
     self.worker.load(self.model(client=client).state_dict())
-    return self.worker.probabilities(x)['']
+    return self.worker.probabilities(x, aux=aux)
+
+# %% ../../nbs/6_engine/04_federation.ipynb #408574dd
+@patch
+def predict(self: Federation, images, client: int|None = None)->Tensor: # (N, n_classes)
+    "Class probabilities by the default path."
+    return self.answers(images, client)['']
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000023
 @patch

@@ -166,6 +166,6 @@ def _starts(self: Server, names: list)->Tensor: # (K, P)
 def traffic(self: Server)->dict: # {'up', 'down'}
     "Bytes that this round moves."
     leave = {n: v for n, v in self.state.server.items() if n not in self.fed.kept and v.is_floating_point()}
-    model, K = size_of(leave), len(self.ups)
-    beside = sum(size_of(u.extra) for u in self.ups)
-    return dict(up=K*model + beside, down=K*(model + size_of(self.state.down)))
+    model = size_of(leave)
+    return dict(up=sum(model + size_of(u.extra) for u in self.ups),
+                down=sum(model + size_of(self.state.sent_to(u.id)) for u in self.ups))

@@ -32,16 +32,17 @@ class Training:
 class Setting(Training):
     "How a federation trains. Everything is stored with the run."
     uniform: bool = False       # weights 1/K, not n_k / Σ n
-    participation: float = 1.   # share of the clients, in (0, 1]
+    participation: float = 1.   # of the clients, in (0, 1]
     eval_every: int = 5         # rounds between scores; the last always
-    pad: int = 0                # random crops after padding, pixels
+    everywhere: bool = False    # clients are asked about all test sets
+    pad: int = 0                # random crops, pixels
     flip: bool = False          # mirror half of the images
-    seed: int = 0               # of batches, participants, noise, modules
+    seed: int = 0               # of all that is drawn
     threads: int = 1            # of one operation on a CPU
     channels_last: bool = True  # memory order of images
     fold: bool = True           # scores: BatchNorms folded
-    stack: bool|None = None     # several clients as one; None: a fixed rule
-    precision: str = 'fp32'     # 'bf16': faster and coarser forward passes
+    stack: bool|None = None     # clients as one; None: a rule
+    precision: str = 'fp32'     # 'bf16': faster, coarser
     def __post_init__(self): check_setting(self)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000008

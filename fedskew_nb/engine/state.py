@@ -9,10 +9,11 @@ __all__ = ['State']
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
-from ..core.context import Upload
+from fastcore.basics import patch
+from ..core.context import Upload, received_by
 from .history import History
 
-# %% ../../nbs/6_engine/12_state.ipynb #51582d32
+# %% ../../nbs/6_engine/12_state.ipynb #47358d3b
 @dataclass(frozen=True)
 class State:
     "A federation between two rounds."
@@ -24,9 +25,17 @@ class State:
     history: History = field(default_factory=History)
     round: int = 0        # how many rounds have happened
     scored: int = 0       # after which one the models were last scored
-    def of(self, client: int)->dict:
-        "The state of a client's model: the server's, overwritten by its own."
-        return self.server | self.own[client]
+
+# %% ../../nbs/6_engine/12_state.ipynb #a062eb42
+@patch
+def of(self: State, client: int)->dict:
+    "The state of a client's model: the server's, overwritten by its own."
+    return self.server | self.own[client]
+
+@patch
+def sent_to(self: State, client: int)->dict:
+    "What the server's mechanisms send a client beside the model."
+    return received_by(self.down, client)
 
 # %% ../../nbs/6_engine/12_state.ipynb #73380855
 class Trained(NamedTuple):
