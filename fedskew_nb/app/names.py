@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/01_names.ipynb #00000003
 from __future__ import annotations
-import inspect
+import inspect, warnings
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
 from itertools import chain
@@ -16,22 +16,31 @@ from ..core.method import Mechanism, Method
 from ..core.models import MODELS, n_params
 from ..core.net import Net, is_batchnorm, is_conv
 from ..core.refuse import nearest, one_of
+from ..data.images import lacks
 from ..data.load import SIZES, SUITES, load_suite
 from ..data.splits import leave_out, uneven
 from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['METHODS', 'PARTS', 'usual_methods', 'read_method', 'read_model', 'read_suite', 'needs_table', 'methods_table']
+__all__ = ['METHODS', 'PARTS', 'fed_by', 'usual_methods', 'read_method', 'read_model', 'read_suite', 'needs_table',
+           'methods_table']
 
 # %% ../../nbs/7_app/01_names.ipynb #00000006
 METHODS = found(Method)       # {name: Method}
 PARTS   = found(Mechanism)    # {class name: class}, what a sum is made of
 
-def usual_methods()->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
-    "What is compared unless somebody says otherwise: three baselines and every paper's system."
+# %% ../../nbs/7_app/01_names.ipynb #b8a41227
+def fed_by(method:Method, suite:Suite)->bool:
+    "Do the training images of `suite` come with what the method wants?"
+    return not any(lacks(c.train, m.wants) for m in method.mechanisms for c in suite.clients)
+
+def usual_methods(*suites:Suite)->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
+    "Unless somebody says otherwise: three baselines, and every paper's system that the suites can feed."
     systems = [n for n in METHODS if n.lower() in papers()]
-    return ','.join(['Local', 'FedAvg', 'FedBN', *systems])
+    hungry = [n for n in systems if not all(fed_by(METHODS[n], s) for s in suites)]
+    if hungry: warnings.warn(f'left out: {", ".join(hungry)}, for the images have neither masks nor boxes')
+    return ','.join(['Local', 'FedAvg', 'FedBN', *(n for n in systems if n not in hungry)])
 
 # %% ../../nbs/7_app/01_names.ipynb #00000009
 def as_method(o, name:str, hp:dict)->Method:

@@ -15,6 +15,7 @@ from ..core.method import Method, kind
 from ..core.net import check_net
 from ..core.seeding import seeded
 from ..core.net import Net
+from ..data.images import lacks
 from ..data.suite import Client, Suite
 from .client import Worker
 from .device import has_bf16, keep_freed_memory, usual_lanes
@@ -61,7 +62,7 @@ def learns_from_one(worker: Worker, client: Client)->bool:
 # %% ../../nbs/6_engine/13_assembly.ipynb #1dcd08e8
 def _check_wants(m, clients: list, suite: str):
     "Refuse a mechanism whose clients' images come without what it wants."
-    poor = [str(c.id) for c in clients if m.wants and all(getattr(c.train, w) is None for w in m.wants)]
+    poor = [str(c.id) for c in clients if lacks(c.train, m.wants)]
     if not poor: return
     raise ValueError(f'{kind(m)} wants {" or ".join(m.wants)}, and the images of client {", ".join(poor)} of '
                      f'{suite} have none: take emoji-pacs or a context suite, or load_folder(…, boxes=…)')
