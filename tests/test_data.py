@@ -178,7 +178,7 @@ def test_modes(tmp_path):
     grey = Image.fromarray(np.full((8,8),100,np.uint8)); clear = Image.new('RGBA',(8,8),(9,9,9,0))
     for name,im,want in (('L.png',grey,100),('P.png',grey.convert('P'),100),('LA.png',clear.convert('LA'),255),('RGBA.png',clear,255),('CMYK.jpg',grey.convert('CMYK'),100),
             ('I16.png',Image.fromarray(np.full((8,8),257*100,np.uint16)),100),('one.png',Image.new('1',(8,8),1),255),('I.tif',Image.fromarray(np.full((8,8),100,np.int32)),100)):
-        im.save(tmp_path/name); x,_ = read_image(tmp_path/name, 8); assert x.shape==(3,8,8) and x.dtype==np.uint8 and abs(int(x[0,4,4])-want)<=2, name
+        im.save(tmp_path/name); x,_,_ = read_image(tmp_path/name, 8); assert x.shape==(3,8,8) and x.dtype==np.uint8 and abs(int(x[0,4,4])-want)<=2, name
     p = clear.convert('P'); p.info['transparency'] = p.getpixel((0,0)); p.save(tmp_path/'T.png', transparency=p.getpixel((0,0))); assert read_image(tmp_path/'T.png',8)[0].min()==255
     Image.fromarray(np.zeros((8,8),np.float32)).save(tmp_path/'F.tif')
     with pytest.raises(ValueError, match='floating point'): read_image(tmp_path/'F.tif', 8)

@@ -16,12 +16,14 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import suite_tables, write_report
 from .bench import bench_command
+from .boxes import boxes_command
 from .calls import cut, literal
 from .claims import claims_command
 from .compare import compare, compare_grid, resume, stored_runs
 from .names import catalogue, usual_methods
 from .notebooks import notebooks_command
 from ..core.refuse import nearest
+from ..data.boxes import boxes_file
 from ..data.folder import Folder
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000006
@@ -73,19 +75,27 @@ def list_command(
         print()
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
+def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
+    "The folders of one's own images, as recipes."
+    if boxes and not data: raise ValueError(f'--boxes {boxes} needs --data: give the folder of its images')
+    for d in data:
+        if not Path(d).is_dir(): raise ValueError(f'--data {d}: there is no such folder')
+        if boxes: boxes_file(d, boxes)
+    bad = 'skip' if skip_broken else 'strict'
+    return [Folder(str(Path(d).resolve()), pixels, bad, boxes) for d in data]
+
+# %% ../../nbs/7_app/03_cli.ipynb #00000010
 def data_options(
     suite=(),                     # embedded suite: skew-digits, emoji-pacs
     data=(),                      # folder of your own images, <domain>/<class>/*.jpg
     pixels:int=32,                # image side for --data
+    boxes:str=None,               # CSV of where the objects are, looked for in each --data folder
     skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
     size:str=None,                # of embedded suites: tiny, quick, standard, full (default: quick)
 )->dict:
     "What is trained on, as arguments of `compare`."
-    for d in data:
-        if not Path(d).is_dir(): raise ValueError(f'--data {d}: there is no such folder')
-    bad = 'skip' if skip_broken else 'strict'
     names = [s for text in suite for s in cut(text)]
-    found = names + [Folder(str(Path(d).resolve()), pixels, bad) for d in data]
+    found = names + folders_of(data, pixels, skip_broken, boxes)
     return ({'suite': found} if found else {}) | ({'size': size} if size else {})
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000012
@@ -216,7 +226,7 @@ def report_command(
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, compare=compare_command, resume=resume_command, report=report_command,
-                notebooks=notebooks_command, claims=claims_command, bench=bench_command)
+                boxes=boxes_command, notebooks=notebooks_command, claims=claims_command, bench=bench_command)
 BAD_INPUT = (ValueError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 def usage()->str:

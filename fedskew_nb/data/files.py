@@ -40,11 +40,18 @@ def cause(raw:bytes, e:Exception)->str:
     return f'{what}; {str(e).split(" <")[0]}'
 
 # %% ../../nbs/5_data/13_files.ipynb #0000000d
-def read_image(path, size:int)->tuple[np.ndarray,str]:   # (3, size, size) uint8; a checksum of the file
+def upright(raw:bytes, path)->Image.Image:
+    "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
+    try:
+        with Image.open(io.BytesIO(raw)) as im: return to_rgb(im)
+    except UNREADABLE as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
+
+# %% ../../nbs/5_data/13_files.ipynb #71dd16be
+def read_image(
+    path, size:int,
+)->tuple[np.ndarray,str,tuple]:  # (3, size, size) uint8; a checksum of the file; its own (width, height)
     "One image file as square bytes, squeezed to `size` pixels."
     raw = Path(path).read_bytes()
-    try:
-        with Image.open(io.BytesIO(raw)) as im:
-            im = to_rgb(im).resize((size, size), Image.Resampling.BILINEAR)
-    except UNREADABLE as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
-    return np.asarray(im).transpose(2,0,1), hashlib.blake2b(raw, digest_size=16).hexdigest()
+    im = upright(raw, path)
+    small = im.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(small).transpose(2,0,1), hashlib.blake2b(raw, digest_size=16).hexdigest(), im.size

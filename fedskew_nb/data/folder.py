@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import fedskew_nb.data.datasets        # gives Suite its from_datasets
 from ..core.seeding import generator
+from .boxes import best_boxes, boxes_file
 from .cache import cached
 from .files import read_image
 from .images import Data
@@ -94,21 +95,30 @@ def check_names(root, tree:dict):
                              f'every domain needs every class (it has {", ".join(sorted(own))})')
 
 # %% ../../nbs/5_data/07_folder.ipynb #00000012
-def read_domain(root, classes:dict, names:list, size:int, bad:str='strict')->tuple[Data,list,list]:
+def readable(path, size:int, bad:str)->tuple|None:
+    "What `read_image` gives; None for a broken file that is left out."
+    try: return read_image(path, size)
+    except ValueError as e:
+        if bad=='strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
+
+# %% ../../nbs/5_data/07_folder.ipynb #1068fb4f
+def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None)->tuple:
     "(images, broken files, copies) of one domain; `classes` is {class: [paths]}."
     every = [(p, y) for y, c in enumerate(names) for p in classes[c]]
-    x, y = np.empty((len(every), 3, size, size), np.uint8), []
+    x, y, at = np.empty((len(every), 3, size, size), np.uint8), [], []
     broken, copies, seen = [], [], set()
     for p, c in every:
-        try: x[len(y)], digest = read_image(Path(root)/p, size)
-        except ValueError as e:
-            if bad=='strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
-            broken.append(p)
-            continue
-        if digest in seen: copies.append(p)
-        else: y.append(c)
-        seen.add(digest)
-    return Data(torch.from_numpy(x[:len(y)].copy()), torch.tensor(y, dtype=torch.long)), broken, copies
+        got = readable(Path(root)/p, size, bad)
+        if got is None: broken.append(p)
+        elif got[1] in seen: copies.append(p)
+        else:
+            x[len(y)], digest, wide = got
+            seen.add(digest)
+            y.append(c)
+            if boxes: at.append(boxes.of(p, wide, size))
+    at = torch.tensor(at, dtype=torch.long).view(-1, 4) if boxes else None
+    x = torch.from_numpy(x[:len(y)].copy())
+    return Data(x, torch.tensor(y, dtype=torch.long), None, at), broken, copies
 
 # %% ../../nbs/5_data/07_folder.ipynb #00000013
 def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]:
@@ -130,16 +140,29 @@ def left_out(files:list, what:str)->list:
     "A sentence about files that are not used; none where there are none."
     return [f'{len(files)} {what} left out, first {files[0].as_posix()}'] if files else []
 
+def every_path(tree:dict)->list: return [p for own in tree.values() for paths in own.values() for p in paths]
+
+def without_box(boxes, tree:dict, unused:list)->list:
+    "A sentence about images in which nobody found the object; none where there are none."
+    used = set(every_path(tree))-set(unused)
+    lack = sorted(p for p in used if not boxes.has(p))
+    return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
+
+def boxes_in(root, name, tree:dict):
+    "The boxes of a scanned folder, from the CSV of this name; None without a name."
+    return best_boxes(boxes_file(root, name), {p.as_posix() for p in every_path(tree)}) if name else None
+
 # %% ../../nbs/5_data/07_folder.ipynb #00000017
-def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name:str, more:dict)->Suite:
+def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
     "The suite of a scanned folder, read from its files."
     names = sorted(next(iter(tree.values())))
     domains, broken, copies = {}, [], []
     for d in sorted(tree):
-        data, b, c = read_domain(root, tree[d], names, size, bad)
+        data, b, c = read_domain(root, tree[d], names, size, bad, boxes)
         domains[d] = hold_out(data, test, names, seed, d)
         broken, copies = broken+b, copies+c
     notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')
+    if boxes: notes += without_box(boxes, tree, broken+copies)
     if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
     n = sum(len(train)+len(test) for train, test in domains.values())
     source = '; '.join([f'folder {Path(root).name}, {n} images', *notes])
@@ -153,10 +176,10 @@ def check_call(size:int, test:float, bad:str):
 
 # %% ../../nbs/5_data/07_folder.ipynb #00000019
 def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
-    "A name for what this call reads: files, sizes and times, its arguments, and this module."
-    stats = [(p, (root/p).stat()) for own in tree.values() for paths in own.values() for p in paths]
+    "A name for what this call reads: files, sizes and times, its arguments, and the code that reads."
+    stats = [(p, (root/p).stat()) for p in every_path(tree)]
     at = [(p.as_posix(), s.st_size, s.st_mtime_ns) for p, s in stats]
-    code = files('fedskew_nb').joinpath('data', 'folder.py').read_bytes()
+    code = b''.join(files('fedskew_nb').joinpath('data', f).read_bytes() for f in ('folder.py', 'boxes.py'))
     said = repr((at, *call[:-1], sorted(call[-1].items()), zlib.crc32(code)))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
     return f'folder-{short}-{hashlib.blake2b(said.encode(), digest_size=10).hexdigest()}'
@@ -168,13 +191,14 @@ def load_folder(
     test:float=.2,     # part of every class held out for testing
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' leaves it out and counts
     data_seed:int=0, name:str|None=None, cache:bool=True,
+    boxes=None,        # CSV of boxes in the folder
     **more,            # clients, n, val, unseen, mean, std, licence: as for datasets
 )->Suite:
     "A suite from one's own images."
     check_call(size, test, bad)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
     tree, name = scan(root), name or root.name
-    call = (size, test, bad, seed, name, more)
+    call = (size, test, bad, seed, name, boxes_in(root, boxes, tree), more)
     make = lambda: pack(read_suite_of(root, tree, *call))
     return unpack(*cached(cache_key(root, tree, name, call), make, cache))
 
@@ -185,12 +209,14 @@ class Folder:
     root:str
     pixels:int=32
     bad:str='strict'      # broken images: strict refuses them, skip leaves them out
+    boxes:str|None=None   # CSV of boxes, relative to the folder
     @property
     def name(self)->str: return Path(self.root).name
     def __call__(self, data_seed:int)->Suite:
-        return load_folder(self.root, size=self.pixels, bad=self.bad, data_seed=data_seed)
+        return load_folder(self.root, self.pixels, bad=self.bad, data_seed=data_seed, boxes=self.boxes)
     def said(self)->str:
-        "Its files and their sizes, as text."
+        "Its images, their sizes and boxes, as text."
         root = Path(self.root)
-        found = [(p.relative_to(root).as_posix(), p.stat().st_size) for p in root.rglob('*') if p.is_file()]
-        return json.dumps([self.pixels, self.bad, sorted(found)])
+        found = [(p.as_posix(), (root/p).stat().st_size) for p in image_files(root)]
+        table = [boxes_file(root, self.boxes).read_bytes().hex()] if self.boxes else []
+        return json.dumps([self.pixels, self.bad, sorted(found), *table])
