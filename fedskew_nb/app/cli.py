@@ -74,7 +74,7 @@ def list_command(
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def data_options(
-    suite=(),                     # embedded suite: skew-digits, emoji-pacs
+    suite=(),                     # embedded suites, by their names in `fedskew list`
     data=(),                      # folder of your own images, <domain>/<class>/*.jpg
     pixels:int=32,                # image side for --data
     skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
