@@ -3,17 +3,21 @@ import hashlib, os
 import numpy as np, pytest, torch
 from PIL import Image
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.batch import draw_moves, move
+from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
 from fedskew_nb.data.cache import cache_dir
+from fedskew_nb.data.context import (
+    CONTEXT_KINDS, CONTEXT_SIZES, SEEN, context_animals, context_vehicles, deal_contexts, draw_contexts, empty_contexts, usual_context)
 from fedskew_nb.data.digits import DIGITS, DRAW, POOLS, pool
-from fedskew_nb.data.emoji import EMOJI
+from fedskew_nb.data.emoji import CONTEXTS, EMOJI
 from fedskew_nb.data.folder import load_folder, scan
 from fedskew_nb.data.files import read_image
 from fedskew_nb.data.images import as_data
 from fedskew_nb.data.load import SIZES, SUITES, load_suite
 from fedskew_nb.data.paint import ARTISTS, asset, sprite_names
-from fedskew_nb.data.splits import by_table, dirichlet, shards
+from fedskew_nb.data.splits import by_table, dirichlet, leave_out, shards, uneven
 from fedskew_nb.data.suite import Suite, pack, unpack
+
+CONTEXTUAL = ('context-vehicles', 'context-vehicles-95', 'context-animals')     # where a client's domain is no test set
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch): monkeypatch.setenv('FEDSKEW_CACHE', str(tmp_path/'cache'))
@@ -26,6 +30,7 @@ def same(a, b):
     for p,q in zip(a._datas(), b._datas(), strict=True):
         assert torch.equal(p.x,q.x) and torch.equal(p.y,q.y) and (p.masks is None)==(q.masks is None)
         if p.masks is not None: assert torch.equal(p.masks,q.masks)
+        assert (p.boxes is None)==(q.boxes is None) and (p.boxes is None or torch.equal(p.boxes,q.boxes))
 
 # ---- embedded files
 def test_assets_are_what_the_build_made():
@@ -47,13 +52,13 @@ def test_every_artist_has_all_24_classes():
 def test_suite(name, tiny):
     s = tiny[name]
     assert s.size=='tiny' and all((s.source,s.licence,s.shows,s.cannot))
-    assert [c.domain for c in s.clients]==s.domains and all(c.test is s.tests[c.domain] for c in s.clients)
+    if name not in CONTEXTUAL: assert [c.domain for c in s.clients]==s.domains and all(c.test is s.tests[c.domain] for c in s.clients)
     assert s.partition().shape==(len(s.clients), 2+s.n_classes)
     same(s, load_suite(name,'tiny',cache=False)); same(s, unpack(*pack(s)))
     assert s.fingerprint()!=load_suite(name,'tiny',1,cache=False).fingerprint()
 
 def test_sizes_of_record():
-    assert SIZES==tuple(DIGITS)==tuple(EMOJI)==('tiny','quick','stress','standard','full')
+    assert SIZES==tuple(DIGITS)==tuple(EMOJI)==tuple(CONTEXT_SIZES)==('tiny','quick','stress','standard','full')
     for table,domains in ((DIGITS,DRAW),(EMOJI,EMOJI['full']['clients'])):
         for size in SIZES[1:]:
             of = lambda k,d: table[size][k][d] if isinstance(table[size][k],dict) else table[size][k]
@@ -118,6 +123,71 @@ def test_deals_lose_nothing(tiny, seed):
 def test_masks_follow_the_deal(tiny):
     s = tiny['emoji-pacs']; known = {x.numpy().tobytes(): m.numpy().tobytes() for c in s.clients for x,m in zip(c.train.x,c.train.masks)}
     for c in s.iid(0).clients: assert all(known[x.numpy().tobytes()]==m.numpy().tobytes() for x,m in zip(c.train.x,c.train.masks))
+
+# ---- objects before contexts
+@pytest.mark.parametrize('name', CONTEXTUAL)
+def test_contexts(name, tiny):
+    s = tiny[name]; want = CONTEXT_SIZES['tiny']; n, N = want['train'], s.n_classes
+    assert s.name==name and s.domains==list(CONTEXTS)[:9] and list(s.unseen)==list(CONTEXTS)[9:] and [c.domain for c in s.clients]==[f'shift {k}' for k in range(7)]
+    assert [(len(c.train),len(c.val),len(c.test)) for c in s.clients]==[(n,n//5,want['own']*N)]*7
+    for d in s._datas():
+        assert d.x.shape[1:]==(3,32,32) and d.masks.shape==(len(d),1,32,32) and d.masks.dtype==torch.uint8 and d.boxes.shape==(len(d),4) and d.boxes.dtype==torch.int64
+        assert torch.equal(d.boxes, boxes_of(d.masks)) and bool((d.boxes[:,2:]>d.boxes[:,:2]).all())
+    for c in s.clients:
+        for d in (c.train, c.val): have = torch.bincount(d.y,minlength=N); assert have.max()-have.min()<=1
+    for d in (*s.tests.values(), *s.unseen.values(), *(c.test for c in s.clients)): assert len(set(torch.bincount(d.y,minlength=N).tolist()))==1
+
+def shown_before(d, c, kind, key):
+    "Are these the images that `draw_contexts` gives for these contexts? Without their objects they agree wherever no object is."
+    empty = draw_contexts(d.y, c, CONTEXT_KINDS[kind]['classes'], 32, 'gentle', *key, empty=True); assert not empty.masks.any() and not empty.boxes.any()
+    away = torch.nn.functional.max_pool2d((d.masks>0).float(), 7, 1, 3)==0; away = away.expand_as(d.x)
+    return torch.equal(d.x[away], empty.x[away]) and not torch.equal(d.x, empty.x)
+
+@pytest.mark.parametrize('name', CONTEXTUAL)
+def test_every_client_shows_what_was_dealt(name, tiny):
+    s, kind, rho = tiny[name], name.removesuffix('-95'), .95 if name.endswith('95') else 1.
+    for k,c in enumerate(s.clients):
+        for part in ('train','val','test'):
+            d = getattr(c, part)
+            y,where = deal_contexts(k, len(d), s.n_classes, rho, 0, part); usual = where==usual_context(y,k)
+            assert torch.equal(y,d.y) and where.max()<SEEN and (rho<1 or usual.all()) and shown_before(d, where, kind, (kind,0,k,part))
+            if part=='val': assert not shown_before(d, (where+1)%SEEN, kind, (kind,0,k,part))
+    for i,(where,d) in enumerate((s.tests|s.unseen).items()): assert shown_before(d, torch.full_like(d.y,i), kind, (kind,0,where,'test'))
+
+def test_share_of_usual_contexts():
+    y,c = deal_contexts(3, 40000, 9, .95); odd = c!=usual_context(y,3); assert abs(odd.float().mean()-.05)<.005
+    assert torch.bincount((c-y-3)[odd]%9, minlength=9).tolist()[0]==0 and (torch.bincount((c-y-3)[odd]%9)[1:]>150).all()
+    y,c = deal_contexts(3, 900, 9, 0.); assert not (c==usual_context(y,3)).any()
+    for other in (dict(data_seed=1), dict(rho=.95), dict(part='val')): assert not torch.equal(deal_contexts(3,900)[0], deal_contexts(3,900,**other)[0])
+    assert torch.equal(deal_contexts(3,900,rho=1)[0], deal_contexts(3,900)[0])
+    for rho in (-.1, 1.1, float('nan')):
+        with pytest.raises(ValueError, match=f'rho is {rho}'): context_vehicles('tiny', rho=rho)
+    assert context_animals('tiny', rho=.5).name=='context-animals-50'
+
+def test_contexts_without_objects():
+    e = empty_contexts(2, 90); assert e.x.shape==(90,3,32,32) and not e.masks.any() and not e.boxes.any() and torch.bincount(e.y).tolist()==[10]*9
+    assert torch.equal(e.x, empty_contexts(2,90).x) and not torch.equal(e.x, empty_contexts(2,90,data_seed=1).x) and empty_contexts(0,20,48,n_classes=10).x.shape==(20,3,48,48)
+
+@pytest.mark.parametrize('name', CONTEXTUAL[::2])
+def test_contexts_survive_every_deal(name, tiny):
+    s = tiny[name]; box = {x.numpy().tobytes(): b.tolist() for c in s.clients for x,b in zip(c.train.x,c.train.boxes)}
+    same(s.to(budget=0), s); same(s.to('cpu'), s); same(unpack(*pack(s)), s)
+    for t in (s.iid(0), s.pooled(), uneven(s), dirichlet(s,.5,2), shards(s,2,2), by_table(s,s.partition()), dirichlet(s,.5).iid(1)):
+        assert t.domains==s.domains and list(t.unseen)==list(s.unseen)
+        for c in t.clients: assert c.train.masks is not None and all(box[x.numpy().tobytes()]==b.tolist() for x,b in zip(c.train.x,c.train.boxes))
+    for t in (dirichlet(s,.5,2), shards(s,2,2), by_table(s,s.partition())):
+        own = {c.domain: c.test for c in s.clients}; assert all(torch.equal(c.test.x,own[c.domain].x) for c in t.clients)
+    held = leave_out(s,'shift 3'); assert len(held.clients)==6 and list(held.unseen)==['sky','forest','sunset','shift 3'] and held.domains==s.domains
+    assert torch.equal(held.unseen['shift 3'].x, s.clients[3].test.x) and torch.equal(held.spare['shift 3'].x, s.clients[3].train.x)
+    with pytest.raises(ValueError, match='did you mean shift 3'): leave_out(s,'shft 3')
+
+def test_boxes():
+    g = generator('boxes'); m = (torch.rand(200,1,9,12,generator=g)>.97).to(torch.uint8)*torch.randint(100,256,(200,1,1,1),generator=g,dtype=torch.uint8); found = boxes_of(m)
+    for mask,(l,t,r,b) in zip(m[:,0]>127, found.tolist()):
+        at = mask.nonzero(); assert [l,t,r,b]==([int(at[:,1].min()),int(at[:,0].min()),int(at[:,1].max())+1,int(at[:,0].max())+1] if len(at) else [0]*4)
+    mv = draw_moves(200, g, 4, True); assert (found==0).all(1).any() and (found>0).any() and boxes_of(m[:0]).shape==(0,4)
+    full = torch.zeros_like(m); full[:,:,2:5,3:9] = 255; assert torch.equal(move_boxes(boxes_of(full),mv,(9,12)), boxes_of(move(full,mv)))
+    assert not move_boxes(torch.zeros(200,4,dtype=torch.int64),mv,(9,12)).any()
 
 # ---- one's own data
 def test_datasets_of_every_kind():

@@ -86,7 +86,7 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000010
 def data_options(
-    suite=(),                     # embedded suite: skew-digits, emoji-pacs
+    suite=(),                     # embedded suites, by their names in `fedskew list`
     data=(),                      # folder of your own images, <domain>/<class>/*.jpg
     pixels:int=32,                # image side for --data
     boxes:str=None,               # CSV of where the objects are, looked for in each --data folder

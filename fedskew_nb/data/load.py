@@ -13,6 +13,7 @@ from importlib.resources import files
 import torch
 import fedskew_nb.data.datasets        # gives Suite its from_datasets
 from .cache import cached
+from .context import context_animals, context_vehicles, context_vehicles_95
 from .digits import DIGITS, skew_digits
 from .emoji import emoji_pacs
 from ..core.refuse import one_of, whole
@@ -23,7 +24,8 @@ from .suite import Suite, pack, unpack
 def drawn_by()->str:
     "Checksum of the code that draws."
     home = files('fedskew_nb').joinpath('data')
-    code = b''.join(home.joinpath(f'{m}.py').read_bytes() for m in ('paint', 'draw', 'digits', 'emoji'))
+    modules = ('paint', 'draw', 'batch', 'digits', 'emoji', 'context')
+    code = b''.join(home.joinpath(f'{m}.py').read_bytes() for m in modules)
     return f'{zlib.crc32(code.replace(bytes([13]), b"")):08x}'
 
 # %% ../../nbs/5_data/10_load.ipynb #00000009
@@ -36,9 +38,12 @@ def one_thread():
     finally: torch.set_num_threads(n)
 
 # %% ../../nbs/5_data/10_load.ipynb #0000000b
-SUITES = {'skew-digits': skew_digits, 'emoji-pacs': emoji_pacs}     # name -> (size, data_seed) -> Suite
-SIZES = tuple(DIGITS)                                               # tiny, quick, standard, full
+SUITES = {                      # name -> (size, data_seed) -> Suite
+    'skew-digits': skew_digits, 'emoji-pacs': emoji_pacs, 'context-vehicles': context_vehicles,
+    'context-vehicles-95': context_vehicles_95, 'context-animals': context_animals}
+SIZES = tuple(DIGITS)           # tiny, quick, stress, standard, full
 
+# %% ../../nbs/5_data/10_load.ipynb #779b302c
 def load_suite(
     name:str,           # of `SUITES`
     size:str='quick',   # tiny: tests; quick: notebooks; standard: an hour on a CPU; full: for a GPU

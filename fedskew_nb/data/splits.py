@@ -37,13 +37,12 @@ def by_table(
     "The suite with its training images dealt as the table says."
     if hasattr(table, 'drop'): table = table.drop(columns='client').itertuples(index=False)
     rows, seed, clients = [tuple(r) for r in table], whole(seed, 'seed'), {}
-    for d in dict.fromkeys(one_of(r[0], suite.domains, 'domain') for r in rows):
+    for d in dict.fromkeys(one_of(r[0], held_domains(suite), 'domain') for r in rows):
         at = [i for i, r in enumerate(rows) if r[0]==d]
-        want = counts_of([rows[i][1:] for i in at], suite, d)
+        want, test = counts_of([rows[i][1:] for i in at], suite, d), tests_of(suite, d)
         for i, (train, val) in zip(at, dealt_to(suite, d, want, generator('by_table', seed, d))):
-            clients[i] = Client(i, d, train, val, suite.tests[d])
-    everyone = [clients[i] for i in sorted(clients)]
-    return replace(suite, name=f'{suite.name}/{name}', clients=everyone)
+            clients[i] = Client(i, d, train, val, test)
+    return replace(suite, name=f'{suite.name}/{name}', clients=[clients[i] for i in sorted(clients)])
 
 # %% ../../nbs/5_data/09_splits.ipynb #00000008
 def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
@@ -68,6 +67,15 @@ def dealt_to(suite:Suite, domain:str, want:Tensor, g)->list:
     n = lambda d: torch.bincount(d.y.cpu(), minlength=want.shape[1])
     for_val = want*n(val)//n(train).clamp(min=1)
     return list(zip(take(train, want, g, f'{suite.name}: {domain}'), take(val, for_val, g)))
+
+def held_domains(suite:Suite)->list:
+    "The clients' domains; not each is a test set."
+    return list(dict.fromkeys(c.domain for c in suite.clients))
+
+def tests_of(suite:Suite, domain:str):
+    "The suite's test set of a domain, or that of its clients."
+    if domain in suite.tests: return suite.tests[domain]
+    return join(list({id(c.test): c.test for c in suite.clients if c.domain==domain}.values()))
 
 # %% ../../nbs/5_data/09_splits.ipynb #0000000e
 def gamma(alpha:float, n:int, g)->Tensor:   # (n,) float64
@@ -102,7 +110,7 @@ def dirichlet(
     "Split each domain among so many clients, with Dirichlet shares of each class."
     if not alpha>0: raise ValueError(f'alpha is {alpha}: it must be above 0')
     rows = []
-    for d in suite.domains:
+    for d in held_domains(suite):
         dealt = dirichlet_rows(suite, d, alpha, clients, whole(seed, 'seed'), at_least)
         rows += [(d, *row) for row in dealt]
     return by_table(suite, rows, seed, f'dirichlet({alpha:g})')
@@ -128,7 +136,7 @@ def shards(
 )->Suite:
     "Split each domain by sorting it by class and dealing equal shards."
     rows = []
-    for d in suite.domains:
+    for d in held_domains(suite):
         parts = of_domain(suite, d, 'train').y.cpu().sort().values.tensor_split(clients*per_client)
         order = torch.randperm(len(parts), generator=generator('shards', whole(seed, 'seed'), d))
         own = [torch.cat([parts[j] for j in i]) for i in order.split(per_client)]
@@ -159,7 +167,7 @@ class HeldOut(Suite):
 # %% ../../nbs/5_data/09_splits.ipynb #00000020
 def leave_out(suite:Suite, domain:str)->HeldOut:
     "The suite as if no client had `domain`."
-    known = list(dict.fromkeys(c.domain for c in suite.clients))
+    known = held_domains(suite)
     if domain not in known:
         raise ValueError(f'no client of {suite.name} has the domain {domain!r}: {nearest(domain, known)}')
     if len(known)<2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
@@ -168,6 +176,6 @@ def leave_out(suite:Suite, domain:str)->HeldOut:
         name    = f'{suite.name}-without-{domain}',
         clients = [c for c in suite.clients if c.domain!=domain],
         tests   = {d: t for d, t in suite.tests.items() if d!=domain},
-        unseen  = suite.unseen | {domain: suite.tests[domain]},
+        unseen  = suite.unseen | {domain: tests_of(suite, domain)},
         spare   = getattr(suite, 'spare', {}) | gone)
     return HeldOut(**parts)

@@ -144,7 +144,7 @@ def fingerprint(self:Suite)->str:
 def _repr_markdown_(self:Suite)->str:
     train = {}
     for c in self.clients: train.setdefault(c.domain, []).append(len(c.train))
-    tests = {**dict.fromkeys(train, ()), **self.tests, **self.unseen}
+    tests = {c.domain: c.test for c in self.clients} | self.tests | self.unseen
     sizes = {d: train.get(d, []) for d in tests}
     rows  = [f'| {d} | {len(sizes[d])} | {sum(sizes[d])} | {len(t)} |' for d, t in tests.items()]
     about = {'source': self.source, 'licence': self.licence, 'shows': self.shows, 'cannot show': self.cannot}
