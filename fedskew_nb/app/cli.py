@@ -77,6 +77,7 @@ def read_settings(pairs)->dict:
 @delegates(data_options)
 def training_options(
     rounds:int=None,              # communication rounds; by size unless given
+    rungs:str=None,               # also score after 8,16,32 rounds, as if each were the last
     set=(),                       # a field of the setting, e.g. lr=.05
     model:str=None,               # e.g. 'resnet10(width=16)' or ./mine.py:net (default: small_conv)
     house:str=None,               # a whole training protocol: f2dc, fedbn, fdse
@@ -86,6 +87,7 @@ def training_options(
     "How it is trained, and on what."
     said = dict(rounds=rounds, model=model, house=house)
     found = {k: v for k, v in said.items() if v is not None} | dict(device=device)
+    if rungs: found['rungs'] = literal(f'[{rungs}]', '--rungs')
     return found | read_settings(set) | data_options(**kwargs)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000016
