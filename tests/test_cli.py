@@ -59,7 +59,7 @@ def test_help_of_all(capsys):
 
 def test_every_option_of_compare_has_a_line(capsys):
     out = run(capsys, 'compare', '--help')[1]
-    for option in ('suite data pixels boxes skip-broken size methods seeds rounds grid model house set no-control pooled out '
+    for option in ('suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set no-control pooled out '
                    'device jobs json').split(): assert f'--{option}' in out
     assert 'one core each' in out
 
@@ -83,12 +83,14 @@ BAD = [
     ('compare --jobs 0', 'jobs is 0'), ('compare --grid f2d', 'did you mean f2dc'),
     ('compare --grid f2dc --methods FedAvg', 'leave --methods out'), ('compare --grid f2dc --suite emoji-pacs', 'leave --suite out'),
     ('report nowhere', 'holds no comparison'), ('resume nowhere', 'holds no comparison'),
-    ('claims run', 'fedskew compare --grid')]
+    ('claims run', 'fedskew compare --grid'), ('compare --rounds 4 --rungs 8', 'rungs holds 8'), ('compare --tuned no.json', 'no file no.json'),
+    ('tune --seeds 3', 'pilot seeds'), ('tune --trials 1', 'trials is 1'), ('tune --set lr=.1', 'leave it out'),
+    ('tune --methods FedProx --own FedProx(nu=[1])', 'did you mean mu'), ('tune --own mu=1', 'cannot read')]
 
 @pytest.mark.parametrize('text, word', BAD)
 def test_bad_input(capsys, tmp_path, text, word):
     argv = text.split()
-    code, _, err = run(capsys, *argv, *(['--out', tmp_path/'o'] if argv[0] == 'compare' else []))
+    code, _, err = run(capsys, *argv, *(['--out', tmp_path/'o'] if argv[0] in ('compare', 'tune') else []))
     assert code == 2 and word in err and 'Traceback' not in err
     assert not list(tmp_path.rglob('*.json'))
 

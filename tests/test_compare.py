@@ -3,11 +3,13 @@ import json, os
 from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.report import suite_tables
 from fedskew_nb.app import plan
 from fedskew_nb.app.compare import compare, compare_grid, read_request, resume, stored_runs
 from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
 from fedskew_nb.app.run import Run, federation_of, files_of, run_name, train_run
 from fedskew_nb.core.models import small_conv
+from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 
@@ -111,6 +113,61 @@ def test_measures_are_stored_and_made_up_for(tmp_path):
     assert h.measures == dict(rounds=2) == compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures
 
 def rounds_of(fed): return dict(rounds=fed.round_no)
+
+# ---- rungs
+
+@pytest.mark.parametrize('method', ['FedAvg', 'FedBN', 'Local', 'F2DC', 'FDSE'])
+def test_a_rung_is_the_run_of_that_horizon(method):
+    "Every row, loss and byte; and looking changes nothing of what comes after."
+    how = ALONE | dict(methods=method, seeds=1, local_steps=1, model='small_conv(width=4)')
+    rungs = compare(**how | dict(rounds=4, rungs=(2, 4)))
+    short, plain = (compare(**how | dict(rounds=r)) for r in (2, 4))
+    def ends(cmp, r): return [x for h in cmp.histories for x in h.rows if x['round'] == r]
+    assert ends(rungs, 2) == ends(short, 2) and ends(rungs, 4) == ends(plain, 4) and {r['round'] for r in rungs.histories[0].rows} == {1, 2, 3, 4}
+    assert [h.rounds for h in rungs.at(2).histories] == [h.rounds for h in short.histories]
+    assert {v[:2] for v in rungs.at(2).histories[0].views()} >= {('personal', 'post_agg'), ('personal', 'post_local')}
+
+def test_only_rungs_are_scored():
+    h, = compare(**ALONE | dict(rounds=8, rungs=[2], local_steps=1, seeds=1, model='small_conv(width=4)')).histories
+    assert sorted({r['round'] for r in h.rows}) == [1, 2, 6, 8]
+
+def test_rungs_are_stored_killed_and_resumed(tmp_path):
+    how = ALONE | dict(seeds=1, rounds=4, rungs=(2,))
+    run, = planned(**{k: v for k, v in how.items() if k != 'progress'})
+    want = train_run(run)
+    federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
+    assert compare(**how, out=tmp_path).histories == [want] == resume(tmp_path, progress=False).histories
+    assert want.setting['rungs'] == [2] == read_request(tmp_path)['rungs']
+
+@pytest.mark.parametrize('rungs, word', [((4,), 'rungs holds 4, but there are 2 rounds'), ((0,), 'rungs holds 0'), ((1.5,), 'a whole number'), (2, 'give a list')])
+def test_rungs_that_are_none(rungs, word):
+    with pytest.raises(ValueError, match=word): compare(**ALONE, seeds=1, rungs=rungs)
+
+def rising(rise):
+    "A comparison whose FedAvg gains `rise` points in the last quarter of four rounds."
+    def run(method, seed, more):
+        h = History(dict(method=method, suite='toy', seed=seed, rounds=4, rungs=[2]))
+        row = dict(moment='post_agg', view='global', path='', domain='a', client=-1, n=1000)
+        h.rows = [row | dict(round=r, correct=500+seed+c) for r, c in ((1, 0), (2, more), (3, 100), (4, 100+more))]
+        return h
+    return Comparison([run(m, s, c) for s in range(2) for m, c in (('FedAvg', rise), ('Other', 0))])
+
+@pytest.mark.parametrize('rise, mark', [(10, ', rising'), (9, ''), (-10, ', falling')])
+def test_what_still_rises_is_marked(rise, mark):
+    t = rising(rise).rungs('global')
+    assert list(t.cells) == ['method', '2 rounds', '4 rounds'] and t.cells.method.tolist() == ['FedAvg', 'Other']
+    assert all(text.endswith(mark or '0.1') for text in t.cells.iloc[0, 1:]) and not t.cells.iloc[1, 1].endswith('ing')
+
+def test_rungs_stand_in_the_report():
+    assert list(suite_tables(rising(1), 'toy')) == ['global', 'global-rungs', 'global-domains']
+
+def test_a_rung_that_nobody_scored():
+    with pytest.raises(ValueError, match='not scored after round 5, only after 1, 2, 3, 4'): rising(1).at(5)
+
+def test_a_stopped_run_stays_stopped():
+    h = History(dict(method='x', suite='toy', seed=0, rounds=4))
+    h.measures = dict(stopped='NaN')
+    assert h.at(2).measures == h.measures
 
 # ---- many runs
 

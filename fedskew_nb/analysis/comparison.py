@@ -14,7 +14,7 @@ from ..engine.history import History
 from ..core.files import whole_file
 
 # %% auto #0
-__all__ = ['DEALS', 'deal_of', 'Comparison']
+__all__ = ['DEALS', 'deal_of', 'Comparison', 'run_notes']
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000006
 DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}
@@ -169,12 +169,11 @@ def sentence(suite:str, i:dict)->str:
     return f'{what}: {points} points, 95 % interval {interval}, n = {i["n"]}: {verdict(i)}.'
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000001e
-def run_notes(cmp)->list:
-    "What tables say of their runs."
-    said = list(dict.fromkeys(filter(None, (h.setting.get('note') for h in cmp.histories))))
-    n = sum(h.setting.get('precision') == 'bf16' for h in cmp.histories)
-    if n: said.append(f'{n} of {len(cmp.histories)} runs with forward passes in bfloat16 (precision=bf16).')
-    return said
+def _the_suite(cmp, view, suite)->str:
+    "The suite that was named, or the only one."
+    if suite or len(cmp.suites) == 1: return suite or cmp.suites[0]
+    names = ' and '.join(cmp.suites)
+    raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
@@ -192,11 +191,14 @@ _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
-def _the_suite(cmp, view, suite)->str:
-    "The suite that was named, or the only one."
-    if suite or len(cmp.suites) == 1: return suite or cmp.suites[0]
-    names = ' and '.join(cmp.suites)
-    raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
+def run_notes(cmp, suite:str)->list:
+    "What tables say of a suite's runs; of which, where they differ."
+    runs, who = [h.setting for h in cmp.histories if deal_of(h)[0] == suite], {}
+    for s in runs: who.setdefault(s.get('note', ''), {})[s['method']] = True
+    said = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
+    n = sum(s.get('precision') == 'bf16' for s in runs)
+    if n: said.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
+    return said
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch
@@ -209,7 +211,7 @@ def table(self:Comparison,
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
     suite = _the_suite(self, view, suite)
     st = self.statistics(view, moment, suite, path)
-    notes = [_SAYS, *run_notes(self)]
+    notes = [_SAYS, *run_notes(self, suite)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(moment) if view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))

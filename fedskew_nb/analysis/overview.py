@@ -21,6 +21,14 @@ def _cell(r)->str:
     return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or r.verdict})'
 
 # %% ../../nbs/3_results/16_overview.ipynb #00000007
+def _all_notes(cmp)->list:
+    "What is to be said of the runs, by suite where it differs."
+    said = {s: run_notes(cmp, s) for s in cmp.suites}
+    first = said[cmp.suites[0]]
+    if all(notes == first for notes in said.values()): return first
+    return [f'{s}: {n}' for s, notes in said.items() for n in notes]
+
+# %% ../../nbs/3_results/16_overview.ipynb #66ab224d
 @patch
 def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
@@ -31,5 +39,5 @@ def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
     cells = st.pivot(index='method', columns='suite', values='cell')
     cells = cells.reindex(index=names, columns=self.suites).fillna('')
     cost = self.skew_cost(moment) if view == 'global' else {}
-    notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *run_notes(self)]
+    notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *_all_notes(self)]
     return Table(f'{TITLES[view]}, {WHEN[moment]}', cells.rename_axis(None, axis=1).reset_index(), notes, st)

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
 import fedskew_nb.analysis.overview               # gives a Comparison its `overview`
+import fedskew_nb.analysis.rungs                  # and its `rungs`
 from .comparison import Comparison, deal_of, sentence, write_whole
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .style import INK
@@ -30,6 +31,8 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     if any(s[:2] == ('personal', 'post_local') for s in said):
         tables['personal-local'] = cmp.table('personal', suite, 'post_local')
     tables |= {f'global-{p}': cmp.table('global', suite, path=p) for p in paths}
+    if any(h.setting.get('rungs') for h in cmp.histories):
+        tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views}
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000b

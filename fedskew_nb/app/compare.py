@@ -16,7 +16,8 @@ from fastcore.meta import delegates
 from tqdm.auto import tqdm
 from .. import __version__
 from ..analysis.comparison import Comparison
-from .plan import SCHEDULE, check_runs, grid_of, grid_runs, open_folder, planned, which_seeds
+from .plan import (
+    SCHEDULE, check_runs, grid_of, grid_runs, open_folder, planned, read_tuned, which_seeds)
 from .run import files_of, finished, noted, train_run
 from ..data.folder import Folder
 from ..engine.history import History
@@ -88,59 +89,67 @@ def run_all(
     jobs:int=1,                 # processes side by side
     progress=None, on_run=None, on_seed=None,    # as in compare
     **more,                     # measure, keep_stopped: as in train_run
-)->Comparison:
-    "Train what is not finished, read the rest, and hand all over together."
+)->list: # of History, in the order of `todo`
+    "Train what is not finished, read the rest."
     watch = Watch(todo, folder, progress, on_run, on_seed)
     train = partial(train_run, folder=folder, **more)
     with watch.bar:
         if jobs > 1 and len(todo) > 1: side_by_side(todo, train, watch, jobs)
         else: one_by_one(todo, train, watch, progress)
     for left in Path(folder).glob('.*.part') if folder else (): left.unlink()      # of a killed call
-    return Comparison(watch.found[i] for i in range(len(todo)))
+    return [watch.found[i] for i in range(len(todo))]
 
 # %% ../../nbs/7_app/02_compare.ipynb #88d995c0
 @delegates(planned, keep=True)
 def compare(
     methods,               # 'FedAvg,FedProx(mu=.1)', or a list
-    suite='skew-digits',   # a name, a Suite, a function of the seed, or a list
+    suite='skew-digits',   # a name, a Suite, a function of the seed, a list
     seeds=3,               # how many, or which
     size='quick',          # tiny, quick, standard, full
     out=None,              # folder for the runs
     jobs=1,                # processes side by side
-    measure=None,          # federation → dict, stored with the run
+    measure=None,          # federation → dict, kept with it
     progress=None, on_run=None, on_seed=None,    # see Watch
     **kwargs,              # control, model, device, lr and so on
 )->Comparison:
     "Run methods × suites × seeds, or go on with them, and read them together."
     todo = planned(methods, suite, seeds, size, **kwargs)
     folder = begin(todo, jobs, out, _request(todo, seeds, size, kwargs))
-    return run_all(todo, folder, jobs, progress, on_run, on_seed, measure=measure)
+    return Comparison(run_all(todo, folder, jobs, progress, on_run, on_seed, measure=measure))
 
 # %% ../../nbs/7_app/02_compare.ipynb #764cbc3f
-def begin(todo:list, jobs:int, out, request:dict)->Path|None: # folder of the runs
-    "Refuse what cannot run, then store what was asked for."
+def begin(todo:list, jobs:int, out, request:dict|None=None)->Path|None: # folder of the runs
+    "Refuse what cannot run, then store what was asked for, if it is to be resumed."
     if jobs < 1: raise ValueError(f'jobs is {jobs}: give 1 or more')
     check_runs(todo)
     if not out: return None
     folder = open_folder(out)
-    write_json(dict(format=1, version=__version__) | request, Path(out)/'compare.json')
+    if request: write_json(dict(format=1, version=__version__) | request, Path(out)/'compare.json')
     return folder
 
 # %% ../../nbs/7_app/02_compare.ipynb #2bb8a3fa
-WHICH = ('control', 'pooled', 'house', 'device')
+WHICH = ('control', 'pooled', 'house', 'device', 'tuned')
 
 def _once(found)->list: return list(dict.fromkeys(found))
 
+def _setting(size, want)->dict:
+    "What was said of the setting, and what the size says."
+    said = {k: v for k, v in want.items() if k not in (*WHICH, 'model')}
+    if want.get('house'): return said
+    mine = ('lr',) if want.get('tuned') else ()          # each method's own
+    return {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in mine} | said
+
+# %% ../../nbs/7_app/02_compare.ipynb #4466d80f
 def _request(todo, seeds, size, want)->dict:
     "What `compare` was asked for, as far as it has names."
     methods = [r.method if isinstance(r.method, str) else r.method.name for r in todo if r.deal == 'skew']
     folders = _once(r.suite for r in todo if isinstance(r.suite, Folder))
     model   = todo[0].model if isinstance(todo[0].model, str) else None
-    plan    = {} if want.get('house') else SCHEDULE.get(size, {})
+    if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     return {k: want[k] for k in WHICH if k in want} | dict(
         methods=_once(methods), suites=_once(r.suite for r in todo if isinstance(r.suite, str)),
         folders=[asdict(f) for f in folders], seeds=which_seeds(seeds), size=size, model=model,
-        setting=plan | {k: v for k, v in want.items() if k not in (*WHICH, 'model')})
+        setting=_setting(size, want))
 
 # %% ../../nbs/7_app/02_compare.ipynb #0c48057e
 def compare_grid(
@@ -151,10 +160,12 @@ def compare_grid(
     **said,            # seeds, size, lr and so on: before what the grid says
 )->Comparison:
     "Train what the claims of a paper need, or go on with it."
+    if 'tuned' in said: said['tuned'] = read_tuned(said['tuned'])
     todo = grid_runs(grid, **said)
     folder = begin(todo, jobs, out, dict(grid=grid, said=said))
     measure = grid_of(grid)[1]
-    return run_all(todo, folder, jobs, progress, on_run, on_seed, measure=measure, keep_stopped=True)
+    more = dict(measure=measure, keep_stopped=True)
+    return Comparison(run_all(todo, folder, jobs, progress, on_run, on_seed, **more))
 
 # %% ../../nbs/7_app/02_compare.ipynb #dc7ba2ad
 def _stored_request(out)->dict:
@@ -191,4 +202,4 @@ def stored_runs(out)->list: # of (Run, History or None)
     request = read_request(out)
     todo = grid_runs(**request) if 'grid' in request else planned(**request)
     found = [(run, finished(files_of(run, Path(out)/'runs')[0])) for run in todo]
-    return [(run, noted(h, run.note) if h else None) for run, h in found]
+    return [(run, noted(h, run) if h else None) for run, h in found]

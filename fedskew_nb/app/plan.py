@@ -4,12 +4,12 @@
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000003
 from __future__ import annotations
-import os, re
+import json, os, re
 from itertools import product
 from pathlib import Path
 from .calls import cut, read_call
 from .names import read_method, read_model, suite_base
-from .run import Run, run_name, suite_name
+from .run import Run, method_of, run_name, suite_name
 from ..core.find import papers
 from ..core.refuse import one_of
 from ..data.load import SIZES
@@ -39,19 +39,57 @@ RATES = {    # at quick: {suite: {method: lr}}
 OTHERS = .03                 # of a method or suite that has no pilot
 PILOTS = (100, 101)          # seeds on which the rates were chosen
 
+def original(method, known)->str|None:
+    "Its name, or that of what it is a changed copy of, or of its first summand: the first that is known."
+    name = read_method(method).name
+    plain = re.sub(r'\([^()]*\)', '', name)
+    return next((n for n in (name, plain, plain.partition(' + ')[0]) if n in known), None)
+
 def learning_rate(method, suite)->float:
     "A method's rate at size quick; a changed copy takes that of its original, a variant that of its suite."
-    name = re.sub(r'\([^()]*\)', '', read_method(method).name)
     rates = RATES.get(suite_base(suite), {}) if isinstance(suite, str) else {}
-    first = name.partition(' + ')[0]             # a sum takes the rate of its first part
-    return rates.get(name, rates.get(first, OTHERS))
+    return rates.get(original(method, rates), OTHERS)
+
+# %% ../../nbs/7_app/09_plan.ipynb #9038ed77
+def read_tuned(tuned)->dict|None:
+    "What `tune` returned, or wrote into a file."
+    if tuned is None or isinstance(tuned, dict): return tuned
+    try: return json.loads(Path(tuned).read_text(encoding='utf-8'))
+    except FileNotFoundError:
+        raise ValueError(f'there is no file {tuned}: give the tuned.json that tune wrote') from None
+    except ValueError:
+        raise ValueError(f'{tuned} is torn: delete it and call tune again, trials are kept') from None
+
+# %% ../../nbs/7_app/09_plan.ipynb #ed0f693c
+def tuned_record(method, suite, tuned:dict)->tuple: # (name in the record, record)
+    "What was tuned for a method on a suite, or a sentence that says what there is."
+    where = suite_name(suite)
+    if where not in tuned and isinstance(suite, str): where = suite_base(suite)
+    if where not in tuned:
+        raise ValueError(f'nothing was tuned on {where}, only on {", ".join(tuned)}: tune there, too')
+    name, known = original(method, tuned[where]), ', '.join(tuned[where])
+    if name: return name, tuned[where][name]
+    raise ValueError(f'{read_method(method).name} was not tuned on {where}, only {known}: tune it, too')
+
+# %% ../../nbs/7_app/09_plan.ipynb #055c1b4d
+def tuned_budget(method, suite, tuned:dict)->dict: # fields of a Run
+    "The tuned rate of a method, its tuned hyper-parameters, and a note."
+    name, found = tuned_record(method, suite, tuned)
+    own = found.get('own', {}) if name == read_method(method).name else {}
+    chosen = ', '.join(f'{k} {v}' for k, v in dict(lr=found['lr'], **own).items())
+    seeds = ', '.join(map(str, found['seeds']))
+    note = f'{chosen}, chosen in {found["trials"]} trials on validation images of seeds {seeds}.'
+    return dict(setting=dict(lr=found['lr']), own=own, trials=found['trials'], note=note)
 
 # %% ../../nbs/7_app/09_plan.ipynb #0000000b
-def budget(method, suite, size:str='quick', house:str|None=None, **said)->dict: # fields of a Run
-    "How a run trains: by its size and the chosen rate, or by a whole protocol; then what the caller says."
-    if house: return dict(setting=said)
-    plan = SCHEDULE.get(size, {})
-    if size != 'quick' or 'lr' in said: return dict(setting=plan | said)
+def budget(method, suite, size:str='quick', house:str|None=None, tuned=None, **said)->dict: # fields of a Run
+    "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
+    plan = {} if house else SCHEDULE.get(size, {})
+    if tuned:
+        if 'lr' in said: raise ValueError('lr is given, and tuned gives each method its own: leave one out')
+        found = tuned_budget(method, suite, tuned)
+        return found | dict(setting=plan | found['setting'] | said)
+    if house or size != 'quick' or 'lr' in said: return dict(setting=plan | said)
     note = f'lr chosen per method on pilot seeds {", ".join(map(str, PILOTS))}.'
     return dict(setting=plan | dict(lr=learning_rate(method, suite)) | said, note=note)
 
@@ -97,23 +135,25 @@ def _rows(methods, control:bool, pooled:bool)->list: # of (method, deal)
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
     control=True,          # also FedAvg on the IID split
-    pooled=False,          # also FedAvg with one client that has everything
+    pooled=False,          # also one client that has everything
     model='small_conv',    # a name, or a function of n_classes
     house=None,            # training protocol: f2dc, fedbn, fdse
     device='auto',
+    tuned=None,            # see read_tuned
     **setting,             # any field of Setting
 )->list: # of Run
     "Every run of a comparison, all of the first seed first."
     same = dict(size=size, model=_absolute(model), house=house, device=device)
     each = product(which_seeds(seeds), as_list(suite), _rows(methods, control, pooled))
-    plan = lambda m, s: budget(m, s, size, house, **setting)
-    return [Run(m, _absolute(s), deal, seed, **same, **plan(m, s)) for seed, s, (m, deal) in each]
+    tuned = read_tuned(tuned)
+    how = lambda m, s: budget(m, s, size, house, tuned, **setting)
+    return [Run(m, _absolute(s), deal, seed, **same, **how(m, s)) for seed, s, (m, deal) in each]
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000015
 def check_runs(todo:list):
     "Look at every name and number before anything is trained."
     for run in {(str(r.method), suite_name(r.suite)): r for r in todo}.values():
-        setting_for(read_method(run.method), run.house, **run.setting)
+        setting_for(method_of(run), run.house, **run.setting)
         if isinstance(run.suite, str): suite_base(run.suite)
         if isinstance(run.suite, str): one_of(run.size, SIZES, 'size')
         if isinstance(run.model, str): read_model(run.model, 2)

@@ -11,7 +11,6 @@ from ..analysis.comparison import DEALS
 from .calls import read_call
 from .names import read_method, read_model, read_suite
 from ..core.method import Method
-from ..data.folder import Folder
 from ..data.suite import Suite
 from ..engine.federation import Federation
 from ..engine.history import History, describe, read_history
@@ -33,7 +32,9 @@ class Run:
     house:str|None=None          # a whole training protocol
     device:str='auto'
     setting:dict=field(default_factory=dict)    # fields of Setting
-    note:str=''                  # what a table must say of this run
+    own:dict=field(default_factory=dict)        # tuned hyper-parameters
+    trials:int=0                 # that chose them and lr
+    note:str=''                  # what a table must say of it
     @property
     def label(self): return read_method(self.method).name + DEALS[self.deal]
 
@@ -47,7 +48,7 @@ def said(o)->str:
     "What `o` is, as text that does not change from process to process."
     if isinstance(o, Method): return f'{o.name} {json.dumps(o.spec())}'
     if isinstance(o, Suite): return f'{o.name} {o.fingerprint()}'
-    if isinstance(o, Folder): return o.said()
+    if hasattr(o, 'said'): return o.said()
     if isinstance(o, str): return o[len(read_call(o)[0]):] if '.py:' in o else o
     ours = o.__module__.partition('.')[0] == 'fedskew_nb'
     return o.__qualname__ if ours else f'{o.__module__}.{o.__qualname__}'
@@ -64,13 +65,21 @@ def run_name(run:Run)->str:
     method = read_method(run.method)
     facts = {k: getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')}
     facts |= dict(method=said(method), suite=said(run.suite), model=said(run.model))
-    facts |= dict(files=[_source(s) for s in (run.method, run.model, run.suite)])
+    sources = [_source(s) for s in (run.method, run.model, run.suite)]
+    facts |= dict(files=sources if sources[2] else sources[:2])
+    if run.own: facts['own'] = run.own
     text = json.dumps(facts, sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     head = f'{suite_name(run.suite)}_{method.name}_{run.deal}_s{run.seed}'
     return f"{re.sub('[^A-Za-z0-9_.=-]+', '-', head)[:80]}_{digest}"
 
 # %% ../../nbs/7_app/08_run.ipynb #797ac73a
+def method_of(run:Run)->Method:
+    "The method with its tuned hyper-parameters; its name stays."
+    method = read_method(run.method)
+    return method(**run.own).named(method.name) if run.own else method
+
+# %% ../../nbs/7_app/08_run.ipynb #73757e9a
 def federation_of(
     run:Run,
     held:dict|None=None,    # the suite that was loaded last, to be used again
@@ -89,7 +98,7 @@ def federation_of(
     else: net = read_model(run.model, suite.n_classes, suite.image_size, run.seed)
     net.name = said(run.model)
     setting = dict(seed=run.seed, house=run.house, device=run.device) | run.setting
-    return Federation(read_method(run.method), net, suite, out=out, **setting)
+    return Federation(method_of(run), net, suite, out=out, **setting)
 
 # %% ../../nbs/7_app/08_run.ipynb #adf59a50
 def files_of(run:Run, folder)->tuple:
@@ -112,10 +121,10 @@ def _go_on_from(fed, part):
     except ValueError: return warnings.warn(f'{part} is torn: this run begins anew')
     fed.load(part)
 
-def noted(history:History, note:str)->History:
+def noted(history:History, run:Run)->History:
     "The history with what a table must say of it."
-    history.setting = {k: v for k, v in history.setting.items() if k != 'note'}
-    if note: history.setting['note'] = note
+    history.setting = {k: v for k, v in history.setting.items() if k not in ('note', 'trials')}
+    history.setting |= {k: v for k, v in dict(note=run.note, trials=run.trials).items() if v}
     return history
 
 # %% ../../nbs/7_app/08_run.ipynb #399b2ed7
@@ -136,7 +145,7 @@ def train_run(
         history = _fitted(fed, progress, measure, keep_stopped)
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
-    return noted(history, run.note)
+    return noted(history, run)
 
 # %% ../../nbs/7_app/08_run.ipynb #1839eb8a
 def _fitted(fed, progress, measure, keep_stopped)->History:

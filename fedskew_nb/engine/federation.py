@@ -27,7 +27,7 @@ from .device import calmly, live, pick_device
 from .history import History, describe
 from .scoring import after_training, scores
 from .server import Server
-from .setting import setting_for
+from .setting import due, in_full, setting_for
 from .stack import stacks_of, train_stack
 from .state import Result, State, Trained, after_round, part
 
@@ -94,7 +94,7 @@ def train_client(self: Federation,
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000011
 @patch
-def _last(self: Federation)->bool: return self.round_no+1 == self.setting.rounds
+def _last(self: Federation)->bool: return in_full(self.setting, self.round_no+1)
 
 @patch
 def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
@@ -163,8 +163,7 @@ def score(self: Federation, piece: int = 256):
 @patch
 def _due(self: Federation)->bool:
     "Is this round to be scored, and was not yet?"
-    if self.scored >= self.round_no: return False
-    return self.round_no % self.setting.eval_every == 0 or self.round_no == self.setting.rounds
+    return self.scored < self.round_no and due(self.setting, self.round_no)
 
 @patch
 def _checkpoint(self: Federation):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fastcore.basics import patch
 from ..data.images import Data
 from .history import score_rows
+from .setting import in_full
 
 # %% ../../nbs/6_engine/11_scoring.ipynb #267582df
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def questions(
     fed,          # a Federation
 )->list:          # [Question]
     "What the models are asked after this round."
-    sets, last = all_sets(fed.suite), fed.round_no == fed.setting.rounds
+    sets, last = all_sets(fed.suite), in_full(fed.setting, fed.round_no)
     if fed.is_personal():
         wide = fed.setting.everywhere or any(m.everywhere for m in fed.method.mechanisms)
         return [q for c in fed.clients for q in asked_of(c, model_of(fed, c), sets if wide else ())]
