@@ -1,0 +1,206 @@
+"DEC, DEB and FedDDL inside the engine, beside plain PyTorch."
+from dataclasses import replace
+import pytest, torch
+import plain_fedddl as plain
+from PIL import Image
+from feds import DEVICE, equal, fed_of, run, same
+from fedskew_nb.app.cli import main
+from fedskew_nb.app.names import read_method
+from fedskew_nb.core.context import ServerContext, Upload
+from fedskew_nb.core.method import Method
+from fedskew_nb.core.models import small_conv
+from fedskew_nb.core.seeding import generator
+from fedskew_nb.data.boxes import Box, write_boxes
+from fedskew_nb.data.images import Data
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, boxes_in
+from fedskew_nb.methods.fedddl.probes import Doubled, ddl_measures
+
+@pytest.fixture(scope='module')
+def suite():
+    whole = load_suite('context-vehicles', 'tiny')
+    clients = [replace(c, train=c.train[:36], val=c.val[:8], test=c.test[:16]) for c in whole.clients[:3]]
+    few = lambda ds: {d: t[:18] for d, t in ds.items()}
+    return replace(whole, clients=clients, tests=few(whole.tests), unseen=few(whole.unseen))
+
+def net(dtype=torch.float32): return small_conv(9, size=32, width=4, seed=0).to(dtype)
+def fed(method, suite, **kw): return fed_of(method, suite, net(), **kw)
+
+# ---- against plain PyTorch
+
+def test_a_step_is_the_paper_s(suite):
+    "Losses and gradients in float64, second round, both views."
+    f = fed_of(FedDDL, suite, net(torch.float64), lanes=1)
+    f.one_round()
+    c = f.worker.context(f.clients[0], f.server, {}, {}, f.down, 1)
+    f.method.everyone('start', c)
+    b = f.worker.ready_batch(f.worker.raw_batch(c, torch.arange(16)))
+    live = f.worker.net.train()
+    want = plain.total(lambda x: (lambda o: (o.logits, o.feat))(live(x)), b['x'], b['x_cf'], b['y'],
+                       f.down['prototypes'].double(), 1., .07)
+    grads = torch.autograd.grad(sum(want), list(live.parameters()))
+    live.load_state_dict(f.server)
+    terms = f.method.terms(c, b, f.method.run_forward(c, b))
+    assert abs(float(terms['task']+terms['ce_cf']-want[0])) < 1e-9 and abs(float(terms['prototype']-want[1])) < 1e-9
+    mine = torch.autograd.grad(sum(terms.values()), list(live.parameters()))
+    assert max(float((a-b).abs().max()) for a, b in zip(mine, grads)) < 1e-9
+
+def test_prototypes_are_the_paper_s(suite):
+    "Means of the received model's features of the crops, and their mean over the clients that have the class."
+    some = replace(suite, clients=[replace(c, train=c.train[c.train.y != k]) for k, c in enumerate(suite.clients)])
+    f, sent = fed(FedDDL, some), []
+    for c in f.clients:
+        crops = [x[None, :, t:b, l:r].double() for x, (l, t, r, b) in zip(c.train.x.cpu(), c.train.boxes.tolist())]
+        crops = torch.cat([torch.nn.functional.interpolate(o, (32, 32), mode='bilinear') for o in crops])
+        x = f.worker.images((crops+.5).floor().to(torch.uint8))
+        sent.append(plain.local_prototypes(f.model()(x).feat.detach().cpu(), c.train.y.cpu(), 9))
+    f.one_round()
+    for c, u in plain.global_prototypes(sent, 9).items():
+        assert torch.allclose(f.down['prototypes'][c].cpu(), u, atol=2e-3, rtol=2e-3)
+    assert f.down['had'].all()
+
+def test_a_counterfactual_is_the_paper_s(suite):
+    "Box, places and backgrounds of our batch, pasted by hand: at most one grey level beside."
+    f = fed(Method('DEC', DEC()), suite)
+    c = f.worker.context(f.clients[1], f.server, {}, {}, {}, 0)
+    f.method.everyone('start', c)
+    b = f.worker.raw_batch(c, torch.arange(12))
+    pool = c.caches['DEC']['pool'][0].cpu()
+    for x, box, made in zip(b['x'].cpu(), c.caches['DEC']['box'][:12].tolist(), b['x_cf'].cpu()):
+        outside = (pool == made).all(1).flatten(1).sum(1)            # the background with most equal pixels
+        bg = pool[int(outside.argmax())]
+        at = (made != bg).any(0).nonzero()
+        (T, L), (B, R) = at.min(0).values.tolist(), (at.max(0).values+1).tolist()
+        best = min(_gap(made, x, box, bg, (l, t, l+w, t+h), flip) for flip in (0, 1)
+                   for w in (14, 18, 23) for h in (14, 18, 23)
+                   for l in range(max(0, R-w), min(L, 32-w)+1) for t in range(max(0, B-h), min(T, 32-h)+1))
+        assert best <= 1
+
+def _gap(made, x, box, bg, to, flip):
+    if flip: x, box = x.flip(2), (32-box[2], box[1], 32-box[0], box[3])
+    return int((plain.composite(x, box, bg, to).int()-made.int()).abs().max())
+
+# ---- limits
+
+def test_off_is_fedavg(suite): assert equal(run(FedAvg, suite, net(), stack=False), run(Method('off', DEB(lam=0.)), suite, net()))
+
+def test_lambda_does_not_matter_in_the_first_round(suite):
+    a, b, c = (fed(m, suite) for m in (FedDDL, FedDDL(lam=0.), FedDDL(DEB__lam=9.)))
+    for f in (a, b, c): f.one_round()
+    assert same(a.server, b.server) and same(a.server, c.server)
+    for f in (a, b, c): f.one_round()
+    assert not same(a.server, b.server) and not same(a.server, c.server)
+
+def test_the_released_preset_pulls_from_the_third_round_and_learns_nothing_from_counterfactuals(suite):
+    f = run(FedDDL(preset='released'), suite, net(), rounds=3)
+    assert [sorted(r['terms']) for r in f.history.rounds] == [['task'], ['task'], ['prototype', 'task']]
+
+def test_a_resumed_run_is_the_same(suite, tmp_path):
+    "Blends are made again, the same."
+    whole, half = run(FedDDL, suite, net(), rounds=3), fed(FedDDL, suite, rounds=3)
+    half.fit(1)
+    half.save(tmp_path/'c')
+    rest = fed(FedDDL, suite, rounds=3).load(tmp_path/'c')
+    rest.fit()
+    assert equal(whole, rest) and whole.history == rest.history
+
+def test_lanes_change_no_bit(suite): assert equal(run(FedDDL, suite, net(), lanes=1), run(FedDDL, suite, net(), lanes=3))
+
+def test_prototypes_leave_the_model_as_it_is(suite):
+    assert equal(run(Method('x', DEC()), suite, net()), run(FedDDL(lam=0.), suite, net()))
+    a, b = (fed(m, suite) for m in (FedDDL, Method('x', DEC())))
+    a.one_round(), b.one_round()
+    assert same(a.server, b.server)                     # statistics of BatchNorm included
+
+# ---- clients that lack something
+
+def test_a_class_that_nobody_has(suite):
+    some = replace(suite, clients=[replace(c, train=c.train[c.train.y != 3]) for c in suite.clients])
+    f = run(FedDDL, some, net())
+    assert not f.down['had'][3] and f.down['had'].sum() == 8
+
+def test_absent_clients_keep_the_prototypes_of_their_classes(suite):
+    "Only client 0 has class 5; in a round without it the old prototype stays."
+    srv = ServerContext({}, [0], {0: 1}, {0: 'a'}, 0, 9)
+    def up(U, has): return Upload(0, 1, 'a', torch.ones(2), {}, dict(prototypes=torch.tensor(U), has=torch.tensor(has)))
+    deb = DEB()
+    deb.extras(srv.seen_by(deb), [up([[1., 1.], [2., 2.]], [True, True])])
+    down = deb.extras(srv.seen_by(deb), [up([[3., 3.], [0., 0.]], [True, False])])
+    assert down['prototypes'].tolist() == [[3., 3.], [2., 2.]] and down['had'].all()
+
+def test_one_client_and_images_without_a_box(suite):
+    boxes = suite.clients[0].train.boxes.clone()
+    boxes[::2] = 0
+    d = suite.clients[0].train
+    lonely = replace(suite, clients=[replace(suite.clients[0], train=Data(d.x, d.y, None, boxes))])
+    assert run(FedDDL, lonely, net()).round_no == 2
+
+def test_nobody_found_anything(suite):
+    d = suite.clients[0].train
+    none = replace(suite, clients=[replace(suite.clients[0], train=Data(d.x, d.y, None, 0*d.boxes))])
+    with pytest.raises(ValueError, match='give boxes or masks'): run(FedDDL, none, net())
+
+def test_boxes_go_before_masks_and_masks_will_do(suite):
+    d = suite.clients[0].train
+    assert torch.equal(boxes_in(Data(d.x, d.y, d.masks)), d.boxes)
+    assert torch.equal(boxes_in(Data(d.x, d.y, d.masks, d.boxes+0)), d.boxes)
+    with pytest.raises(ValueError, match='box'): boxes_in(Data(d.x, d.y, None, d.boxes+30))
+
+def test_what_it_wants(suite):
+    plain_images = replace(suite, clients=[replace(c, train=Data(c.train.x, c.train.y, None, c.train.boxes)) for c in suite.clients])
+    run(FedDDL, plain_images, net(), rounds=1)
+    with pytest.raises(ValueError, match='DEC wants masks'): fed(FedDDL(preset='mask'), plain_images)
+
+@pytest.mark.parametrize('said, word', [('DEC(cut="ring")', 'no cut'), ('DEC(eta=-1)', 'eta'), ('DEC(pool="mine")', 'no pool'), ('DEB(tau=0)', 'tau'),
+    ('DEB(lam=-1)', 'lam'), ('DEC(size="big")', 'no size'), ('DEC + DEC(eta=1)', 'DEC is there twice')])
+def test_refused(said, word):
+    with pytest.raises(ValueError, match=word): read_method(said)
+
+# ---- combinations
+
+@pytest.mark.parametrize('said', ['FedProx + DEC', 'F2DC + FedDDL', 'FDSE + FedDDL', 'FedBN + FedDDL', *LADDER.values(), 'FedDDL(preset="mask")',
+    'DEC(pool="own")', 'DEB(turned=1) + DEC', 'DEC(eta=0)', 'DEC(pool="others")'])
+def test_these_run(suite, said):
+    f = run(read_method(said), suite, net(), rounds=2, local_steps=1)
+    assert all(torch.isfinite(v).all() for v in f.server.values())
+
+def test_measures_are_numbers_between_0_and_1(suite):
+    found = ddl_measures(run(FedDDL, suite, net(), lr=.05))
+    assert {'empty_p', 'empty_entropy', 'hole_p', 'object_cosine', 'image_cosine'} <= set(found)
+    assert all(-1 <= v <= 1 for v in found.values()) and ddl_measures(run(read_method('FedBN'), suite, net())) == {}
+
+def test_measuring_changes_nothing(suite):
+    a, b = (run(FedDDL, suite, net()) for _ in range(2))
+    ddl_measures(a)
+    assert equal(a, b) and a.states.keys() == b.states.keys()
+
+def test_doubled_is_two_batches_a_step(suite):
+    f = run(Method('Doubled', Doubled()), suite, net(), rounds=1)
+    assert sorted(f.history.rounds[0]['terms']) == ['again', 'task']
+
+# ---- from the command line
+
+def folder_of(suite, root):
+    "Two domains of pictures as PNG files, and where their objects are: one image has no row."
+    rows = []
+    for c in suite.clients[:2]:
+        for i, (x, y, box) in enumerate(zip(c.train.x, c.train.y.tolist(), c.train.boxes.tolist())):
+            name = f'shift{c.id}/{suite.classes[y]}/{i}.png'
+            (root/name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(x.permute(1, 2, 0).numpy()).save(root/name)
+            rows.append(Box(name, *box))
+    write_boxes(root/'boxes.csv', rows[1:])
+
+QUICK = ['--methods', 'Local,FedAvg,FedBN,FedDDL', '--seeds', '1', '--rounds', '2', '--set', 'local_steps=1', '--model', 'small_conv(width=4)']
+
+def test_own_images_with_boxes_end_in_a_report(suite, tmp_path, capsys):
+    folder_of(suite, tmp_path/'mine')
+    assert main(['compare', '--data', str(tmp_path/'mine'), '--boxes', 'boxes.csv', *QUICK, '--out', str(tmp_path/'o')]) == 0
+    assert (tmp_path/'o'/'report.html').exists() and 'FedDDL' in capsys.readouterr().out
+    assert main(['compare', '--data', str(tmp_path/'mine'), *QUICK, '--out', str(tmp_path/'p')]) == 2
+    assert 'wants boxes or masks' in capsys.readouterr().err
+
+def test_an_embedded_suite_ends_in_a_report(tmp_path, capsys):
+    assert main(['compare', '--suite', 'context-vehicles', '--size', 'tiny', *QUICK, '--out', str(tmp_path)]) == 0
+    assert (tmp_path/'report.html').exists() and 'unseen view' in capsys.readouterr().out
