@@ -12,7 +12,7 @@ from fedskew_nb.analysis.plots import (
     by_name, client_domain_heatmap, finals, plot_curves, radar, seed_points, skew_cost_bars, spread)
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
 from fedskew_nb.analysis.report import common_setting, costs, report_html, suite_tables, timing, write_report
-from fedskew_nb.analysis.stats import t_interval, verdict
+from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
 from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, tex
@@ -53,8 +53,32 @@ def test_no_seed_and_one_seed():
 
 def test_p_value_and_interval_agree():
     for s in range(20):
-        d = np.random.default_rng(s).normal(.8, 1, 5)
-        assert (verdict(t_interval(d))=='resolved')==(stats.ttest_1samp(d,0).pvalue<.05)
+        i = t_interval(d := np.random.default_rng(s).normal(.8, 1, 5))
+        assert math.isclose(p_value(i), p := stats.ttest_1samp(d,0).pvalue, rel_tol=1e-9) and (verdict(i)=='resolved')==(p<.05)
+        assert (p_value(i, 1.)<.05)==(i['lo']>0 or i['hi']<-1)
+
+def test_no_width_has_no_p():
+    assert math.isnan(p_value(t_interval([2.]))) and math.isnan(p_value(t_interval([2.,2.])))
+
+def naive_holm(p):
+    "Reject while the smallest left is below alpha over how many are left; the adjusted p is the least alpha that rejects."
+    return [next(a for a in sorted({min(1, m*q) for m in range(1, len(p)+1) for q in p} | {1.}) if rejects(p, k, a) or a==1) for k in range(len(p))]
+
+def rejects(p, k, alpha):
+    for left, j in zip(range(len(p), 0, -1), sorted(range(len(p)), key=lambda j: p[j])):
+        if left*p[j]>alpha*(1+1e-12): return False
+        if j==k: return True
+
+@pytest.mark.parametrize('p', [[], [.3], [.01,.04,.03], [.01,.01,.01], [.9,.8], [.001,.2,.011,.03,.04,.6]])
+def test_holm(p): assert np.allclose(holm(p), naive_holm(p))
+
+@pytest.mark.parametrize('n, effect', [(3,3.26), (5,1.68), (8,1.16), (12,.89), (16,.75), (20,.66)])
+def test_effects_that_are_shown(n, effect):
+    assert round(effect_shown(1, n), 2)==effect and math.isclose(effect_shown(2., n, .9), 2*effect_shown(1, n, .9))
+    assert math.isclose(power_of(effect_shown(1, n, .99, .01), n, .01), .99)
+
+def test_no_effect_is_shown_by_one_seed():
+    assert math.isnan(effect_shown(1, 1)) and math.isclose(power_of(effect_shown(1, 2), 2), .8)
 
 def test_skew_cost_is_paired_by_seed():
     hs = [h for s,(a,b) in enumerate([(600,650),(700,760),(500,540)]) for h in (history('FedAvg',s,a), history('FedAvg',s,b,'toy/iid'))]

@@ -1,12 +1,13 @@
 "Claims: rows of data, the runs that decide them, their verdicts, and what the command prints."
 import json, math
 from dataclasses import replace
-import pandas as pd
+import numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import *
 from fedskew_nb.analysis.claims import (
     Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, gain, judge, measured, on_path, runs_of,
     seed_values, stored_claims, verdicts, within)
+from fedskew_nb.analysis.judge import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
@@ -36,9 +37,16 @@ def toys(*pairs): return Comparison([toy(m, s, avg) for m, seeds in pairs for s,
     ([2, 2, 2], None, 'undecided'), ([0, 0, 0], 1, 'undecided')])       # no width decides nothing
 def test_judge(values, margin, word): assert judge(values, margin)['verdict'] == word
 
-def test_showable_is_the_half_width():
+@pytest.mark.parametrize('values, word', [
+    ([3, 3.1, 2.9], 'holds'), ([2, 3, 2.5], 'holds'), ([1, 1.1, .9], SMALLER), ([-1, -1.1, -.9], SMALLER), ([0, .1, -.1], SMALLER),
+    ([-3, -3.1, -2.9], 'contradicted'), ([-2, -2.2, -1.5], 'undecided'), ([-4, 4, 0], 'undecided'), ([3], 'undecided'), ([3, 3, 3], 'undecided')])
+def test_a_claim_says_what_it_needs(values, word): assert judge(values, needed=1.9)['verdict'] == word
+
+def test_showable_is_at_eighty_percent():
+    "Of draws with this effect, four of five hold."
     i = judge([1, 2, 4])
-    assert i['showable'] == pytest.approx(i['hi']-i['mean'])
+    assert i['showable'] == pytest.approx(3.264*np.std([1, 2, 4], ddof=1), rel=1e-3) and i['showable'] > (i['hi']-i['lo'])/2
+    assert judge([2, 2])['showable'] == 0 and math.isnan(judge([2])['showable'])
 
 def test_a_verdict_needs_a_seed():
     assert math.isnan(judge([5.])['lo'])
@@ -94,10 +102,54 @@ def test_several_suites_count_as_one():
 def test_a_table_says_budget_and_chance():
     cmp = stored_claims('F2DC')
     t = claims_table(PAPERS['F2DC'].CLAIMS, cmp, 'Claims')
-    assert 'at 4 × 8, one client per domain, lr 0.03, untuned' in t.caption
+    assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, untuned' in t.caption
     assert 'Chance alone would let' in t.notes[-1]
     forty = by_chance(pd.DataFrame(dict(n=[3]*40, verdict=['holds']*40)))
     assert forty.startswith('40 intervals: 40 hold, 0 do not') and 'about 1.0 hold and 1.0 fail' in forty
+
+# ---- a family of claims ----
+HEAD = replace(BEATS, needed=2., headline=True)
+FIVE = toys(('F2DC', {0: 59, 1: 60, 2: 61}), ('FedAvg', {0: 50, 1: 55, 2: 57}))      # 9, 5, 4: p = .0573
+SURE = toys(('F2DC', {0: 59, 1: 60, 2: 61}), ('FedAvg', {0: 54, 1: 55, 2: 55}))      # 5, 5, 6: p = .0039
+
+def word(cmp, family, c=HEAD): return verdicts([c], cmp, family).verdict[0]
+
+def test_holm_takes_the_declared_family():
+    "Claims without runs count; those that are no headline, or say no need, do not."
+    pending = [replace(HEAD, id=f'X-{k}', pending='more') for k in range(30)]
+    assert word(SURE, None) == 'holds' == word(SURE, [HEAD, *pending[:6]]) and word(SURE, [HEAD, *pending[:13]]) == 'undecided'
+    for no in (dict(headline=False), dict(needed=None)): assert word(SURE, [HEAD, *(replace(c, **no) for c in pending)]) == 'holds'
+    assert word(FIVE, None) == 'undecided'
+
+def test_holm_judges_the_first_suite_only():
+    runs = Comparison([*SURE.histories, *(toy(m, s, a, 'emoji-pacs') for m, b in (('F2DC', 60), ('FedAvg', 50)) for s, a in enumerate((b, b+1, b+(m == 'F2DC')+1)))])
+    pending = [replace(HEAD, id=f'X-{k}', pending='more') for k in range(30)]
+    d = verdicts([HEAD], runs, [HEAD, *pending])
+    assert d.verdict.tolist() == ['undecided', 'holds'] and math.isnan(d.holm[1])
+
+def test_contradicted_must_survive_too():
+    lost = toys(('F2DC', {0: 50, 1: 50, 2: 51}), ('FedAvg', {0: 55, 1: 56, 2: 57}))
+    assert word(lost, None) == 'contradicted' and word(lost, [HEAD]*9) == 'undecided'
+    assert word(lost, [HEAD]*9, replace(HEAD, needed=None)) == 'does not hold'
+
+def test_instead_of_a_verdict():
+    gate = replace(HEAD, id='X-02', instead='not tested')
+    assert word(SURE, None, gate) == 'not tested' == verdicts([gate], toys(('Local', {0: 1}))).verdict[0]
+    assert verdicts([HEAD], SURE, [HEAD, gate]).holm[0] == pytest.approx(2*verdicts([HEAD], SURE).holm[0])
+
+def test_a_table_says_what_was_needed():
+    t = claims_table([HEAD], SURE)
+    assert t.cells.needed[0] == '2' and 'holds (Holm: p = 0.0039)' in t.cells.verdict[0] and "Holm's rule" in t.notes[1]
+    small = claims_table([replace(HEAD, needed=9.)], SURE)
+    assert SMALLER in small.cells.verdict[0] and f"1 are {SMALLER}" in small.notes[2]
+    assert 'needed' not in claims_table([BEATS], SURE).cells
+
+def test_the_budget_says_how_many_trials():
+    runs = toys(('F2DC', {0: 60}), ('FedAvg', {0: 50}))
+    for h, n, lr in zip(runs.histories, (4, 6), (.1, .3)): h.setting |= dict(rounds=4, local_epochs=2, model='net', lr=lr, trials=n)
+    assert budget_of(runs) == '4 × 2, net, lr tuned in 4 to 6 trials'
+    runs.histories[1].setting['trials'] = 4
+    assert budget_of(runs).endswith('lr tuned in 4 trials')
 
 # ---- readers of the papers ----
 def own(acc, moment='post_agg', rounds=None):
@@ -199,6 +251,13 @@ def test_command_judges_a_folder(capsys, tmp_path):
     assert main(['claims', 'F2DC-01', '--out', str(tmp_path), '--json']) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(r['id'], r['n'], r['mean']) for r in found if r['n']][0] == ('F2DC-01', 2, 10.5)
+
+def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch):
+    "The command judges a claim with its whole paper, also where it shows it alone."
+    for h in SURE.histories: h.save(tmp_path/'runs'/f'{h.setting["method"]}{h.setting["seed"]}.json')
+    family = [HEAD, *(replace(HEAD, id=f'X-{k}', pending='more') for k in range(30))]
+    monkeypatch.setattr('fedskew_nb.app.claims.claims_of', lambda which='': {'X': family[:1] if which else family})
+    assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0 and 'undecided' in capsys.readouterr().out
 
 # ---- measures ----
 def test_models_of_and_measure():

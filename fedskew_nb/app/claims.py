@@ -30,8 +30,9 @@ def claims_command(
 ):
     "Every claim of the papers with its verdict."
     mine = runs_in(out) if out else None
-    tables = [claims_table(cs, mine if out else stored_claims(paper), f'Claims with the runs of {paper}')
-              for paper, cs in claims_of(prefix).items()]
+    every = claims_of()              # a claim's verdict does not hang on which others are shown
+    tables = [claims_table(cs, mine if out else stored_claims(p), f'Claims with the runs of {p}', every[p])
+              for p, cs in claims_of(prefix).items()]
     if not json:
         print(*tables, sep='\n\n')
         return
