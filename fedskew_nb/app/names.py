@@ -163,6 +163,7 @@ def needs_of(method:Method, probe:Net)->dict:
     asks = [f'a place: {", ".join(changed)}'] if changed else []
     for what, is_so in (('BatchNorm', is_batchnorm(net)), ('convolutions', is_conv(net))):
         if any(all(map(is_so, names)) for names in _claimed(method, net)): asks.append(what)
+    asks += sorted({f'images with {" or ".join(m.wants)}' for m in method.mechanisms if m.wants})
     made_of = ', '.join(type(m).__name__ for m in method.mechanisms)
     return dict(method=method.name, mechanisms=made_of or 'none', needs=', '.join(asks) or 'nothing',
                 global_model='no' if method.kept(net) else 'yes')
