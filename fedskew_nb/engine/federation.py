@@ -175,7 +175,7 @@ def _checkpoint(self: Federation):
 # %% ../../nbs/6_engine/04_federation.ipynb #2b93df47
 @patch
 def asked_state(self: Federation, model: int, worker: Worker|None = None)->dict:
-    "The state with which client `model`'s model is asked; -1: the server's."
+    "The state with which a client's model is asked; -1: the server's."
     if model < 0: return self.server
     state = self.state_of(model)
     if not self.method.each('prepare'): return state

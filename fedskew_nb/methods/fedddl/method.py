@@ -102,8 +102,8 @@ def finish(self:DEB, c):
     "U_L, Eq. 10: sums in float64, so that no order of the images shows."
     if not self.lam: return {}
     d = c.data.train
-    with torch.no_grad():
-        f = [c.received(c.images(o)).feat for o in object_crops(d.x, boxes_in(d)).split(64)]
+    if 'objects' not in c.cache: c.cache['objects'] = object_crops(d.x, boxes_in(d))
+    with torch.no_grad(): f = [c.received(c.images(o)).feat for o in c.cache['objects'].split(64)]
     means, counts = class_means(torch.cat(f), d.y.to(c.device), c.n_classes)
     return dict(prototypes=means, has=counts > 0)
 
