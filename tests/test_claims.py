@@ -1,5 +1,5 @@
 "Claims: rows of data, the runs that decide them, their verdicts, and what the command prints."
-import json, math
+import json, math, re
 from dataclasses import replace
 import numpy as np, pandas as pd
 import pytest, torch
@@ -182,8 +182,8 @@ def test_longer_runs_are_another_run():
 # ---- the papers' lists ----
 def test_ids_and_headlines():
     assert len({c.id for c in EVERY}) == len(EVERY)
-    heads = {c.id[:7] for c in EVERY if c.headline}
-    named = {'F2DC': '01 02 05 11 14', 'FDSE': '01 02 07 09 10'}
+    heads = {re.match(r'\w+-\d+', c.id)[0] for c in EVERY if c.headline}
+    named = {'F2DC': '01 02 05 11 14', 'FDSE': '01 02 07 09 10', 'FedDDL': '1 2 3 4 5 6'}
     assert heads == {f'{p}-{n}' for p, ns in named.items() for n in ns.split()}
 
 @pytest.mark.parametrize('c', EVERY, ids=lambda c: c.id)
