@@ -123,6 +123,11 @@ def test_json_is_nothing_else(capsys, tmp_path):
     code, out, _ = run(capsys, *BASE, *SHORT, '--methods', 'FedAvg', '--no-control', '--seeds', 2, '--json', '--out', tmp_path)
     assert code == 0 and 'emoji-pacs' in json.loads(out)['tables']
 
+def test_usual_methods_are_those_that_the_images_can_feed():
+    with pytest.warns(UserWarning, match='left out: FedDDL, for the images have neither masks nor boxes'):
+        assert 'FedDDL' not in cli.which_options(suite=['skew-digits'], size='tiny')['methods']
+    assert cli.which_options(suite=['emoji-pacs'], size='tiny')['methods'].endswith('FDSE,FedDDL')
+
 # ---- kill, resume, Ctrl-C
 
 ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--rounds', '8', '--set', 'eval_every=1', '--set', 'local_steps=4']

@@ -19,7 +19,7 @@ from .boxes import boxes_command
 from .calls import cut, literal, read_call
 from .claims import claims_command
 from .compare import compare, compare_grid, resume, stored_runs
-from .names import catalogue, usual_methods
+from .names import catalogue, read_suite, usual_methods
 from .notebooks import notebooks_command
 from .parser import parser_of
 from .tune import trial_score, tune
@@ -140,6 +140,11 @@ def read_seeds(text:str):
     if not isinstance(v, (int, list)): raise ValueError(f'--seeds {text}: give how many (3) or which (0,4,7)')
     return v
 
+def usual(want:dict)->str:
+    "The usual methods, as far as the images of the asked suites can feed them."
+    size = want.get('size', 'quick')
+    return usual_methods(*(read_suite(s, size) for s in want.get('suite', ['skew-digits'])))
+
 def check_grid(**said):
     "A grid says itself what is compared on what."
     for k, v in said.items():
@@ -150,7 +155,7 @@ def check_grid(**said):
 def which_options(
     methods:str=None,        # e.g. FedAvg,./mine.py:Mine(a=1) (default: Local, FedAvg, FedBN, the papers')
     seeds:str=None,          # how many, or 0,4,7 (default: 3)
-    grid:str=None,           # instead: the runs of a paper's claims, f2dc or fdse
+    grid:str=None,           # instead: the runs of a paper's claims, e.g. fdse
     tuned:str=None,          # file of `fedskew tune`
     no_control:bool=False,   # without FedAvg on the IID split
     pooled:bool=False,       # also one client that has all
@@ -160,8 +165,8 @@ def which_options(
     want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
-    which = dict(methods=methods or usual_methods(), control=not no_control, pooled=pooled)
-    if not grid: return which | want
+    if not grid:
+        return dict(methods=methods or usual(want), control=not no_control, pooled=pooled) | want
     check_grid(methods=methods, suite=want.get('suite'), no_control=no_control, pooled=pooled)
     return dict(grid=grid) | want
 
@@ -200,7 +205,7 @@ def tune_command(
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
     want = training_options(**kwargs) | dict(own=dict(read_call(text)[1:] for text in own))
     want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, jobs=jobs, on_run=tell_trial)
-    found = tune(methods or usual_methods(), **want)
+    found = tune(methods or usual(want), **want)
     if json: return show_json(found)
     print(f'{found}\n\ntuned: {Path(out)/"tuned.json"}')
 
