@@ -79,6 +79,7 @@ def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     assert [(r.label, r.setting['lr']) for r in chosen] == [('FedAvg', .02), ('F2DC', .005), ('FedAvg, IID deal', .02)]
     assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
     assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
+    assert {r.note for r in planned('F2DC', 'context-vehicles', seeds=1)} == {'lr 0.03, not chosen on pilot seeds.'}
     assert budget('F2DC', 'emoji-pacs', house='fedbn') == dict(setting={})
 
 def test_the_note_is_stored_and_stands_under_every_table(tmp_path):

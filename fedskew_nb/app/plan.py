@@ -45,9 +45,13 @@ def original(method, known)->str|None:
     plain = re.sub(r'\([^()]*\)', '', name)
     return next((n for n in (name, plain, plain.partition(' + ')[0]) if n in known), None)
 
+def rates_of(suite)->dict: # {method: lr}
+    "What pilots chose on a suite; a variant has the rates of its suite."
+    return RATES.get(suite_base(suite), {}) if isinstance(suite, str) else {}
+
 def learning_rate(method, suite)->float:
-    "A method's rate at size quick; a changed copy takes that of its original, a variant that of its suite."
-    rates = RATES.get(suite_base(suite), {}) if isinstance(suite, str) else {}
+    "A method's rate at size quick; a changed copy takes that of its original."
+    rates = rates_of(suite)
     return rates.get(original(method, rates), OTHERS)
 
 # %% ../../nbs/7_app/09_plan.ipynb #9038ed77
@@ -91,6 +95,7 @@ def budget(method, suite, size:str='quick', house:str|None=None, tuned=None, **s
         return found | dict(setting=plan | found['setting'] | said)
     if house or size != 'quick' or 'lr' in said: return dict(setting=plan | said)
     note = f'lr chosen per method on pilot seeds {", ".join(map(str, PILOTS))}.'
+    if not original(method, rates_of(suite)): note = f'lr {OTHERS:g}, not chosen on pilot seeds.'
     return dict(setting=plan | dict(lr=learning_rate(method, suite)) | said, note=note)
 
 # %% ../../nbs/7_app/09_plan.ipynb #0000000e
