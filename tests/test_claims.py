@@ -11,6 +11,7 @@ from fedskew_nb.analysis.judge import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
+from fedskew_nb.app.run import suite_name
 from fedskew_nb.core.find import papers
 from fedskew_nb.core.models import n_bytes
 from fedskew_nb.methods.f2dc.claims import sooner
@@ -200,10 +201,10 @@ def test_the_grid_makes_the_stored_runs(paper):
     "Same methods, suites, deals, seeds and budgets; no run more and none less."
     made = set()
     for g in PAPERS[paper].GRID:
-        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every')}
+        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every', 'tuned') if k in g}
         todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
         assert all(read_method(u.method).name == u.method for u in todo)
-        made |= {run_of(u.method, u.suite, u.deal, u.seed, u.setting) for u in todo}
+        made |= {run_of(u.method, suite_name(u.suite), u.deal, u.seed, u.setting) for u in todo}
     kept = {run_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting)
             for h in stored_claims(paper).histories}
     assert made == kept

@@ -234,6 +234,7 @@ def test_a_grid_has_every_run_once_and_early_seeds_first(paper):
 def test_what_is_said_goes_before_the_grid():
     runs = grid_runs('f2dc', seeds=[5], lr=.5)
     assert {r.seed for r in runs} == {5} and {r.setting['lr'] for r in runs} == {.5}
+    assert {r.setting['lr'] for r in grid_runs('fedddl', seeds=[5], lr=.5)} == {.5}        # its rates are tuned ones
 
 def test_an_unknown_grid_is_refused():
     with pytest.raises(ValueError, match="no grid 'f2d': did you mean f2dc"): compare_grid('f2d', 'nowhere')

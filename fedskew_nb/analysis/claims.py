@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEEDED', 'Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'runs_of', 'verdicts', 'budget_of',
-           'claims_table', 'verdict_points', 'claims_of', 'stored_claims']
+           'claims_table', 'seeds_table', 'verdict_points', 'claims_of', 'stored_claims']
 
 # %% ../../nbs/3_results/14_claims.ipynb #00000003
 import math
@@ -12,13 +12,14 @@ from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
+from statistics import fmean, stdev
 from typing import Callable
 import pandas as pd
 from fastcore.basics import patch
 from .comparison import Comparison, deal_of
 from .stored import stored_results
 from .judge import LOOK, SMALLER, judge
-from .stats import holm, p_value, t_interval
+from .stats import holm, p_value, seeds_for, t_interval
 from .scores import summary
 from .style import INK, subplots
 from .table import Table
@@ -237,6 +238,21 @@ def claims_table(
     else: notes.insert(1, NEEDED)
     at = f', at {budget_of(cmp)}' if cmp else ''
     return Table(title + at, cells, notes, d)
+
+# %% ../../nbs/3_results/14_claims.ipynb #4b38206f
+def seeds_table(
+    claims:list,          # with `needed`
+    pilots:Comparison,    # their runs on pilot seeds
+    most:int=20,          # seeds that can be paid
+)->Table:
+    "How many seeds each claim needs for 80 % power, by its spread on the pilot seeds."
+    rows, found = [], {c: seed_values(c, pilots, c.suites[0]) for c in claims}
+    for c, values in found.items():
+        sd = stdev(values)
+        said = dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values)))
+        said |= {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}'}
+        rows.append(said | dict(seeds=str(seeds_for(sd, c.needed, most) or f'more than {most}')))
+    return Table('Seeds needed', pd.DataFrame(rows), ['80 % power at `needed`, one claim by itself.'])
 
 # %% ../../nbs/3_results/14_claims.ipynb #abfb1f9f
 def verdict_points(d:pd.DataFrame):

@@ -187,5 +187,6 @@ def grid_of(paper:str)->tuple: # (list of arguments of compare, measure or None)
 def grid_runs(grid:str, **said)->list: # of Run
     "Every run of a paper's grid once, the first seed first; what is said goes before what the grid says."
     rows, _ = grid_of(grid)
-    runs = [run for row in rows for run in planned(**(row | said))]
+    mine = said | (dict(tuned=None) if 'lr' in said else {})
+    runs = [run for row in rows for run in planned(**(row | mine))]
     return sorted({run_name(run): run for run in runs}.values(), key=lambda run: run.seed)
