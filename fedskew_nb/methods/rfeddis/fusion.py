@@ -27,7 +27,7 @@ def dempster(
 )->Tensor:       # (…, K) evidence of both together
     "Dempster's rule as in a textbook, by masses and 1 − C (Eq. 8)."
     (p, u), (q, v) = beliefs(a), beliefs(b)
-    rest = 1-conflict(a, b)[..., None]
+    rest = 1-(p.sum(-1)*q.sum(-1)-(p*q).sum(-1))[..., None]
     mass, both = (p*q+p*v[..., None]+q*u[..., None])/rest, (u*v)[..., None]/rest
     return mass*a.shape[-1]/both
 
