@@ -7,12 +7,12 @@ __all__ = ['mask_viewer', 'feature_answers']
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #71273bd1
 import matplotlib.pyplot as plt, numpy as np
-from ...analysis.diagrams import arrow, box
+from ...analysis.diagrams import arrow, flow_drawing
 from ...analysis.plots import SHADE
 from ...analysis.data_plots import mosaic
 from ...analysis.probes import glance, measure, models_of
 from ...analysis.scores import summary
-from ...analysis.style import INK, PALETTE, bare, canvas, style
+from ...analysis.style import bare, canvas, style
 from ...core.net import evaluating
 from ...core.net import Net
 from ...data.batch import normalise
@@ -20,30 +20,15 @@ from ...data.images import Data
 from ...engine.federation import Federation
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #4101e50f
-_BLUE, _RED, _GREEN = (PALETTE[k] for k in ('blue', 'vermillion', 'green'))
 PLACES = {    # name: column, row, colour
-    'body': (0, 1, _BLUE), 'f': (1, 1, _GREEN), '$A_D$': (2, 2, _RED), 'M': (2, 1, _RED),
-    'f⁺': (3, 2, _GREEN), 'f⁻': (3, 0, _GREEN), '$A_C$': (4, 0, _RED), 'f*': (5, 0, _GREEN),
-    'f~': (6, 1, _GREEN), 'pool': (7, 1, _BLUE), 'head': (8, 1, _BLUE), 'm': (8, 2, _RED), 'm ': (8, 0, _RED)}
-WAYS = [('body', 'f'), ('f', '$A_D$'), ('f', 'M'), ('$A_D$', 'M'), ('M', 'f⁺'), ('M', 'f⁻'), ('f⁻', '$A_C$'),
-        ('$A_C$', 'f*'), ('f⁺', 'f~'), ('f*', 'f~'), ('f~', 'pool'), ('pool', 'head'),
+    'body': (0, 1, 'blue'), 'f': (1, 1, 'green'), 'A_D': (2, 2, 'vermillion'), 'M': (2, 1, 'vermillion'),
+    'f⁺': (3, 2, 'green'), 'f⁻': (3, 0, 'green'), 'A_C': (4, 0, 'vermillion'), 'f*': (5, 0, 'green'),
+    'f~': (6, 1, 'green'), 'pool': (7, 1, 'blue'), 'head': (8, 1, 'blue'),
+    'm': (8, 2, 'vermillion'), 'm ': (8, 0, 'vermillion')}
+WAYS = [('body', 'f'), ('f', 'A_D'), ('f', 'M'), ('A_D', 'M'), ('M', 'f⁺'), ('M', 'f⁻'), ('f⁻', 'A_C'),
+        ('A_C', 'f*'), ('f⁺', 'f~'), ('f*', 'f~'), ('f~', 'pool'), ('pool', 'head'),
         ('f⁺', 'm'), ('f*', 'm ')]
 LABELS = ('y of f*, ŷ of f⁻', 'y', 'y')    # what is asked for, row by row from below
-
-# %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #6e051882
-def _middle(name): return np.array([4., 3.2])*PLACES[name][:2]
-
-def _way(ax, a, b):
-    "An arrow between the edges of two boxes."
-    way = _middle(b)-_middle(a)
-    edge = way*min(h/abs(w) for h, w in zip((1.3, .85), way) if w)
-    arrow(ax, tuple(_middle(a)+edge), tuple(_middle(b)-edge))
-
-def _place(ax, name, lit):
-    "A box with its name; lit: today's piece."
-    (x, y), c = _middle(name), PLACES[name][2]
-    box(ax, x-1.2, y-.75, 2.4, 1.5, c, dashed=c == _RED, fill=.4 if lit else .07)
-    ax.text(x, y-.05, name.strip(), color=c, ha='center', va='center', size=10)
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #59fd9f80
 @style()
@@ -52,14 +37,12 @@ def flow_picture(
     ax=None,
 ):               # the axes
     "F2DC inside one client, from the image to the labels, with today's piece filled."
-    ax = bare(canvas(ax, (8.8, 2.6)))
-    for name in PLACES: _place(ax, name, name.strip('$ ') in today)
-    for a, b in WAYS: _way(ax, a, b)
+    ax = flow_drawing(PLACES, WAYS, today=today, ax=ax, figure=(8.8, 2.6), size=(2.4, 1.5))
     arrow(ax, (12, -.9), (32, -.9), bend=.09)     # f⁻ is read by m, too
     arrow(ax, (-2.4, 3.2), (-1.3, 3.2))
     ax.text(-2.8, 3.15, 'x', ha='center', va='center')
     for row, label in enumerate(LABELS): ax.text(33.6, 3.2*row-.05, label, va='center')
-    ax.set(xlim=(-3.2, 38.5), ylim=(-2.2, 7.4), xticks=[], yticks=[])
+    ax.set(xlim=(-3.2, 38.5), ylim=(-2.2, 7.4))
     return ax
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #9163f2b5

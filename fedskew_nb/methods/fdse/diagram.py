@@ -8,7 +8,7 @@ __all__ = ['fdse_picture', 'attention_picture']
 # %% ../../../nbs/2_methods/fdse/14_diagram.ipynb #3eed154e
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from ...analysis.diagrams import arrow, box
+from ...analysis.diagrams import arrow, named_box
 from ...analysis.plots import SHADE
 from ...analysis.style import PALETTE, bare, canvas, style, subplots
 from ...core.refuse import one_of
@@ -33,9 +33,8 @@ WORDS = {'server': (-1.9, 8.3), 'x': (-1.9, 4.2), 'logits': (45.6, 4.2), '…': 
 def _boxes(ax, y, h, boxes, ink):
     "A row of boxes with their texts."
     for x, w, text, owner in boxes:
-        color = ink[owner]
-        box(ax, x, y, w, h, color, dashed=owner=='stays', fill=.15*color[3])
-        ax.text(x+w/2, y+h/2-.05, text, color=color, ha='center', va='center')
+        c = ink[owner]
+        named_box(ax, x, y, w, h, text, c, dashed=owner=='stays', fill=.15*c[3])
 
 # %% ../../../nbs/2_methods/fdse/14_diagram.ipynb #ce9ba3cc
 def _flow(ax, ink):

@@ -6,10 +6,8 @@
 __all__ = ['fedddl_picture']
 
 # %% ../../../nbs/2_methods/fedddl/06_pictures.ipynb #028b6538
-import numpy as np, torch
-from ...analysis.diagrams import arrow, box
-from ...analysis.style import PALETTE, bare, canvas, style
-from ...core.refuse import one_of
+import torch
+from ...analysis.diagrams import flow_drawing
 from ...core.seeding import generator
 from ...data.draw import over
 from ...data.emoji import CONTEXTS, context, pick, placed
@@ -17,45 +15,24 @@ from ...data.images import Data
 from ...data.paint import sprites, to_uint8
 
 # %% ../../../nbs/2_methods/fedddl/06_pictures.ipynb #da825e48
-_BLUE, _RED, _GREEN = (PALETTE[k] for k in ('blue', 'vermillion', 'green'))
 PLACES = {    # name: column, row, colour
-    'I': (0, 1, _GREEN), 'I_O': (1, 2, _GREEN), 'I_B': (1, 0, _GREEN), 'blends': (2, 0, _RED),
-    'I_C': (3.5, 0, _GREEN), 'M_G': (2.5, 2, _BLUE), 'M_k': (4.5, 1, _BLUE), 'U_L': (3.5, 2, _BLUE),
-    'U_G': (5.5, 2, _BLUE), 'f': (5.5, 1, _RED), 'L_CR': (6.6, 1.75, _RED), 'L_J': (6.6, .25, _RED)}
+    'I': (0, 1, 'green'), 'I_O': (1, 2, 'green'), 'I_B': (1, 0, 'green'), 'blends': (2, 0, 'vermillion'),
+    'I_C': (3.5, 0, 'green'), 'M_G': (2.5, 2, 'blue'), 'M_k': (4.5, 1, 'blue'), 'U_L': (3.5, 2, 'blue'),
+    'U_G': (5.5, 2, 'blue'), 'f': (5.5, 1, 'vermillion'), 'L_CR': (6.6, 1.75, 'vermillion'),
+    'L_J': (6.6, .25, 'vermillion')}
 WAYS = [('I', 'I_O'), ('I', 'I_B'), ('I_B', 'blends'), ('blends', 'I_C'), ('I_O', 'I_C'), ('I_O', 'M_G'),
         ('M_G', 'U_L'), ('U_L', 'U_G'), ('I_C', 'M_k'), ('I', 'M_k'), ('M_k', 'f'), ('f', 'L_CR'),
         ('U_G', 'L_CR'), ('f', 'L_J')]
 WORDS = {'server': (4.5, 2.3), 'do(X)': (2.75, .3), 'box': (.25, 1.75)}
 
-# %% ../../../nbs/2_methods/fedddl/06_pictures.ipynb #95d637ac
-def _middle(name): return np.array([4., 3.2])*PLACES[name][:2]
-
-def _way(ax, a, b):
-    "An arrow between the edges of two boxes."
-    way = _middle(b)-_middle(a)
-    edge = way*min(h/abs(w) for h, w in zip((1.5, .95), way) if w)
-    arrow(ax, tuple(_middle(a)+edge), tuple(_middle(b)-edge))
-
-def _place(ax, name, lit):
-    "A box with its name; lit: today's piece."
-    (x, y), c = _middle(name), PLACES[name][2]
-    box(ax, x-1.4, y-.8, 2.8, 1.6, c, dashed=c == _RED, fill=.4 if lit else .07)
-    said = f'${name[0]}_{{{name[2:]}}}$' if '_' in name else name
-    ax.text(x, y-.05, said, color=c, ha='center', va='center', size=10)
-
 # %% ../../../nbs/2_methods/fedddl/06_pictures.ipynb #9d0e0044
-@style()
 def fedddl_picture(
     today=(),    # names of the places to fill: 'I_O', 'blends', 'U_G', …
     ax=None,
 ):               # the axes
     "FedDDL inside one client, from an image to its losses, with today's piece filled."
-    for name in today: one_of(name, PLACES, 'place')
-    ax = bare(canvas(ax, (8.8, 2.7)))
-    for name in PLACES: _place(ax, name, name in today)
-    for a, b in WAYS: _way(ax, a, b)
-    for text, at in WORDS.items(): ax.text(*np.array([4., 3.2])*at, text, ha='center', va='center', size=8)
-    ax.set(xlim=(-1.8, 28.2), ylim=(-1.2, 7.9), xticks=[], yticks=[])
+    ax = flow_drawing(PLACES, WAYS, WORDS, today, ax)
+    ax.set_ylim(-1.2, 7.9)
     return ax
 
 # %% ../../../nbs/2_methods/fedddl/06_pictures.ipynb #70168c20
