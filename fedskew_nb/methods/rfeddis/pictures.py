@@ -10,51 +10,28 @@ import numpy as np, torch
 from matplotlib.patches import Rectangle
 from matplotlib.tri import Triangulation
 from torch import Tensor
-from ...analysis.diagrams import arrow, box
+from ...analysis.diagrams import flow_drawing
 from ...analysis.style import GREY, INK, PALETTE, bare, canvas, shades, style
-from ...core.refuse import one_of
 from .evidence import beliefs, vacuity
 
 # %% ../../../nbs/2_methods/rfeddis/04_pictures.ipynb #4e189308
-_BLUE, _RED, _GREEN = (PALETTE[k] for k in ('blue', 'vermillion', 'green'))
 PARTS = {    # name: column, row, colour
-    'x': (0, 1, _GREEN), 'θ': (1, 1, _BLUE), 'F_G': (2, 2, _BLUE), 'F_L': (2, 0, _RED), 'z_G': (3, 2, _BLUE),
-    'z_L': (3, 0, _RED), 'e_G': (4, 2, _BLUE), 'e_L': (4, 0, _RED), 'e': (5, 1, _GREEN), 'u': (6, 1, _GREEN),
-    'L_Dis': (2, 1, INK), 'L_CE': (3, 1, INK), 'L_Un': (4, 1, INK)}
+    'x': (0, 1, 'green'), 'θ': (1, 1, 'blue'), 'F_G': (2, 2, 'blue'), 'F_L': (2, 0, 'vermillion'),
+    'z_G': (3, 2, 'blue'), 'z_L': (3, 0, 'vermillion'), 'e_G': (4, 2, 'blue'), 'e_L': (4, 0, 'vermillion'),
+    'e': (5, 1, 'green'), 'u': (6, 1, 'green'), 'L_Dis': (2, 1, 'purple'), 'L_CE': (3, 1, 'purple'),
+    'L_Un': (4, 1, 'purple')}
 LINES = [('x', 'θ'), ('e', 'u'), ('e', 'L_Un')]+[
     (a.format(h), b.format(h)) for h in 'GL' for a, b in (
         ('θ', 'F_{}'), ('F_{}', 'z_{}'), ('z_{}', 'e_{}'), ('e_{}', 'e'),
         ('F_{}', 'L_Dis'), ('z_{}', 'L_CE'), ('e_{}', 'L_Un'))]
 
-# %% ../../../nbs/2_methods/rfeddis/04_pictures.ipynb #3f644284
-def _spot(name): return np.array([4., 3.2])*PARTS[name][:2]
-
-def _line(ax, a, b):
-    "An arrow between the edges of two boxes."
-    way = _spot(b)-_spot(a)
-    edge = way*min(h/abs(w) for h, w in zip((1.5, .95), way) if w)
-    arrow(ax, tuple(_spot(a)+edge), tuple(_spot(b)-edge))
-
-def _part(ax, name, lit):
-    "A box with its name; lit: today's piece."
-    (x, y), c = _spot(name), PARTS[name][2]
-    box(ax, x-1.4, y-.8, 2.8, 1.6, c, dashed=c == _RED, fill=.4 if lit else .07)
-    said = f'${name[0]}_{{{name[2:]}}}$' if '_' in name else name
-    ax.text(x, y-.05, said, color=c, ha='center', va='center', size=10)
-
 # %% ../../../nbs/2_methods/rfeddis/04_pictures.ipynb #b5775864
-@style()
 def rfeddis_picture(
     today=(),    # names of the parts to fill: 'θ', 'e_G', 'e', 'L_Un', …
     ax=None,
 ):               # the axes
     "RFedDis inside one client, from an image to its uncertainty, with today's piece filled."
-    for name in today: one_of(name, PARTS, 'part')
-    ax = bare(canvas(ax, (8.6, 2.7)))
-    for name in PARTS: _part(ax, name, name in today)
-    for a, b in LINES: _line(ax, a, b)
-    ax.set(xlim=(-1.8, 25.8), ylim=(-1.2, 7.6), xticks=[], yticks=[])
-    return ax
+    return flow_drawing(PARTS, LINES, {}, today, ax, (8.6, 2.7))
 
 # %% ../../../nbs/2_methods/rfeddis/04_pictures.ipynb #0da18b26
 CORNERS = np.array([[0, 0], [1, 0], [.5, 3**.5/2]])
