@@ -22,7 +22,7 @@ def resize(crop, size): return (F.interpolate(crop.double(), size, mode='bilinea
 
 # ---- paste
 
-@pytest.mark.parametrize('C, H, W', [(1, 7, 31), (3, 64, 20), (3, 1, 1), (3, 5, 224)])
+@pytest.mark.parametrize('C, H, W', [(1, 7, 31), (3, 64, 20), (3, 1, 1), (3, 5, 224), (1, 128, 128), (1, 129, 128)])
 def test_pulled_is_a_resized_crop(C, H, W):
     x, box, to = pixels(40, C, H, W), some_boxes(40, H, W), some_boxes(40, H, W, 1)
     for image, out, (l, t, r, b), (L, T, R, B) in zip(x, pulled(x, box, to), box.tolist(), to.tolist()):

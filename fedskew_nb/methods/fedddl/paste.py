@@ -30,7 +30,7 @@ def box_mask(
     H, W = size
     l, t, r, b = box.reshape(len(box), -1, 4)[..., None, None].unbind(2)
     i, j = torch.arange(H, device=box.device)[:, None], torch.arange(W, device=box.device)
-    return ((i >= t) & (i < b) & (j >= l) & (j < r)).any(1, keepdim=True)
+    return (((i >= t) & (i < b)) & ((j >= l) & (j < r))).any(1, keepdim=True)
 
 # %% ../../../nbs/2_methods/fedddl/05_paste.ipynb #b296d5cc
 def _refuse(box, bad, why):
@@ -67,11 +67,35 @@ def _taps(n, a, z, A, Z, flip=None):
     lo = at.div(whole, rounding_mode='floor')
     return a+lo, torch.minimum(a+lo+1, z-1), at-lo*whole, whole
 
-def _along(x, kind, *ends):
-    "The last axis of x resized, not yet divided by what is returned beside it."
+# %% ../../../nbs/2_methods/fedddl/05_paste.ipynb #eb4e5916
+def _rows(x, at):
+    "Rows `at` (N, H) of every channel."
+    N, C, H, W = x.shape
+    first = H*torch.arange(N*C, device=x.device).view(N, C, 1)
+    return x.reshape(N*C*H, W).index_select(0, (first+at[:, None]).flatten()).view_as(x)
+
+def _down(x, kind, *ends):
+    "Every column of x resized, not yet divided by what is returned beside it."
+    lo, hi, part, whole = _taps(x.shape[2], *ends)
+    part, whole = (v[:, None, :, None].to(kind) for v in (part, whole))
+    return (_rows(x, lo)*(whole-part)).add_(_rows(x, hi)*part), whole
+
+def _across(x, *ends):
+    "Every row, in the same way."
     lo, hi, part, whole = (v[:, None, None] for v in _taps(x.shape[3], *ends))
-    part, whole = part.to(kind), whole.to(kind)
-    return x.gather(3, lo.expand_as(x))*(whole-part)+x.gather(3, hi.expand_as(x))*part, whole
+    part, whole = part.to(x.dtype), whole.to(x.dtype)
+    first, second = (x.gather(3, v.expand_as(x)) for v in (lo, hi))
+    return first.mul_(whole-part).addcmul_(second, part), whole
+
+# %% ../../../nbs/2_methods/fedddl/05_paste.ipynb #49a17afb
+def _kind(H, W):
+    "A number in which 255.5·D is exact."
+    return torch.float32 if H*W <= 2**14 else torch.int32 if H*W <= 2**20 else torch.int64
+
+def _bytes(v, D):
+    "v/D, rounded half up; v is used up."
+    mode = None if v.is_floating_point() else 'floor'
+    return v.add_(D//2).div_(D, rounding_mode=mode).int().to(torch.uint8)    # .int() cuts, and is fast
 
 # %% ../../../nbs/2_methods/fedddl/05_paste.ipynb #d63b65c7
 def _check(what, t, shape, why):
@@ -94,10 +118,9 @@ def pulled(
     _check('x', x, x.shape, 'cut and paste bytes, before they are normalised,')
     size = x.shape[-2:]
     (l, t, r, b), (L, T, R, B) = (usable(v.to(x.device), size).unbind(1) for v in (box, to))
-    kind = torch.int32 if size[0]*size[1] <= 2**20 else torch.int64      # holds 255·D
-    y, V = _along(x.mT, kind, t, b, T, B)
-    y, U = _along(y.mT, kind, l, r, L, R, flip)
-    return (y+U*V//2).div_(U*V, rounding_mode='floor').to(torch.uint8)
+    y, V = _down(x, _kind(*size), t, b, T, B)
+    y, U = _across(y, l, r, L, R, flip)
+    return _bytes(y, U*V)
 
 # %% ../../../nbs/2_methods/fedddl/05_paste.ipynb #12a77e62
 def paste(
@@ -112,6 +135,6 @@ def paste(
     _check_paste(x, bg, alpha)
     inside = box_mask(usable(to.to(x.device), x.shape[2:]), x.shape[2:])
     o = pulled(x, box, to, flip)
-    if alpha is None: return torch.where(inside, o, bg)
-    a = pulled(alpha, box, to, flip).int()*inside
-    return (o*a+bg*(255-a)+127).div_(255, rounding_mode='floor').to(torch.uint8)
+    if alpha is None: return o.mul_(inside).add_(bg*~inside)
+    a = pulled(alpha, box, to, flip)*inside.float()
+    return _bytes((o*a).add_(bg*(255-a)), 255)
