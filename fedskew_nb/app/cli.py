@@ -159,10 +159,11 @@ def which_options(
     tuned:str=None,          # file of `fedskew tune`
     no_control:bool=False,   # without FedAvg on the IID split
     pooled:bool=False,       # also one client that has all
+    trust:bool=False,        # also how sure the models are, and whether that is true
     **kwargs,
 )->dict:
-    "Which runs."
-    want = training_options(**kwargs)
+    "Which runs, and what is asked of them."
+    want = training_options(**kwargs) | (dict(trust=True) if trust else {})
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
     if not grid:

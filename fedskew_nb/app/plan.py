@@ -11,7 +11,7 @@ from .calls import cut, read_call
 from .names import read_method, read_model, suite_base
 from .run import Run, method_of, run_name, suite_name
 from ..core.find import papers
-from ..core.refuse import one_of
+from ..core.refuse import extra, one_of
 from ..data.load import SIZES
 from ..engine.device import pick_device
 from ..engine.setting import setting_for
@@ -145,6 +145,7 @@ def planned(
     house=None,            # training protocol: f2dc, fedbn, fdse
     device='auto',
     tuned=None,            # see read_tuned
+    trust=False,           # also ask how sure the models are
     **setting,             # any field of Setting
 )->list: # of Run
     "Every run of a comparison, all of the first seed first."
@@ -152,7 +153,8 @@ def planned(
     each = product(which_seeds(seeds), as_list(suite), _rows(methods, control, pooled))
     tuned = read_tuned(tuned)
     how = lambda m, s: budget(m, s, size, house, tuned, **setting)
-    return [Run(m, _absolute(s), deal, seed, **same, **how(m, s)) for seed, s, (m, deal) in each]
+    return [Run(m, _absolute(s), deal, seed, trust=trust and deal == 'skew', **same, **how(m, s))
+            for seed, s, (m, deal) in each]
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000015
 def check_runs(todo:list):
@@ -162,6 +164,7 @@ def check_runs(todo:list):
         if isinstance(run.suite, str): suite_base(run.suite)
         if isinstance(run.suite, str): one_of(run.size, SIZES, 'size')
         if isinstance(run.model, str): read_model(run.model, 2)
+    if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     pick_device(todo[0].device)
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000016
