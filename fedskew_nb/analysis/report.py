@@ -24,7 +24,7 @@ __all__ = ['setting_table', 'write_report']
 
 # %% ../../nbs/3_results/08_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
-    "{file stem: Table} of one suite; the personal view at both moments."
+    "{file stem: Table} of one suite."
     said = {s for h in cmp.histories if deal_of(h)[0] == suite for s in h.views()}     # (view, moment, path)
     views = [v for v in ('global', 'personal', 'unseen') if any(s[0] == v for s in said)]
     paths = sorted({p for v, _, p in said if v == 'global'} - {'', 'client'})
@@ -34,8 +34,7 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     tables |= {f'global-{p}': cmp.table('global', suite, path=p) for p in paths}
     if any(h.setting.get('rungs') for h in cmp.histories):
         tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
-    tables |= {f'{v}-domains': cmp.domains(v, suite) for v in views}
-    return tables | trust_tables(cmp, suite)
+    return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):

@@ -42,7 +42,7 @@ def temperature(
     y:Tensor,    # (N,) their classes
 )->float:        # 1/20 … 20
     "The T at which the true classes of these images are most likely."
-    if not len(y): raise ValueError('no validation images to fit a temperature on: give some, as val=.2')
+    if not len(y): raise ValueError('no validation images to fit a temperature on: give some, as val=.1')
     if not p.isfinite().all(): raise ValueError('an answer is NaN or infinite: was the training stopped?')
     z = _log(p)
     def loss(b): return float(F.cross_entropy(b*z, y))

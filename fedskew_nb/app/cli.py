@@ -159,11 +159,10 @@ def which_options(
     tuned:str=None,          # file of `fedskew tune`
     no_control:bool=False,   # without FedAvg on the IID split
     pooled:bool=False,       # also one client that has all
-    trust:bool=False,        # also how sure the models are, and whether that is true
     **kwargs,
 )->dict:
-    "Which runs, and what is asked of them."
-    want = training_options(**kwargs) | (dict(trust=True) if trust else {})
+    "Which runs."
+    want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
     if not grid:
@@ -177,10 +176,11 @@ def compare_command(
     out:str='runs',           # folder for runs and report
     jobs:int=1,               # runs side by side, one core each; same results
     json:bool=False,          # tables as JSON
+    trust:bool=False,         # also how sure the models are, and whether that is true
     **kwargs,
 ):
     "Train methods over seeds, print tables, write a report. Call it again to go on after an interruption."
-    want = which_options(**kwargs)
+    want = which_options(**kwargs) | (dict(trust=True) if trust else {})
     run = compare_grid if 'grid' in want else compare
     show(run(**want, out=out, jobs=jobs, **meanwhile(json)), out, json)
 

@@ -140,21 +140,19 @@ def _rows(methods, control:bool, pooled:bool)->list: # of (method, deal)
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
     control=True,          # also FedAvg on the IID split
-    pooled=False,          # also one client that has everything
+    pooled=False,          # also one client that has all
     model='small_conv',    # a name, or a function of n_classes
-    house=None,            # training protocol: f2dc, fedbn, fdse
+    house=None,            # protocol: f2dc, fedbn, fdse
     device='auto',
-    tuned=None,            # see read_tuned
-    trust=False,           # also ask how sure the models are
-    **setting,             # any field of Setting
+    tuned=None, trust=False,    # see read_tuned; ask how sure it is
+    **setting,             # fields of Setting
 )->list: # of Run
-    "Every run of a comparison, all of the first seed first."
-    same = dict(size=size, model=_absolute(model), house=house, device=device)
+    "Every run, all of the first seed first."
+    same = dict(size=size, model=_absolute(model), house=house, device=device, trust=trust)
     each = product(which_seeds(seeds), as_list(suite), _rows(methods, control, pooled))
     tuned = read_tuned(tuned)
     how = lambda m, s: budget(m, s, size, house, tuned, **setting)
-    return [Run(m, _absolute(s), deal, seed, trust=trust and deal == 'skew', **same, **how(m, s))
-            for seed, s, (m, deal) in each]
+    return [Run(m, _absolute(s), deal, seed, **same, **how(m, s)) for seed, s, (m, deal) in each]
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000015
 def check_runs(todo:list):

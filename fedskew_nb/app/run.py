@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib, json, re, warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from fastcore.basics import patch
 from ..analysis.comparison import DEALS
 from ..analysis.trust_tables import trust_measures
 from .calls import read_call
@@ -37,8 +38,10 @@ class Run:
     trials:int=0                 # that chose them and lr
     note:str=''                  # what a table must say of it
     trust:bool=False             # at its end, ask how sure its models are
-    @property
-    def label(self): return read_method(self.method).name + DEALS[self.deal]
+
+# %% ../../nbs/7_app/08_run.ipynb #6f1262e7
+@patch(as_prop=True)
+def label(self:Run)->str: return read_method(self.method).name + DEALS[self.deal]
 
 # %% ../../nbs/7_app/08_run.ipynb #620f09a5
 def suite_name(suite)->str:
@@ -149,23 +152,22 @@ def train_run(
     done, part = files_of(run, folder)
     history = finished(done)
     if history is None or unasked(run, history, measure):
-        known = history.measures if history else {}
         fed = federation_of(run, held, part)
         _go_on_from(fed, part)
-        history = _fitted(fed, run, progress, measure, keep_stopped)
-        history.measures = known | history.measures
+        history = _fitted(fed, run, progress, measure, keep_stopped, history)
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
     return noted(history, run)
 
 # %% ../../nbs/7_app/08_run.ipynb #1839eb8a
-def _fitted(fed, run, progress, measure, keep_stopped)->History:
+def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
     try: history = fed.fit(progress=progress)
     except FloatingPointError as e:
         if not keep_stopped: raise
         history = History(describe(fed))
         history.measures = dict(stopped=str(e))
         return history
-    history.measures = measure(fed) if measure else {}
+    if before: history.measures = before.measures
+    if measure: history.measures |= measure(fed)
     if run.trust: history.measures['trust'] = trust_measures(fed)
     return history

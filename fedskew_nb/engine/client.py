@@ -117,10 +117,10 @@ def ready(self: Worker, other: Worker|None = None)->Worker:
 @patch
 @torch.no_grad()
 def probabilities(self: Worker,
-    x: Tensor,                # (N, 3, H, W) uint8, or floats: normalised already
+    x: Tensor,                # (N, 3, H, W) uint8, or normalised floats
     batch: int = 64,
     net: Net|None = None,     # `answering`, if it is at hand
-    aux: tuple = (),          # to be returned beside: 'logits', names in `out.aux`
+    aux: tuple = (),          # also 'logits', or names in `out.aux`
 )->dict:                      # {path: (N, n_classes)}; '' is the method's default path
     "What the model says of raw images."
     net, found = net or self.answering(), {}
