@@ -15,7 +15,7 @@ from .style import INK, canvas, ink, style
 # %% ../../nbs/3_results/22_temperature.ipynb #f71b42f8
 @style()
 def reliability_diagram(
-    bins:dict,     # {name: frame of `reliability`}
+    bins:dict,     # {name: frame of conf, acc, share}
     ax=None,
 ):                 # the axes
     "How often a method is right against how sure it is; points are sized by their share of images."

@@ -64,8 +64,8 @@ def uncertainty(
 def asked(
     fed:Federation, client:int,
     images:Tensor,              # uint8, or normalised floats
-)->dict:                        # p, logits and, where the model gives it, u: as `uncertainty` takes them
-    "What a client's model says of images, on the CPU."
+)->dict:                        # p, logits and, where the model gives it, u
+    "What a client's model says of images, on the CPU, as `uncertainty` takes it."
     side = fed.suite.image_size
     if images.shape[-2:] != (side, side):
         h, w = images.shape[-2:]

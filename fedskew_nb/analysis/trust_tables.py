@@ -173,7 +173,8 @@ _SURE = ("Personal view after aggregation: each client's model on its own domain
          'T: temperature, fitted on validation images.')
 _FOUND = ('wrong, and each kind of foreign images: AUROC, the share of pairs in which the wrong answer, or '
           'the foreign image, is the less sure one; 50 is chance. AURC: wrong answers among the surest, '
-          'mean over all coverages; lower is better.')
+          'mean over all coverages; lower is better. Noise: σ = 1.5 on normalised images. Unknown classes: '
+          'images of an embedded suite that shares no class.')
 _ASKED = ['accuracy', 'ECE', 'T', 'ECE at T']
 _ROW = ['method', 'seed', 'client', 'domain', 'score', *_ASKED]
 
