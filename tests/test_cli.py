@@ -59,7 +59,7 @@ def test_help_of_all(capsys):
 
 def test_every_option_of_compare_has_a_line(capsys):
     out = run(capsys, 'compare', '--help')[1]
-    for option in ('suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set no-control pooled out '
+    for option in ('suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set no-control pooled trust out '
                    'device jobs json').split(): assert f'--{option}' in out
     assert 'one core each' in out
 

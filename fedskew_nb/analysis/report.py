@@ -17,13 +17,14 @@ from .comparison import Comparison, deal_of, sentence, write_whole
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .style import INK
 from .table import Table
+from .trust_tables import trust_figures, trust_tables
 
 # %% auto #0
 __all__ = ['setting_table', 'write_report']
 
 # %% ../../nbs/3_results/08_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
-    "{file stem: Table} of one suite; the personal view at both moments."
+    "{file stem: Table} of one suite."
     said = {s for h in cmp.histories if deal_of(h)[0] == suite for s in h.views()}     # (view, moment, path)
     views = [v for v in ('global', 'personal', 'unseen') if any(s[0] == v for s in said)]
     paths = sorted({p for v, _, p in said if v == 'global'} - {'', 'client'})
@@ -33,7 +34,7 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     tables |= {f'global-{p}': cmp.table('global', suite, path=p) for p in paths}
     if any(h.setting.get('rungs') for h in cmp.histories):
         tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
-    return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views}
+    return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
@@ -68,7 +69,7 @@ def figures(cmp:Comparison, suite:str)->dict:
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()
     if len(points): out['differences'] = ABOVE, lambda: _differences(points)
-    return out | dict(_view_figures(cmp, suite, tables))
+    return out | dict(_view_figures(cmp, suite, tables)) | trust_figures(cmp, suite)
 
 # %% ../../nbs/3_results/08_report.ipynb #00000013
 FORMATS = {'png': dict(dpi=140, metadata={'Software': None}), 'pdf': dict(metadata={'CreationDate': None})}

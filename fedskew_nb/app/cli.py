@@ -176,10 +176,11 @@ def compare_command(
     out:str='runs',           # folder for runs and report
     jobs:int=1,               # runs side by side, one core each; same results
     json:bool=False,          # tables as JSON
+    trust:bool=False,         # also how sure the models are, and whether that is true
     **kwargs,
 ):
     "Train methods over seeds, print tables, write a report. Call it again to go on after an interruption."
-    want = which_options(**kwargs)
+    want = which_options(**kwargs) | (dict(trust=True) if trust else {})
     run = compare_grid if 'grid' in want else compare
     show(run(**want, out=out, jobs=jobs, **meanwhile(json)), out, json)
 

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/02_compare.ipynb #00000003
 from __future__ import annotations
-import json, multiprocessing as mp, os, signal, threading
+import json, multiprocessing as mp, os, signal, threading, warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import (
     SCHEDULE, check_runs, grid_of, grid_runs, open_folder, planned, read_tuned, which_seeds)
-from .run import files_of, finished, noted, train_run
+from .run import files_of, finished, noted, train_run, unasked
 from ..data.folder import Folder
 from ..engine.history import History
 from ..core.files import write_json
@@ -54,13 +54,23 @@ def side_by_side(todo:list, train, tell, jobs:int):
             for p in set(mp.active_children())-before: p.terminate()
             raise
 
+# %% ../../nbs/7_app/02_compare.ipynb #2909b34c
+def stored_already(todo:list, folder)->set: # places in todo
+    "The runs that need not be trained; a note counts those that are trained again, for they were not asked."
+    there = {i for i, run in enumerate(todo) if folder and files_of(run, folder)[0].exists()}
+    found = {i: finished(files_of(todo[i], folder)[0]) for i in there if todo[i].trust}
+    again = {i for i, h in found.items() if h and unasked(todo[i], h)}
+    if again: warnings.warn(f'{len(again)} of {len(there)} finished runs were not asked how sure they are: '
+                            'they are trained again')
+    return there - again
+
 # %% ../../nbs/7_app/02_compare.ipynb #cb402166
 class Watch:
     "Counts the runs of a comparison as they end, and tells of them."
     def __init__(self, todo, folder=None, progress=None, on_run=None, on_seed=None):
         self.todo, self.on_run, self.on_seed = todo, on_run, on_seed
         self.found = {}      # {place in todo: History}
-        self.stored = {i for i, run in enumerate(todo) if folder and files_of(run, folder)[0].exists()}
+        self.stored = stored_already(todo, folder)
         show = live() if progress is None else progress
         self.bar = tqdm(total=len(todo), initial=len(self.stored), smoothing=0, disable=not show)
     def __call__(self, i:int, history:History):
@@ -128,7 +138,7 @@ def begin(todo:list, jobs:int, out, request:dict|None=None)->Path|None: # folder
     return folder
 
 # %% ../../nbs/7_app/02_compare.ipynb #2bb8a3fa
-WHICH = ('control', 'pooled', 'house', 'device', 'tuned')
+WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'trust')
 
 def _once(found)->list: return list(dict.fromkeys(found))
 

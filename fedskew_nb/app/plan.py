@@ -11,7 +11,7 @@ from .calls import cut, read_call
 from .names import read_method, read_model, suite_base
 from .run import Run, method_of, run_name, suite_name
 from ..core.find import papers
-from ..core.refuse import one_of
+from ..core.refuse import extra, one_of
 from ..data.load import SIZES
 from ..engine.device import pick_device
 from ..engine.setting import setting_for
@@ -140,15 +140,15 @@ def _rows(methods, control:bool, pooled:bool)->list: # of (method, deal)
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
     control=True,          # also FedAvg on the IID split
-    pooled=False,          # also one client that has everything
+    pooled=False,          # also one client that has all
     model='small_conv',    # a name, or a function of n_classes
-    house=None,            # training protocol: f2dc, fedbn, fdse
+    house=None,            # protocol: f2dc, fedbn, fdse
     device='auto',
-    tuned=None,            # see read_tuned
-    **setting,             # any field of Setting
+    tuned=None, trust=False,    # see read_tuned; ask how sure it is
+    **setting,             # fields of Setting
 )->list: # of Run
-    "Every run of a comparison, all of the first seed first."
-    same = dict(size=size, model=_absolute(model), house=house, device=device)
+    "Every run, all of the first seed first."
+    same = dict(size=size, model=_absolute(model), house=house, device=device, trust=trust)
     each = product(which_seeds(seeds), as_list(suite), _rows(methods, control, pooled))
     tuned = read_tuned(tuned)
     how = lambda m, s: budget(m, s, size, house, tuned, **setting)
@@ -162,6 +162,7 @@ def check_runs(todo:list):
         if isinstance(run.suite, str): suite_base(run.suite)
         if isinstance(run.suite, str): one_of(run.size, SIZES, 'size')
         if isinstance(run.model, str): read_model(run.model, 2)
+    if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     pick_device(todo[0].device)
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000016

@@ -7,7 +7,9 @@ from __future__ import annotations
 import hashlib, json, re, warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from fastcore.basics import patch
 from ..analysis.comparison import DEALS
+from ..analysis.trust_tables import trust_measures
 from .calls import read_call
 from .names import read_method, read_model, read_suite
 from ..core.method import Method
@@ -35,8 +37,11 @@ class Run:
     own:dict=field(default_factory=dict)        # tuned hyper-parameters
     trials:int=0                 # that chose them and lr
     note:str=''                  # what a table must say of it
-    @property
-    def label(self): return read_method(self.method).name + DEALS[self.deal]
+    trust:bool=False             # at its end, ask how sure its models are
+
+# %% ../../nbs/7_app/08_run.ipynb #6f1262e7
+@patch(as_prop=True)
+def label(self:Run)->str: return read_method(self.method).name + DEALS[self.deal]
 
 # %% ../../nbs/7_app/08_run.ipynb #620f09a5
 def suite_name(suite)->str:
@@ -127,6 +132,13 @@ def noted(history:History, run:Run)->History:
     history.setting |= {k: v for k, v in dict(note=run.note, trials=run.trials).items() if v}
     return history
 
+# %% ../../nbs/7_app/08_run.ipynb #f4cbd31a
+def unasked(run:Run, history:History, measure=None)->bool:
+    "Was this finished run not asked what is asked of it now?"
+    known = history.measures.keys()
+    if 'stopped' in known: return False
+    return bool(measure and not known-{'trust'}) or (run.trust and 'trust' not in known)
+
 # %% ../../nbs/7_app/08_run.ipynb #399b2ed7
 def train_run(
     run:Run,
@@ -139,21 +151,23 @@ def train_run(
     "Train a run, or read it where it is finished."
     done, part = files_of(run, folder)
     history = finished(done)
-    if history is None or (measure and not history.measures):
+    if history is None or unasked(run, history, measure):
         fed = federation_of(run, held, part)
         _go_on_from(fed, part)
-        history = _fitted(fed, progress, measure, keep_stopped)
+        history = _fitted(fed, run, progress, measure, keep_stopped, history)
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
     return noted(history, run)
 
 # %% ../../nbs/7_app/08_run.ipynb #1839eb8a
-def _fitted(fed, progress, measure, keep_stopped)->History:
+def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
     try: history = fed.fit(progress=progress)
     except FloatingPointError as e:
         if not keep_stopped: raise
         history = History(describe(fed))
         history.measures = dict(stopped=str(e))
         return history
-    if measure: history.measures = measure(fed)
+    if before: history.measures = before.measures
+    if measure: history.measures |= measure(fed)
+    if run.trust: history.measures['trust'] = trust_measures(fed)
     return history

@@ -69,8 +69,9 @@ def counts_of(self: Worker, client: Client)->Tensor: # (n_classes,)
 # %% ../../nbs/6_engine/02_client.ipynb #00000008
 @patch
 def images(self: Worker, x: Tensor)->Tensor:
-    "Raw uint8 images as the model wants them."
-    x = normalise(x.to(self.device), self.suite.mean, self.suite.std, self.dtype)
+    "Raw uint8 images as the model wants them; floats are taken to be so already."
+    if x.is_floating_point(): x = x.to(self.device, self.dtype)
+    else: x = normalise(x.to(self.device), self.suite.mean, self.suite.std, self.dtype)
     return x.contiguous(memory_format=self.format)
 
 @patch
@@ -116,17 +117,18 @@ def ready(self: Worker, other: Worker|None = None)->Worker:
 @patch
 @torch.no_grad()
 def probabilities(self: Worker,
-    x: Tensor,                # (N, 3, H, W) uint8
+    x: Tensor,                # (N, 3, H, W) uint8, or normalised floats
     batch: int = 64,
     net: Net|None = None,     # `answering`, if it is at hand
-    aux: tuple = (),          # names in `out.aux` to be returned beside
+    aux: tuple = (),          # also 'logits', or names in `out.aux`
 )->dict:                      # {path: (N, n_classes)}; '' is the method's default path
     "What the model says of raw images."
     net, found = net or self.answering(), {}
     for part in x.split(batch):
         with self.precise(): out = widened(net(self.images(part)))
         said = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
-        said |= {a: out.aux[one_of(a, out.aux, 'further answer')] for a in aux}
+        more = dict(logits=out.logits) | out.aux
+        said |= {a: more[one_of(a, more, 'further answer')] for a in aux}
         for path, p in said.items(): found.setdefault(path, []).append(p)
     return {path: torch.cat(ps) for path, ps in found.items()}
 

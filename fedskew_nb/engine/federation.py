@@ -230,21 +230,28 @@ def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
                          f'so there is no global model: ask for model(client={ids[0]})')
     return self.worker.copy(self.server)
 
+# %% ../../nbs/6_engine/04_federation.ipynb #40dd0b8d
+def as_batch(images, normalised: bool = False)->Tensor: # (N, 3, H, W)
+    "Images as a batch, channels first; those of the wrong kind are refused."
+    x = torch.as_tensor(images)
+    if x.ndim == 3: x = x[None]
+    known = x.is_floating_point() if normalised else x.dtype == torch.uint8
+    if not known or x.ndim != 4:
+        wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255, as in suite.tests'
+        raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give {wanted}')
+    return x.permute(0, 3, 1, 2) if x.shape[1] != 3 and x.shape[-1] == 3 else x
+
 # %% ../../nbs/6_engine/04_federation.ipynb #f5dd814c
 @patch
 @calmly
 def answers(self: Federation,
     images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one of them
     client: int|None = None,
-    aux: tuple = (),              # further answers by their names in `out.aux`, as 'u'
+    aux: tuple = (),              # further answers: 'logits', or a name in `out.aux`, as 'u'
+    normalised: bool = False,     # images are floats, normalised already
 )->dict:                          # {path: (N, n_classes)}, and what was asked for
     "Class probabilities by every path of the method; '' is the default."
-    x = torch.as_tensor(images)
-    if x.ndim == 3: x = x[None]
-    if x.dtype != torch.uint8 or x.ndim != 4:
-        raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: '
-                         'give uint8 images of 0…255, as in suite.tests')
-    if x.shape[1] != 3 and x.shape[-1] == 3: x = x.permute(0, 3, 1, 2)
+    x = as_batch(images, normalised)
     self.worker.load(self.model(client=client).state_dict())
     return self.worker.probabilities(x, aux=aux)
 

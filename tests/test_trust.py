@@ -1,0 +1,361 @@
+"How sure, and can it be believed: every measure against a loop, sklearn or a closed form; stored, resumed, reported; bad input."
+import itertools, json, math, sys, warnings
+from dataclasses import replace
+import numpy as np, pytest, torch
+import torch.nn.functional as F
+from sklearn.metrics import roc_auc_score
+from torch import nn
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.scores import ece
+from fedskew_nb.analysis.temperature import at_temperature, temperature
+from fedskew_nb.analysis.trust import asked, auroc, density, noisy, risk_coverage, strangers, together, uncertainty
+from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
+from fedskew_nb.app import cli
+from fedskew_nb.app.compare import compare, read_request, resume, stored_runs
+from fedskew_nb.app.plan import grid_runs
+from fedskew_nb.app.run import run_name
+from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.seeding import generator
+from fedskew_nb.data.batch import normalise
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.personal import FedBN
+from feds import run
+
+def probs(n=60, K=5, seed=0, scale=2.): return (scale*torch.randn(n, K, generator=generator(seed, 'p'))).softmax(1)
+def classes(n=60, K=5, seed=0): return torch.randint(0, K, (n,), generator=generator(seed, 'c'))
+
+class Evident(nn.Module):
+    "A head whose logits are log(α/S), with the vacuity beside them."
+    def __init__(self, head):
+        super().__init__()
+        self.inner = head
+    def forward(self, f):
+        a = F.softplus(self.inner(f).float())+1
+        S = a.sum(1, keepdim=True)
+        return (a/S).log(), dict(u=a.shape[1]/S[:, 0])
+
+class Evidence(Mechanism):
+    def adapt(self, net):
+        net.head = Evident(net.head)
+        return net
+
+@pytest.fixture(scope='module')
+def fed(suite): return run(FedBN, suite, batch_size=16, lr=.1, rounds=3, local_steps=6)
+
+# ---- uncertainty
+
+def test_uncertainty_by_loops():
+    p = probs()
+    z = p.log()+torch.randn(60, 1, generator=generator('shift'))
+    found = uncertainty(p, z, torch.rand(60, 1))
+    assert list(found) == ['1 - max p', 'entropy', 'energy', 'u'] and found['u'].shape == (60,)
+    for i in range(60):
+        assert math.isclose(found['1 - max p'][i], 1-max(p[i].tolist()), abs_tol=1e-6)
+        assert math.isclose(found['entropy'][i], -sum(q*math.log(q) for q in p[i].tolist()), abs_tol=1e-5)
+        assert math.isclose(found['energy'][i], -math.log(sum(map(math.exp, z[i].tolist()))), abs_tol=1e-5)
+
+def test_a_certain_answer_has_no_entropy(): assert uncertainty(torch.tensor([[1., 0]]))['entropy'] == 0
+def test_log_probabilities_have_no_energy(): assert 'energy' not in uncertainty(probs(), probs().log())
+
+@pytest.mark.parametrize('bad', [float('nan'), float('inf')])
+def test_answers_that_are_no_numbers(bad):
+    p = probs()
+    p[3, 0] = p[7, 1] = bad
+    with pytest.raises(ValueError, match='2 of 60 answers are NaN or infinite'): uncertainty(p)
+    with pytest.raises(ValueError, match='NaN or infinite'): temperature(p, classes())
+    with pytest.raises(ValueError, match='NaN or infinite'): auroc(p[:, 0], classes() == 0)
+
+# ---- AUROC
+
+@pytest.mark.parametrize('scale, digits', [(1, None), (1, 1), (300, None), (1e-6, None)])
+def test_auroc_is_sklearns(scale, digits):
+    "With ties, and where a sigmoid would make far scores equal."
+    s, t = scale*torch.randn(200, generator=generator('s')), torch.rand(200, generator=generator('t')) < .3
+    if digits: s = (s*2).round()
+    assert math.isclose(auroc(s, t), roc_auc_score(t, s), abs_tol=1e-6)
+
+def test_auroc_of_one_kind(): assert math.isnan(auroc(torch.rand(5), torch.ones(5, dtype=torch.bool)))
+def test_auroc_of_a_constant(): assert auroc(torch.ones(6), torch.arange(6) > 2) == .5
+
+# ---- risk and coverage
+
+def test_risk_is_a_loop():
+    s, w = torch.rand(50, generator=generator('s')), torch.rand(50, generator=generator('w')) < .4
+    order = sorted(range(50), key=lambda i: float(s[i]))
+    want = [sum(bool(w[i]) for i in order[:k])/k for k in range(1, 51)]
+    r = risk_coverage(s, w)
+    assert np.allclose(r.risk, want) and np.allclose(r.coverage, np.arange(1, 51)/50)
+
+def test_ties_are_the_mean_over_all_orders():
+    s, w = [.1, .5, .5, .5, .5, .9], [False, True, False, False, True, True]
+    orders = [[0, *ties, 5] for ties in itertools.permutations(range(1, 5))]
+    want = np.mean([np.cumsum([w[i] for i in o])/np.arange(1, 7) for o in orders], 0)
+    assert np.allclose(risk_coverage(torch.tensor(s), torch.tensor(w)).risk, want)
+
+def test_a_constant_score_has_the_error_rate_everywhere():
+    w = torch.arange(10) < 3
+    assert np.allclose(risk_coverage(torch.ones(10), w).risk, .3)
+
+@pytest.mark.parametrize('s, w', [(3, 2), (0, 0)])
+def test_scores_that_do_not_fit(s, w):
+    with pytest.raises(ValueError, match=f'{s} scores for {w} answers'): risk_coverage(torch.rand(s), torch.zeros(w, dtype=torch.bool))
+
+# ---- temperature
+
+@pytest.mark.parametrize('factor', [.3, 1, 3])
+def test_the_temperature_is_where_the_loss_is_flat(factor):
+    p = probs(3000)
+    y = torch.multinomial(p, 1, generator=generator('y'))[:, 0]
+    sharp = at_temperature(p, 1/factor)
+    T = temperature(sharp, y)
+    b = torch.tensor(1/T, dtype=torch.double, requires_grad=True)
+    F.cross_entropy(b*sharp.log(), y).backward()
+    assert abs(b.grad) < 1e-4 and abs(T/factor-1) < .1
+
+def test_the_temperature_beats_a_grid():
+    p, y = probs(scale=4.), classes()
+    loss = lambda T: float(F.nll_loss(at_temperature(p, T).log(), y))
+    assert loss(temperature(p, y)) <= min(map(loss, np.geomspace(1/20, 20, 400)))+1e-6
+
+def test_probabilities_do_as_well_as_logits():
+    z = 5*torch.randn(40, 6, generator=generator('z'), dtype=torch.double)
+    assert torch.allclose(at_temperature(z.softmax(1), 2.5), (z/2.5).softmax(1)) and torch.equal(at_temperature(z.softmax(1), 2.5).argmax(1), z.argmax(1))
+
+def test_a_true_class_of_probability_0():
+    assert math.isfinite(temperature(torch.tensor([[1., 0], [1., 0]]), torch.tensor([0, 1])))
+
+def test_no_validation_images_no_temperature():
+    with pytest.raises(ValueError, match='no validation images to fit a temperature on: give some'): temperature(probs()[:0], classes()[:0])
+
+# ---- foreign images
+
+def test_noise_is_added_after_normalisation_and_not_cut(suite):
+    x = suite.tests['photo'].x
+    a = noisy(x, suite)
+    added = a-normalise(x, suite.mean, suite.std)
+    assert abs(added.std()-1.5) < .02 and abs(added.mean()) < .02 and a.max() > 3 and torch.equal(a, noisy(x, suite)) and not torch.equal(a, noisy(x, suite, seed=1))
+    assert torch.equal(noisy(x, suite, sigma=0), normalise(x, suite.mean, suite.std))
+
+def test_strangers_share_no_class(suite):
+    digits = load_suite('skew-digits', 'tiny')
+    assert strangers(digits, 30).shape == (30, 3, 28, 28) and strangers(suite, 7).dtype == torch.uint8
+    assert not torch.equal(strangers(digits, 9)[..., :28], strangers(suite, 9)[..., :28, :28])
+    assert strangers(replace(suite, classes=['Dog', *map(str, range(6))])) is None
+    assert torch.equal(strangers(replace(suite, classes=['DOG', *'bcdefg']), 9), strangers(suite, 9))        # a dog is in emoji-pacs, digits remain
+
+def test_images_of_another_size(fed):
+    with pytest.raises(ValueError, match='of 9 × 32 pixels, and emoji-pacs has 32 × 32: resize them'): asked(fed, 0, torch.zeros(2, 3, 9, 32, dtype=torch.uint8))
+    with pytest.raises(ValueError, match='20 × 20 pixels'): trust_measures(fed, dict(mine=torch.zeros(2, 3, 20, 20, dtype=torch.uint8)))
+
+# ---- asking
+
+def test_asked_is_what_the_model_says(fed, suite):
+    c = fed.clients[1]
+    out = answers(fed.model(client=c.id), c.test, suite.mean, suite.std)
+    said, floats = asked(fed, c.id, c.test.x), asked(fed, c.id, normalise(c.test.x, suite.mean, suite.std))
+    assert torch.allclose(said['logits'], out.logits, atol=1e-4) and torch.allclose(said['p'], out.logits.softmax(1), atol=1e-5) and 'u' not in said
+    assert all(torch.equal(said[k], floats[k]) for k in said)
+
+def test_floats_must_be_announced(fed, suite):
+    x = suite.tests['photo'].x[:2]
+    for images, said in ((x.float(), dict()), (x, dict(normalised=True))):
+        with pytest.raises(ValueError, match='images are .* of torch'): fed.answers(images, 0, **said)
+
+def test_asking_costs_one_pass(fed, suite):
+    "The images that go through the net are the same with and without uncertainty, but for one black one."
+    def seen(f):
+        n = []
+        hooks = [net.register_forward_pre_hook(lambda m, a: n.append(len(a[0]))) for net in (fed.net, fed.worker.answering())]
+        f()
+        for h in hooks: h.remove()
+        return sum(n)
+    x = suite.tests['photo'].x
+    assert seen(lambda: uncertainty(**asked(fed, 0, x))) <= seen(lambda: fed.predict(x, 0))+1 and seen(lambda: fed.predict(x, 0)) == len(x)
+
+# ---- a whole federation
+
+def said_by(fed, clients, images): return together([asked(fed, c.id, images(c)) for c in clients])['p']
+
+def check_facts(fed, suite, facts, clients):
+    "Every number again, by sklearn and loops."
+    p, y = said_by(fed, clients, lambda c: c.test.x), torch.cat([c.test.y for c in clients])
+    wrong, s = p.argmax(1) != y, 1-p.max(1).values
+    T = temperature(said_by(fed, clients, lambda c: c.val.x), torch.cat([c.val.y for c in clients]))
+    want = dict(n=len(y), accuracy=float((~wrong).double().mean()), ECE=ece(p, y), T=T)
+    want['ECE at T'] = ece((p.double().log()/T).softmax(1), y)
+    for k, v in want.items(): assert math.isclose(facts[k], v, abs_tol=2e-6), k
+    got = facts['scores']['1 - max p']
+    far = dict(noise=said_by(fed, clients, lambda c: noisy(c.test.x, suite, seed=c.id)))
+    far['unknown classes'] = said_by(fed, clients, lambda c: strangers(suite))
+    for k, q in far.items():
+        both = np.r_[s.numpy(), (1-q.max(1).values).numpy()]
+        assert math.isclose(got[k], roc_auc_score(np.r_[np.zeros(len(s)), np.ones(len(q))], both), abs_tol=2e-6)
+    assert math.isclose(got['wrong'], roc_auc_score(wrong, s), abs_tol=2e-6) and math.isclose(got['AURC'], risk_coverage(s, wrong).risk.mean(), abs_tol=2e-6)
+
+def test_every_number_pooled_and_by_client(fed, suite):
+    found = trust_measures(fed)
+    assert [c['domain'] for c in found['clients']] == [c.domain for c in fed.clients]
+    check_facts(fed, suite, found['pooled'], fed.clients)
+    for c, facts in zip(fed.clients, found['clients']): check_facts(fed, suite, facts, [c])
+    assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'energy', '1 - max p at T'}
+    assert all(abs(np.mean(h)-1) < 1e-5 for h in found['pictures']['density'].values()) and len(found['pictures']['risk']) == 20
+    assert json.loads(json.dumps(found, allow_nan=False)) == found and trust_measures(fed) == found
+
+def test_clients_alike_are_asked_once(suite):
+    "Two clients of one domain: under FedAvg they share the model, under FedBN they do not."
+    two = replace(suite, clients=[*suite.clients[:2], replace(suite.clients[0], id=7)])
+    assert [len(trust_measures(run(m, two), n=5)['clients']) for m in (FedAvg, FedBN)] == [2, 3]
+
+def test_no_validation_images_and_no_test_images(suite):
+    some = [replace(c, val=c.val[:0]) for c in suite.clients[:3]]
+    found = trust_measures(run(FedBN, replace(suite, clients=[*some, suite.clients[3]])), n=5)
+    assert ['T' in c for c in found['clients']] == [False]*3+[True] and 'T' in found['pooled']
+    none = replace(suite, clients=[replace(c, val=c.val[:0]) for c in suite.clients])
+    found = trust_measures(run(FedBN, none), n=5)['pooled']
+    assert 'T' not in found and 'ECE at T' not in found and '1 - max p at T' not in found['scores'] and 'ECE' in found
+    assert trust_measures(run(FedAvg, suite.iid(0))) == {}
+
+def test_evidence_gives_u(suite):
+    fed = run(Method('Evident', Evidence()), suite, batch_size=16, lr=.1, rounds=2, local_steps=4)
+    found = trust_measures(fed, n=10)
+    assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'u', '1 - max p at T'} and found['pictures']['score'] == 'u'
+    c = fed.clients[0]
+    said, net = asked(fed, c.id, c.test.x), fed.model(client=c.id)
+    u = net.eval()(normalise(c.test.x, suite.mean, suite.std)).aux['u']
+    assert torch.allclose(said['u'], u, atol=1e-5) and (said['u'] > 0).all() and (said['u'] <= 1).all()
+    wrong = said['p'].argmax(1) != c.test.y
+    assert math.isclose(found['clients'][0]['scores']['u']['wrong'], roc_auc_score(wrong, said['u']), abs_tol=2e-6)
+
+def test_an_unseen_domain(suite):
+    less = replace(suite, clients=suite.clients[:3], tests={d: t for d, t in suite.tests.items() if d != 'sketch'}, unseen=dict(sketch=suite.tests['sketch']))
+    assert set(trust_measures(run(FedBN, less), n=5)['pooled']['scores']['entropy']) == {'wrong', 'AURC', 'noise', 'unseen domain', 'unknown classes'}
+
+def test_a_model_that_is_always_right(suite):
+    "No wrong answer, no AUROC: null in the file, an empty cell in the table."
+    right = replace(suite, clients=[replace(c, test=c.test[:1]) for c in suite.clients[:1]])
+    fed = run(FedBN, right, rounds=1)
+    c = fed.clients[0]
+    c.test.y[:] = asked(fed, c.id, c.test.x)['p'].argmax(1)
+    found = trust_measures(fed, n=5)
+    assert found['pooled']['accuracy'] == 1 and found['pooled']['scores']['entropy']['wrong'] is None
+    fed.history.measures = dict(trust=found)
+    assert trust_tables(Comparison([fed.history]))['trust-scores'].numbers.columns.tolist().count('wrong') == 0
+
+# ---- density
+
+def test_density_is_a_histogram():
+    s = torch.rand(500, generator=generator('s'))
+    want, _ = np.histogram(s.numpy(), 25, (0, 1), density=True)
+    assert np.allclose(density(s), want, atol=1e-5)
+
+# ---- tables over seeds
+
+HOW = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=2, size='tiny', rounds=1, local_steps=2, progress=False, model='small_conv(width=4)')
+
+@pytest.fixture(scope='module')
+def cmp(tmp_path_factory): return compare(**HOW, trust=True, out=tmp_path_factory.mktemp('trust'))
+
+def test_a_table_is_the_mean_over_seeds(cmp):
+    t, (a, b) = trust_tables(cmp), [h.measures['trust'] for h in cmp.histories if h.setting['method'] == 'FedBN']
+    row = t['trust'].numbers.set_index('method').loc['FedBN']
+    for k, scale in (('accuracy', 100), ('ECE', 100), ('T', 1), ('ECE at T', 100)):
+        assert math.isclose(row[k], scale*(a['pooled'][k]+b['pooled'][k])/2)
+    row = t['trust-scores'].numbers.set_index(['method', 'score']).loc[('FedBN', 'entropy')]
+    for k in ('wrong', 'AURC', 'noise', 'unknown classes'):
+        assert math.isclose(row[k], 50*sum(x['pooled']['scores']['entropy'][k] for x in (a, b)))
+    row = t['trust-domains'].numbers.set_index(['method', 'measure']).loc[('FedBN', 'ECE')]
+    for i, c in enumerate(a['clients']): assert math.isclose(row[c['domain']], 50*(c['ECE']+b['clients'][i]['ECE']))
+    assert t['trust'].cells.method.tolist() == ['FedAvg', 'FedBN'] and ' ± ' in t['trust'].cells.ECE[0]
+
+def test_controls_have_no_answer(cmp):
+    "Dealt at random, a client has no domain to be asked about."
+    assert [bool(h.measures['trust']) for h in cmp.histories] == [True]*4+[False]*2 and not any('Not asked' in n for n in trust_tables(cmp)['trust'].notes)
+
+def test_who_was_not_asked_is_named(cmp):
+    h = replace(cmp.histories[0], measures={})
+    cold = replace(cmp.histories[2], measures=json.loads(json.dumps(cmp.histories[2].measures)))
+    for facts in (cold.measures['trust']['pooled'], *cold.measures['trust']['clients']): del facts['T'], facts['ECE at T']
+    stopped = replace(cmp.histories[3], measures=dict(stopped='NaN'))
+    notes = trust_tables(Comparison([h, cmp.histories[1], cold, stopped]))['trust'].notes
+    assert 'Not asked: FedAvg (seed 0). Compare again with --trust (trust=True).' in notes
+    assert 'No temperature, for want of validation images: FedBN (seed 0).' in notes
+
+def test_no_trust_no_tables(cmp):
+    plain = Comparison([replace(h, measures={}) for h in cmp.histories])
+    assert trust_tables(plain) == trust_figures(plain) == {}
+
+def test_figures_are_drawn(cmp):
+    found = trust_figures(cmp)
+    assert list(found) == ['trust-reliability', 'trust-risk', 'trust-foreign']
+    for caption, make in found.values(): assert len(make().figure.axes) >= 1 and caption.endswith('.')
+
+# ---- stored, trained again, resumed
+
+def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
+    plain = compare(**HOW | dict(seeds=1), control=False, out=tmp_path)
+    with pytest.warns(UserWarning, match='2 of 2 finished runs were not asked how sure they are'):
+        told = compare(**HOW | dict(seeds=1), control=False, out=tmp_path, trust=True)
+    assert told.histories == plain.histories and all('trust' in h.measures for h in told.histories)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        again = resume(tmp_path, progress=False)
+        assert [h.measures for h in again.histories] == [h.measures for h in told.histories] and read_request(tmp_path)['trust'] is True
+        assert all('trust' in h.measures for _, h in stored_runs(tmp_path))
+        less = compare(**HOW | dict(seeds=1), control=False, out=tmp_path)          # not asked now: what is known stays
+    assert [h.measures for h in less.histories] == [h.measures for h in told.histories]
+
+def rounds_of(fed): return dict(rounds=fed.round_no)
+
+def test_other_measures_stay(tmp_path):
+    how = HOW | dict(seeds=1, methods='FedBN', control=False, out=tmp_path)
+    compare(**how, measure=rounds_of)
+    with pytest.warns(UserWarning, match='1 of 1'): h, = compare(**how, trust=True).histories
+    assert set(h.measures) == {'rounds', 'trust'}
+    assert compare(**how, trust=True, measure=rounds_of).histories[0].measures == h.measures
+
+def test_trust_then_a_measure(tmp_path):
+    how = HOW | dict(seeds=1, methods='FedBN', control=False, out=tmp_path)
+    compare(**how, trust=True)
+    h, = compare(**how, measure=rounds_of).histories
+    assert set(h.measures) == {'rounds', 'trust'}
+
+def test_a_papers_grid_can_be_asked_too():
+    assert all(r.trust for r in grid_runs('fedddl', trust=True)) and not any(r.trust for r in grid_runs('fedddl'))
+    assert {run_name(r) for r in grid_runs('fedddl', trust=True)} == {run_name(r) for r in grid_runs('fedddl')}       # the same runs
+
+# ---- the command line
+
+def fedskew(capsys, *argv):
+    code = cli.main([str(a) for a in argv])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+SHORT = ['--rounds', 1, '--set', 'local_steps=2', '--model', 'small_conv(width=4)']
+
+def test_the_report_has_tables_and_figures(capsys, tmp_path):
+    call = ['compare', '--suite', 'skew-digits', '--size', 'tiny', '--methods', 'Local,FedBN', '--seeds', 2, '--trust', '--out', tmp_path, *SHORT]
+    code, out, err = fedskew(capsys, *call)
+    html = (tmp_path/'report.html').read_text()
+    assert code == 0 and 'what uncertainty finds' in out and 'on each domain' not in out
+    for part in ('skew-digits, how sure and how right', 'what uncertainty finds', 'how right on each domain', 'unknown classes', 'ECE at T', 'How often a method is right', 'Wrong answers among', 'foreign ones'):
+        assert part in html, part
+    assert {'skew-digits-trust-reliability.png', 'skew-digits-trust-risk.pdf', 'skew-digits-trust-foreign.png'} <= {p.name for p in (tmp_path/'figures').iterdir()}
+    assert json.loads((tmp_path/'compare.json').read_text())['trust'] is True
+    code, out, _ = fedskew(capsys, 'resume', tmp_path, '--json')
+    assert code == 0 and {'trust', 'trust-scores', 'trust-domains'} <= set(json.loads(out)['tables']['skew-digits'])
+    fedskew(capsys, *[a for a in call if a != '--trust'], '--no-control')
+    assert 'what uncertainty finds' in fedskew(capsys, 'report', tmp_path)[1]
+
+def test_an_own_folder(capsys, tmp_path):
+    from test_cli import images
+    code, out, err = fedskew(capsys, 'compare', '--data', images(tmp_path/'mine'), '--methods', 'FedBN', '--no-control', '--seeds', 1, '--trust', '--out', tmp_path/'out', *SHORT)
+    assert code == 0, err
+    head = next(l for l in out.splitlines() if l.startswith('method') and 'wrong' in l or 'noise' in l)
+    assert 'unknown classes' in head and 'mine, how sure and how right' in out
+
+def test_without_torchmetrics_it_is_said_before_training(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'torchmetrics', None)
+    code, _, err = fedskew(capsys, 'compare', '--suite', 'emoji-pacs', '--size', 'tiny', '--methods', 'FedBN', '--trust', '--out', tmp_path, *SHORT)
+    assert code == 1 and "pip install 'fedskew_nb[metrics]'" in err and not list(tmp_path.rglob('*.safetensors'))
