@@ -21,10 +21,12 @@ from fedskew_nb.methods.baselines.personal import KeepBatchNorm
 from fedskew_nb.methods.f2dc.method import DFC, DFD
 from fedskew_nb.methods.f2dc.weights import DomainAware
 from fedskew_nb.methods.fdse.method import Consensus, Consistency, Peers
+from fedskew_nb.methods.rfeddis.method import Disentangle, Evidence, TwoHeads
 
 FILE = Path(__file__).with_name('golden.json')
-# A ReLU that flips in a batch of sixteen moves a loss by a thousandth and a client's model by up to two hundredths.
-TERMS, MOVED, IMAGES = 5e-3, 3e-2, 2      # relative, relative, right answers among 32
+# A ReLU that flips in a batch of sixteen moves a loss by a thousandth and a client's model by up to two hundredths;
+# RFedDis, which takes long steps and answers by statistics of past weights, then changes its mind about three images.
+TERMS, MOVED, IMAGES = 5e-3, 3e-2, 4      # relative, relative, right answers among 32
 METHODS = found(Method)
 
 def tiny_suite():
@@ -99,7 +101,10 @@ CHANGES = {
     'DFD.loss': ('DC', DFD, 'loss', nothing),
     'DFC.loss': ('F2DC', DFC, 'loss', nothing),
     'Consensus.agree': ('FDSE', Consensus, 'agree', plain),
-    'Consistency.loss': ('FDSE', Consistency, 'loss', nothing)}
+    'Consistency.loss': ('FDSE', Consistency, 'loss', nothing),
+    'TwoHeads.rules': ('RFedDis', TwoHeads, 'rules', lambda self, net: []),
+    'Evidence.loss': ('RFedDis', Evidence, 'loss', nothing),
+    'Disentangle.loss': ('RFedDis', Disentangle, 'loss', nothing)}
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_a_changed_rule_is_seen(change, suite, monkeypatch):

@@ -148,5 +148,5 @@ def predict(self:TwoHeads, net, out):
 _RELEASED = dict(reduction='mean')
 RFedDis = Method('RFedDis', TwoHeads(), Evidence(), Disentangle(), KeepBatchNorm(), EqualWeights(),
                  page='2_methods/rfeddis/03_method', ink='magenta',
-                 says='A shared and an own head; fused evidence says how sure they are.',
+                 says='A shared and an own head; their evidence, fused, says how sure.',
                  presets=dict(released=_RELEASED, office=_RELEASED | dict(share='encoder')))
