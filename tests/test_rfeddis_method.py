@@ -87,7 +87,7 @@ def test_lambda_counts_declared_rounds(suite):
     def weight(T):
         c, b, _ = at(fed(RFedDis, suite, rounds=T), 0, 1)
         out = RFedDis.run_forward(c, b)
-        return float(Disentangle().loss(c, b, out)['likeness']/disentangling_loss(out.aux['F_L'], out.aux['F_G']))
+        return float((Disentangle().loss(c, b, out)['likeness']/disentangling_loss(out.aux['F_L'], out.aux['F_G'])).detach())
     assert [round(weight(T), 6) for T in (2, 4, 10)] == [.5, .25, .1]
 
 def test_disentangling_reaches_both_heads_and_the_encoder(suite):

@@ -115,8 +115,9 @@ class Evidence(Mechanism):
     lam_u:float=1.       # λ_u at the end, where t would be T
     def __post_init__(self): _weight(lam_u=self.lam_u)
     def loss(self, c, b, out):
-        lam, opinions = _grown(self.lam_u, c), dict(evidence_G='e_G', evidence_L='e_L', fused='e')
-        return {n: evidential_loss(out.aux[e], b['y'], lam).mean() for n, e in opinions.items()}
+        three = torch.cat([out.aux[e] for e in ('e_G', 'e_L', 'e')])
+        L_Un = evidential_loss(three, b['y'].repeat(3), _grown(self.lam_u, c)).chunk(3)
+        return {n: l.mean() for n, l in zip(('evidence_G', 'evidence_L', 'fused'), L_Un)}
 
 def _weight(**said):
     "Refuse a weight that is none."
