@@ -21,10 +21,13 @@ from fedskew_nb.methods.baselines.personal import KeepBatchNorm
 from fedskew_nb.methods.f2dc.method import DFC, DFD
 from fedskew_nb.methods.f2dc.weights import DomainAware
 from fedskew_nb.methods.fdse.method import Consensus, Consistency, Peers
+from fedskew_nb.methods.rfeddis.method import Disentangle, Evidence, TwoHeads
 
 FILE = Path(__file__).with_name('golden.json')
 # A ReLU that flips in a batch of sixteen moves a loss by a thousandth and a client's model by up to two hundredths.
 TERMS, MOVED, IMAGES = 5e-3, 3e-2, 2      # relative, relative, right answers among 32
+# RFedDis takes long steps and answers by statistics of past weights: it then changes its mind about three images.
+LOOSER = dict(RFedDis=4)
 METHODS = found(Method)
 
 def tiny_suite():
@@ -57,7 +60,7 @@ def facts(method, suite, noise=0., **setting):
         moved=[distance(fed.state_of(k), s) for k, s in before.items()],
         right={score_name(r): r['correct'] for r in last})
 
-def differences(was, now):
+def differences(was, now, images=IMAGES):
     "What lies outside the tolerance, in words."
     if was['bytes'] != now['bytes']: yield f'bytes: {was["bytes"]}, now {now["bytes"]}'
     if was['right'].keys() != now['right'].keys(): yield 'other scores than before'
@@ -69,7 +72,7 @@ def differences(was, now):
         if abs(a - b) > tolerance*max(abs(a), 1e-3): yield f'{what}: {a:.6g}, now {b:.6g}'
     for k in was['right'].keys() & now['right'].keys():
         a, b = was['right'][k], now['right'][k]
-        if abs(a - b) > IMAGES: yield f'{k}: {a} right, now {b}'
+        if abs(a - b) > images: yield f'{k}: {a} right, now {b}'
 
 def stored(name):
     "The stored facts of a method."
@@ -82,12 +85,12 @@ def suite(): return tiny_suite()
 
 @pytest.mark.parametrize('name', METHODS)
 def test_results_are_still_true(name, suite):
-    assert not list(differences(stored(name), facts(METHODS[name], suite)))
+    assert not list(differences(stored(name), facts(METHODS[name], suite), LOOSER.get(name, IMAGES)))
 
 @pytest.mark.parametrize('name', METHODS)
 def test_rounding_of_another_processor_is_within_the_tolerance(name, suite):
     "First weights that are off by a millionth stand for other rounding."
-    assert not list(differences(stored(name), facts(METHODS[name], suite, noise=1e-6)))
+    assert not list(differences(stored(name), facts(METHODS[name], suite, noise=1e-6), LOOSER.get(name, IMAGES)))
 
 def off(self, *args): return None
 def nothing(self, *args): return {}
@@ -99,7 +102,10 @@ CHANGES = {
     'DFD.loss': ('DC', DFD, 'loss', nothing),
     'DFC.loss': ('F2DC', DFC, 'loss', nothing),
     'Consensus.agree': ('FDSE', Consensus, 'agree', plain),
-    'Consistency.loss': ('FDSE', Consistency, 'loss', nothing)}
+    'Consistency.loss': ('FDSE', Consistency, 'loss', nothing),
+    'TwoHeads.rules': ('RFedDis', TwoHeads, 'rules', lambda self, net: []),
+    'Evidence.loss': ('RFedDis', Evidence, 'loss', nothing),
+    'Disentangle.loss': ('RFedDis', Disentangle, 'loss', nothing)}
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_a_changed_rule_is_seen(change, suite, monkeypatch):
