@@ -160,7 +160,10 @@ def test_what_still_rises_is_marked(rise, mark):
     assert all(text.endswith(mark or '0.1') for text in t.cells.iloc[0, 1:]) and not t.cells.iloc[1, 1].endswith('ing')
 
 def test_rungs_stand_in_the_report():
-    assert list(suite_tables(rising(1), 'toy')) == ['global', 'global-rungs', 'global-domains']
+    tables = suite_tables(rising(1), 'toy')
+    assert list(tables) == ['global', 'global-rungs', 'global-domains']
+    assert all(t.numbers.to_dict('records') for t in tables.values())         # as `--json` writes them
+    assert set(tables['global-rungs'].numbers.rounds) == {2, 4}
 
 def test_a_rung_that_nobody_scored():
     with pytest.raises(ValueError, match='not scored after round 5, only after 1, 2, 3, 4'): rising(1).at(5)

@@ -59,4 +59,5 @@ def rungs(self:Comparison, view:str='global', suite:str|None=None, moment:str='p
     at = {r for h in mine.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
     cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, view, moment, suite) for r in sorted(at)})
     notes = [_RUNGS, *run_notes(self, suite)]
-    return Table(f'{suite}, {TITLES[view]}, {WHEN[moment]}', cells.rename_axis('method').reset_index(), notes)
+    numbers = pd.concat([mine.at(r).statistics(view, moment).assign(rounds=r) for r in sorted(at)])
+    return Table(f'{suite}, {TITLES[view]}, {WHEN[moment]}', cells.rename_axis('method').reset_index(), notes, numbers)
