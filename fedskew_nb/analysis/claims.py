@@ -248,6 +248,7 @@ def seeds_table(
     "How many seeds each claim needs for 80 % power, by its spread on the pilot seeds."
     rows, found = [], {c: seed_values(c, pilots, c.suites[0]) for c in claims}
     for c, values in found.items():
+        if len(values) < 2: continue
         sd = stdev(values)
         said = dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values)))
         said |= {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}'}

@@ -135,7 +135,7 @@ def _views(deb, out)->list:
     raise ValueError('DEB(local=False) pulls counterfactuals, and nobody makes them: add DEC()')
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bf584423
-FedDDL = Method('FedDDL', DEC(), DEB(), page='2_methods/fedddl/03_method', ink='purple',
+FedDDL = Method('FedDDL', DEC(), DEB(), page='2_methods/fedddl/03_method', ink='violet',
                 says='Objects before all backgrounds; features lean on prototypes of objects.',
                 presets=dict(released=dict(ce=False, hole_aware=False, first=2, tau=.5),
                              mask=dict(cut='mask', size='own')))
