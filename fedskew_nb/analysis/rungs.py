@@ -51,6 +51,7 @@ def _rung(cmp, rung, *which)->pd.Series:
 _RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % '
           f't-interval); rising, falling: by {RISE:g} point or more in the last quarter of these rounds.')
 
+# %% ../../nbs/3_results/19_rungs.ipynb #3bf6e4e7
 @patch
 def rungs(self:Comparison, view:str='global', suite:str|None=None, moment:str='post_agg')->Table:
     "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
@@ -60,4 +61,5 @@ def rungs(self:Comparison, view:str='global', suite:str|None=None, moment:str='p
     cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, view, moment, suite) for r in sorted(at)})
     notes = [_RUNGS, *run_notes(self, suite)]
     numbers = pd.concat([mine.at(r).statistics(view, moment).assign(rounds=r) for r in sorted(at)])
-    return Table(f'{suite}, {TITLES[view]}, {WHEN[moment]}', cells.rename_axis('method').reset_index(), notes, numbers)
+    title = f'{suite}, {TITLES[view]}, {WHEN[moment]}'
+    return Table(title, cells.rename_axis('method').reset_index(), notes, numbers)
