@@ -113,6 +113,16 @@ def test_measures_are_stored_and_made_up_for(tmp_path):
     h, = compare(**ALONE, seeds=1, out=tmp_path, measure=rounds_of).histories
     assert h.measures == dict(rounds=2) == compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures
 
+def test_who_has_nothing_to_measure_is_asked_once(tmp_path):
+    how = ALONE | dict(seeds=1, out=tmp_path, measure=nothing_of)
+    compare(**how)
+    file, = (tmp_path/'runs').glob('*.json')
+    before = file.stat().st_mtime_ns
+    compare(**how)
+    assert file.stat().st_mtime_ns == before
+
+def nothing_of(fed): return {}
+
 def rounds_of(fed): return dict(rounds=fed.round_no)
 
 # ---- rungs

@@ -168,6 +168,6 @@ def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
         history.measures = dict(stopped=str(e))
         return history
     if before: history.measures = before.measures
-    if measure: history.measures |= measure(fed)
+    if measure: history.measures |= measure(fed) or dict(nothing=True)       # so that nobody asks again
     if run.trust: history.measures['trust'] = trust_measures(fed)
     return history
