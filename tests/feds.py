@@ -18,6 +18,15 @@ def run(method, suite, net=None, **kw):
     fed.fit()
     return fed
 
+def in_two_parts(make, path):
+    "Three rounds, saved after the first and gone on with by another federation; `make(rounds=3)` gives both."
+    half = make(rounds=3)
+    half.fit(1)
+    half.save(path)
+    rest = make(rounds=3).load(path)
+    rest.fit()
+    return rest
+
 def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
 def equal(a, b): return all(same(s, t) for s, t in zip(states(a), states(b)))

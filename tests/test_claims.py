@@ -6,7 +6,7 @@ import pytest, torch
 from fedskew_nb import *
 from fedskew_nb.analysis.claims import (
     Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, gain, judge, measured, on_path, runs_of,
-    seed_values, stored_claims, verdicts, within)
+    seed_values, seeds_table, stored_claims, verdicts, within)
 from fedskew_nb.analysis.judge import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
@@ -107,6 +107,12 @@ def test_a_table_says_budget_and_chance():
     assert 'Chance alone would let' in t.notes[-1]
     forty = by_chance(pd.DataFrame(dict(n=[3]*40, verdict=['holds']*40)))
     assert forty.startswith('40 intervals: 40 hold, 0 do not') and 'about 1.0 hold and 1.0 fail' in forty
+
+def test_seeds_by_the_spread_of_pilots():
+    "A claim without pilots has its row, too."
+    c = replace(BEATS, needed=1.)
+    t = seeds_table([c, replace(c, id='X-02', one='Local')], toys(('F2DC', {0: 61, 1: 62, 2: 63}), ('FedAvg', {0: 60, 1: 60, 2: 60})))
+    assert t.cells.seeds.tolist() == ['10', 'too few pilots'] and t.cells.pilots.tolist() == ['3', '0']
 
 # ---- a family of claims ----
 HEAD = replace(BEATS, needed=2., headline=True)

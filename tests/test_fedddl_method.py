@@ -1,9 +1,10 @@
 "DEC, DEB and FedDDL inside the engine, beside plain PyTorch."
+from functools import partial
 from dataclasses import replace
 import pytest, torch
 import plain_fedddl as plain
 from PIL import Image
-from feds import DEVICE, equal, fed_of, run, same
+from feds import DEVICE, equal, fed_of, in_two_parts, run, same
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.names import read_method
 from fedskew_nb.core.context import ServerContext, Upload
@@ -98,11 +99,8 @@ def test_the_released_preset_pulls_from_the_third_round_and_learns_nothing_from_
 
 def test_a_resumed_run_is_the_same(suite, tmp_path):
     "Blends are made again, the same."
-    whole, half = run(FedDDL, suite, net(), rounds=3), fed(FedDDL, suite, rounds=3)
-    half.fit(1)
-    half.save(tmp_path/'c')
-    rest = fed(FedDDL, suite, rounds=3).load(tmp_path/'c')
-    rest.fit()
+    whole = run(FedDDL, suite, net(), rounds=3)
+    rest = in_two_parts(partial(fed, FedDDL, suite), tmp_path/'c')
     assert equal(whole, rest) and whole.history == rest.history
 
 def test_lanes_change_no_bit(suite): assert equal(run(FedDDL, suite, net(), lanes=1), run(FedDDL, suite, net(), lanes=3))

@@ -1,9 +1,10 @@
 "TwoHeads, Evidence, Disentangle and RFedDis inside the engine, beside plain PyTorch."
+from functools import partial
 import copy
 from dataclasses import replace
 import pytest, torch
 import plain_rfeddis as plain
-from feds import DEVICE, equal, fed_of, images, labels, run, same
+from feds import DEVICE, equal, fed_of, images, in_two_parts, labels, run, same
 from torch import nn
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.app.names import read_method
@@ -193,11 +194,8 @@ def test_likeness_is_one_only_for_the_same():
 # ---- the engine
 
 def test_a_resumed_run_is_the_same(suite, tmp_path):
-    whole, half = run(RFedDis, suite, net(), rounds=3), fed(RFedDis, suite, rounds=3)
-    half.fit(1)
-    half.save(tmp_path/'c')
-    rest = fed(RFedDis, suite, rounds=3).load(tmp_path/'c')
-    rest.fit()
+    whole = run(RFedDis, suite, net(), rounds=3)
+    rest = in_two_parts(partial(fed, RFedDis, suite), tmp_path/'c')
     assert equal(whole, rest) and whole.history == rest.history
 
 def test_lanes_change_no_bit(suite): assert equal(run(RFedDis, suite, net(), lanes=1), run(RFedDis, suite, net(), lanes=3))

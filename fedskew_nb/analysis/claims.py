@@ -248,11 +248,12 @@ def seeds_table(
     "How many seeds each claim needs for 80 % power, by its spread on the pilot seeds."
     rows, found = [], {c: seed_values(c, pilots, c.suites[0]) for c in claims}
     for c, values in found.items():
-        if len(values) < 2: continue
-        sd = stdev(values)
-        said = dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values)))
-        said |= {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}'}
-        rows.append(said | dict(seeds=str(seeds_for(sd, c.needed, most) or f'more than {most}')))
+        said = {'mean': '', 'SD of a pair': '', 'seeds': 'too few pilots'}
+        if len(values) > 1:
+            sd = stdev(values)
+            n = seeds_for(sd, c.needed, most) or f'more than {most}'
+            said = {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}', 'seeds': str(n)}
+        rows.append(dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values))) | said)
     return Table('Seeds needed', pd.DataFrame(rows), ['80 % power at `needed`, one claim by itself.'])
 
 # %% ../../nbs/3_results/14_claims.ipynb #abfb1f9f

@@ -17,8 +17,8 @@ from ...core.net import probe, under
 from ...core.refuse import at_least, one_of
 from ...core.rules import Rule, keep
 from ..baselines.personal import KeepBatchNorm
-from .disentangle import REDUCTIONS, at_least_float32, disentangling_loss
-from .evidence import evidence, evidential_loss, vacuity
+from .disentangle import REDUCTIONS, disentangling_loss
+from .evidence import at_least_float32, evidence, evidential_loss, vacuity
 from .fusion import average, conflict_aware, cumulative, fuse
 
 # %% ../../../nbs/2_methods/rfeddis/03_method.ipynb #ec3212cf
