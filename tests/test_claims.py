@@ -5,7 +5,7 @@ import numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import *
 from fedskew_nb.analysis.claims import (
-    Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, gain, judge, measured, on_path, runs_of,
+    Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, deciding, gain, judge, measured, on_path, runs_of,
     seed_values, seeds_table, stored_claims, verdicts, within)
 from fedskew_nb.analysis.judge import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
@@ -72,6 +72,20 @@ BEATS = Claim('X-01', 'beats', '', 'F2DC', 'FedAvg', gain())
 def test_only_seeds_that_both_have():
     cmp = toys(('F2DC', {0: 60, 1: 61, 2: 62, 5: 65}), ('FedAvg', {1: 50, 2: 50, 3: 50, 5: 50}))
     assert len(seed_values(BEATS, cmp, 'skew-digits')) == 3 and seed_values(BEATS, cmp, 'emoji-pacs') == []
+
+def test_a_claim_may_say_how_long():
+    "Runs of another length do not decide it, nor do they name the table's budget."
+    cmp = toys(('F2DC', {0: 60, 1: 61, 2: 63}), ('FedAvg', {0: 50, 1: 50, 2: 50}))
+    for h in cmp.histories: h.setting |= dict(rounds=4, local_epochs=2, model='net', lr=.1)
+    long = toys(('F2DC', {8: 51, 9: 52}), ('FedAvg', {8: 50, 9: 50}))
+    for h in long.histories: h.setting |= dict(rounds=8, local_epochs=2, model='net', lr=.1)
+    both = Comparison(cmp.histories+long.histories)
+    assert seed_values(replace(BEATS, rounds=8), both, 'skew-digits') == [1, 2]
+    assert seed_values(replace(BEATS, rounds=4), both, 'skew-digits') == [10, 11, 13]
+    asked = [replace(BEATS, rounds=8)]
+    assert len(deciding(asked, both)) == 4 and len(deciding([*asked, BEATS], both)) == 10
+    assert 'at 8 × 2' in claims_table(asked, both).caption
+    assert verdicts([replace(BEATS, rounds=3)], both).verdict.tolist() == ['not run for 3 rounds']
 
 def test_a_missing_measure_is_no_verdict():
     cmp = Comparison([toy('F2DC', 0, 60, rank=1.), toy('FedAvg', 0, 60)])
@@ -207,7 +221,7 @@ def test_the_grid_makes_the_stored_runs(paper):
     "Same methods, suites, deals, seeds and budgets; no run more and none less."
     made = set()
     for g in PAPERS[paper].GRID:
-        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every', 'tuned') if k in g}
+        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every', 'tuned', 'house') if k in g}
         todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
         assert all(read_method(u.method).name == u.method for u in todo)
         made |= {run_of(u.method, suite_name(u.suite), u.deal, u.seed, u.setting) for u in todo}

@@ -15,6 +15,8 @@ from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.methods.rfeddis.controls import Fewer, Summed, head_probes, linear_probe
 from fedskew_nb.methods.rfeddis.disentangle import disentangling_loss
 from fedskew_nb.methods.rfeddis.evidence import vacuity
 from fedskew_nb.methods.rfeddis.method import Disentangle, EqualWeights, Evidence, RFedDis, TwoHeads
@@ -300,3 +302,51 @@ def test_a_client_of_one_image_is_left_out(suite):
     with pytest.warns(UserWarning, match='client 1 has one image, and a BatchNorm cannot train on one vector'): f = fed(RFedDis, lonely)
     f.fit()
     assert [c.id for c in f.clients] == [0, 2] and not fed(FedBN, lonely).clients == f.clients
+
+# ---- controls
+
+SUMMED = {'features': 'Summed + Disentangle + FedBN', 'logits': "Summed(fuse='logits') + FedBN"}
+
+@pytest.mark.parametrize('what', SUMMED)
+def test_a_head_that_says_nothing_adds_nothing(what, suite):
+    "With ψ_L muted, Summed is the net with ψ_G alone."
+    f = fed(read_method(SUMMED[what]), suite)
+    live, x = f.worker.net.eval(), torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    with torch.no_grad():
+        live.head.psi_L.H.fc.weight.zero_()
+        live.head.psi_L.H.fc.bias.zero_()
+        if what == 'logits': live.head.psi_L.out.weight.zero_(), live.head.psi_L.out.bias.zero_()
+        feat = live(x).feat
+        assert torch.allclose(live(x).logits, live.head.psi_G.out(live.head.psi_G.H(feat)), atol=1e-6)
+
+def test_what_each_control_keeps(suite):
+    "FedBN of equal parameters shares both heads; the others keep ψ_L, or the whole head."
+    def stays(text, place):
+        f = fed(read_method(text), suite)
+        names = [n for n in f.net.state_dict() if n.startswith(place) and not is_batchnorm(f.net)(n)]
+        rules = [r for m in f.method.mechanisms for r in m.rules(f.net)]
+        return {any(r.claims(n) for r in rules) for n in names}
+    assert stays("Summed(fuse='logits', share='all') + FedBN", 'head') == {False}
+    assert stays(SUMMED['logits'], 'head.psi_L') == stays('KeepHead + FedBN', 'head') == {True}
+    assert stays(SUMMED['features'], 'head.psi_G') == {False}
+
+def test_equal_parameters(suite):
+    two = "Summed(fuse='logits', share='all') + FedBN"
+    assert n_params(fed(read_method(two), suite).net) == n_params(fed(RFedDis, suite).net)
+
+def test_summed_is_refused_beside_two_heads():
+    with pytest.raises(ValueError, match='Summed and TwoHeads both claim'): read_method('RFedDis + Summed')
+    with pytest.raises(ValueError, match='fuse'): Summed(fuse='ds')
+    with pytest.raises(ValueError, match='share'): Summed(share='nothing')
+
+def test_probes_know_what_is_there(suite):
+    "A probe is at chance on noise; methods without two heads are not asked."
+    noise, d = torch.randn(600, 6, generator=torch.Generator().manual_seed(0)), torch.arange(600) % 5
+    assert linear_probe(noise, d) < 35 and linear_probe(torch.eye(5)[d], d) == 100
+    assert head_probes(fed(FedBN, suite)) == {}
+    assert set(head_probes(fed(RFedDis, suite), 10)) == {'domain_G', 'domain_L'}
+
+def test_fewer_images_are_a_part_of_more():
+    few, whole = Fewer(30, 'tiny')(3), load_suite('skew-digits', 'tiny', 3)
+    for a, b in zip(few.clients, whole.clients):
+        assert len(a.train) == 30 and a.train.x.equal(b.train.x[:30]) and a.test.x.equal(b.test.x)

@@ -25,7 +25,7 @@ from .fusion import average, conflict_aware, cumulative, fuse
 FUSERS = dict(ds=fuse, average=average, cumulative=cumulative, conflict=conflict_aware)
 SHARED = dict(head=('psi_L',), encoder=('psi_L', 'psi_G'))    # what stays, by what is shared
 
-def _head(d:int, hidden:int, K:int)->nn.Sequential:
+def new_head(d:int, hidden:int, K:int)->nn.Sequential:
     "H gives F, `out` gives z."
     H = seq(fc=nn.Linear(d, hidden), bn=nn.BatchNorm1d(hidden), relu=nn.ReLU())
     return seq(H=H, out=nn.Linear(hidden, K))
@@ -42,7 +42,7 @@ class Heads(nn.Module):
         fuse,                        # (e_G, e_L) → e
     ):
         super().__init__()
-        self.psi_G, self.psi_L, self.fuse = _head(d, hidden, K), _head(d, hidden, K), fuse
+        self.psi_G, self.psi_L, self.fuse = new_head(d, hidden, K), new_head(d, hidden, K), fuse
     def forward(self, f:Tensor)->dict:    # (B, d)
         F_G, F_L = self.psi_G.H(f), self.psi_L.H(f)
         z_G, z_L = at_least_float32(self.psi_G.out(F_G)), at_least_float32(self.psi_L.out(F_L))
