@@ -18,7 +18,7 @@ from .paint import to_uint8
 from .suite import Suite
 
 # %% ../../nbs/5_data/17_colored.ipynb #aec93a04
-def paper(k:int, clients:int)->tuple[float,float,float]:
+def paper_of(k:int, clients:int)->tuple[float,float,float]:
     "Hue, saturation and brightness of client `k`."
     return k/clients, .85 if k%2 else .45, .9 if k%4<2 else .45
 
@@ -67,7 +67,7 @@ def own_digits(s:dict, k:int, part:str, n:int, data_seed:int, foreground:bool)->
     "`n` images of client `k`, on digits that no other client has."
     key = 'colored-mnist', data_seed
     i = shuffled_half(10000, part, *key).chunk(s['clients'])[k][:n]
-    colour = colour_near(*paper(k, s['clients']), len(i), generator(*key, k, part))
+    colour = colour_near(*paper_of(k, s['clients']), len(i), generator(*key, k, part))
     return inked(i, colour, s['px'], foreground)
 
 def grey_digits(s:dict, data_seed:int, foreground:bool)->Data:

@@ -62,9 +62,9 @@ class Grid:
 
 # %% ../../nbs/5_data/18_factors.ipynb #490e0985
 def taking_turns(y:Tensor)->Tensor:   # (n,) classes -> (n,) places
-    "An order in which the classes take turns, as long as each has any left."
+    "An order in which the classes take turns, as long as each has any left; else it stays as it is."
     seen = F.one_hot(y).cumsum(0).gather(1, y[:,None])[:,0]
-    return (seen*(int(y.max())+1)+y).argsort()
+    return seen.argsort(stable=True)
 
 def pick_cells(grid:Grid, part:str, n:int, *key)->Tensor:
     "`n` cells of the half of a slice that is for `part`, each class as often."
@@ -87,7 +87,7 @@ def deal_grid(
     slices:list,        # (name, slice) of each client; two of one name share its cells
     s:dict,             # px, and images to train on and to test, per client
     data_seed:int,
-)->list:                # of `Client`
+)->list:                # the clients
     "Clients that own a slice each."
     clients, names = [], [n for n, _ in slices]
     for d, where in dict(slices).items():
