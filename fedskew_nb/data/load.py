@@ -13,9 +13,12 @@ from importlib.resources import files
 import torch
 import fedskew_nb.data.datasets        # gives Suite its from_datasets
 from .cache import cached
+from .colored import colored_mnist, colored_mnist_foreground
 from .context import context_animals, context_vehicles, context_vehicles_95
 from .digits import DIGITS, skew_digits
 from .emoji import emoji_pacs
+from .factors import dsprites_like
+from .rooms import shapes3d_like, shapes3d_like_scale
 from ..core.refuse import one_of, whole
 from .suite import Suite, pack, unpack
 
@@ -24,7 +27,7 @@ from .suite import Suite, pack, unpack
 def drawn_by()->str:
     "Checksum of the code that draws."
     home = files('fedskew_nb').joinpath('data')
-    modules = ('paint', 'draw', 'batch', 'digits', 'emoji', 'context')
+    modules = ('paint', 'draw', 'batch', 'digits', 'emoji', 'context', 'colored', 'factors', 'rooms')
     code = b''.join(home.joinpath(f'{m}.py').read_bytes() for m in modules)
     return f'{zlib.crc32(code.replace(bytes([13]), b"")):08x}'
 
@@ -40,7 +43,10 @@ def one_thread():
 # %% ../../nbs/5_data/10_load.ipynb #0000000b
 SUITES = {                      # name -> (size, data_seed) -> Suite
     'skew-digits': skew_digits, 'emoji-pacs': emoji_pacs, 'context-vehicles': context_vehicles,
-    'context-vehicles-95': context_vehicles_95, 'context-animals': context_animals}
+    'context-vehicles-95': context_vehicles_95, 'context-animals': context_animals,
+    'colored-mnist': colored_mnist, 'colored-mnist-foreground': colored_mnist_foreground,
+    'dsprites-like': dsprites_like, 'shapes3d-like': shapes3d_like,
+    'shapes3d-like-scale': shapes3d_like_scale}
 SIZES = tuple(DIGITS)           # tiny, quick, stress, standard, full
 
 # %% ../../nbs/5_data/10_load.ipynb #779b302c
