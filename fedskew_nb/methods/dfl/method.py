@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = ['DFL', 'Separate', 'Anchor', 'Transfer']
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #f09d72d6
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #df1f5194
 import warnings
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
@@ -16,10 +16,10 @@ from ...core.net import is_batchnorm
 from ...core.refuse import at_least, one_of
 from ..baselines.personal import KeepBatchNorm
 from .alternation import Branches, branch, halves
-from .information import new_critic, shared_information
+from .information import critic, jsd, new_critic, standardised
 from ..rfeddis.evidence import at_least_float32
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #ffa11ff4
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #d95038ac
 def _zero_or_more(m, *names):
     "Refuse a weight that is none."
     for n in names:
@@ -41,7 +41,7 @@ class Critic(Mechanism):
         at_least(critic_steps=(self.critic_steps, 1, f'{name}: a critic that never learns sees nothing'),
                  hidden=(self.hidden, 1, f'{name}: a critic has hidden layers'))
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #b8bb2733
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #159fd35d
 @dataclass
 class Separate(Critic):
     "I_s: the specific branch is to say what the invariant one does not (DFL, Eq. 5)."
@@ -53,7 +53,7 @@ class Separate(Critic):
         E_s, E_c = halves(out)
         return E_s, E_c if self.I_s_in_step2 else E_c.detach()
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #8eae79d4
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #be6959a4
 @dataclass
 class Anchor(Critic):
     "I_c: the invariant branch is to say what the received one said (DFL, Eq. 5)."
@@ -65,7 +65,7 @@ class Anchor(Critic):
             with torch.no_grad(): out.aux['E_G'] = branch(c.received, 'E_c')(b['x'])
         return halves(out)[1], out.aux['E_G']
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #d3a7e36b
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #72d43024
 @patch
 def start(self:Critic, c):
     "The critic and Adam's moments as this client left them; the first time fresh."
@@ -85,7 +85,7 @@ def finish(self:Critic, c):
     c.state.update(critic=dict(c.cache['critic']), adam=c.cache['adam'].state_dict())
     return {}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #3a2c5e1f
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #02dd24c1
 @patch
 def at_work(self:Critic, c, b)->bool:
     "Is this a step with this term?"
@@ -95,22 +95,27 @@ def at_work(self:Critic, c, b)->bool:
                   'is left out there')
     return False
 
-@patch
-def shared(self:Critic, c, p:dict, a:Tensor, b:Tensor, detach:bool=False)->Tensor:
-    "Î of two features, with pairs that do not belong together by a random shift."
-    shift = int(torch.randint(1, len(a), (), generator=c.gen('shift')))
-    return shared_information(p, a, b, shift, self.floor, detach)
+def both_pairs(p:dict, a:Tensor, b:Tensor, gen)->Tensor:
+    "Î of standardised features; pairs that belong together, and by a random shift others, in one pass."
+    shift = int(torch.randint(1, len(a), (), generator=gen))
+    T = critic(p, torch.cat([a, a]), torch.cat([b, b.roll(shift, 0)]))
+    return jsd(*T.chunk(2))
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #f1cb72df
+@patch
+def features(self:Critic, c, b, out, detach:bool=False)->list:
+    "Both features, standardised."
+    return [standardised(z, self.floor, detach) for z in self.pair(c, b, out)]
+
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #97f588ff
 @patch
 def inner(self:Critic, c, b, out):
     "The critic climbs Î; the features stand still."
     if not self.at_work(c, b): return
     p, adam = c.cache['critic'], c.cache['adam']
-    features = [v.detach() for v in self.pair(c, b, out)]
+    features, gen = [z.detach() for z in self.features(c, b, out)], c.gen('shift')
     for _ in range(self.critic_steps):
         adam.zero_grad()
-        I = self.shared(c, p, *features)
+        I = both_pairs(p, *features, gen)
         I.backward()
         adam.step()
     if not I.isfinite(): self.sick(c, features)
@@ -120,10 +125,10 @@ def loss(self:Critic, c, b, out):
     "±μ Î; the critic stands still."
     if not self.at_work(c, b): return {}
     p = {n: v.detach() for n, v in c.cache['critic'].items()}
-    I = self.shared(c, p, *self.pair(c, b, out), self.detach)
+    I = both_pairs(p, *self.features(c, b, out, self.detach), c.gen('shift'))
     return {self.term: self.sign*getattr(self, self.mu)*I}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #aefadd74
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #de977f82
 @patch
 def sick(self:Critic, c, features):
     "Say whose numbers are not finite: the critic's, or those it reads."
@@ -132,7 +137,7 @@ def sick(self:Critic, c, features):
     raise FloatingPointError(f'{self.critic}, the critic of {type(self).__name__}, {what} at client {c.id} '
                              f'({c.data.domain}) in round {c.round+1}: try a smaller {self.mu} or critic_lr')
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #8fb8ee8b
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #063ca29b
 @dataclass
 class Transfer(Mechanism):
     "Diversity: the label must follow from E_c and a foreign E_s, too (DFL, Eqs. 7 and 8)."
@@ -148,7 +153,7 @@ class Transfer(Mechanism):
         if self.n_transfer is not None:
             at_least(n_transfer=(self.n_transfer, 0, 'Transfer counts clients; None means all'))
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #04aab59e
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #dcaf0462
 @patch
 def finish(self:Transfer, c):
     "Send E_s."
@@ -165,13 +170,13 @@ def extras(self:Transfer, srv, ups):
     lent = Each({k: {j: sent[j] for j in J} for k, J in drawn.items() if J})
     return dict(E_s=lent) if lent else {}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #a3a03136
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #7df25139
 def _drawn(ids:list, n:int|None, gen)->list:
     "`n` of them, or all there are, in their order."
     order = torch.randperm(len(ids), generator=gen)[:n]
     return [ids[i] for i in sorted(order.tolist())]
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #b83ce3d3
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #dae22b06
 @patch
 def loss(self:Transfer, c, b, out):
     "λ times the mean cross-entropy over the foreign E_s, whose images and labels are one's own."
@@ -191,7 +196,7 @@ def foreign(self:Transfer, c, b, out)->list: # [(B, d)]
     E = branch(c.received, 'E_s')
     return [functional_call(E, E_s, (b['x'],)) for E_s in lent.values()]
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #a54383c6
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #43288f15
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),
              page='2_methods/dfl/03_method', ink='moss',
              says='A shared invariant and an own specific branch, trained in turns.',
