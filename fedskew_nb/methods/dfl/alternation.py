@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['halves', 'branch', 'Branches']
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #1f1a5643
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #fe9718e0
 import copy
 from dataclasses import dataclass
 import torch
@@ -17,7 +17,7 @@ from ...core.net import Out, either, probe, under
 from ...core.refuse import one_of
 from ...core.rules import Rule, keep
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #f2996b08
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #628689cb
 def restarted(m:nn.Module)->nn.Module:
     "A copy whose layers start anew."
     m = copy.deepcopy(m)
@@ -31,7 +31,7 @@ def _vectors(v)->Tensor:
     raise TypeError(f'Branches: body or pool gives a {type(v).__name__}, and two of them cannot stand '
                     'side by side: let both give a tensor alone')
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #1f3ab007
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #3c5c7135
 class Both(nn.Module):
     "E_s and E_c side by side, their channels one after the other."
     def __init__(self,
@@ -47,7 +47,7 @@ class Both(nn.Module):
 
 SPECIFIC, INVARIANT, P = under('body.E_s', 'pool.E_s'), under('body.E_c', 'pool.E_c'), under('head')
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #08cc1374
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #fac370c5
 def halves(out:Out)->tuple: # E_s(x), E_c(x), each (B, d)
     "What the two branches say of a batch."
     return out.feat.chunk(2, 1)
@@ -59,10 +59,10 @@ def branch(
     "One branch of a net by itself."
     return seq(body=getattr(net.body, which), pool=getattr(net.pool, which))
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #195e7ed4
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #9f870557
 STEPS = dict(both=('specific', 'invariant'), specific=('specific',), invariant=('invariant',))
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #fa7914cb
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #e6015508
 @dataclass
 class Branches(Mechanism):
     "A specific and an invariant extractor, trained in turns, and one predictor (DFL, Sec. 3.1)."
@@ -79,7 +79,7 @@ class Branches(Mechanism):
         if 0 < self.first < 1: return
         raise ValueError(f'Branches: first is {self.first}: both steps learn, so give one in (0, 1)')
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #7f52da55
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #3836ab13
 def _fits(net):
     "Refuse a net that cannot be two."
     name = type(net).__name__
@@ -90,7 +90,7 @@ def _fits(net):
         raise ValueError(f'Branches: nothing before the head of {name} learns, so there is nothing to share: '
                          'give body or pool some layers')
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #14d17b9e
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #d623e231
 def _straight(net):
     "Refuse a net that does something between its features and its answer, beside the head."
     out = probe(net)
@@ -99,7 +99,7 @@ def _straight(net):
     raise ValueError(f'Branches: {type(net).__name__} does something after its head, and P alone answers to '
                      'foreign features: let the head come last, or wrap the model with as_net(model, …)')
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #a3e02a79
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #9a2611b3
 @patch
 def adapt(self:Branches, net):
     "Two extractors in place of one, and P on both features; sizes are read off the net."
@@ -112,7 +112,7 @@ def adapt(self:Branches, net):
     _straight(net)
     return net
 
-# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #7ca69cf6
+# %% ../../../nbs/2_methods/dfl/02_alternation.ipynb #01cc1f31
 @patch
 def phases(self:Branches, c):
     "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
