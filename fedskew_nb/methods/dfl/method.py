@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DFL', 'Separate', 'Anchor', 'Transfer']
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #9007daca
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #0affb259
 import warnings
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
@@ -21,14 +21,14 @@ from .alternation import Branches, branch, halves
 from .information import critic, jsd, new_critic, standardised
 from ..rfeddis.evidence import at_least_float32
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #d71eb563
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #9feeac13
 def _zero_or_more(m, *names):
     "Refuse a weight that is none."
     for n in names:
         if 0 <= (v := getattr(m, n)) < float('inf'): continue
         raise ValueError(f'{type(m).__name__}: {n} is {v}: give a number of 0 or more')
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #41ba21b7
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #744b70a5
 @dataclass(kw_only=True)
 class Critic(Mechanism):
     "Base: a client's own critic says how much two features share, and a term moves that."
@@ -44,7 +44,7 @@ class Critic(Mechanism):
         at_least(critic_steps=(self.critic_steps, 1, f'{name}: a critic that never learns sees nothing'),
                  hidden=(self.hidden, 1, f'{name}: a critic has hidden layers'))
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #f4c37fda
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #f3325a54
 @patch
 def start(self:Critic, c):
     "The critic and Adam's moments as this client left them; the first time fresh."
@@ -64,7 +64,7 @@ def finish(self:Critic, c):
     c.state.update(critic=dict(c.cache['critic']), adam=c.cache['adam'].state_dict())
     return {}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #248757b3
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #2eeda438
 @patch
 def at_work(self:Critic, c, b)->bool:
     "Is this a step with this term?"
@@ -74,7 +74,7 @@ def at_work(self:Critic, c, b)->bool:
                   f'{self.term} is left out there')
     return False
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #a6bc06aa
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #e397d31e
 def both_pairs(p:dict, a:Tensor, b:Tensor, gen)->Tensor:
     "Î of standardised features; pairs that belong together, and by a random shift others, in one pass."
     shift = int(torch.randint(1, len(a), (), generator=gen))
@@ -86,7 +86,7 @@ def features(self:Critic, c, b, out, detach:bool=False)->list:
     "Both features, standardised."
     return [standardised(z, self.floor, detach) for z in self.pair(c, b, out)]
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #01c95273
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #8c350ba2
 @patch
 def inner(self:Critic, c, b, out):
     "The critic climbs Î; the features stand still."
@@ -108,7 +108,7 @@ def loss(self:Critic, c, b, out):
     I = both_pairs(p, *self.features(c, b, out, self.detach), c.gen('shift'))
     return {self.term: self.sign*getattr(self, self.mu)*I}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #1249d5f7
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #433268c5
 @patch
 def sick(self:Critic, c, features):
     "Say whose numbers are not finite: the critic's, or those it reads."
@@ -117,7 +117,7 @@ def sick(self:Critic, c, features):
     raise FloatingPointError(f'{self.critic}, the critic of {type(self).__name__}, {what} at client {c.id} '
                              f'({c.data.domain}) in round {c.round+1}: try a smaller {self.mu} or critic_lr')
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #c42ae958
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #b1ccb8b2
 @dataclass
 class Separate(Critic):
     "I_s: the specific branch is to say what the invariant one does not (DFL, Eq. 5)."
@@ -129,7 +129,7 @@ class Separate(Critic):
         E_s, E_c = halves(out)
         return E_s, E_c if self.I_s_in_step2 else E_c.detach()
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #d89025d0
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #abeafc52
 @dataclass
 class Anchor(Critic):
     "I_c: the invariant branch is to say what the received one said (DFL, Eq. 5)."
@@ -141,7 +141,7 @@ class Anchor(Critic):
             with torch.no_grad(): out.aux['E_G'] = branch(c.received, 'E_c')(b['x'])
         return halves(out)[1], out.aux['E_G']
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #a7e6c3ca
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #ac4ff211
 @dataclass
 class Transfer(Mechanism):
     "Diversity: the label must follow from E_c and a foreign E_s, too (DFL, Eqs. 7 and 8)."
@@ -157,7 +157,7 @@ class Transfer(Mechanism):
         if self.n_transfer is not None:
             at_least(n_transfer=(self.n_transfer, 0, 'Transfer counts clients; None means all'))
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #dcb6245f
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #fcdc54ba
 @patch
 def finish(self:Transfer, c):
     "Send E_s."
@@ -174,13 +174,13 @@ def extras(self:Transfer, srv, ups):
     lent = Each({k: {j: sent[j] for j in J} for k, J in drawn.items() if J})
     return dict(E_s=lent) if lent else {}
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #8d74f75c
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #5102c491
 def _drawn(ids:list, n:int|None, gen)->list:
     "`n` of them, or all there are, in their order."
     order = torch.randperm(len(ids), generator=gen)[:n]
     return [ids[i] for i in sorted(order.tolist())]
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #43f1a495
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #ffa39b85
 @patch
 def loss(self:Transfer, c, b, out):
     "λ times the mean cross-entropy over the foreign E_s, whose images and labels are one's own."
@@ -200,7 +200,7 @@ def foreign(self:Transfer, c, b, out)->list: # [(B, d)]
     E = branch(c.received, 'E_s')
     return [functional_call(E, E_s, (b['x'],)) for E_s in lent.values()]
 
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #280734e9
+# %% ../../../nbs/2_methods/dfl/03_method.ipynb #ff406fa1
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),
              page='2_methods/dfl/03_method', ink='moss',
              says='A shared invariant and an own specific branch, trained in turns.',
