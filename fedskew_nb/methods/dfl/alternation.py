@@ -53,7 +53,7 @@ def halves(out:Out)->tuple: # E_s(x), E_c(x), each (B, d)
     return out.feat.chunk(2, 1)
 
 def branch(
-    net,            # as `Branches` adapts it
+    net,            # as Branches adapts it
     which:str,      # 'E_s' or 'E_c'
 )->nn.Sequential:   # image → feature; it shares its layers with the net
     "One branch of a net by itself."
