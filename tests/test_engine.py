@@ -222,6 +222,12 @@ def test_a_nest_comes_back(tmp_path, nest):
     save_nest(nest, tmp_path/'n')
     assert equal(load_nest(tmp_path/'n'), nest)
 
+def test_a_tensor_in_two_places_is_one_again(tmp_path):
+    one = torch.arange(3.)
+    save_nest(dict(a=one, b=[one, one[:2]], c=one.clone()), tmp_path/'n')
+    back = load_nest(tmp_path/'n')
+    assert back['a'] is back['b'][0] and back['c'] is not back['a'] and back['b'][1].tolist() == [0, 1]
+
 @pytest.mark.parametrize('text,word', [('{"rows": [', 'is not a stored run'), ('[1]', 'it has no rows'), ('{}', 'it has no rows')])
 def test_what_is_no_history(tmp_path, text, word):
     (tmp_path/'h.json').write_text(text)

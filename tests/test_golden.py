@@ -18,6 +18,8 @@ from fedskew_nb.core.find import found
 from fedskew_nb.core.method import Method
 from fedskew_nb.methods.baselines.proximal import Prox
 from fedskew_nb.methods.baselines.personal import KeepBatchNorm
+from fedskew_nb.methods.dfl.alternation import Branches
+from fedskew_nb.methods.dfl.method import Anchor, Separate, Transfer
 from fedskew_nb.methods.f2dc.method import DFC, DFD
 from fedskew_nb.methods.f2dc.weights import DomainAware
 from fedskew_nb.methods.fdse.method import Consensus, Consistency, Peers
@@ -105,7 +107,12 @@ CHANGES = {
     'Consistency.loss': ('FDSE', Consistency, 'loss', nothing),
     'TwoHeads.rules': ('RFedDis', TwoHeads, 'rules', lambda self, net: []),
     'Evidence.loss': ('RFedDis', Evidence, 'loss', nothing),
-    'Disentangle.loss': ('RFedDis', Disentangle, 'loss', nothing)}
+    'Disentangle.loss': ('RFedDis', Disentangle, 'loss', nothing),
+    'Branches.rules': ('DFL', Branches, 'rules', lambda self, net: []),
+    'Branches.phases': ('DFL', Branches, 'phases', off),
+    'Separate.loss': ('DFL', Separate, 'loss', nothing),
+    'Anchor.loss': ('DFL', Anchor, 'loss', nothing),
+    'Transfer.loss': ('DFL', Transfer, 'loss', nothing)}
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_a_changed_rule_is_seen(change, suite, monkeypatch):

@@ -66,6 +66,18 @@ def test_phases_share_the_steps(suite, said, steps):
     order = schedule(24, 8, generator(0, 0, 0, 'all', 'order'), said.get('local_epochs', 1), said['local_steps'])
     assert [i for _, i in seen] == [i.tolist() for i in order]
 
+def test_a_frozen_module_is_in_eval_with_all_that_lies_in_it(suite):
+    "Layers without weights have nothing that could be frozen; those among layers that learn go on training."
+    seen = {}
+    class Two(Mechanism):
+        def phases(self, c): return [('head', 1, under('head')), ('body', 1, under('body'))]
+        def loss(self, c, b, out): return seen.update({c.phase: {n for n, m in c.net.named_modules() if m.training}}) or {}
+    net = small()
+    net.head = torch.nn.Sequential(torch.nn.Dropout(.1), net.head)
+    fed_of(Method('T', Two()), suite, net).one_round()
+    assert {n for n in seen['head'] if n} == {'neck', 'head', 'head.0', 'head.1'}
+    assert {'body.block1.bn', 'body.block1.pool'} <= seen['body'] and not any(n.startswith(('head', 'pool')) for n in seen['body'])
+
 def test_a_phase_without_steps_is_refused(suite):
     class Two(Mechanism):
         def phases(self, c): return [('a', 1, under('head')), ('b', 1, under('body'))]

@@ -17,11 +17,9 @@ from .history import History
 from .state import State
 
 # %% ../../nbs/6_engine/10_checkpoint.ipynb #a92a5d16
-def _pack(o, tensors: list):
-    "A nest as JSON; its tensors are appended to `tensors`."
-    if isinstance(o, Tensor):
-        tensors.append(o.detach().to('cpu').clone().contiguous())
-        return {'tensor': len(tensors)-1}
+def _pack(o, tensors: dict):
+    "A nest as JSON; its tensors go to `tensors` with a number, once each: {id: (number, tensor)}."
+    if isinstance(o, Tensor): return {'tensor': tensors.setdefault(id(o), (len(tensors), o))[0]}
     if isinstance(o, dict):
         return {'each' if isinstance(o, Each) else 'dict': [[k, _pack(v, tensors)] for k, v in o.items()]}
     if isinstance(o, (list, tuple)): return {'list': [_pack(v, tensors) for v in o]}
@@ -40,11 +38,15 @@ def _unpack(o, tensors: dict):
     return v
 
 # %% ../../nbs/6_engine/10_checkpoint.ipynb #7fd2da32
+def _alone(t: Tensor)->Tensor:
+    "A copy on the CPU that shares its memory with nothing."
+    return t.detach().to('cpu').clone().contiguous()
+
 def save_nest(nest: dict, path):
     "Write a nest of dicts, lists, tensors and numbers as one safetensors file, whole or not at all."
-    tensors = []
+    tensors = {}
     tree = json.dumps(_pack(nest, tensors))
-    named = {str(i): t for i, t in enumerate(tensors)} or {'none': torch.zeros(1)}
+    named = {str(i): _alone(t) for i, t in tensors.values()} or {'none': torch.zeros(1)}
     with whole_file(path) as part: safetensors.torch.save_file(named, str(part), metadata={'tree': tree})
 
 # %% ../../nbs/6_engine/10_checkpoint.ipynb #2c11bcab

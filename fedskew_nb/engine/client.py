@@ -194,8 +194,8 @@ def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
     for n, p in self.net.named_parameters(): p.requires_grad_(bool(trainable(n)))
     for n, m in self.net.named_modules():
         if isinstance(m, Random): m.generator = c.gen(f'net.{n}')
-        own = list(m.parameters(recurse=False))
-        if own and not any(p.requires_grad for p in own): m.eval()
+        inside = list(m.parameters())
+        if inside and not any(p.requires_grad for p in inside): m.eval()
     learning = [p for p in self.net.parameters() if p.requires_grad]
     s = self.setting
     return torch.optim.SGD(learning, c.lr, momentum=s.momentum, weight_decay=s.weight_decay, foreach=True)
