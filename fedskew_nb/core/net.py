@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NORMS', 'Out', 'Net', 'of_type', 'is_norm', 'is_batchnorm', 'is_conv', 'everything', 'under', 'either', 'evaluating',
-           'probe', 'check_net']
+           'probe', 'at_least_float32', 'check_net']
 
 # %% ../../nbs/4_core/01_net.ipynb #00000003
 from dataclasses import dataclass, field
@@ -110,6 +110,9 @@ def probe(
     p = next(net.parameters())
     black = torch.zeros(n, in_ch, size, size, device=p.device, dtype=p.dtype)
     with evaluating(net): return net(black)
+
+# %% ../../nbs/4_core/01_net.ipynb #30f97867
+def at_least_float32(v:Tensor)->Tensor: return v if v.dtype == torch.float64 else v.float()
 
 # %% ../../nbs/4_core/01_net.ipynb #0000001b
 def check_net(

@@ -9,8 +9,8 @@ __all__ = ['jsd', 'new_critic', 'critic', 'standardised', 'shared_information']
 import math
 import torch, torch.nn.functional as F
 from torch import Generator, Tensor
+from ...core.net import at_least_float32
 from ...core.refuse import at_least
-from ..rfeddis.evidence import at_least_float32
 
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #f62d33bd
 def jsd(

@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.func import functional_call
 from ...core.context import Each
 from ...core.method import Mechanism, Method
-from ...core.net import is_batchnorm
+from ...core.net import at_least_float32, is_batchnorm
 from ...core.refuse import at_least, one_of
 from ..baselines.personal import KeepBatchNorm
 from .alternation import Branches, branch, halves
 from .information import critic, jsd, new_critic, standardised
-from ..rfeddis.evidence import at_least_float32
 
 # %% ../../../nbs/2_methods/dfl/03_method.ipynb #9feeac13
 def _zero_or_more(m, *names):

@@ -8,8 +8,8 @@ __all__ = ['REDUCTIONS', 'disentangling_loss']
 # %% ../../../nbs/2_methods/rfeddis/05_disentangle.ipynb #97c4c4d5
 import torch
 from torch import Tensor
+from ...core.net import at_least_float32
 from ...core.refuse import one_of
-from .evidence import at_least_float32
 
 # %% ../../../nbs/2_methods/rfeddis/05_disentangle.ipynb #1432efc6
 REDUCTIONS = ('batchmean', 'mean')

@@ -13,12 +13,12 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.method import Mechanism, Method
 from ...core.models import seq
-from ...core.net import probe, under
+from ...core.net import at_least_float32, probe, under
 from ...core.refuse import at_least, one_of
 from ...core.rules import Rule, keep
 from ..baselines.personal import KeepBatchNorm
 from .disentangle import REDUCTIONS, disentangling_loss
-from .evidence import at_least_float32, evidence, evidential_loss, vacuity
+from .evidence import evidence, evidential_loss, vacuity
 from .fusion import average, conflict_aware, cumulative, fuse
 
 # %% ../../../nbs/2_methods/rfeddis/03_method.ipynb #ec3212cf
