@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNSEEN', 'HERE', 'HEADLINE', 'HEADLINES', 'OWN', 'TURNED', 'MASK', 'CONTROLS', 'OURS', 'FURTHER', 'CLAIMS', 'TUNED',
-           'MEASURE', 'AT', 'GRID', 'TURNS', 'BOXES', 'STEPS', 'FEW', 'local_unseen', 'closer', 'higher_local',
-           'lowered']
+           'MEASURE', 'AT', 'LONG', 'SHORT', 'JUDGED', 'BESIDE', 'GRID', 'TURNS', 'BOXES', 'STEPS', 'FEW',
+           'local_unseen', 'closer', 'higher_local', 'lowered']
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #eafa6f2e
 import math
@@ -45,7 +45,7 @@ class lowered:
     def __call__(self, a, b): return b.measures[self.name] - a.measures[self.name]
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #46c5982d
-HERE = dict(suites=('context-vehicles',))
+HERE = dict(suites=('context-vehicles',), rounds=64)
 HEADLINE = HERE | dict(headline=True)
 HEADLINES = [
     Claim('FedDDL-1', 'beats FedAvg on unseen backgrounds', 'Table 2',
@@ -96,12 +96,18 @@ TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-FedDDL.json')
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #cd938255
 MEASURE = ddl_measures
-AT = dict(suite='context-vehicles', size='quick', rounds=32, local_epochs=2, tuned=TUNED, eval_every=8,
-          everywhere=True, model='small_conv(width=8)', control=False, seeds=8)
+AT = dict(suite='context-vehicles', size='quick', local_epochs=2, tuned=TUNED,
+          everywhere=True, model='small_conv(width=8)', control=False)
+LONG = AT | dict(rounds=64, rungs=[32], seeds=list(range(8, 16)))
+SHORT = AT | dict(rounds=32, eval_every=8, seeds=8)
+JUDGED = ['FedAvg', 'FedDDL', 'DEC', OWN, 'FedProx', 'FedProx + DEC', MASK, 'Doubled', TURNED]
+BESIDE = ['Local', 'FedBN', 'FedAvg + AdaBN']
 GRID = [
-    AT | dict(methods=['FedAvg', 'FedDDL', 'DEC', OWN, 'FedProx', 'FedProx + DEC', MASK]),
-    AT | dict(methods=['Local', 'FedBN', 'FedAvg + AdaBN', 'Doubled', TURNED]),
-    AT | dict(methods=['FedAvg'], control=True),
+    LONG | dict(methods=JUDGED),
+    LONG | dict(methods=['FedAvg'], control=True),
+    LONG | dict(methods=BESIDE, seeds=[8, 9, 10]),
+    SHORT | dict(methods=JUDGED + BESIDE),
+    SHORT | dict(methods=['FedAvg'], control=True),
 ]
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #818b4a24
@@ -109,7 +115,7 @@ TURNS = ['FedDDL(eta=1)', 'FedDDL(eta=5)', 'FedDDL(eta=0)', 'FedDDL(lam=0.1)', '
          'FedDDL(tau=0.5)', "FedDDL(preset='released')"]
 BOXES = [WorseBoxes(by=.1), WorseBoxes(by=.25), WorseBoxes(miss=.2), WorseBoxes(miss=.5)]
 STEPS = [m for m in LADDER.values() if m not in ('FedAvg', 'DEC', 'FedDDL')]
-FEW = AT | dict(seeds=3, tuned=None, lr=.03)
+FEW = SHORT | dict(seeds=3, tuned=None, lr=.03)
 GRID += [
     FEW | dict(methods=STEPS + TURNS),
     FEW | dict(methods=['FedDDL'], suite=BOXES),
