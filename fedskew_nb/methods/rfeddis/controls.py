@@ -84,11 +84,11 @@ def rfeddis_measures(fed:Federation)->dict:
 # %% ../../../nbs/2_methods/rfeddis/07_controls.ipynb #7e56a581
 @dataclass(frozen=True)
 class Fewer:
-    "`skew-digits`, one client per domain, with so many training images each."
+    "`skew-digits` with so many training images of each client."
     n:int                  # training images of each client
     size:str='standard'
     @property
-    def name(self)->str: return f'skew-digits, {self.n} images a client'
+    def name(self)->str: return f'skew-digits {self.size}, {self.n} images a client'
     def said(self)->str: return repr(self)
     def __call__(self, data_seed:int)->Suite:
         s = skew_digits(self.size, data_seed)
