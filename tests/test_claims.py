@@ -204,7 +204,7 @@ def test_longer_runs_are_another_run():
 def test_ids_and_headlines():
     assert len({c.id for c in EVERY}) == len(EVERY)
     heads = {re.match(r'\w+-\d+', c.id)[0] for c in EVERY if c.headline}
-    named = {'F2DC': '01 02 05 11 14', 'FDSE': '01 02 07 09 10', 'FedDDL': '1 2 3 4 5 6'}
+    named = {'F2DC': '01 02 05 11 14', 'FDSE': '01 02 07 09 10', 'FedDDL': '1 2 3 4 5 6', 'RFedDis': '1 2 3 4 5 6'}
     assert heads == {f'{p}-{n}' for p, ns in named.items() for n in ns.split()}
 
 @pytest.mark.parametrize('c', EVERY, ids=lambda c: c.id)

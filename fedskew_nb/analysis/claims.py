@@ -34,15 +34,15 @@ class Claim:
     id: str                # 'F2DC-09a'
     says: str
     source: str            # where
-    one: str = ''          # a method, as `history.setting['method']` has it
+    one: str = ''          # a method, as a history has it
     other: str|tuple = ''  # one or several others, or the same again
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"
     needed: float|None = None    # least effect that counts
     headline: bool = False       # named beforehand, eight seeds
-    suites: tuple = ('skew-digits', 'emoji-pacs')    # a tuple in it counts as one, by its mean
-    path: str = ''         # which answer of a method that has several
-    rounds: int|None = None      # of the runs that decide it; default: the shortest
+    suites: tuple = ('skew-digits', 'emoji-pacs')    # a tuple in it: their mean
+    path: str = ''         # of a method with several answers
+    rounds: int|None = None      # of its runs; default: the shortest
     pending: str = ''      # needs this first
     instead: str = ''      # 'not tested' or 'not testable here'
 
@@ -155,6 +155,11 @@ def judged(c:Claim, suite, values:list, together:dict)->dict:
     return r | dict(holm=together[c.id]) | (dict(verdict='undecided') if falls else {})
 
 # %% ../../nbs/3_results/14_claims.ipynb #7044776c
+def why_none(c:Claim)->str:
+    "What stands in the place of a verdict."
+    if c.pending: return f'pending: needs {c.pending}'
+    return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
+
 COLUMNS = 'id says headline one other path suite n mean lo hi needed showable holm verdict values'.split()
 
 def group_name(s)->str:
@@ -173,8 +178,7 @@ def verdicts(
         fixed = {k: getattr(c, k) for k in ('id', 'says', 'headline', 'one', 'other', 'path', 'needed')}
         values = {s: seed_values(c, cmp, s) for s in c.suites} if cmp and not c.pending else {}
         found = [judged(c, s, v, together) for s, v in values.items() if v]
-        missing = f'not run for {c.rounds} rounds' if c.rounds else 'not run'
-        none = dict(verdict=f'pending: needs {c.pending}' if c.pending else c.instead or missing)
+        none = dict(verdict=why_none(c))
         rows += [fixed | r for r in found or [none]]
     return pd.DataFrame(rows).reindex(columns=COLUMNS).astype(dict(needed=float, holm=float))
 
@@ -192,6 +196,7 @@ def deciding(claims:list, cmp:Comparison)->Comparison:
     found = [h for h in cmp.histories if h.setting.get('rounds') in wanted]
     return cmp if None in wanted or not found else Comparison(found)
 
+# %% ../../nbs/3_results/14_claims.ipynb #05eedb2c
 def budget_of(cmp:Comparison)->str:
     "Rounds × local epochs and net of most runs, clients per domain, and how the rate was chosen."
     often = lambda values: Counter(values).most_common(1)[0][0]
