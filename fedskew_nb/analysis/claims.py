@@ -39,12 +39,12 @@ class Claim:
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"
     needed: float|None = None    # least effect that counts
-    headline: bool = False       # named beforehand, eight seeds
+    headline: bool = False       # named beforehand
     suites: tuple = ('skew-digits', 'emoji-pacs')    # a tuple in it: their mean
     path: str = ''         # of a method with several answers
     rounds: int|None = None      # of its runs; default: the shortest
     pending: str = ''      # needs this first
-    instead: str = ''      # 'not tested' or 'not testable here'
+    instead: str = ''      # of a verdict: 'not tested'
 
 # %% ../../nbs/3_results/14_claims.ipynb #3eb1d62c
 @patch(as_prop=True)
