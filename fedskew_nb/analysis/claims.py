@@ -38,7 +38,7 @@ class Claim:
     other: str|tuple = ''  # one or several others, or the same again
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"
-    needed: float|None = None    # least effect that counts
+    needed: float|None = None    # least effect
     headline: bool = False       # named beforehand
     suites: tuple = ('skew-digits', 'emoji-pacs')    # a tuple in it: their mean
     path: str = ''         # of a method with several answers
