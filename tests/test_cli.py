@@ -126,7 +126,7 @@ def test_json_is_nothing_else(capsys, tmp_path):
 def test_usual_methods_are_those_that_the_images_can_feed():
     with pytest.warns(UserWarning, match='left out: FedDDL, for the images have neither masks nor boxes'):
         assert 'FedDDL' not in cli.which_options(suite=['skew-digits'], size='tiny')['methods']
-    assert cli.which_options(suite=['emoji-pacs'], size='tiny')['methods'].endswith('FDSE,FedDDL')
+    assert cli.which_options(suite=['emoji-pacs'], size='tiny')['methods'].endswith('FedDDL,RFedDis')
 
 # ---- kill, resume, Ctrl-C
 

@@ -36,7 +36,7 @@ def test_stacks_do_not_depend_on_lanes(w4):
 
 @pytest.mark.parametrize('name', sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms)))
 def test_only_those_that_stack(w4, name):
-    f = fed(METHODS[name], w4); trains = {'F2DC':'DFD', 'DC':'DFD', 'FDSE':'Consistency'}
+    f = fed(METHODS[name], w4); trains = {'F2DC':'DFD', 'DC':'DFD', 'FDSE':'Consistency', 'DFL':'Branches'}
     assert (f.why_lanes=='')==(name not in trains) and f.history.setting['stacked']==(name not in trains)
     if name in trains:
         assert trains[name] in f.plan()['why']
