@@ -65,18 +65,19 @@ def counts(self:History,
     path = path or self.headline(view, moment)
     if (view, moment, path) not in self.views():
         raise ValueError(_unscored(self, view, moment, path))
-    d = self.df.query('view == @view and moment == @moment and path == @path')
-    return d.groupby(['round', 'domain'], sort=False)[['n', 'correct']].sum()
+    asked = [r for r in self.rows if (r['view'], r['moment'], r['path']) == (view, moment, path)]
+    return pd.DataFrame(asked).groupby(['round', 'domain'], sort=False)[['n', 'correct']].sum()
 
 # %% ../../nbs/3_results/03_scores.ipynb #00000014
 @patch
 def curve(self:History,
     view:str='global', moment:str='post_agg', path:str='',
+    last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows = {}
-    for r, c in self.counts(view, moment, path).groupby(level=0):
-        c = c.droplevel(0)
+    rows, counts = {}, self.counts(view, moment, path)
+    for r in counts.index.unique(0)[-last:]:
+        c = counts.loc[r]
         acc = 100*c.correct/c.n
         rows[r] = {**acc, **summary(acc, c.n)}
     return pd.DataFrame(rows).T.rename_axis('round')
@@ -84,7 +85,7 @@ def curve(self:History,
 @patch
 def summary(self:History, view:str='global', moment:str='post_agg', path:str='', last:int=1)->dict:
     "AVG, STD, ALL and worst in percent: the last evaluated round, or the mean of the `last` few."
-    return self.curve(view, moment, path)[list(COLUMNS)].tail(last).mean().to_dict()
+    return self.curve(view, moment, path, last)[list(COLUMNS)].mean().to_dict()
 
 # %% ../../nbs/3_results/03_scores.ipynb #00000018
 @patch
@@ -94,7 +95,7 @@ def table(self:History,
 )->pd.DataFrame:       # one row, percent
     "The score of record: domains, AVG, STD, ALL, worst."
     if view is None: view = self.views()[0][0] if self.rows else 'global'
-    t = self.curve(view, moment, path).tail(last).mean().to_frame(self.setting.get('method', 'run')).T
+    t = self.curve(view, moment, path, last).mean().to_frame(self.setting.get('method', 'run')).T
     t.columns.name = ' · '.join(filter(None, (view, moment, path, '%')))
     return t
 
