@@ -9,6 +9,7 @@ from torch import nn
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.app.names import read_method
 from fedskew_nb.analysis.explain import gradcam
+from fedskew_nb.analysis.probes import linear_probe
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import gap, n_params, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
@@ -16,7 +17,7 @@ from fedskew_nb.core.seeding import seeded
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.rfeddis.controls import Fewer, Summed, head_probes, linear_probe
+from fedskew_nb.methods.rfeddis.controls import Fewer, Summed, head_probes
 from fedskew_nb.methods.rfeddis.disentangle import disentangling_loss
 from fedskew_nb.methods.rfeddis.evidence import vacuity
 from fedskew_nb.methods.rfeddis.method import Disentangle, EqualWeights, Evidence, RFedDis, TwoHeads

@@ -15,17 +15,10 @@ from torch.func import functional_call
 from ...core.context import Each
 from ...core.method import Mechanism, Method
 from ...core.net import at_least_float32, is_batchnorm
-from ...core.refuse import at_least, one_of
+from ...core.refuse import at_least, not_negative, one_of
 from ..baselines.personal import KeepBatchNorm
 from .alternation import Branches, branch, halves
 from .information import critic, jsd, new_critic, standardised
-
-# %% ../../../nbs/2_methods/dfl/03_method.ipynb #9feeac13
-def _zero_or_more(m, *names):
-    "Refuse a weight that is none."
-    for n in names:
-        if 0 <= (v := getattr(m, n)) < float('inf'): continue
-        raise ValueError(f'{type(m).__name__}: {n} is {v}: give a number of 0 or more')
 
 # %% ../../../nbs/2_methods/dfl/03_method.ipynb #744b70a5
 @dataclass(kw_only=True)
@@ -38,8 +31,8 @@ class Critic(Mechanism):
     detach:bool=False        # no gradient through their moments
     needs = (Branches,)
     def __post_init__(self):
-        _zero_or_more(self, self.mu, 'critic_lr', 'floor')
         name = type(self).__name__
+        not_negative(name, **{n: getattr(self, n) for n in (self.mu, 'critic_lr', 'floor')})
         at_least(critic_steps=(self.critic_steps, 1, f'{name}: a critic that never learns sees nothing'),
                  hidden=(self.hidden, 1, f'{name}: a critic has hidden layers'))
 
@@ -150,7 +143,7 @@ class Transfer(Mechanism):
     peer_bn:str='theirs'        # a foreign E_s comes with its BatchNorms; own: is run with one's own
     source:str='peers'          # own: the control, one's own E_s in their place
     def __post_init__(self):
-        _zero_or_more(self, 'lam')
+        not_negative('Transfer', lam=self.lam)
         one_of(self.peer_bn, ('theirs', 'own'), 'peer_bn')
         one_of(self.source, ('peers', 'own'), 'source')
         if self.n_transfer is not None:

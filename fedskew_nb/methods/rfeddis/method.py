@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...core.method import Mechanism, Method
 from ...core.models import seq
 from ...core.net import at_least_float32, probe, under
-from ...core.refuse import at_least, one_of
+from ...core.refuse import at_least, not_negative, one_of
 from ...core.rules import Rule, keep
 from ..baselines.personal import KeepBatchNorm
 from .disentangle import REDUCTIONS, disentangling_loss
@@ -113,16 +113,11 @@ class Evidence(Mechanism):
     "The evidential loss of both heads and of their fusion (RFedDis, Eqs. 10 to 12)."
     needs, stacks = (TwoHeads,), True
     lam_u:float=1.       # λ_u at the end, where t would be T
-    def __post_init__(self): _weight(lam_u=self.lam_u)
+    def __post_init__(self): not_negative('Evidence', lam_u=self.lam_u)
     def loss(self, c, b, out):
         three = torch.cat([out.aux[e] for e in ('e_G', 'e_L', 'e')])
         L_Un = evidential_loss(three, b['y'].repeat(3), _grown(self.lam_u, c)).chunk(3)
         return {n: l.mean() for n, l in zip(('evidence_G', 'evidence_L', 'fused'), L_Un)}
-
-def _weight(**said):
-    "Refuse a weight that is none."
-    for name, v in said.items():
-        if not 0 <= v < float('inf'): raise ValueError(f'{name} is {v}: give a weight of 0 or more')
 
 # %% ../../../nbs/2_methods/rfeddis/03_method.ipynb #306a4f66
 @dataclass
@@ -133,7 +128,7 @@ class Disentangle(Mechanism):
     reduction:str='batchmean'      # released: mean, divided by the number of features, too
     one_way:bool=False             # Eq. 3 as printed; released: both ways
     def __post_init__(self):
-        _weight(lam_d=self.lam_d)
+        not_negative('Disentangle', lam_d=self.lam_d)
         one_of(self.reduction, REDUCTIONS, 'reduction')
     def loss(self, c, b, out):
         lam, a = _grown(self.lam_d, c), out.aux
