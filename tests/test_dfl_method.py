@@ -328,7 +328,7 @@ def test_a_lent_branch_is_saved_once(suite, tmp_path):
 
 # ---- the server
 
-@pytest.mark.parametrize('how, alike', [({}, {'E_c'}), (dict(share_predictor=True), {'E_c', 'head'}), (dict(share_specific=True), {'E_c', 'E_s'})], ids=str)
+@pytest.mark.parametrize('how, alike', [({}, ['E_c']), (dict(share_predictor=True), ['E_c', 'head']), (dict(share_specific=True), ['E_c', 'E_s'])], ids=str)
 def test_only_E_c_is_averaged(suite, how, alike):
     f = run(DFL(**how), suite, net(), local_steps=4)
     bn = is_batchnorm(f.net)
