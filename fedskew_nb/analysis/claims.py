@@ -34,7 +34,7 @@ class Claim:
     id: str                # 'F2DC-09a'
     says: str
     source: str            # where
-    one: str = ''          # a method, as a history has it
+    one: str = ''          # a method, as a history has it, or FedAvg/iid
     other: str|tuple = ''  # one or several others, or the same again
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"
@@ -82,9 +82,10 @@ class gain:
 
 @dataclass(frozen=True)
 class measured:
-    "one − other in a stored measure."
+    "one − other in a stored measure; `sign=-1` where less is better."
     name: str
-    def __call__(self, a, b): return a.measures[self.name] - b.measures[self.name]
+    sign: int = 1
+    def __call__(self, a, b): return self.sign*(a.measures[self.name] - b.measures[self.name])
 
 @dataclass(frozen=True)
 class within:
@@ -118,9 +119,14 @@ def runs_of(
     return {h.setting['seed']: h for h in found}
 
 # %% ../../nbs/3_results/14_claims.ipynb #63824c30
+def runs_named(cmp:Comparison, name:str, suite:str, rounds:int|None)->dict: # {seed: History}
+    "The runs of a method, or of its IID control: `FedAvg/iid`."
+    method, _, deal = name.partition('/')
+    return runs_of(cmp, method, suite, deal or 'skew', rounds)
+
 def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
     "What a claim reads off the runs of one suite, for the seeds that all its methods have."
-    one, *others = (runs_of(cmp, m, suite, rounds=c.rounds) for m in c.methods)
+    one, *others = (runs_named(cmp, m, suite, c.rounds) for m in c.methods)
     out = {}
     for s in set(one).intersection(*others):
         runs = [on_path(o[s], c.path) for o in others]
