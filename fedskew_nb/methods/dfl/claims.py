@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['OWN_HUE', 'EVERY_HUE', 'FEW', 'EQUAL', 'SHARED', 'LENT', 'NO_MI', 'ONE_STAGE', 'OWN', 'HERE', 'HEADLINE', 'BOTH',
            'HEADLINES', 'AVERAGED', 'AVERAGED_ONE', 'CONTROLS', 'FURTHER', 'CLAIMS', 'TUNED', 'MEASURE', 'STEPS', 'AT',
-           'GRID', 'FewDigits', 'more_with_few', 'own_curve', 'arrives', 'fewer_rounds', 'diverged', 'diverges_more',
-           'above', 'dfl_measures', 'few']
+           'GRID', 'OTHERS', 'TURNS', 'FewDigits', 'more_with_few', 'own_curve', 'arrives', 'fewer_rounds', 'diverged',
+           'diverges_more', 'above', 'dfl_measures', 'few']
 
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #66d9d4a9
 import math
@@ -135,9 +135,9 @@ def dfl_measures(fed:Federation)->dict:
     return branch_probes(fed) | separation(fed)
 
 MEASURE = dfl_measures
-STEPS = dict(rounds=32, local_epochs=1, local_steps=20, batch_size=32, participation=.5)
+STEPS = dict(rounds=24, local_epochs=1, local_steps=20, batch_size=32, participation=.5)
 AT = STEPS | dict(suite='colored-mnist', size='quick', model='small_conv(width=8)', control=False,
-                  rungs=list(range(4, 33, 4)), tuned=TUNED)
+                  rungs=list(range(4, 25, 4)), tuned=TUNED)
 
 def few(lr:float, **row)->dict:
     "A line of the grid with three seeds, at this rate."
@@ -145,8 +145,20 @@ def few(lr:float, **row)->dict:
 
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #2e58415c
 GRID = [
-    AT | dict(methods=['Local', 'FedBN', 'DFL', SHARED, LENT, NO_MI, ONE_STAGE, OWN, EQUAL], seeds=8),
+    AT | dict(methods=['Local', 'FedBN', 'DFL', SHARED, LENT, ONE_STAGE, NO_MI], seeds=8),
     AT | dict(methods=['FedAvg'], seeds=8, control=True),
-    few(.1, methods=['FedAvg'], suite=FewDigits(), seeds=8, control=True, rungs=None, eval_every=32),
+    AT | dict(methods=[OWN, EQUAL], seeds=3),
+    few(.1, methods=['FedAvg'], suite=FewDigits(), seeds=8, control=True, rungs=None, eval_every=24),
     few(.03, methods=[AVERAGED, AVERAGED_ONE]),
+]
+
+# %% ../../../nbs/2_methods/dfl/07_claims.ipynb #2d46868b
+OTHERS = ['colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale']
+TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(first=0.75)']
+GRID += [
+    dict(suite='skew-digits', size='standard', house='fedbn', rounds=30, local_epochs=1, eval_every=15,
+         model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI], seeds=8),
+    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=12, rungs=None,
+        eval_every=12),
+    few(.03, methods=TURNS),
 ]
