@@ -14,6 +14,7 @@ from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import suite_name
 from fedskew_nb.core.find import papers
 from fedskew_nb.core.models import n_bytes
+from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
 from fedskew_nb.methods.f2dc.claims import sooner
 from fedskew_nb.methods.fdse.claims import domains_won, paper_operations, wider
 
@@ -66,6 +67,37 @@ def test_the_sign_is_the_claims_side():
     fairer = Claim('X', 'is fairer', '', 'F2DC', 'FedAvg', gain('STD', -1), suites=('skew-digits',))
     row, = verdicts([fairer], cmp).to_dict('records')
     assert row['verdict'] == 'holds' and row['mean'] > 0 and row['n'] == 3
+
+def test_a_claim_may_name_the_iid_control():
+    "What the skew costs, and how much more of it there is on one of two suites."
+    runs = [toy('FedAvg', s, avg+s, suite+deal) for s in range(3) for suite, deal, avg in (
+        ('colored-mnist', '', 60), ('colored-mnist', '/iid', 65), ('colored-mnist-10', '', 30), ('colored-mnist-10', '/iid', 45))]
+    cost = Claim('X', 'costs', '', 'FedAvg/iid', 'FedAvg', gain(), suites=('colored-mnist',))
+    more = replace(cost, read=more_with_few, suites=(('colored-mnist-10', 'colored-mnist'),))
+    assert seed_values(cost, Comparison(runs), 'colored-mnist') == [5]*3
+    assert seed_values(more, Comparison(runs), more.suites[0]) == [10]*3
+
+def test_a_measure_of_which_less_is_better():
+    a, b = toy('F2DC', 0, 60, heat=1.), toy('FedAvg', 0, 60, heat=3.)
+    assert measured('heat')(a, b) == -2 and measured('heat', -1)(a, b) == 2
+
+def curve(*scores, losses=(2., 1.)):
+    h = History(dict(rounds=len(scores)))
+    h.rows = [dict(round=t+1, view='personal', moment='post_agg', n=100, correct=v) for t, v in enumerate(scores)]
+    h.rounds = [dict(loss=v) for v in losses]
+    return h
+
+def test_fewer_rounds_are_restricted_to_those_that_were_run():
+    "A run that never arrives counts with its length: at worst that hides a difference."
+    late, soon, never = curve(20, 40, 60, 80), curve(50, 80, 82, 81), curve(10, 20, 30, 40)
+    assert [fewer_rounds(h, late) for h in (soon, late, never)] == [50, 0, 0]
+
+def test_what_diverges():
+    stopped = curve(10)
+    stopped.measures = dict(stopped='NaN')
+    fine, up, nan = (curve(10, losses=v) for v in ((2., 1.), (1., 2.), (1., math.nan)))
+    assert [diverged(h) for h in (fine, up, nan, stopped)] == [False, True, True, True]
+    assert diverges_more(fine, stopped) == 100 == -diverges_more(up, fine) and diverges_more(up, nan) == 0
 
 BEATS = Claim('X-01', 'beats', '', 'F2DC', 'FedAvg', gain())
 

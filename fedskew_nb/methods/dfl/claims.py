@@ -102,6 +102,7 @@ def above(id:str, says:str, other:str, one='DFL', read=OWN_HUE, suites=('colored
     "A claim beside the six."
     return Claim(id, says, '–', one, other, read, suites=suites)
 
+# %% ../../../nbs/2_methods/dfl/07_claims.ipynb #a194459b
 AVERAGED, AVERAGED_ONE = (f'Branches{s} + Separate + Anchor + Transfer' for s in ('', '(stages=1)'))
 CONTROLS = [
     above('DFL-2b', '(control) beats FedBN', 'FedBN'),
@@ -111,6 +112,10 @@ CONTROLS = [
     above('DFL-4c', '(control) foreign eyes beat the own ones', OWN),
     above('DFL-4m', '(ours) MI terms help', NO_MI),
     above('DFL-4s', '(ours) a tenth of I_s is better than the whole', 'DFL', STABLE),
+]
+
+# %% ../../../nbs/2_methods/dfl/07_claims.ipynb #23dbdadc
+CONTROLS += [
     above('DFL-5a', '(control) two stages beat one, BatchNorms averaged', AVERAGED_ONE, AVERAGED),
     above('DFL-5d', '(control) one stage diverges more often (percent)', ONE_STAGE, read=diverges_more),
     above('DFL-6b', '(control) FedBN is there in fewer rounds (percent)', 'FedAvg', 'FedBN', fewer_rounds),
@@ -120,7 +125,8 @@ CONTROLS = [
 FURTHER = [
     above('DFL-2s', 'beats FedAvg on other suites', 'FedAvg', suites=(
         'colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale')),
-    above('DFL-7', 'E_c says more of the class than of the domain', 'DFL', read=within('class_c', 'domain_c')),
+    above('DFL-7', 'E_c says more of the class than of the domain', 'DFL',
+          read=within('class_c', 'domain_c')),
     above('DFL-8', 'E_s says more of the domain than E_c', 'DFL', read=within('domain_s', 'domain_c')),
     above('DFL-9', 'MI terms take the domain out of E_c', NO_MI, read=measured('domain_c', -1)),
     above('DFL-10', 'MI terms make the branches share less', NO_MI, read=measured('I', -1)),
@@ -159,7 +165,7 @@ TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(fi
 GRID += [
     dict(suite='skew-digits', size='standard', house='fedbn', rounds=30, local_epochs=1, eval_every=15,
          model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI], seeds=8),
-    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=12, rungs=None,
-        eval_every=12),
-    few(.03, methods=TURNS),
+    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=8, rungs=None,
+        eval_every=8),
+    few(.03, methods=TURNS, rounds=12, rungs=None, eval_every=12),
 ]
