@@ -170,7 +170,9 @@ COLUMNS = 'id says headline one other path suite n mean lo hi needed showable ho
 
 def group_name(s)->str:
     "A suite's name, or that of a tuple of suites with one domain left out each."
-    return s if isinstance(s, str) else s[0].partition('-without-')[0] + ', one domain left out'
+    if isinstance(s, str): return s
+    whole, without, _ = s[0].partition('-without-')
+    return f'{whole}, one domain left out' if without else ', '.join(s)
 
 # %% ../../nbs/3_results/14_claims.ipynb #9d22b725
 def verdicts(
@@ -211,7 +213,8 @@ def budget_of(cmp:Comparison)->str:
     own = [{(r['domain'], r['client']) for r in h.rows if r['view'] == 'personal'} for h in cmp.histories]
     k = often(len(o)/len({d for d, _ in o}) for o in own if o) if any(own) else 0
     clients = {0: '', 1: ', one client per domain'}.get(k, f', {k:g} clients per domain')
-    time = ' × '.join(str(often(s[k] for s in said)) for k in ('rounds', 'local_epochs'))
+    each = often(f'{s["local_steps"]} steps' if s.get('local_steps') else s['local_epochs'] for s in said)
+    time = f'{often(s["rounds"] for s in said)} × {each}'
     return f'{time}, {often(s.get("model", "") for s in said)}{clients}, {rate_of(said)}'
 
 # %% ../../nbs/3_results/14_claims.ipynb #ec103132
