@@ -10,7 +10,7 @@ from fedskew_nb.data.colored import colored_mnist
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.dfl.alternation import Branches, halves
 from fedskew_nb.methods.dfl.method import DFL, Anchor, Separate, Transfer
-from fedskew_nb.methods.dfl.stability import Tamed, held_out, separation
+from fedskew_nb.methods.dfl.stability import Tamed, held_out, still_shared
 
 Plain = type('Tamed', (Separate,), {})       # draws the same critic
 def whole(term): return Method('x', Branches(), term, Anchor(), Transfer())
@@ -68,9 +68,9 @@ def test_held_out_of_what_is_not_finite():
     a[3, 1] = math.nan
     assert math.isnan(held_out(a, b))
 
-def test_separation_asks_branches_on_coloured_digits(suite):
+def test_still_shared_asks_branches_on_coloured_digits(suite):
     digits = colored_mnist('tiny')
     small = lambda: small_conv(10, size=28, width=4)
-    assert separation(fed_of(FedAvg, digits, small())) == {} == separation(fed_of(DFL, suite))
-    found = separation(fed_of(DFL, digits, small()), clients=2)
+    assert still_shared(fed_of(FedAvg, digits, small())) == {} == still_shared(fed_of(DFL, suite))
+    found = still_shared(fed_of(DFL, digits, small()), clients=2)
     assert found.keys() == {'I', 'size_s', 'size_c'} and 0 < found['I'] < 2*math.log(2) and found['size_s'] > 0

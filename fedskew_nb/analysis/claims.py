@@ -57,8 +57,7 @@ def by_domain(h:History, view:str='global', path:str='', moment:str='post_agg')-
     path = path if (view, moment, path) in h.views() else h.headline(view, moment)
     mine = [r for r in h.rows if (r['view'], r['moment'], r['path']) == (view, moment, path)]
     right, n = Counter(), Counter()
-    for r in mine:
-        if r['round'] != mine[-1]['round']: continue
+    for r in [r for r in mine if r['round'] == mine[-1]['round']]:
         right[r['domain']] += r['correct']
         n[r['domain']] += r['n']
     return {d: 100*right[d]/n[d] for d in n}, n
@@ -107,26 +106,22 @@ def on_path(h:History, path:str)->History:
 # %% ../../nbs/3_results/14_claims.ipynb #00000014
 def runs_of(
     cmp:Comparison,
-    method:str,                 # as `history.setting['method']` has it
+    method:str,                 # as `history.setting['method']` has it, or FedAvg/iid
     suite:str,
     deal:str='skew',
     rounds:int|None=None,       # where there are runs of several lengths; default: the shortest
 )->dict:                        # {seed: History}
     "The runs of one method on one suite."
-    found = [h for h in cmp.histories if (h.setting['method'], *deal_of(h)) == (method, suite, deal)]
+    method, _, other = method.partition('/')
+    found = [h for h in cmp.histories if (h.setting['method'], *deal_of(h)) == (method, suite, other or deal)]
     if rounds: found = [h for h in found if h.setting['rounds'] == rounds]
     found.sort(key=lambda h: h.setting.get('rounds') or 0, reverse=True)
     return {h.setting['seed']: h for h in found}
 
 # %% ../../nbs/3_results/14_claims.ipynb #63824c30
-def runs_named(cmp:Comparison, name:str, suite:str, rounds:int|None)->dict: # {seed: History}
-    "The runs of a method, or of its IID control: `FedAvg/iid`."
-    method, _, deal = name.partition('/')
-    return runs_of(cmp, method, suite, deal or 'skew', rounds)
-
 def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
     "What a claim reads off the runs of one suite, for the seeds that all its methods have."
-    one, *others = (runs_named(cmp, m, suite, c.rounds) for m in c.methods)
+    one, *others = (runs_of(cmp, m, suite, rounds=c.rounds) for m in c.methods)
     out = {}
     for s in set(one).intersection(*others):
         runs = [on_path(o[s], c.path) for o in others]
@@ -171,8 +166,7 @@ COLUMNS = 'id says headline one other path suite n mean lo hi needed showable ho
 def group_name(s)->str:
     "A suite's name, or that of a tuple of suites with one domain left out each."
     if isinstance(s, str): return s
-    whole, without, _ = s[0].partition('-without-')
-    return f'{whole}, one domain left out' if without else ', '.join(s)
+    return s[0].partition('-without-')[0] + ', one domain left out' if '-without-' in s[0] else ', '.join(s)
 
 # %% ../../nbs/3_results/14_claims.ipynb #9d22b725
 def verdicts(
@@ -258,8 +252,7 @@ def claims_table(
     notes = ['* headline, named beforehand. Difference: mean over n seeds, 95 % t-interval.', by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
-    at = f', at {budget_of(deciding(claims, cmp))}' if cmp else ''
-    return Table(title + at, cells, notes, d)
+    return Table(title + (f', at {budget_of(deciding(claims, cmp))}' if cmp else ''), cells, notes, d)
 
 # %% ../../nbs/3_results/14_claims.ipynb #4b38206f
 def seeds_table(

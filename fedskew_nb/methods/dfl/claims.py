@@ -19,7 +19,7 @@ from ...data.suite import Suite
 from ...engine.federation import Federation
 from ...engine.history import History
 from .sight import branch_probes
-from .stability import separation
+from .stability import still_shared
 
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #4d270b9d
 OWN_HUE, EVERY_HUE = gain('AVG', view='personal'), gain('AVG')
@@ -139,7 +139,7 @@ TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-DFL.json')
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #9ee08117
 def dfl_measures(fed:Federation)->dict:
     "What probes read off either branch, their lengths, and what both share."
-    return branch_probes(fed) | separation(fed)
+    return branch_probes(fed) | still_shared(fed)
 
 MEASURE = dfl_measures
 STEPS = dict(rounds=24, local_epochs=1, local_steps=20, batch_size=32, participation=.5)
