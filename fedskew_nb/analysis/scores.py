@@ -54,27 +54,23 @@ def _unscored(h, view, moment, path)->str:
     asked = f'{view!r} at {moment!r}' + (f' by {path!r}' if path else '')
     return f'{h.setting.get("method", "this run")} has no score {asked}: it has {known}'
 
-# %% ../../nbs/3_results/03_scores.ipynb #b0868488
-def _sums(h, view, moment, path)->dict:
-    "{round: {domain: [n, correct]}}: test images and right answers; clients of one domain are added up."
-    path = path or h.headline(view, moment)
-    if (view, moment, path) not in h.views():
-        raise ValueError(_unscored(h, view, moment, path))
-    found = {}
+def _sums(h, view, moment, path)->dict: # {round: {domain: [n, correct]}}
+    found, path = {}, path or h.headline(view, moment)
     for r in h.rows:
         if (r['view'], r['moment'], r['path']) != (view, moment, path): continue
         both = found.setdefault(r['round'], {}).setdefault(r['domain'], [0, 0])
         both[0] += r['n']
         both[1] += r['correct']
+    if not found: raise ValueError(_unscored(h, view, moment, path))
     return found
 
+# %% ../../nbs/3_results/03_scores.ipynb #b0868488
 @patch
 def counts(self:History,
-    view:str='global',
-    moment:str='post_agg',
-    path:str='',                # which of the method's answers; '' is its headline
-)->pd.DataFrame:                # n and correct by (round, domain)
-    "The sums as a frame."
+    view:str='global', moment:str='post_agg',
+    path:str='',       # which of the method's answers; '' is its headline
+)->pd.DataFrame:       # n and correct by (round, domain)
+    "Test images and right answers; clients of one domain are added up."
     found = _sums(self, view, moment, path)
     flat = {(r, d): both for r, of in found.items() for d, both in of.items()}
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
