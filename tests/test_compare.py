@@ -13,7 +13,7 @@ from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 
-TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1)     # mechanics only
+TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1, model='small_conv(width=4)')     # mechanics only
 ALONE = TINY | dict(methods='FedAvg', control=False)
 
 # ---- names of runs
@@ -130,7 +130,7 @@ def rounds_of(fed): return dict(rounds=fed.round_no)
 @pytest.mark.parametrize('method', ['FedAvg', 'FedBN', 'Local', 'F2DC', 'FDSE'])
 def test_a_rung_is_the_run_of_that_horizon(method):
     "Every row, loss and byte; and looking changes nothing of what comes after."
-    how = ALONE | dict(methods=method, seeds=1, local_steps=1, model='small_conv(width=4)')
+    how = ALONE | dict(methods=method, seeds=1, local_steps=1)
     rungs = compare(**how | dict(rounds=4, rungs=(2, 4)))
     short, plain = (compare(**how | dict(rounds=r)) for r in (2, 4))
     def ends(cmp, r): return [x for h in cmp.histories for x in h.rows if x['round'] == r]
@@ -139,7 +139,7 @@ def test_a_rung_is_the_run_of_that_horizon(method):
     assert {v[:2] for v in rungs.at(2).histories[0].views()} >= {('personal', 'post_agg'), ('personal', 'post_local')}
 
 def test_only_rungs_are_scored():
-    h, = compare(**ALONE | dict(rounds=8, rungs=[2], local_steps=1, seeds=1, model='small_conv(width=4)')).histories
+    h, = compare(**ALONE | dict(rounds=8, rungs=[2], local_steps=1, seeds=1)).histories
     assert sorted({r['round'] for r in h.rows}) == [1, 2, 6, 8]
 
 def test_rungs_are_stored_killed_and_resumed(tmp_path):
@@ -231,7 +231,7 @@ def test_a_torn_or_strange_request_is_named(tmp_path, text, word):
     with pytest.raises(ValueError, match=word): read_request(tmp_path)
 
 def test_an_object_without_a_name_cannot_be_resumed(tmp_path):
-    compare(**ALONE, seeds=1, model=small_conv_of_width_4, out=tmp_path)
+    compare(**ALONE | dict(seeds=1, model=small_conv_of_width_4, out=tmp_path))
     with pytest.raises(ValueError, match='object without a name'): resume(tmp_path)
 
 def small_conv_of_width_4(n_classes): return small_conv(n_classes, width=4)

@@ -10,6 +10,15 @@ def fresh(code):
     assert not r.returncode, r.stderr
     return r.stdout.strip()
 
+FORGET = """
+def forget():
+    for m in [m for m in sys.modules if m.partition('.')[0] == 'fedskew_nb']: del sys.modules[m]
+"""
+
+def anew(codes):
+    "What each of them prints in a process that forgets the package before it; libraries are read once."
+    return fresh(f'import sys\n{FORGET}\nfor code in {list(codes)!r}: forget(); exec(code, {{}})').splitlines()
+
 def test_import_is_light(): assert fresh('import fedskew_nb, sys; print({"torch", "pandas", "matplotlib"} & sys.modules.keys() or "light")') == 'light'
 
 def test_help_without_torch(): assert fresh('import fedskew_nb as fs, sys; dir(fs); fs.__all__; fs.__version__; print("torch" in sys.modules)') == 'False'
@@ -38,10 +47,15 @@ def test_no_name_is_a_rooms():
     rooms = {p.stem for p in (ROOT/'fedskew_nb').iterdir() if p.name[0] not in '_.'}
     assert {'core', 'data', 'engine', 'analysis', 'methods', 'app'} <= rooms and not rooms & set(fs.__all__)
 
-@pytest.mark.parametrize('first', ['import fedskew_nb.app.compare', 'from fedskew_nb import *', 'fs.compare; import fedskew_nb.app.compare'])
-def test_a_function_of_its_modules_name(first):
+FIRST = ['import fedskew_nb.app.compare', 'from fedskew_nb import *', 'fs.compare; import fedskew_nb.app.compare']
+
+@pytest.fixture(scope='module')
+def kinds(): return dict(zip(FIRST, anew(f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)' for first in FIRST)))
+
+@pytest.mark.parametrize('first', FIRST)
+def test_a_function_of_its_modules_name(first, kinds):
     "`fs.compare` is the function, whichever way the module came in."
-    assert fresh(f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)') == 'function'
+    assert kinds[first] == 'function'
 
 def test_patches_come_along():
     "A method that a later module adds to a class is there for whoever takes the class, or the one who makes it, from the package."
@@ -49,5 +63,6 @@ def test_patches_come_along():
     home = {s.rsplit('.', 1)[1]: mod for mod, syms in d['syms'].items() for s in syms if s.removeprefix(mod + '.').count('.') == 0}
     added = sorted({tuple(p) for mod, syms in d['syms'].items() for s in syms
                     if len(p := s.removeprefix(mod + '.').split('.')) == 2 and home.get(p[0], mod) != mod and p[0] in fs.__all__})
-    assert fresh(f'import fedskew_nb as fs; print([m for m in {added} if not hasattr(getattr(fs, m[0]), m[1])])') == '[]'
-    if 'Federation' in fs.__all__: assert fresh('import fedskew_nb as fs, sys; fs.Federation; print(hasattr(sys.modules["fedskew_nb.engine.history"].History, "table"))') == 'True'
+    codes = [f'import fedskew_nb as fs; print([m for m in {added} if not hasattr(getattr(fs, m[0]), m[1])])',
+             'import fedskew_nb as fs, sys; fs.Federation; print(hasattr(sys.modules["fedskew_nb.engine.history"].History, "table"))']
+    assert anew(codes) == ['[]', 'True']

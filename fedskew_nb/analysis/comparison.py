@@ -93,7 +93,8 @@ def paired(self:Comparison,
     path:str='',
 )->dict|None:                      # see t_interval; None when no seed has both
     "one − other, seed by seed."
-    s = self.scores(view, moment, path).query('suite == @suite')
+    s = self.scores(view, moment, path)
+    s = s[s.suite == suite]
     by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
     try: d = (by_seed.loc[one] - by_seed.loc[other]).dropna()
     except KeyError: return None
@@ -115,7 +116,8 @@ def differences(self:Comparison,
 )->pd.DataFrame:           # a row per seed, a column per method
     "Points of AVG above FedAvg on the skewed deal; an empty frame without FedAvg."
     suite = suite or self.suites[0]
-    s = self.scores(view).query("suite == @suite and deal == 'skew'")
+    s = self.scores(view)
+    s = s[(s.suite == suite) & (s.deal == 'skew')]
     avg = s.pivot(index='seed', columns='method', values='AVG')
     if 'FedAvg' not in avg: return pd.DataFrame()
     others = [m for m in self.methods if m in avg and m != 'FedAvg']

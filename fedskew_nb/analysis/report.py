@@ -61,9 +61,9 @@ COST = 'Skew cost: points below FedAvg on the IID deal; points are seeds, lines 
 ABOVE = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
 
 # %% ../../nbs/3_results/08_report.ipynb #0000000f
-def figures(cmp:Comparison, suite:str)->dict:
-    "{file stem: (caption, function that draws)} of one suite."
-    tables, out = suite_tables(cmp, suite), {}
+def figures(cmp:Comparison, suite:str, tables:dict)->dict:
+    "{file stem: (caption, function that draws)} of one suite, whose tables are made."
+    out = {}
     runs = [h for h in cmp.histories if deal_of(h)[0] == suite and any(v == 'global' for v, *_ in h.views())]
     if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
@@ -137,19 +137,21 @@ def _time_table(cmp)->Table|None:
     caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
     return Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
 
-def _part(cmp, suite, drawn)->dict:
+def _part(suite, tables, drawn)->dict:
     "Tables and pictures of one suite."
     pictures = [(caption, base64.b64encode(kinds['png']).decode()) for caption, kinds in drawn.values()]
-    return dict(name=suite, tables=list(suite_tables(cmp, suite).values()), pictures=pictures)
+    return dict(name=suite, tables=list(tables.values()), pictures=pictures)
 
 # %% ../../nbs/3_results/08_report.ipynb #f2fb14bc
-def report_html(cmp:Comparison, drawn:dict, title:str='Comparison')->str:
-    "The whole report; `drawn` is {suite: {stem: (caption, {'png': bytes})}}."
+def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|None=None)->str:
+    "The whole report; `drawn` is {suite: {stem: (caption, {'png': bytes})}}, `tables` {suite: its tables}."
+    tables = tables or {s: suite_tables(cmp, s) for s in cmp.suites}
     text = (files('fedskew_nb')/'assets'/'report.html.j2').read_text(encoding='utf-8')
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=_time_table(cmp),
                            lead=[sentence(s, i) for s, i in cmp.skew_cost().items()],
-                           suites=[_part(cmp, s, drawn.get(s, {})) for s in cmp.suites], version=__version__)
+                           suites=[_part(s, t, drawn.get(s, {})) for s, t in tables.items()],
+                           version=__version__)
 
 # %% ../../nbs/3_results/08_report.ipynb #0000001d
 def _drawn(figs): return {stem: (caption, rendered(make)) for stem, (caption, make) in figs.items()}
@@ -159,8 +161,8 @@ def _write_figures(drawn, folder):
         for stem, (_, kinds) in figs.items():
             for end, data in kinds.items(): write_whole(folder/f'{suite}-{stem}.{end}', data)
 
-def _write_tables(cmp, out):
-    every = {f'{s}-{stem}': t for s in cmp.suites for stem, t in suite_tables(cmp, s).items()}
+def _write_tables(tables, out):
+    every = {f'{s}-{stem}': t for s, found in tables.items() for stem, t in found.items()}
     write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
     write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
 
@@ -174,13 +176,14 @@ def write_report(
 )->dict:                   # {what: path}
     "Write the report into a folder."
     out = Path(out)
-    drawn = {s: _drawn(figures(cmp, s)) for s in cmp.suites}
+    tables = {s: suite_tables(cmp, s) for s in cmp.suites}
+    drawn = {s: _drawn(figures(cmp, s, t)) for s, t in tables.items()}
     _write_figures(drawn, out/'figures')
-    _write_tables(cmp, out)
+    _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')
     _write_csv(timing(cmp), out/'timing.csv')
     title = title or 'Comparison on ' + ' and '.join(cmp.suites)
-    write_whole(out/'report.html', report_html(cmp, drawn, title))
+    write_whole(out/'report.html', report_html(cmp, drawn, title, tables))
     names = ('report.html', 'results.csv', 'rounds.csv', 'timing.csv', 'table.md', 'table.tex', 'figures')
     return {k: out/k for k in names}

@@ -34,17 +34,17 @@ def at(self:Comparison, round:int)->Comparison:
 # %% ../../nbs/3_results/19_rungs.ipynb #c799d571
 RISE = 1.      # points in the last quarter of the rounds
 
-def _changes(cmp, rung, *which)->pd.Series:
+def _changes(cmp, rung, st, *which)->pd.Series:
     "What the last quarter of these rounds added to each method's AVG; empty where nobody looked."
-    try: avg = [cmp.at(r).statistics(*which).set_index('method').AVG for r in (rung, 3*rung//4)]
+    try: before = cmp.at(3*rung//4).statistics(*which)
     except ValueError: return pd.Series(dtype=float)
-    return avg[0] - avg[1]
+    return st.set_index('method').AVG - before.set_index('method').AVG
 
 def _mark(change:float)->str: return ', rising' if change >= RISE else ', falling' if change <= -RISE else ''
 
-def _rung(cmp, rung, *which)->pd.Series:
-    "A column of the table."
-    st, change = cmp.at(rung).statistics(*which), _changes(cmp, rung, *which)
+def _rung(cmp, rung, st, *which)->pd.Series:
+    "A column of the table, from the statistics at this rung."
+    change = _changes(cmp, rung, st, *which)
     return pd.Series({r.method: _cell(r) + _mark(change.get(r.method, 0)) for r in st.itertuples()})
 
 # %% ../../nbs/3_results/19_rungs.ipynb #89d662b5
@@ -58,8 +58,9 @@ def rungs(self:Comparison, view:str='global', suite:str|None=None, moment:str='p
     suite = suite or self.suites[0]
     mine = Comparison(h for h in self.histories if h.setting['suite'].partition('/')[0] == suite)
     at = {r for h in mine.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
-    cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, view, moment, suite) for r in sorted(at)})
+    found = {r: mine.at(r).statistics(view, moment) for r in sorted(at)}
+    cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, st, view, moment) for r, st in found.items()})
     notes = [_RUNGS, *run_notes(self, suite)]
-    numbers = pd.concat([mine.at(r).statistics(view, moment).assign(rounds=r) for r in sorted(at)])
+    numbers = pd.concat([st.assign(rounds=r) for r, st in found.items()])
     title = f'{suite}, {TITLES[view]}, {WHEN[moment]}'
     return Table(title, cells.rename_axis('method').reset_index(), notes, numbers)

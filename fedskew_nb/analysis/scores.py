@@ -54,19 +54,27 @@ def _unscored(h, view, moment, path)->str:
     asked = f'{view!r} at {moment!r}' + (f' by {path!r}' if path else '')
     return f'{h.setting.get("method", "this run")} has no score {asked}: it has {known}'
 
+def _sums(h, view, moment, path)->dict: # {round: {domain: [n, correct]}}
+    found, path = {}, path or h.headline(view, moment)
+    for r in h.rows:
+        if (r['view'], r['moment'], r['path']) != (view, moment, path): continue
+        both = found.setdefault(r['round'], {}).setdefault(r['domain'], [0, 0])
+        both[0] += r['n']
+        both[1] += r['correct']
+    if not found: raise ValueError(_unscored(h, view, moment, path))
+    return found
+
 # %% ../../nbs/3_results/03_scores.ipynb #b0868488
 @patch
 def counts(self:History,
-    view:str='global',
-    moment:str='post_agg',
-    path:str='',                # which of the method's answers; '' is its headline
-)->pd.DataFrame:                # n and correct by (round, domain)
+    view:str='global', moment:str='post_agg',
+    path:str='',       # which of the method's answers; '' is its headline
+)->pd.DataFrame:       # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
-    path = path or self.headline(view, moment)
-    if (view, moment, path) not in self.views():
-        raise ValueError(_unscored(self, view, moment, path))
-    asked = [r for r in self.rows if (r['view'], r['moment'], r['path']) == (view, moment, path)]
-    return pd.DataFrame(asked).groupby(['round', 'domain'], sort=False)[['n', 'correct']].sum()
+    found = _sums(self, view, moment, path)
+    flat = {(r, d): both for r, of in found.items() for d, both in of.items()}
+    index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
+    return pd.DataFrame(list(flat.values()), index, ['n', 'correct'])
 
 # %% ../../nbs/3_results/03_scores.ipynb #00000014
 @patch
@@ -75,11 +83,10 @@ def curve(self:History,
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows, counts = {}, self.counts(view, moment, path)
-    for r in counts.index.unique(0)[-last:]:
-        c = counts.loc[r]
-        acc = 100*c.correct/c.n
-        rows[r] = {**acc, **summary(acc, c.n)}
+    rows, found = {}, _sums(self, view, moment, path)
+    for r in list(found)[-last:]:
+        acc = {d: 100*right/n for d, (n, right) in found[r].items()}
+        rows[r] = acc | summary(acc, [n for n, _ in found[r].values()])
     return pd.DataFrame(rows).T.rename_axis('round')
 
 @patch
