@@ -34,7 +34,7 @@ class Claim:
     id: str                # 'F2DC-09a'
     says: str
     source: str            # where
-    one: str = ''          # a method, as a history has it, or FedAvg/iid
+    one: str = ''          # a method, or FedAvg/iid
     other: str|tuple = ''  # one or several others, or the same again
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"

@@ -63,7 +63,8 @@ CONTROLS = [
     Claim('FedDDL-1c', '(control) beats two batches a step', '–', 'FedDDL', 'Doubled', UNSEEN, **HERE),
     Claim('FedDDL-4c', '(control) beats prototypes of a wrong class', '–', 'FedDDL', TURNED, UNSEEN, **HERE),
     Claim('FedDDL-5c', '(control) DEC alone brings them closer', '–', 'DEC', 'FedAvg', closer, **HERE),
-    Claim('FedDDL-6c', '(control) so does own-class pasting', '–', OWN, 'FedAvg', measured('empty_p', -1), **HERE),
+    Claim('FedDDL-6c', '(control) so does own-class pasting', '–',
+          OWN, 'FedAvg', measured('empty_p', -1), **HERE),
 ]
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #b56ee827
@@ -75,7 +76,8 @@ OURS = [
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #cfa6a1dc
 FURTHER = [
     Claim('FedDDL-5a', "local models' mean is higher", 'Table 2', 'FedDDL', 'FedAvg', higher_local, **HERE),
-    Claim('FedDDL-6h', 'a black hole says less', 'Fig. 7', 'FedDDL', 'FedAvg', measured('hole_p', -1), **HERE),
+    Claim('FedDDL-6h', 'a black hole says less', 'Fig. 7',
+          'FedDDL', 'FedAvg', measured('hole_p', -1), **HERE),
     Claim('FedDDL-7', 'Grad-CAM lies more inside the box', 'Fig. 8',
           'FedDDL', 'FedAvg', measured('cam_inside'), **HERE),
     Claim('FedDDL-8', 'prototypes of objects lie farther apart than those of images', 'Fig. 5',
