@@ -146,7 +146,7 @@ def test_one_step_cannot_be_split(suite):
 # ---- signs
 
 def terms_at(method, suite, phase, **kw):
-    f = fed(method, suite, **kw)
+    f = fed(method, suite, **dict(local_steps=2) | kw)
     f.one_round()
     c, b, out = at(f, 1, phase)
     method.everyone('inner', c, b, out)
@@ -241,13 +241,13 @@ def test_the_control_is_a_larger_loss(suite):
 
 @pytest.mark.parametrize('n, lent', [(1, 1), (2, 2), (3, 3), (9, 3), (None, 3)])
 def test_nobody_is_lent_its_own(suite, n, lent):
-    f = fed(DFL(n_transfer=n), suite)
+    f = fed(DFL(n_transfer=n), suite, local_steps=2)
     f.one_round()
     given = {c.id: list(f.state.sent_to(c.id)['E_s']) for c in f.clients}
     assert all(k not in J and len(set(J)) == len(J) == lent for k, J in given.items())
 
 def test_peers_are_drawn_anew_every_round(suite):
-    f = fed(DFL(n_transfer=1), suite, rounds=6)
+    f = fed(DFL(n_transfer=1), suite, rounds=6, local_steps=2)
     seen = []
     for _ in range(6):
         f.one_round()
@@ -283,12 +283,12 @@ def test_whose_batchnorms_a_lent_branch_has(suite):
     assert torch.equal(m.foreign(c.seen_by(m), b, out)[0], want)
 
 def test_one_client_has_nobody_to_borrow_from(suite):
-    f = run(DFL, replace(suite, clients=suite.clients[2:3]), net(), local_steps=4)
+    f = run(DFL, replace(suite, clients=suite.clients[2:3]), net(), local_steps=2)
     assert not any('transfer' in r['terms'] for r in f.history.rounds) and f.down == {}
 
 def test_one_participant_a_round(suite):
     "Nobody is lent anything before another client has sent; a client that is drawn twice in a row borrows nothing."
-    f = fed(DFL, suite, rounds=8, participation=.25)
+    f = fed(DFL, suite, rounds=8, participation=.25, local_steps=2)
     last = None
     for _ in range(8):
         who, = f.participants()
@@ -302,7 +302,7 @@ def bytes_of(tensors): return sum(v.numel()*4 for v in tensors)
 @pytest.mark.parametrize('n, peer_bn', [(3, 'theirs'), (2, 'theirs'), (1, 'own'), (None, 'theirs')])
 def test_bytes(suite, n, peer_bn):
     "Up: E_c without BatchNorms, and E_s, of each; down: E_c, and n foreign E_s from the second round on."
-    f = run(DFL(n_transfer=n, peer_bn=peer_bn), suite, net(), local_steps=4)
+    f = run(DFL(n_transfer=n, peer_bn=peer_bn), suite, net(), local_steps=2)
     w, hidden = 4, 128
     conv = 4*(9*(3*w+w*2*w+2*w*4*w))
     bn   = 4*4*(w+2*w+4*w)
@@ -313,7 +313,7 @@ def test_bytes(suite, n, peer_bn):
 
 @pytest.mark.parametrize('how', [dict(lam=0.), dict(n_transfer=0), dict(source='own')], ids=str)
 def test_without_transfer_only_E_c_travels(suite, how):
-    f = run(DFL(**how), suite, net(), local_steps=4)
+    f = run(DFL(**how), suite, net(), local_steps=2)
     E_c = bytes_of(v for n, v in of(f.server, *E_C).items() if n not in f.kept)
     assert [(r['up'], r['down']) for r in f.history.rounds] == [(4*E_c, 4*E_c)]*2
 
@@ -330,7 +330,7 @@ def test_a_lent_branch_is_saved_once(suite, tmp_path):
 
 @pytest.mark.parametrize('how, alike', [({}, ['E_c']), (dict(share_predictor=True), ['E_c', 'head']), (dict(share_specific=True), ['E_c', 'E_s'])], ids=str)
 def test_only_E_c_is_averaged(suite, how, alike):
-    f = run(DFL(**how), suite, net(), local_steps=4)
+    f = run(DFL(**how), suite, net(), local_steps=2)
     bn = is_batchnorm(f.net)
     one, two = ({n: v for n, v in f.state_of(k).items() if not bn(n)} for k in (0, 3))
     for where in (E_S, E_C, HEAD):
@@ -340,7 +340,7 @@ def test_only_E_c_is_averaged(suite, how, alike):
     assert not any(torch.equal(f.state_of(0)[n], f.state_of(3)[n]) for n in filter(bn, one | f.state_of(0)) if 'num' not in n)
 
 def test_averaged_batchnorms(suite):
-    f = run(Method('m', Branches(), Separate(), Anchor(), Transfer()), suite, net(), local_steps=4)
+    f = run(Method('m', Branches(), Separate(), Anchor(), Transfer()), suite, net(), local_steps=2)
     assert f.kept == {n for n in f.server if under('body.E_s', 'pool.E_s', 'head')(n)}
 
 def test_weights_are_numbers_of_images(suite):
@@ -361,12 +361,12 @@ def test_identical_clients_are_a_fixed_point(suite):
 
 def test_without_its_terms_it_is_its_branches(suite):
     bare = Method('bare', Branches(), KeepBatchNorm())
-    assert equal(run(DFL(**OFF), suite, net(), local_steps=4), run(bare, suite, net(), local_steps=4))
-    f = run(DFL(**OFF), suite, net(), local_steps=4)
+    assert equal(run(DFL(**OFF), suite, net(), local_steps=2), run(bare, suite, net(), local_steps=2))
+    f = run(DFL(**OFF), suite, net(), local_steps=2)
     assert all(set(r['terms']) == {'task'} for r in f.history.rounds) and not any(s.get('Separate') or s.get('Anchor') for s in f.states.values())
 
 def test_the_first_round_has_no_transfer(suite):
-    assert equal(run(DFL, suite, net(), rounds=1, local_steps=4), run(DFL(lam=9.), suite, net(), rounds=1, local_steps=4))
+    assert equal(run(DFL, suite, net(), rounds=1, local_steps=2), run(DFL(lam=9.), suite, net(), rounds=1, local_steps=2))
 
 def test_one_stage_and_no_E_s_is_fedavg_with_heads_at_home(suite):
     "A specific branch whose last layer is 0 says nothing and learns nothing: what is left is FedPer, with BatchNorms at home."
@@ -389,13 +389,13 @@ def test_one_stage_and_no_E_s_is_fedavg_with_heads_at_home(suite):
 
 def test_two_branches_of_all_are_fedbn_of_a_wider_net(suite):
     "The control of equal parameters: nothing but BatchNorms stays."
-    f = run(DFL(stages=1, share_predictor=True, share_specific=True, **OFF), suite, net(), local_steps=4)
+    f = run(DFL(stages=1, share_predictor=True, share_specific=True, **OFF), suite, net(), local_steps=2)
     assert f.kept == set(filter(is_batchnorm(f.net), f.server))
 
 # ---- the engine
 
 def test_lanes_change_no_bit(suite):
-    a, b = (run(DFL, suite, net(), rounds=3, local_steps=4, lanes=k) for k in (1, 3))
+    a, b = (run(DFL, suite, net(), rounds=3, local_steps=2, lanes=k) for k in (1, 3))
     assert equal(a, b) and a.history == b.history
 
 def nested(a, b):
@@ -405,8 +405,8 @@ def nested(a, b):
 
 def test_a_resumed_run_is_the_same(suite, tmp_path):
     "Models, critics, Adam's moments, what is lent."
-    whole = run(DFL, suite, net(), rounds=3, local_steps=4)
-    rest = in_two_parts(partial(fed, DFL, suite), tmp_path/'c')
+    whole = run(DFL, suite, net(), rounds=3, local_steps=2)
+    rest = in_two_parts(partial(fed, DFL, suite, local_steps=2), tmp_path/'c')
     assert equal(whole, rest) and whole.history == rest.history and nested(whole.states, rest.states) and nested(whole.down, rest.down)
 
 def test_critics_go_on_where_they_were(suite):
@@ -421,7 +421,7 @@ def test_critics_go_on_where_they_were(suite):
     assert not same(f.states[1]['Separate']['critic'], f.states[2]['Separate']['critic'])
 
 def test_who_sits_out_keeps_all(suite):
-    f = fed(DFL, suite, rounds=6, participation=.5)
+    f = fed(DFL, suite, rounds=6, participation=.5, local_steps=2)
     for _ in range(3): f.one_round()
     before, memory, who = {c.id: f.own[c.id] for c in f.clients}, copy.deepcopy(f.states), {c.id for c in f.participants()}
     f.one_round()
@@ -437,13 +437,13 @@ def test_the_first_round_of_a_client_does_not_matter_to_its_critic(suite):
     assert same({n: v.detach() for n, v in first.items()}, {n: v.detach() for n, v in at(f, 2, 'specific')[0].caches['Separate']['critic'].items()})
 
 def test_bf16(suite):
-    f = run(DFL, suite, net(), local_steps=4, precision='bf16')
+    f = run(DFL, suite, net(), local_steps=2, precision='bf16')
     assert all(v.isfinite().all() for v in f.server.values()) and all(v.dtype == torch.float32 for v in f.states[0]['Separate']['critic'].values())
 
 @pytest.mark.parametrize('how', [dict(stages=1), dict(I_s_in_step2=True), dict(Separate__detach=True), dict(Separate__floor=0., mu_s=.01), dict(fresh=False),
                                  dict(Anchor__hidden=8, Separate__critic_steps=1)], ids=str)
 def test_every_choice_trains(suite, how):
-    f = run(DFL(**how), suite, net(), local_steps=4)
+    f = run(DFL(**how), suite, net(), local_steps=2)
     assert all(v.isfinite().all() for v in f.server.values())
 
 def test_the_stable_preset_changes_one_number():
@@ -483,7 +483,7 @@ def nets():
 
 @pytest.mark.parametrize('kind', ['resnet', 'all_in_pool', 'all_in_body'])
 def test_other_nets_go(suite, kind):
-    f = run(DFL, suite, nets()[kind], local_steps=4)
+    f = run(DFL, suite, nets()[kind], local_steps=2)
     assert all(v.isfinite().all() for v in f.server.values()) and 'transfer' in f.history.rounds[1]['terms']
 
 class Gives(nn.Module):
@@ -542,7 +542,7 @@ def test_refused(said, word):
 # ---- bad input
 
 def test_a_batch_of_one_has_no_information_terms(suite):
-    with pytest.warns(UserWarning) as said: f = run(DFL, suite, net(), batch_size=1, local_steps=4)
+    with pytest.warns(UserWarning) as said: f = run(DFL, suite, net(), batch_size=1, local_steps=2)
     assert all(set(r['terms']) <= {'task', 'transfer'} for r in f.history.rounds)
     said = {str(w.message) for w in said}
     assert said == {f'{m}: a batch of one image has no other to be paired with, so {t} is left out there' for m, t in (('Separate', 'I_s'), ('Anchor', 'I_c'))}
