@@ -11,6 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ...analysis.features import answers
+from ...core.net import at_least_float32
 from ...core.refuse import at_least, not_negative
 from ...core.seeding import generator
 from ...data.colored import COLORED, own_digits
@@ -47,7 +48,7 @@ def features(self:Tamed, c, b, out, detach:bool=False)->list:
     "Both features as the critic reads them."
     E_s, E_c = self.pair(c, b, out)
     if self.clip: E_s = clipped(E_s, self.clip)
-    if self.raw: return [E_s.float(), E_c.float()]
+    if self.raw: return [at_least_float32(z) for z in (E_s, E_c)]
     return [standardised(z, self.floor, detach) for z in (E_s, E_c)]
 
 @patch
