@@ -10,7 +10,6 @@ __all__ = ['OWN_HUE', 'EVERY_HUE', 'FEW', 'EQUAL', 'SHARED', 'LENT', 'NO_MI', 'O
 
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #66d9d4a9
 import math
-from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
@@ -43,12 +42,7 @@ def more_with_few(a:History, b:History)->float:
 # %% ../../../nbs/2_methods/dfl/07_claims.ipynb #ae8a183b
 def own_curve(h:History)->dict: # {round: percent}, every round that was scored
     "Mean accuracy of the clients' models on their own hues, after aggregation."
-    right, n = Counter(), Counter()
-    for r in h.rows:
-        if (r['view'], r['moment']) != ('personal', 'post_agg'): continue
-        right[r['round']] += r['correct']
-        n[r['round']] += r['n']
-    return {t: 100*right[t]/n[t] for t in sorted(n)}
+    return h.curve('personal').AVG.to_dict()
 
 def arrives(h:History, goal:float)->int:
     "The first scored round at which it is there, or the last, if it never is."
