@@ -83,7 +83,8 @@ def test_a_measure_of_which_less_is_better():
 
 def curve(*scores, losses=(2., 1.)):
     h = History(dict(rounds=len(scores)))
-    h.rows = [dict(round=t+1, view='personal', moment='post_agg', n=100, correct=v) for t, v in enumerate(scores)]
+    row = dict(view='personal', moment='post_agg', path='', domain='red', client=0, n=100)
+    h.rows = [row | dict(round=t+1, correct=v) for t, v in enumerate(scores)]
     h.rounds = [dict(loss=v) for v in losses]
     return h
 

@@ -97,8 +97,9 @@ def common_setting(cmp:Comparison)->dict:
     return seeds | {k: ', '.join(dict.fromkeys(map(str, v))) for k, v in said.items()}
 
 # %% ../../nbs/3_results/08_report.ipynb #36c4769d
-_SAID = ('seeds size model rounds local_epochs batch_size lr momentum weight_decay precision device threads '
-         'fedskew_nb torch python').split()
+_SAID = ('seeds size model rounds local_epochs local_steps participation batch_size lr momentum weight_decay '
+         'precision device threads fedskew_nb torch python').split()
+_USUAL = dict(precision='fp32', local_steps='None', participation='1.0')   # worth a line only otherwise
 
 def setting_table(
     cmp:Comparison,
@@ -106,8 +107,8 @@ def setting_table(
 )->Table:
     "What was run, for the head of a page."
     said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
-    if said.get('precision') == 'fp32': del said['precision']      # worth a line only where it is unusual
-    rows = [(k, said[k]) for k in ('date', 'runs', *_SAID) if said.get(k)]
+    if 'None' not in said.get('local_steps', 'None'): del said['local_epochs']      # nobody looked at it
+    rows = [(k, said[k]) for k in ('date', 'runs', *_SAID) if said.get(k) and said[k] != _USUAL.get(k)]
     return Table('What was run', pd.DataFrame(rows, columns=['', 'value']))
 
 # %% ../../nbs/3_results/08_report.ipynb #00000018
