@@ -11,7 +11,7 @@ from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
 from fedskew_nb.analysis.plots import (
     by_name, client_domain_heatmap, finals, plot_curves, radar, seed_points, skew_cost_bars, spread)
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
-from fedskew_nb.analysis.report import common_setting, costs, report_html, suite_tables, timing, write_report
+from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables, timing, write_report
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
 from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
@@ -287,6 +287,17 @@ def test_a_report_stands_alone(tmp_path):
 def test_a_report_without_times_has_no_time_table():
     c = Comparison([history('FedAvg',0,600)])
     assert '<h2>Time</h2>' not in report_html(c, {}) and len(timing(c))==len(costs(c))==0
+
+@pytest.mark.parametrize('said, shown, hidden', [
+    (dict(local_epochs=2, local_steps=None, participation=1.), {'local_epochs'}, {'local_steps', 'participation'}),
+    (dict(local_epochs=1, local_steps=20, participation=.5), {'local_steps', 'participation'}, {'local_epochs'})])
+def test_what_was_run_says_steps_or_epochs(said, shown, hidden):
+    names = set(setting_table(Comparison([History(dict(method='FedAvg', suite='x', seed=0) | said)])).cells.iloc[:, 0])
+    assert shown <= names and not hidden & names
+
+def test_what_was_run_says_both_where_runs_differ():
+    runs = [History(dict(method='FedAvg', suite='x', seed=s, local_epochs=1, local_steps=n)) for s, n in enumerate((None, 20))]
+    assert {'local_epochs', 'local_steps'} <= set(setting_table(Comparison(runs)).cells.iloc[:, 0])
 
 def test_what_runs_do_not_share_is_listed():
     a,b = history('FedAvg',0,600), history('FedAvg',1,600)
