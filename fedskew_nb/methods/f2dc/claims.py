@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000004
+from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
 from .probes import f2dc_measures
 from ...engine.history import History
@@ -36,6 +37,11 @@ MODULES = [
     Claim('F2DC-07', 'L_DFD helps', 'Table 6', 'F2DC', 'F2DC(DFD__lam=0)', AVG),
     Claim('F2DC-08', 'L_DFC helps', 'Table 6', 'F2DC', 'F2DC(DFC__lam=0)', AVG),
 ]
+
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #5ccde04a
+OTHERS = ('MOON', 'FPL', 'FedHEAL')
+PLUGGED = [Claim(f'F2DC-06{k}', f'DFD + DFC lift {m}', 'Table 3', f'{m} + DC', m, AVG, suites=UNEVEN)
+           for k, m in zip('cde', OTHERS)]
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000b
 AGGREGATION = [
@@ -86,11 +92,13 @@ RUN_SHARED = [c for c in MODULES if c.id in ('F2DC-01', 'F2DC-02', 'F2DC-03', 'F
 SHARED = [variant(c, 'shared', one=IS_SHARED[c.one], other=IS_SHARED.get(c.other, c.other))
           for c in RUN_SHARED + PROBED]
 
-CLAIMS = sorted(MODULES + AGGREGATION + SWEEPS + PROBED + BACKBONE + SHARED, key=lambda c: c.id)
+CLAIMS = sorted(MODULES + PLUGGED + AGGREGATION + SWEEPS + PROBED + BACKBONE + SHARED, key=lambda c: c.id)
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000016
 MEASURE = f2dc_measures
-AT = dict(size='stress', rounds=4, local_epochs=8, lr=.03, eval_every=4, control=False)   # the budget of all
+BUDGET = dict(size='stress', rounds=4, local_epochs=8, eval_every=4, control=False)    # of all
+AT = BUDGET | dict(lr=.03)
+TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-F2DC.json')
 ONE_OFF = ['F2DC(DFD__lam=0)', 'F2DC(DFC__lam=0)']
 GRID = [
     AT | dict(methods=['FedAvg', 'F2DC'], suite=BOTH, seeds=8, eval_every=1),
@@ -98,7 +106,6 @@ GRID = [
     AT | dict(methods=[IS_SHARED['F2DC']], suite=BOTH, seeds=8),
     AT | dict(methods=['Local', 'FedProx', 'FedBN', 'FedBN + DC', *ONE_OFF], suite=BOTH, seeds=3),
     AT | dict(methods=['FedAvg', 'FedAvg + DC', IS_SHARED['FedAvg + DC']], suite=UNEVEN, seeds=8),
-    AT | dict(methods=['F2DC', 'FedProx', 'FedProx + DC', 'F2DC(alpha=0, beta=0)'], suite=UNEVEN, seeds=3),
 ]
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #00000018
@@ -111,7 +118,11 @@ OFF = ['F2DC(DFD__lam=0, DFC__lam=0, by_size=True)', 'F2DC(DFD__lam=0, DFC__lam=
        'F2DC(DFD__lam=0, by_size=True)', 'F2DC(DFC__lam=0, by_size=True)']
 WITHOUT = ('tau=1000000000.0', 'DFD__lam=0', 'DFD__lam=0, DFC__lam=0')
 AVERAGED = [f"F2DC(preset='shared', {x})" for x in WITHOUT]
+
+# %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #11416ddf
 GRID += [
+    AT | dict(methods=['F2DC', 'FedProx', 'FedProx + DC', 'F2DC(alpha=0, beta=0)'], suite=UNEVEN, seeds=3),
+    BUDGET | dict(methods=[*OTHERS, *(f'{m} + DC' for m in OTHERS)], suite=UNEVEN, seeds=8, tuned=TUNED),
     AT | dict(methods=MORE, suite=EMOJI, seeds=3),
     AT | dict(methods=FEW, suite=EMOJI, seeds=2),
     AT | dict(methods=ONE_OFF + SIZES + OFF, suite=('emoji-pacs-uneven',), seeds=2),

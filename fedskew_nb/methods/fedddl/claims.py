@@ -75,6 +75,7 @@ OURS = [
 
 # %% ../../../nbs/2_methods/fedddl/09_claims.ipynb #cfa6a1dc
 FURTHER = [
+    Claim('FedDDL-3m', 'DEC adds to MOON', 'Table 2', 'MOON + DEC', 'MOON', UNSEEN, needed=2.4, **HERE),
     Claim('FedDDL-5a', "local models' mean is higher", 'Table 2', 'FedDDL', 'FedAvg', higher_local, **HERE),
     Claim('FedDDL-6h', 'a black hole says less', 'Fig. 7',
           'FedDDL', 'FedAvg', measured('hole_p', -1), **HERE),
@@ -99,6 +100,7 @@ BESIDE = ['Local', 'FedBN', 'FedAvg + AdaBN']
 GRID = [
     LONG | dict(methods=JUDGED),
     LONG | dict(methods=['FedAvg'], control=True),
+    LONG | dict(methods=['MOON', 'MOON + DEC']),
     LONG | dict(methods=BESIDE, seeds=[8, 9, 10]),
     SHORT | dict(methods=JUDGED + BESIDE),
     SHORT | dict(methods=['FedAvg'], control=True),
