@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEEDED', 'STARRED', 'Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'runs_of', 'verdicts', 'deciding',
-           'budget_of', 'claims_table', 'seeds_table', 'verdict_points', 'claims_of', 'stored_claims']
+           'of_methods', 'budget_of', 'claims_table', 'seeds_table', 'verdict_points', 'claims_of', 'stored_claims']
 
 # %% ../../nbs/3_results/14_claims.ipynb #00000003
 import math
@@ -186,10 +186,13 @@ def verdicts(
 
 # %% ../../nbs/3_results/14_claims.ipynb #9dee781a
 def rate_of(settings:list)->str:
-    "The learning rate of some runs, or in how many trials it was tuned."
-    trials, rates = ({s[k] for s in settings if s.get(k)} for k in ('trials', 'lr'))
-    if trials: return f'lr tuned in {" to ".join(map(str, sorted({min(trials), max(trials)})))} trials'
-    return f'lr {rates.pop():g}, untuned' if len(rates) == 1 else 'several learning rates'
+    "The learning rate of some runs, in how many trials it was tuned, or both."
+    trials = sorted({s['trials'] for s in settings if s.get('trials')})
+    rates = {s['lr'] for s in settings if s.get('lr') and not s.get('trials')}
+    tuned = f'tuned in {" to ".join(map(str, dict.fromkeys((trials[0], trials[-1]))))} trials' if trials else ''
+    if not rates: return f'lr {tuned}' if tuned else 'several learning rates'
+    untuned = f'lr {rates.pop():g}, untuned' if len(rates) == 1 else 'several learning rates'
+    return untuned + (f', or {tuned}' if tuned else '')
 
 # %% ../../nbs/3_results/14_claims.ipynb #0b33fd1e
 def deciding(claims:list, cmp:Comparison)->Comparison:
@@ -197,6 +200,11 @@ def deciding(claims:list, cmp:Comparison)->Comparison:
     wanted = {c.rounds for c in claims}
     found = [h for h in cmp.histories if h.setting.get('rounds') in wanted]
     return cmp if None in wanted or not found else Comparison(found)
+
+def of_methods(claims:list, cmp:Comparison)->Comparison:
+    "The runs of the methods that these claims name."
+    names = {m.partition('/')[0] for c in claims for m in c.methods}
+    return Comparison([h for h in cmp.histories if h.setting['method'] in names] or cmp.histories)
 
 # %% ../../nbs/3_results/14_claims.ipynb #05eedb2c
 def budget_of(cmp:Comparison)->str:
@@ -254,7 +262,7 @@ def claims_table(
     notes = [STARRED, by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
-    return Table(title + (f', at {budget_of(deciding(claims, cmp))}' if cmp else ''), cells, notes, d, 27)
+    return Table(title + (f', at {budget_of(of_methods(claims, deciding(claims, cmp)))}' if cmp else ''), cells, notes, d, 27)
 
 # %% ../../nbs/3_results/14_claims.ipynb #4b38206f
 def seeds_table(

@@ -33,15 +33,18 @@ MODULES = [
     Claim('F2DC-03', 'beats FedProx', 'Tables 1, 2', 'F2DC', 'FedProx', AVG),
     Claim('F2DC-05', 'DFD + DFC lift FedAvg', 'Table 3',
           'FedAvg + DC', 'FedAvg', AVG, headline=True, suites=UNEVEN),
-    Claim('F2DC-06', 'DFD + DFC lift FedProx', 'Table 3', 'FedProx + DC', 'FedProx', AVG, suites=UNEVEN),
+    Claim('F2DC-06', '(ours) DFD + DFC lift FedProx', '–', 'FedProx + DC', 'FedProx', AVG, suites=UNEVEN),
     Claim('F2DC-07', 'L_DFD helps', 'Table 6', 'F2DC', 'F2DC(DFD__lam=0)', AVG),
     Claim('F2DC-08', 'L_DFC helps', 'Table 6', 'F2DC', 'F2DC(DFC__lam=0)', AVG),
 ]
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #5ccde04a
-OTHERS = ('MOON', 'FPL', 'FedHEAL')
-PLUGGED = [Claim(f'F2DC-06{k}', f'DFD + DFC lift {m}', 'Table 3', f'{m} + DC', m, AVG, suites=UNEVEN)
-           for k, m in zip('cde', OTHERS)]
+OTHERS = ('FPL', 'FedHEAL', 'MOON')
+def plugged(k, m, says, source): return Claim(f'F2DC-06{k}', says, source, f'{m} + DC', m, AVG, suites=UNEVEN)
+
+PLUGGED = [plugged('c', 'FPL', 'DFD + DFC lift FPL', 'Table 3'),
+           plugged('d', 'FedHEAL', 'DFD + DFC lift FedHEAL', 'Table 3'),
+           plugged('e', 'MOON', '(ours) DFD + DFC lift MOON', '–')]
 
 # %% ../../../nbs/2_methods/f2dc/04_claims.ipynb #0000000b
 AGGREGATION = [
