@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import chain
 from operator import or_
 from .calls import called, cut, from_file, name_of, read_call
+from .families import by_family
 from ..core import merge          # gives Method adapt, rules and kept
 from ..core.find import found, papers
 from ..core.method import Mechanism, Method
@@ -220,8 +221,10 @@ def methods_table()->str:
     "Markdown table: every method with its page, its idea and what it asks of a model."
     probe = MODELS['small_conv'](3, size=28, width=4)
     rows = []
-    for name, m in METHODS.items():
-        needs = needs_of(m, probe)
-        link = f'[{name}]({m.page}.ipynb)' if m.page else name
-        rows.append((link, one_line(m), needs['needs'], needs['global_model']))
+    for head, members in by_family(METHODS).items():
+        rows.append((f'**{head}**', '', '', ''))
+        for name, m in members.items():
+            needs = needs_of(m, probe)
+            link = f'[{name}]({m.page}.ipynb)' if m.page else name
+            rows.append((link, one_line(m), needs['needs'], needs['global_model']))
     return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)
