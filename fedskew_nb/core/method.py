@@ -22,6 +22,8 @@ class Mechanism:
     early = False           # its weights are known before the training
     wants = ()              # what training images must come with: one of these, 'masks' or 'boxes'
     untouched = ()          # places of the net that no other mechanism may change
+    reads = ()              # places of the net that must be there
+    sent = ()               # places that no other mechanism may keep at the clients
     alone = ()              # hooks that no other mechanism may fill beside it
     def adapt(self, net): return net         # surgery on one place (a body layer, neck, pool, head)
     def phases(self, c): return Default      # [(name, share of the steps, trainable(name))]

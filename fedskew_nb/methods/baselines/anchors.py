@@ -102,6 +102,7 @@ def own_margin(U:Tensor)->Tensor:
 class SemanticAnchors(Mechanism):
     "FedSA (Zhou et al., AAAI 2025), built from its abstract and its authors' code; the paper was not read."
     needs = (ClassMeans,)
+    reads = ('head',)
     lam:float=1.         # λ, of the distance; released: 1
     mu:float=1.          # μ, of the contrast; released: 1
     gamma:float=1.       # γ, of the head; released: 1
@@ -168,6 +169,7 @@ def balanced_distance(f:Tensor, y:Tensor, A:Tensor)->Tensor:
 @dataclass
 class FeatureAnchors(Mechanism):
     "Features lean on an anchor per class, and the head must name the anchors (FedFA, Zhou et al., TMC 2023)."
+    reads = ('head',)
     lam:float=.1          # λ, of the distance; released: .1
     momentum:float=.5     # m, how much of an anchor stays in an epoch; released: .5
     calibrate:float=1e-3  # Adam's step of the head; 0: none; released: 1e-3

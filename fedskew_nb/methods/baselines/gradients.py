@@ -54,6 +54,7 @@ class HeadAlignment(Mechanism):
     "A batch's head gradient stays near the mean of all clients' (FedIIR, as its authors' code)."
     gamma:float=1e-3    # γ; RotatedMNIST 0.01, VLCS 0.005, PACS 0.001, OfficeHome 0.0005
     ema:float=.95       # how much of the old mean stays
+    reads = ('head',)
     def __post_init__(self):
         not_negative('HeadAlignment', gamma=self.gamma)
         if 0 <= self.ema < 1: return
@@ -121,6 +122,7 @@ class GradientMatching(Mechanism):
     lam_intra:float=.7    # λ_intra; the authors' script for PACS
     lam_inter:float=.7    # λ_inter; ours, as λ_intra
     strong:float=.5       # share of the changed copy in the cross-entropy
+    reads = ('head',)
     def __post_init__(self):
         not_negative('GradientMatching', lam_intra=self.lam_intra, lam_inter=self.lam_inter)
         if 0 <= self.strong <= 1: return

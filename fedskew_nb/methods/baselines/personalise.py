@@ -27,10 +27,8 @@ class KeepPlaces(Mechanism):
     def __post_init__(self):
         if isinstance(self.places, str):
             raise ValueError(f'KeepPlaces: places is {self.places!r}: give a tuple, ({self.places!r},)')
-    def rules(self, net):
-        known = [n for n, _ in net.named_modules() if n]
-        for place in self.places: one_of(place, known, 'place of the model')
-        return [Rule(under(*self.places), keep)]
+        self.reads = self.places
+    def rules(self, net): return [Rule(under(*self.places), keep)]
 
 LG_FedAvg = Method('LG-FedAvg', KeepPlaces(), page='2_methods/baselines/08_personalise',
                    says='Every client keeps its own body; the head is averaged.')
@@ -47,6 +45,7 @@ class HeadFirst(Mechanism):
     "First the head learns while the rest is frozen, then the rest while the head is frozen (FedRep, Alg. 1)."
     head:int=10    # share of a round's steps for the head; the paper: ten epochs
     body:int=5     # share for the rest; the paper: five epochs, on CIFAR-10 one
+    reads = ('head',)
     def __post_init__(self): _positive('HeadFirst', head=self.head, body=self.body)
     def phases(self, c):
         in_head = under('head')
