@@ -157,6 +157,18 @@ def test_nothing_of_a_frozen_part_moves(suite):
     two = run(FedRep(head=1, body=2), suite, rounds=1)
     assert int(two.server['body.block1.bn.num_batches_tracked']) == 2 and up.n == 36
 
+def test_a_body_that_is_frozen_stays_so_in_the_own_model_too(suite):
+    "Neither its weights, for weight decay would move them, nor the statistics of its BatchNorms; and without the tie v is Local's."
+    def half():
+        net = small()
+        net.body.requires_grad_(False)
+        return net
+    first, loose = half().state_dict(), run(Ditto(lam=0), suite, half())
+    for fed in (loose, run(Ditto, suite, half())):
+        moved = [{n.partition('.')[0] for n in first if not torch.equal(state[n], first[n])} for state in own(fed)]
+        assert moved == [{'pool', 'head'}]*3
+    assert all(map(same, own(loose), own(run(Local, suite, half()))))
+
 @pytest.mark.parametrize('method', [Ditto, PartialFed_Adaptive], ids=name)
 def test_the_received_model_is_unchanged_and_frozen(method, suite):
     seen = {}

@@ -14,14 +14,15 @@ from tqdm import tqdm
 from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import suite_tables, write_report
-from .bench import bench_command
 from .boxes import boxes_command
 from .calls import cut, literal, no_exit, read_call
 from .claims import claims_command
 from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
-from .names import catalogue, read_suite, usual_methods
+from .families import by_family, family_of
+from .names import METHODS, catalogue, read_suite, usual_methods
 from .notebooks import notebooks_command
 from .parser import parsed, parser_of
+from .rounds import bench_command
 from .shell import BAD_INPUT, complain, file_trouble, in_shell, show_json
 from .tune import trial_score, tune
 from ..core.ask import told
@@ -30,16 +31,23 @@ from ..data.boxes import boxes_file
 from ..data.folder import Folder
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000c
+def with_family(lines:dict)->dict:
+    "For JSON: what each method is, and its page or paper."
+    return {n: dict(says=line, family=family_of(METHODS[n])) for n, line in lines.items()}
+
 def list_command(
     json:bool=False,   # as JSON
 ):
     "Methods, mechanisms to combine, suites, models and training protocols, one line each."
     found = catalogue()
-    if json: return show_json(found)
+    if json: return show_json(found | dict(methods=with_family(found['methods'])))
     for kind, table in found.items():
+        groups = by_family(METHODS) if kind == 'methods' else {'': table}
         wide = max(map(len, table))
         print(kind)
-        for n, line in table.items(): print(f'  {n:{wide}}  {line}')
+        for head, names in groups.items():
+            if head: print(f' {head}')
+            for n in names: print(f'  {n:{wide}}  {table[n]}')
         print()
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f

@@ -56,11 +56,14 @@ FedRep = Method('FedRep', HeadFirst(), KeepPlaces(('head',)), page='2_methods/ba
 
 # %% ../../../nbs/2_methods/baselines/08_personalise.ipynb #454ca3be
 def _own_net(c):
-    "The client's own model, ready to learn; in its first round a copy of the received one."
-    v = copy.deepcopy(c.received).requires_grad_(True).train()
+    "The client's own model, in its first round a copy of the received one; what is frozen stays so."
+    v = copy.deepcopy(c.received).train()
     if 'v' in c.state: v.load_state_dict(c.state['v'])
+    for n, p in v.named_parameters(): p.requires_grad_(n not in c.net.frozen)
     for n, m in v.named_modules():
         if isinstance(m, Random): m.generator = c.gen(f'v.{n}')    # noise of its own
+        inside = list(m.parameters())
+        if inside and not any(p.requires_grad for p in inside): m.eval()
     return v
 
 def _distance(v, w)->Tensor:
@@ -72,7 +75,7 @@ def _distance(v, w)->Tensor:
 @dataclass
 class OwnModel(Mechanism):
     "A client trains a second model, of its own: F_k(v) + λ/2·‖v − w^t‖² (Ditto, Alg. 1)."
-    lam:float=1.    # strength of the tie; paper: 0.1, 1, 2
+    lam:float=1.    # strength of the tie; paper: 0.1 to 2
     alone = ('prepare',)
     def __post_init__(self): not_negative('OwnModel', lam=self.lam)
     def start(self, c):

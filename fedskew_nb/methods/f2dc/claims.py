@@ -128,6 +128,5 @@ GRID += [
     BUDGET | dict(methods=[*OTHERS, *(f'{m} + DC' for m in OTHERS)], suite=UNEVEN, seeds=8, tuned=TUNED),
     AT | dict(methods=MORE, suite=EMOJI, seeds=3),
     AT | dict(methods=FEW, suite=EMOJI, seeds=2),
-    AT | dict(methods=ONE_OFF + SIZES + OFF, suite=('emoji-pacs-uneven',), seeds=2),
-    AT | dict(methods=AVERAGED, suite=('skew-digits',), seeds=3),
-]
+    AT | dict(methods=ONE_OFF+SIZES+OFF, suite=('emoji-pacs-uneven',), seeds=2),
+    AT | dict(methods=AVERAGED, suite=('skew-digits',), seeds=3)]
