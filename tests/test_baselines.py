@@ -41,7 +41,7 @@ def test_three_identical_clients_are_one_and_one_is_sgd(name):
     assert (far < 1e-9) == (name not in LOSSES | SERVER)
 
 # ---- pairs ----
-def test_every_pair_is_stored():      # the page 7_app/15_combine asks for every refusal anew
+def test_every_pair_is_stored():      # the page 7_app/16_combine asks for every refusal anew
     names = list(METHODS)
     assert list(stored_pairs()) == [f'{a} + {b}' for i, a in enumerate(names) for b in names[i+1:]]
 

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import suite_tables, write_report
-from .bench import bench_command
 from .boxes import boxes_command
 from .calls import cut, literal, no_exit, read_call
 from .claims import claims_command
@@ -23,6 +22,7 @@ from .families import aligned, under_heads, with_family
 from .names import METHODS, catalogue, read_suite, usual_methods
 from .notebooks import notebooks_command
 from .parser import parsed, parser_of
+from .rounds import bench_command
 from .shell import BAD_INPUT, complain, file_trouble, in_shell, show_json
 from .tune import trial_score, tune
 from ..core.ask import told

@@ -109,7 +109,7 @@ def check_method(name, mechanisms):
 
 # %% ../../nbs/4_core/03_method.ipynb #0000000f
 def distinct(ms)->list:
-    "Each mechanism once: two of one class and with the same hyper-parameters are one."
+    "Each mechanism once: two of one class and with equal fields are one."
     out = []
     for m in ms:
         if not any(type(m) is type(o) and vars(m)==vars(o) for o in out): out.append(m)

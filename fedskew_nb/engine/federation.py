@@ -41,7 +41,7 @@ class Federation(Assembly):
         house: str|None = None,    # training protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # or 'cpu', 'cuda', 'mps'
         out=None,                  # file for a checkpoint after every evaluation
-        lanes: int|None = None,    # clients at the same time; default: one per core
+        lanes: int|None = None,    # clients at a time; default: one per core
         **setting,                 # any field of `Setting`
     ):
         check_arguments(method, net, suite, out)

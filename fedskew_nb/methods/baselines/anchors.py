@@ -181,6 +181,7 @@ class FeatureAnchors(Mechanism):
         if not self.lam: return {}
         return dict(anchor_distance=self.lam*balanced_distance(out.feat, b['y'], c.cache['A']))
 
+# %% ../../../nbs/2_methods/baselines/12_anchors.ipynb #6a1fb511
 @patch(as_prop=True)
 def _on(self:FeatureAnchors)->bool: return bool(self.lam or self.calibrate)
 

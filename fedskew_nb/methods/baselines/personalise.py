@@ -75,7 +75,7 @@ def _distance(v, w)->Tensor:
 @dataclass
 class OwnModel(Mechanism):
     "A client trains a second model, of its own: F_k(v) + λ/2·‖v − w^t‖² (Ditto, Alg. 1)."
-    lam:float=1.    # strength of the tie; paper: 0.1, 1, 2
+    lam:float=1.    # strength of the tie; paper: 0.1 to 2
     alone = ('prepare',)
     def __post_init__(self): not_negative('OwnModel', lam=self.lam)
     def start(self, c):
