@@ -18,7 +18,7 @@ from .boxes import boxes_command
 from .calls import cut, literal, no_exit, read_call
 from .claims import claims_command
 from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
-from .families import by_family, family_of
+from .families import aligned, under_heads, with_family
 from .names import METHODS, catalogue, read_suite, usual_methods
 from .notebooks import notebooks_command
 from .parser import parsed, parser_of
@@ -31,24 +31,15 @@ from ..data.boxes import boxes_file
 from ..data.folder import Folder
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000c
-def with_family(lines:dict)->dict:
-    "For JSON: what each method is, and its page or paper."
-    return {n: dict(says=line, family=family_of(METHODS[n])) for n, line in lines.items()}
-
 def list_command(
     json:bool=False,   # as JSON
 ):
     "Methods, mechanisms to combine, suites, models and training protocols, one line each."
     found = catalogue()
-    if json: return show_json(found | dict(methods=with_family(found['methods'])))
+    if json: return show_json(found | dict(methods=with_family(found['methods'], METHODS)))
     for kind, table in found.items():
-        groups = by_family(METHODS) if kind == 'methods' else {'': table}
-        wide = max(map(len, table))
-        print(kind)
-        for head, names in groups.items():
-            if head: print(f' {head}')
-            for n in names: print(f'  {n:{wide}}  {table[n]}')
-        print()
+        lines = under_heads(table, METHODS) if kind == 'methods' else aligned(table)
+        print(kind, *lines, '', sep='\n')
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
