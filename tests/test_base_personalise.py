@@ -293,3 +293,9 @@ def test_names():
         assert METHODS[m.name] == m and read_method(m.name) == m and len(m.says.split()) <= 12
     assert read_method('Ditto(lam=2)').mechanisms == (OwnModel(2),) and len(layers_of(small())) == 8
     assert 'no code' in LoadPartly.__doc__ and LearnToLoad.__doc__.startswith('EXPERIMENTAL') and HeadFirst.__doc__
+
+def test_the_personal_model_is_asked_right_after_training_too(suite):
+    "Ditto's v does not change where the server averages, so both moments ask the same model."
+    rows = run(Ditto, suite).history.rows
+    def at(moment): return [(r['client'], r['correct']) for r in rows if (r['moment'], r['view'], r['round']) == (moment, 'personal', 2)]
+    assert at('post_local') == at('post_agg') != []
