@@ -47,10 +47,12 @@ def _have_places(self:Method, who, net:nn.Module, owner:dict):
     for m in who:
         for place in m.reads:
             if place in known: continue
-            both = [m, owner[place]] if place in owner else [m]
-            why = 'is gone' if place in owner else 'this model does not have'
+            if place in owner:
+                taker = owner[place]
+                self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads and {kind(taker)} takes away',
+                            'combine methods that leave it there')
             tops = [n for n, _ in net.named_children()]
-            self.refuse(both, f'need `{place}`, which {why}', nearest(place, tops))
+            self.refuse((m,), f'reads `{place}`, which this model does not have', nearest(place, tops))
 
 # %% ../../nbs/4_core/16_places.ipynb #194c6621
 @patch
