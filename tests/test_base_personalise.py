@@ -157,6 +157,18 @@ def test_nothing_of_a_frozen_part_moves(suite):
     two = run(FedRep(head=1, body=2), suite, rounds=1)
     assert int(two.server['body.block1.bn.num_batches_tracked']) == 2 and up.n == 36
 
+def test_a_body_that_is_frozen_stays_so_in_the_own_model_too(suite):
+    "Neither its weights, for weight decay would move them, nor the statistics of its BatchNorms; and without the tie v is Local's."
+    def half():
+        net = small()
+        net.body.requires_grad_(False)
+        return net
+    first, loose = half().state_dict(), run(Ditto(lam=0), suite, half())
+    for fed in (loose, run(Ditto, suite, half())):
+        moved = [{n.partition('.')[0] for n in first if not torch.equal(state[n], first[n])} for state in own(fed)]
+        assert moved == [{'pool', 'head'}]*3
+    assert all(map(same, own(loose), own(run(Local, suite, half()))))
+
 @pytest.mark.parametrize('method', [Ditto, PartialFed_Adaptive], ids=name)
 def test_the_received_model_is_unchanged_and_frozen(method, suite):
     seen = {}
@@ -240,7 +252,7 @@ def test_learns(method):
 @pytest.mark.parametrize('make,says', [
     (lambda: Ditto(lam=-1), 'OwnModel: lam is -1'), (lambda: Ditto(lam=float('nan')), 'lam is nan'), (lambda: FedRep(head=0), 'HeadFirst: head is 0'),
     (lambda: FedRep(body=float('inf')), 'body is inf'), (lambda: LG_FedAvg(places='head'), "places is 'head': give a tuple"),
-    (lambda: LG_FedAvg(places=('boddy',)).kept(small()), "no place of the model 'boddy': did you mean body"),
+    (lambda: LG_FedAvg(places=('boddy',)).adapt(small()), 'KeepPlaces reads `boddy`, which this model does not have: did you mean body'),
     (lambda: PartialFed(way='bottom'), "no way of LoadPartly 'bottom'"), (lambda: PartialFed(skipped=-1), 'skipped is -1'),
     (lambda: PartialFed(skipped=99).rules(small()), 'skipped is 99, but the model has 8 layers'),
     (lambda: PartialFed_Adaptive(tau=0), 'tau is 0'), (lambda: PartialFed_Adaptive(batches=.5), 'batches is 0.5')])
@@ -281,3 +293,9 @@ def test_names():
         assert METHODS[m.name] == m and read_method(m.name) == m and len(m.says.split()) <= 12
     assert read_method('Ditto(lam=2)').mechanisms == (OwnModel(2),) and len(layers_of(small())) == 8
     assert 'no code' in LoadPartly.__doc__ and LearnToLoad.__doc__.startswith('EXPERIMENTAL') and HeadFirst.__doc__
+
+def test_the_personal_model_is_asked_right_after_training_too(suite):
+    "Ditto's v does not change where the server averages, so both moments ask the same model."
+    rows = fed_of(Ditto, suite).fit().rows
+    def at(moment): return [(r['client'], r['correct']) for r in rows if (r['moment'], r['view'], r['round']) == (moment, 'personal', 2)]
+    assert at('post_local') == at('post_agg') != []

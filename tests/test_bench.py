@@ -4,11 +4,14 @@ from functools import partial
 from pathlib import Path
 import pytest, torch
 import fedskew_nb
-from fedskew_nb.app import bench
+from fedskew_nb.app import rounds
 from fedskew_nb.app.bench import (
-    BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_command, bench_frame, bench_row, bench_source,
+    BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row, bench_source,
     bench_table, foreign_cores, foreign_seconds, machine_facts, run_bench, noise_suite, processor_name, race,
     read_bench, spread_of)
+from fedskew_nb.app.names import METHODS
+from fedskew_nb.app.rounds import (
+    LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint, noting, rounds_frame, rounds_table, with_boxes)
 from fedskew_nb.core.method import Method
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.engine.device import has_bf16, threads_of
@@ -180,16 +183,16 @@ def test_verdicts():
     assert 'TINY' not in str(bench_table(found)) and len(bench_table(found, ['none']).cells) == 0
 
 def test_command(capsys, tmp_path):
-    bench_command('W4, evaluation', 1, str(tmp_path/'a.json'), tiny=True)
+    bench_command('W4, evaluation', pairs=1, out=str(tmp_path/'a.json'), tiny=True)
     said = capsys.readouterr()
     assert 'W4, fp32' in said.out and 'measuring W4' in said.err
     assert set(read_bench(tmp_path/'a.json')['items']) == {'W4', 'evaluation'}
-    bench_command('W4', 1, tiny=True, json=True)
+    bench_command('W4', pairs=1, tiny=True, json=True)
     assert json.loads(capsys.readouterr().out)['items']['W4']['rows']
 
-@pytest.mark.parametrize('kw,says', [(dict(pairs=0), 'at least one'), (dict(only='W5'), "no item 'W5'"), (dict(only=''), 'no item'), (dict(device='tpu'), 'device')])
+@pytest.mark.parametrize('kw,says', [(dict(pairs=0), 'at least one'), (dict(only='W5'), "no item 'W5'"), (dict(only=''), 'no item'), (dict(methods='FedAvg'), 'no method'), (dict(methods='MOON,Dito'), 'Ditto'), (dict(only='W1', methods='all'), 'call twice'), (dict(device='tpu'), 'device')])
 def test_command_refuses(kw, says, monkeypatch):
-    monkeypatch.setattr(bench, 'run_bench', None)      # nothing can be measured by mistake
+    monkeypatch.setattr(rounds, 'run_bench', None)      # nothing can be measured by mistake
     with pytest.raises(ValueError, match=says): bench_command(**kw)
 
 def test_what_is_shipped():
@@ -201,6 +204,77 @@ def test_parser():
     from fedskew_nb.app.cli import parser_of
     o = parser_of(bench_command, 'bench').parse_args(['--only', 'W1', '--pairs', '3', '--json'])
     assert (o.only, o.pairs, o.json, o.tiny, o.out) == ('W1', 3, True, False, None)
+
+# ---- rounds of all methods
+
+MINI = Work(2, 16, 8, 'small_conv(width=2)')
+
+def footprints(*names):
+    s = with_boxes(MINI.suite())
+    return [footprint(MINI.federation(s, n, lanes=1, stack=False)) for n in names]
+
+@pytest.fixture(scope='module')
+def beside():
+    "Some methods of every kind, measured as small as can be."
+    with threads_of(1):
+        jobs = {n: partial(beside_fedavg, n, 1, tiny=True) for n in ('Ditto', 'FedDDL', 'FedBN', 'FDSE')}
+        return run_bench(jobs, pairs=1, tiny=True)
+
+def test_rounds_of_methods(beside):
+    check_rows(beside['items'])
+    d = rounds_frame(beside)
+    assert sorted(d.method) == ['Ditto', 'FDSE', 'FedBN', 'FedDDL'] and d.value.is_monotonic_decreasing
+    assert d.set_index('method').target.isna().to_dict() == {n: n in REPORTED for n in d.method}
+    assert len(rounds_table(beside).cells) == 4 and 'TINY' in str(rounds_table(beside))
+
+def test_what_is_above_its_limit(beside):
+    items = {n: i | dict(rows=[bench_row(n, v, '× FedAvg', t)]) for (n, i), (v, t) in
+             zip(beside['items'].items(), ((9., None), (LIMIT, LIMIT), (LIMIT+.01, LIMIT), (1., LIMIT)))}
+    d = rounds_frame(beside | dict(items=items))
+    assert d.method[d.above].tolist() == ['FedBN'] and d.method[0] == 'Ditto'
+
+@pytest.mark.parametrize('name', [n for n in METHODS if n != 'FedAvg'])
+def test_every_method_has_a_footprint(name):
+    (f,) = footprints(name)
+    assert set(f) == {'home', 'training', 'server', 'up', 'down'} and f['training'] > 0 and f['up'] >= 0
+
+def test_footprints_by_hand():
+    "FedAvg: model, gradients, momentum. Ditto: twice that, a frozen copy, the state of the round before, and its loss."
+    net = MINI.make()
+    state, learnt = bytes_held(net), 4*sum(p.numel() for p in net.parameters())
+    avg, ditto, local, scaffold = footprints('FedAvg', 'Ditto', 'Local', 'SCAFFOLD')
+    assert (avg['home'], avg['server'], avg['training']) == (0, state, state+2*learnt)
+    assert ditto['home'] == state and ditto['training'] == 2*avg['training']+2*state+4
+    assert local['home'] == state and (local['up'], local['down']) == (0, 0)
+    assert scaffold['up']-avg['up'] == scaffold['home'] == learnt
+
+def test_noting_is_undone():
+    fed, seen = MINI.federation(MINI.suite(), lanes=1, stack=False), []
+    with pytest.raises(ZeroDivisionError), noting(fed, seen):
+        fed.one_round()
+        1/0
+    fed.one_round()
+    assert len(seen) == 2 and not {'_prepare', '_phases'} & vars(fed.worker).keys()
+
+def test_noting_changes_nothing():
+    feds = [MINI.federation(MINI.suite(), 'MOON', lanes=1, stack=False) for _ in range(2)]
+    with noting(feds[0], []): feds[0].one_round()
+    feds[1].one_round()
+    assert all(torch.equal(v, feds[1].server[n]) for n, v in feds[0].server.items())
+
+def test_boxes_in_the_middle():
+    s = with_boxes(MINI.suite())
+    assert s.clients[0].train.boxes.tolist() == [[8, 8, 24, 24]]*16
+
+def test_methods_on_the_command_line(capsys, tmp_path):
+    bench_command(methods='FedProx, FedBN', pairs=1, out=str(tmp_path/'a.json'), tiny=True)
+    assert 'in training' in capsys.readouterr().out
+    assert set(read_bench(tmp_path/'a.json')['items']) == {'FedProx', 'FedBN'}
+
+def test_stored_rounds():
+    f = read_bench(Path(fedskew_nb.__file__).parent/'assets'/'runs'/'rounds-2026-11-23.json')
+    d = rounds_frame(f)
+    assert set(d.method) <= METHODS.keys() and len(d) >= 32 and not any(i['tiny'] for i in f['items'].values())
 
 # ---- the developers' scripts
 

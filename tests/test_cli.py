@@ -5,6 +5,7 @@ import pytest, torch
 from PIL import Image
 from fedskew_nb.app import cli
 from fedskew_nb.app.compare import stored_runs
+from fedskew_nb.app.names import METHODS
 from fedskew_nb.app.notebooks import notebook_folder, notebook_names
 from project import read, source
 
@@ -69,6 +70,12 @@ def test_list(capsys):
     found = json.loads(run(capsys, 'list', '--json')[1])
     assert set(found) == {'methods', 'mechanisms', 'suites', 'models', 'houses'}
     assert all(line for table in found.values() for line in table.values())
+    assert found['methods']['FedDC'] == dict(says=METHODS['FedDC'].says, family='control') and found['methods']['DC']['family'] == 'f2dc'
+
+def test_methods_are_listed_by_family(capsys):
+    lines = run(capsys, 'list')[1].splitlines()
+    at = lines.index(' A corrected gradient')
+    assert [l.split()[0] for l in lines[at+1:at+3]] == ['SCAFFOLD', 'FedDC'] and lines[at+3] == ' Contrast at the client'
 
 BAD = [
     ('compair', 'did you mean compare'), ('compare --methods FedAvgg', 'did you mean FedAvg'),
@@ -237,7 +244,7 @@ def told(demo):
     return demo('from fedskew_nb.app.cli import main; ' + both).split('== table')
 
 def test_a_new_paper_is_listed(told):
-    assert re.search(r'Demo +Features are kept small\.', told[0]) and 'Halving' in told[0]
+    assert re.search(r'Demo +Features are kept small\.', told[0].partition('Systems of the papers')[2]) and 'Halving' in told[0]
 
 def test_a_new_paper_is_in_the_table_of_methods(told):
     assert '| [Demo](2_methods/demo/02_method.ipynb) | Features are kept small. | nothing | yes |' in told[1]

@@ -2,10 +2,12 @@
 import inspect
 from dataclasses import replace
 import pytest
+from fedskew_nb.app import families
 from fedskew_nb.app.calls import cut, from_file, literal, read_call
 from fedskew_nb.app.names import (
-    METHODS, PARTS, catalogue, methods_table, needs_of, one_line, read_method, read_methods, read_model,
+    METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line, read_method, read_methods, read_model,
     read_suite)
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 
 SMALL = '''
@@ -100,11 +102,34 @@ def test_what_the_methods_need():
     probe = small_conv(3, size=28, width=4)
     needs = {n: needs_of(m, probe) for n, m in METHODS.items()}
     assert (needs['FedAvg']['needs'], needs['FedBN']['needs']) == ('nothing', 'BatchNorm')
-    assert {n for n, d in needs.items() if d['global_model'] == 'yes'} >= {'FedAvg', 'FedProx'}
+    one = {n for n, d in needs.items() if d['global_model'] == 'yes'}
+    assert one >= {'FedAvg', 'FedProx', 'FedDyn', 'SCAFFOLD', 'FedHEAL', 'Fed-ensemble', 'FedFA-aug'}
+    assert not one & {'Local', 'FedBN', 'FedRep', 'Ditto', 'PartialFed', 'PartialFed-Adaptive', 'FDSE', 'DFL'}    # kept, prepared, or a row each
+    rows = needs_table().splitlines()
+    assert '| FedBN | KeepBatchNorm | BatchNorm | no |' in rows and sum('| nothing |' in r for r in rows) == 2
+    assert all(n in needs_table() for n in METHODS)
+    assert needs_table([METHODS['FedProx']]).splitlines()[2:] == ['| FedProx | Prox | nothing | yes |']
 
 def test_everything_says_what_it_is():
     assert all(line for table in catalogue().values() for line in table.values())
     assert all(n in methods_table() for n in METHODS)
+
+def test_every_method_has_one_family():
+    found = families.by_family(METHODS)
+    assert [n for members in found.values() for n in members] == list(METHODS)
+    assert list(found['A corrected gradient']) == ['SCAFFOLD', 'FedDC'] and {'F2DC', 'DFL'} <= found['Systems of the papers'].keys()
+    for head, members in found.items(): assert head[0].isupper() and not any(n in head for n in members)
+    told = methods_table().splitlines()
+    at = told.index('| **A corrected gradient** |  |  |  |')
+    assert told[at+1].startswith('| [SCAFFOLD](') and told[at+2].startswith('| [FedDC](')
+
+def test_families_without_notebooks(monkeypatch):
+    def nowhere(): raise FileNotFoundError('no notebooks are installed')
+    monkeypatch.setattr(families, 'notebook_folder', nowhere)
+    found = families.by_family(METHODS)
+    assert list(found['Control']) == ['SCAFFOLD', 'FedDC'] and sum(map(len, found.values())) == len(METHODS)
+    homeless = {'Mine': Method('Mine')}
+    assert families.by_family(homeless) == {'Systems of the papers': homeless} and families.by_family({}) == {}
 
 @pytest.mark.parametrize('name', METHODS)
 def test_one_idea_in_twelve_words(name):

@@ -48,7 +48,7 @@ def said(capsys):
 EMPTY = ['compare --methods', 'compare --suite', 'compare --out', 'compare --model', 'compare --data', 'compare --grid', 'compare --tuned',
          'compare --seeds', 'compare --size', 'compare --house', 'compare --rungs', 'compare --boxes', 'compare --set', 'compare --device',
          'tune --methods', 'tune --out', 'tune --own', 'tune --seeds', 'claims --out', 'report', 'resume', 'notebooks', 'boxes --data',
-         'boxes --data x --out', 'boxes --data x --model', 'bench --only', 'bench --out', 'report x --save']
+         'boxes --data x --out', 'boxes --data x --model', 'bench --only', 'bench --methods', 'bench --out', 'report x --save']
 
 @pytest.mark.parametrize('text', EMPTY)
 def test_an_empty_value_is_named(here, said, text):

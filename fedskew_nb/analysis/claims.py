@@ -260,7 +260,7 @@ def claims_table(
 def seeds_table(
     claims:list,          # with `needed`
     pilots:Comparison,    # their runs on pilot seeds
-    most:int=20,          # seeds that can be paid
+    most:int=20,          # seeds we can pay
 )->Table:
     "How many seeds each claim needs for 80 % power, by its spread on the pilot seeds."
     rows, found = [], {c: seed_values(c, pilots, c.suites[0]) for c in claims}

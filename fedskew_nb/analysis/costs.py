@@ -21,12 +21,15 @@ def payload(
     method:Method|None=None,   # which names stay with the client; default: none
 )->dict:                       # bytes that travel each way, bytes that stay, bytes of counters
     "What one client sends per round beside a method's own extras."
-    kept = method.kept(net) if method else set()
+    method = method or Method('FedAvg')
+    kept, rules = method.kept(net), method.rules(net)       # what is frozen has no rule
     out = dict(travels=0, stays=0, counters=0)
     for n, v in net.state_dict().items():
-        where = 'counters' if not v.is_floating_point() else 'stays' if n in kept else 'travels'
-        out[where] += v.numel()*v.element_size()
-    return out
+        where = 'travels' if n in rules.keys()-kept else 'stays'
+        if not v.is_floating_point(): where = 'counters'
+        part = rules[n][1].part if where == 'travels' else 1
+        out[where] += part*v.numel()*v.element_size()
+    return {where: round(size) for where, size in out.items()}
 
 # %% ../../nbs/3_results/04_costs.ipynb #037e9adc
 def flops(

@@ -76,21 +76,32 @@ def _arrows(ax, x, step):
         if step == 2: arrow(ax, low, top, c)
 
 # %% ../../nbs/3_results/11_diagrams.ipynb #0000000c
-@style()
-def round_picture(ax:Axes=None)->Axes:
-    "The four steps of a round as a strip of four pictures."
-    ax = bare(canvas(ax, (7.7, 2.9)))
+def _step(ax, x, step):
+    "One scene: server above, clients below, and what moves."
     w = np.array(W0)
     sent = [w+m for m in MOVES]
+    models, colors = ([w]*3, [INK]*3) if step == 0 else (sent, shades(3))
+    _clients(ax, x, models, colors)
+    _server(ax, x, w, sent, step)
+    _arrows(ax, x, step)
+
+# %% ../../nbs/3_results/11_diagrams.ipynb #50a3e5cd
+@style()
+def round_picture(
+    ax:Axes=None,    # where to draw
+    shaded=(),       # steps that a method changes: download, train, upload, aggregate
+    ink='blue',      # their colour, a name of the palette
+)->Axes:
+    "The four steps of a round as a strip of four pictures."
+    for name in shaded: one_of(name, dict(STEPS), 'step of a round')
+    ax = bare(canvas(ax, (7.7, 2.9)))
     for step, (name, what) in enumerate(STEPS):
         x = 13*step
-        models, colors = ([w]*3, [INK]*3) if step == 0 else (sent, shades(3))
-        _clients(ax, x, models, colors)
-        _server(ax, x, w, sent, step)
-        _arrows(ax, x, step)
+        if name in shaded: box(ax, x-.65, -3, 11.9, 16.6, PALETTE[ink], fill=.14)
+        _step(ax, x, step)
         ax.text(x+5.3, -1.3, f'{step+1}  {name}', ha='center', weight='bold', size=9.5)
         ax.text(x+5.3, -2.6, what, ha='center')
-    for y, who in ((11.6, 'server'), (2.6, 'clients')): ax.text(-.5, y, who, ha='right', va='center')
+    for y, who in ((11.6, 'server'), (2.6, 'clients')): ax.text(-.9, y, who, ha='right', va='center')
     ax.set(xlim=(-4.5, 51), ylim=(-3, 13.6), xticks=[], yticks=[])
     return ax
 
@@ -152,13 +163,13 @@ def _frame(ax, at, margin):
 # %% ../../nbs/3_results/11_diagrams.ipynb #268a2f43
 @style()
 def flow_drawing(
-    places:dict,          # {name: (column, row, colour)}
-    ways,                 # pairs of names
-    words={},             # {text: (column, row)}
-    today=(),             # names to fill
+    places:dict,       # {name: (column, row, colour)}
+    ways,              # pairs of names
+    words={},          # {text: (column, row)}
+    today=(),          # names to fill
     ax:Axes=None,
-    figure=(7.7, 2.7),    # inches
-    size=(2.8, 1.6),      # of a box; columns are 4 apart, rows 3.2
+    figure=(7.7, 2.7), # inches
+    size=(2.8, 1.6),   # of a box; columns are 4 apart, rows 3.2
 )->Axes:
     "Boxes, arrows between them, words beside; today's boxes are filled."
     for name in today: one_of(name, {p.strip() for p in places}, 'place')

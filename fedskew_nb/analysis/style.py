@@ -43,7 +43,7 @@ def read_ink(said:str)->tuple: # (colour, dash)
 
 @lru_cache(None)
 def method_inks()->dict: # {name: (colour, dash)}
-    "What the package's methods and the controls say of themselves."
+    "What methods and controls say of themselves."
     said = {name: m.ink for name, m in found(Method).items() if m.ink} | CONTROLS
     return {name: read_ink(s) for name, s in said.items()}
 

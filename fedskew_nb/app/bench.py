@@ -7,7 +7,7 @@ __all__ = ['WORKS', 'BENCH_ITEMS', 'BENCH', 'Work', 'BareLoop', 'race', 'ask_rou
            'run_bench', 'bench_frame', 'bench_source', 'bench_table']
 
 # %% ../../nbs/7_app/04_bench.ipynb #00000003
-import json as json_, os, platform, re, statistics, sys, time
+import os, platform, re, statistics, sys, time
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
@@ -17,7 +17,6 @@ from fastcore.basics import patch
 from torch.nn import functional as F
 from ..analysis.table import Table
 from .names import METHODS, read_model
-from ..core.refuse import nearest
 from ..core.shapes import read_json
 from ..core.seeding import generator
 from ..data.batch import normalise
@@ -26,7 +25,6 @@ from ..data.suite import Client, Suite
 from ..engine.federation import Federation
 from ..core.files import write_json
 from ..engine.device import has_bf16, keep_freed_memory
-from ..engine.device import pick_device
 
 # %% ../../nbs/7_app/04_bench.ipynb #00000006
 def noise_suite(
@@ -114,34 +112,38 @@ def foreign_cores(begun:tuple)->float|None: # (foreign_seconds(), time.perf_coun
     return round(max(0., (now-begun[0])/passed), 3)
 
 # %% ../../nbs/7_app/04_bench.ipynb #00000011
-def seconds_of(f)->float:
+def seconds_of(f, clock=time.perf_counter)->float:
     "How long one call takes."
-    begun = time.perf_counter()
+    begun = clock()
     f()
     if torch.cuda.is_initialized(): torch.cuda.synchronize()
-    return time.perf_counter()-begun
+    return clock()-begun
 
 def spread_of(values)->dict:
     "Median, lowest and highest, four digits each."
     found = dict(value=statistics.median(values), lowest=min(values), highest=max(values))
     return {k: float(f'{v:.4g}') for k, v in found.items()}
 
+def ratios_of(seen:dict, to:str)->dict: # {name: spread}
+    "Seconds over those of the side `to`, pair by pair."
+    return {n: spread_of([a/b for a, b in zip(v, seen[to])]) for n, v in seen.items() if n != to}
+
 # %% ../../nbs/7_app/04_bench.ipynb #941dd5a5
 def race(
     sides:dict,       # {name: function}
     rounds:int=5,     # counted ones, after one as a warm-up
     to:str='bare',    # whose time is 1
+    clock=time.perf_counter,
 )->dict:              # ratios: {name: spread}, seconds: {name: list}, foreign: list
     "Let all sides run once per round, another one first each time."
     names, seen, foreign = list(sides), {n: [] for n in sides}, []
     for f in sides.values(): f()
     for first in (r%len(names) for r in range(rounds)):
         begun = foreign_seconds(), time.perf_counter()
-        for n in names[first:]+names[:first]: seen[n].append(seconds_of(sides[n]))
+        for n in names[first:]+names[:first]: seen[n].append(seconds_of(sides[n], clock))
         foreign.append(foreign_cores(begun))
-    def over(n): return spread_of([a/b for a, b in zip(seen[n], seen[to])])
     seconds = {n: [round(t, 5) for t in v] for n, v in seen.items()}
-    return dict(ratios={n: over(n) for n in names if n != to}, seconds=seconds, foreign=foreign)
+    return dict(ratios=ratios_of(seen, to), seconds=seconds, foreign=foreign)
 
 # %% ../../nbs/7_app/04_bench.ipynb #0000001b
 def processor_name()->str:
@@ -264,27 +266,3 @@ def bench_table(found:dict, names=None, caption:str='Measured')->Table:
     cells = pd.DataFrame(rows, columns=['', 'median', 'spread', 'target', 'verdict'])
     if d.target.isna().all(): cells = cells.iloc[:, :3]
     return Table(caption, cells, [bench_source(found, names)])
-
-# %% ../../nbs/7_app/04_bench.ipynb #7ec9827f
-def bench_command(
-    only:str=None,      # some items: W1,W2,W3,W4,evaluation,train_and_evaluate
-    pairs:int=5,        # rounds of each side, taken in turns
-    out:str=None,       # FILE.json for all figures; an older one of this machine is added to
-    device:str='cpu',   # cpu or cuda
-    tiny:bool=False,    # very small, to see that it works
-    json:bool=False,    # all figures as JSON
-):
-    "The engine beside a bare PyTorch loop: time of training and of evaluation."
-    if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
-    device = str(pick_device(device))
-    jobs = {n: partial(against_bare, n, pairs, device, tiny) for n in _chosen(only)}
-    found = run_bench(jobs, out, device, pairs=pairs, tiny=tiny)
-    print(json_.dumps(found, indent=1) if json else bench_table(found))
-
-# %% ../../nbs/7_app/04_bench.ipynb #9ec3d83a
-def _chosen(only):
-    if only is None: return list(BENCH_ITEMS)
-    names = only.replace(' ', '').split(',')
-    for n in names:
-        if n not in BENCH_ITEMS: raise ValueError(f'there is no item {n!r}: {nearest(n, BENCH_ITEMS)}')
-    return names

@@ -14,14 +14,15 @@ from tqdm import tqdm
 from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import suite_tables, write_report
-from .bench import bench_command
 from .boxes import boxes_command
 from .calls import cut, literal, no_exit, read_call
 from .claims import claims_command
 from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
-from .names import catalogue, read_suite, usual_methods
+from .families import aligned, under_heads, with_family
+from .names import METHODS, catalogue, read_suite, usual_methods
 from .notebooks import notebooks_command
 from .parser import parsed, parser_of
+from .rounds import bench_command
 from .shell import BAD_INPUT, complain, file_trouble, in_shell, show_json
 from .tune import trial_score, tune
 from ..core.ask import told
@@ -35,12 +36,10 @@ def list_command(
 ):
     "Methods, mechanisms to combine, suites, models and training protocols, one line each."
     found = catalogue()
-    if json: return show_json(found)
+    if json: return show_json(found | dict(methods=with_family(found['methods'], METHODS)))
     for kind, table in found.items():
-        wide = max(map(len, table))
-        print(kind)
-        for n, line in table.items(): print(f'  {n:{wide}}  {line}')
-        print()
+        lines = under_heads(table, METHODS) if kind == 'methods' else aligned(table)
+        print(kind, *lines, '', sep='\n')
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:

@@ -15,6 +15,11 @@ import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from tqdm.auto import tqdm
+
+# %% auto #0
+__all__ = ['compare', 'resume']
+
+# %% ../../nbs/7_app/02_compare.ipynb #6d3c1053
 from .. import __version__
 from ..analysis.comparison import Comparison
 from .arguments import checked, checked_request
@@ -28,9 +33,6 @@ from ..engine.history import History
 from ..core.files import write_json
 from ..core.shapes import read_json
 from ..engine.device import live
-
-# %% auto #0
-__all__ = ['compare', 'resume']
 
 # %% ../../nbs/7_app/02_compare.ipynb #8de5b372
 def one_by_one(todo:list, train, tell, progress=None):

@@ -4,13 +4,15 @@
 
 # %% ../../nbs/7_app/01_names.ipynb #00000003
 from __future__ import annotations
-import inspect, warnings
+import inspect, torch, warnings
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
 from itertools import chain
 from operator import or_
 from .calls import called, cut, from_file, name_of, read_call
+from .families import by_family
 from ..core import merge          # gives Method adapt, rules and kept
+from ..core.context import ServerContext
 from ..core.find import found, papers
 from ..core.method import Mechanism, Method
 from ..core.models import MODELS, n_params
@@ -20,6 +22,7 @@ from ..data.images import lacks
 from ..data.load import SIZES, SUITES, load_suite
 from ..data.splits import leave_out, uneven
 from ..data.suite import Suite
+from ..engine.server import rule_groups
 from ..engine.setting import HOUSES
 
 # %% auto #0
@@ -173,9 +176,24 @@ def needs_of(method:Method, probe:Net)->dict:
     asks += sorted({f'images with {" or ".join(m.wants)}' for m in method.mechanisms if m.wants})
     made_of = ', '.join(type(m).__name__ for m in method.mechanisms)
     return dict(method=method.name, mechanisms=made_of or 'none', needs=', '.join(asks) or 'nothing',
-                global_model='no' if method.kept(net) else 'yes')
+                global_model='yes' if one_for_all(method, net) else 'no')
 
 # %% ../../nbs/7_app/01_names.ipynb #00000021
+def _gives_one(mechanism, rule, tensors:dict)->bool:
+    "Does the rule give all clients the same? Asked with two clients that sent the same."
+    srv = ServerContext({}, [0, 1], {0: 1, 1: 1}, {0: 'a', 1: 'b'}, 0, 1, names=tensors,
+                        shapes=[v.shape for v in tensors.values()])
+    V = torch.cat([v.flatten() for v in tensors.values()]).repeat(2, 1)
+    return rule.fn(V, V.clone(), torch.full((2,), .5), srv.seen_by(mechanism) if mechanism else srv).ndim == 1
+
+def one_for_all(method, net)->bool:
+    "Do all clients end with one and the same model?"
+    if method.kept(net) or method.each('prepare'): return False
+    state = net.state_dict()
+    groups = rule_groups(method.rules(net))
+    return all(_gives_one(m, r, {n: state[n] for n in names}) for m, r, names in groups)
+
+# %% ../../nbs/7_app/01_names.ipynb #5b8d0085
 def _claimed(method, net)->list:
     "The names that each mechanism has a rule for."
     names = {}
@@ -189,12 +207,21 @@ def _pipe_table(head:tuple, rows)->str:
     lines = [head, (':--',)*len(head), *rows]
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
+def _undemanding(rows)->list:
+    "Those that need something; the others in two rows, with and without one global model."
+    found = [r for r in rows if r['needs'] != 'nothing']
+    for one in ('yes', 'no'):
+        names = ', '.join(r['method'] for r in rows if (r['needs'], r['global_model']) == ('nothing', one))
+        found.append(dict(method=names, mechanisms='', needs='nothing', global_model=one))
+    return found
+
 # %% ../../nbs/7_app/01_names.ipynb #00000025
 def needs_table(which=None)->str:
-    "Markdown table: method × what it needs."
+    "Markdown table: method × what it needs; of the package's, those that need nothing share a row."
     probe = MODELS['small_conv'](3, size=28, width=4)
-    rows = [needs_of(m, probe).values() for m in which or METHODS.values()]
-    return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), rows)
+    rows = [needs_of(m, probe) for m in which or METHODS.values()]
+    found = [r.values() for r in (rows if which else _undemanding(rows))]
+    return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), found)
 
 # %% ../../nbs/7_app/01_names.ipynb #00000028
 def one_line(o)->str:
@@ -220,8 +247,10 @@ def methods_table()->str:
     "Markdown table: every method with its page, its idea and what it asks of a model."
     probe = MODELS['small_conv'](3, size=28, width=4)
     rows = []
-    for name, m in METHODS.items():
-        needs = needs_of(m, probe)
-        link = f'[{name}]({m.page}.ipynb)' if m.page else name
-        rows.append((link, one_line(m), needs['needs'], needs['global_model']))
+    for head, members in by_family(METHODS).items():
+        rows.append((f'**{head}**', '', '', ''))
+        for name, m in members.items():
+            needs = needs_of(m, probe)
+            link = f'[{name}]({m.page}.ipynb)' if m.page else name
+            rows.append((link, one_line(m), needs['needs'], needs['global_model']))
     return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)

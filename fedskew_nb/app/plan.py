@@ -161,12 +161,12 @@ def _rows(methods, control:bool, pooled:bool)->list: # of (method, deal)
 # %% ../../nbs/7_app/09_plan.ipynb #00000012
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
-    control=True,          # also FedAvg on the IID split
+    control=True,          # FedAvg on the IID split
     pooled=False,          # one client with all
     model='small_conv',    # name or function
     house=None,            # protocol: f2dc, fedbn, fdse
     device='auto',
-    tuned=None, trust=False,    # see read_tuned; ask how sure it is
+    tuned=None, trust=False,    # see read_tuned; ask for trust
     **setting,             # fields of Setting
 )->list: # of Run
     "Every run, all of the first seed first."

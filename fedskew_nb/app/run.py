@@ -40,7 +40,7 @@ class Run:
     setting:dict=field(default_factory=dict)  # fields of Setting
     own:dict=field(default_factory=dict)      # tuned hyper-parameters
     trials:int=0                 # that chose them and lr
-    note:str=''                  # what a table must say of it
+    note:str=''                  # what a table must say
     trust:bool=False             # ask at its end how sure it is
     made_of:dict|None=None       # fingerprints, see `stamped`
 

@@ -33,9 +33,9 @@ class Context:
 class ClientContext(Context):
     "One client during one round."
     def __init__(self,
-        id:int, net, data,      # its number, model and images
+        id:int, net, data,      # number, model, images
         states:dict, caches:dict,  # {mechanism: dict}
-        down:dict,              # what came beside the weights
+        down:dict,              # came beside the weights
         seed:int, round:int, rounds:int, device, lr:float,
         receive=None,           # makes what it received
         images=None,            # raw images → the model's

@@ -136,10 +136,10 @@ def fresh_head(net:Net, n_classes:int, seed:int):
 
 # %% ../../nbs/4_core/07_convert.ipynb #00000015
 def as_net(
-    module:nn.Module,         # a classifier; it is copied, never changed
+    module:nn.Module,         # a classifier; copied, never changed
     n_classes:int|None=None,  # of a fresh head; default: keep the head
     body:str|None=None,       # children that make the map, blanks between
-    head:str|None=None,       # last linear layer, or a Sequential that ends in it
+    head:str|None=None,       # last linear layer, or a Sequential ending in it
     pool:str='',              # children that pool; default: global average
     size:int=64,              # side of its images, pixels
     seed:int=0,               # of a fresh head

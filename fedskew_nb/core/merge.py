@@ -14,7 +14,8 @@ from torch import nn
 from .ask import ask
 from .method import Default, Method, kind
 from .rules import Rule, keep, largest, mean
-from .net import Out, everything, under
+from .net import Out, everything
+from .places import touched
 from .seeding import generator
 
 # %% ../../nbs/4_core/04_merge.ipynb #00000009
@@ -84,11 +85,6 @@ def run_forward(self:Method, c, b:dict)->Out:
     return out
 
 # %% ../../nbs/4_core/04_merge.ipynb #00000019
-def touched(before:dict, after:nn.Module)->set:
-    "Names of modules that were replaced, added or removed."
-    now = dict(after.named_modules())
-    return {n for n in before.keys() | now.keys() if n and before.get(n) is not now.get(n)}
-
 def operate(m, net:nn.Module, seed:int)->nn.Module:
     "The surgery of one mechanism; what it puts in starts from a seed of its own."
     with torch.random.fork_rng(devices=[]):
@@ -101,6 +97,7 @@ def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
     "A changed copy of `net`; the mechanisms' own modules start from `seed`."
     net, owner = copy.deepcopy(net), {}
     for m in self.each('adapt'):
+        self._check_places((m,), net, owner)
         before = dict(net.named_modules())
         net = operate(m, net, seed)
         self._leave_frozen(m, before, touched(before, net))
@@ -109,27 +106,8 @@ def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
                 self.refuse((m, owner[place]), f'both change `{place}`',
                             'combine methods that change different places')
             owner[place] = m
-    self._leave_untouched(owner)
+    self._check_places(self.mechanisms, net, owner)
     return net
-
-# %% ../../nbs/4_core/04_merge.ipynb #18f47037
-@patch
-def _leave_frozen(self:Method, m, before:dict, changed:set):
-    "Refuse surgery on what its owner has frozen."
-    for place in sorted(changed):
-        part = before.get(place)
-        if part is None or all(p.requires_grad for p in part.parameters()): continue
-        self.refuse((m,), f'changes `{place}`, which is frozen',
-                    'unfreeze it with requires_grad_(True), or take a method that leaves it as it is')
-
-@patch
-def _leave_untouched(self:Method, owner:dict):
-    "Refuse a mechanism that changes a place which another one needs as it is."
-    for m in self.mechanisms:
-        for place, other in owner.items():
-            if other is m or not under(*m.untouched)(place): continue
-            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
-                        'combine methods that change different places')
 
 # %% ../../nbs/4_core/04_merge.ipynb #00000020
 AVERAGED = (None, Rule(everything, mean))       # what nobody claims
@@ -157,7 +135,9 @@ def rules(self:Method, net:nn.Module)->dict:
     claims = [(m, r) for m in self.each('rules') for r in ask(m, 'rules', net)]
     frozen = getattr(net, 'frozen', ())
     state = {n: v for n, v in net.state_dict().items() if n not in frozen}
-    return {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
+    found = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
+    self._send_places(found)
+    return found
 
 @patch
 def kept(self:Method, net:nn.Module)->set:

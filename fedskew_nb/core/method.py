@@ -22,6 +22,8 @@ class Mechanism:
     early = False           # its weights are known before the training
     wants = ()              # what training images must come with: one of these, 'masks' or 'boxes'
     untouched = ()          # places of the net that no other mechanism may change
+    reads = ()              # places of the net that must be there
+    sent = ()               # places that no other mechanism may keep at the clients
     alone = ()              # hooks that no other mechanism may fill beside it
     def adapt(self, net): return net         # surgery on one place (a body layer, neck, pool, head)
     def phases(self, c): return Default      # [(name, share of the steps, trainable(name))]
@@ -107,7 +109,7 @@ def check_method(name, mechanisms):
 
 # %% ../../nbs/4_core/03_method.ipynb #0000000f
 def distinct(ms)->list:
-    "Each mechanism once: two of one class and with the same hyper-parameters are one."
+    "Each mechanism once: two of one class and with equal fields are one."
     out = []
     for m in ms:
         if not any(type(m) is type(o) and vars(m)==vars(o) for o in out): out.append(m)

@@ -48,7 +48,7 @@ class FlattenMap(nn.Flatten):
 def small_conv(
     n_classes:int,    # how many classes
     size:int=32,      # side of the square image, pixels; at least 8
-    width:int=16,     # channels of the first convolution; then twice and four times as many
+    width:int=16,     # channels of the first convolution; then two and four times
     in_ch:int=3,      # channels of the image
     seed:int=0,       # of the weights
 )->Net:

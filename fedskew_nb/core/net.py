@@ -130,7 +130,7 @@ def check_net(
     n_classes:int,   # of the suite
     size:int,        # side of the suite's images, pixels
 ):
-    "Refuse a net that cannot answer `n_classes` for images of `size` pixels; say why."
+    "Refuse a net that cannot answer `n_classes` for such images; say why."
     if not isinstance(net, Net):
         raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
     try: out = probe(net, size, n=2)

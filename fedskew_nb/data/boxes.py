@@ -41,7 +41,7 @@ def check_box(
     where:str,                        # file and row, named in the refusal
     size:tuple=(math.inf, math.inf),  # (width, height) of its image
 ):
-    "Refuse a box that is no rectangle inside its image."
+    "Refuse a box that does not lie in its image."
     l, t, r, bottom = b[1:5]
     what = f'{where}: the box {l:g},{t:g},{r:g},{bottom:g} of {b.path}'
     if not all(map(math.isfinite, b[1:6])):

@@ -71,7 +71,7 @@ def draw_contexts(
     px:int,                 # side of an image
     pose:str,               # gentle, easy or hard
     *key,                   # what the dice depend on
-    empty:bool=False,       # the same pictures without their objects
+    empty:bool=False,       # the same without their objects
 )->Data:                    # with masks and boxes
     "Objects before contexts, with exact masks and tight boxes."
     dice, parts = [generator(*key, layer) for layer in ('object', 'context', 'lens')], []

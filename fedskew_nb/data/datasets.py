@@ -15,15 +15,20 @@ from .check import MOST_SIDE, check_classes, count, known_names, real, some_text
 from .images import Data, as_data
 from .suite import Client, Suite
 
+# %% ../../nbs/5_data/11_datasets.ipynb #6e1c6042
+def check_unseen(unseen, domains):
+    "Refuse unseen domains that nobody has."
+    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
+        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
+    for d in unseen: one_of(d, domains, 'domain')
+
 # %% ../../nbs/5_data/11_datasets.ipynb #11c1a501
 def check_wishes(domains, clients=1, n=None, val=.1, unseen=(), **_):
     "Refuse clients, shares and domains that cannot be."
     if not domains or not isinstance(domains, dict):
         raise ValueError(f'domains is {type(domains)}: give {{domain: (train, test)}}')
     for d in domains: some_text(d, 'the name of a domain')
-    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
-        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
-    for d in unseen: one_of(d, domains, 'domain')
+    check_unseen(unseen, domains)
     for d, k in per_domain_number(clients, domains).items():
         if d not in unseen and whole(k, f'clients of {d}')<1:
             raise ValueError(f'{d}: {k} clients; give at least 1, or name it in `unseen`')
@@ -47,7 +52,7 @@ def check_shares(domain:str, k:int, n:int|None, v:int, want:int, have:int):
 
 # %% ../../nbs/5_data/11_datasets.ipynb #00000008
 def allot(
-    data:Data, k:int,       # images of one domain, for so many clients
+    data:Data, k:int,       # images of a domain, for k clients
     n:int|None=None,        # training images per client; None: all, in equal shares
     val:float=.1,           # validation images, as a part of each share
     seed=0, domain:str='',

@@ -37,11 +37,11 @@ def tint(g:Generator, n:int, s=(0,1), v=(0,1), h=(0,1))->Tensor:   # (n, 3, 1, 1
 # %% ../../nbs/5_data/04_draw.ipynb #0000000c
 def crops(
     bank:Tensor,         # (P, 3, H, W) photographs
-    n:int, size:int,     # how many, of which side
+    n:int, size:int,     # how many, how wide
     g:Generator,
     zoom=(.25,1.),       # side of a window, as a part of the photograph's
 )->Tensor:               # (n, 3, size, size)
-    "Random windows, half of them mirrored."
+    "Random windows, half mirrored."
     which = torch.randint(len(bank), (n,), generator=g)
     z = between(g, *zoom, n)
     theta = torch.zeros(n, 2, 3)

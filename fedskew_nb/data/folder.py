@@ -155,7 +155,7 @@ def left_out(files:list, what:str)->list:
 def every_path(tree:dict)->list: return [p for own in tree.values() for paths in own.values() for p in paths]
 
 def without_box(boxes, tree:dict, unused:list)->list:
-    "A sentence about images in which nobody found the object; none where there are none."
+    "A sentence about images without a box; none where there are none."
     used = set(every_path(tree))-set(unused)
     lack = sorted(p for p in used if not boxes.has(p))
     return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
@@ -166,7 +166,7 @@ def boxes_in(root, name, tree:dict):
 
 # %% ../../nbs/5_data/07_folder.ipynb #00000017
 def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
-    "The suite of a scanned folder, read from its files."
+    "The suite of a scanned folder."
     names = sorted(next(iter(tree.values())))
     domains, broken, copies = {}, [], []
     for d in sorted(tree):
@@ -184,7 +184,7 @@ def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name
 ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
 
 def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dict:
-    "Refuse arguments that are none; `more` with its numbers as floats."
+    "Refuse bad arguments; `more` with its numbers as floats."
     for what, v in (('root', root), ('boxes', boxes)):
         if v is not None and not isinstance(v, Path): some_text(v, what)
     if root is None: raise ValueError('root is None: give a folder')
@@ -216,7 +216,7 @@ def load_folder(
     root,              # holds <domain>/<class>/<image>
     size:int=32,       # pixels of the squares
     test:float=.2,     # part of every class to test on
-    bad:str='strict',  # a broken file: 'strict' raises, 'skip' leaves it out
+    bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
     data_seed:int=0, name:str|None=None, cache:bool=True,
     boxes=None,        # CSV of boxes in the folder
     **more,            # clients, n, val, unseen, mean, std, …: as for datasets

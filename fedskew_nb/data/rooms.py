@@ -191,5 +191,5 @@ def shapes3d_like(size:str='quick', data_seed:int=0)->Suite:
 def shapes3d_like_scale(size:str='quick', data_seed:int=0)->Suite:
     "Four solids in any room; each of ten clients has objects of one size; see `SHAPES3D_SIZES`."
     s, data_seed = SHAPES3D_SIZES[one_of(size, SHAPES3D_SIZES, 'size')], whole(data_seed)
-    sizes = [(f'scale {.75+k%8/14:.2f}', k%8) for k in range(s['scales'])]
-    return rooms_suite(SHAPES3D_SCALE, sizes, s, {}, size=size, data_seed=data_seed)
+    of = [(f'scale {.75+k%8/14:.2f}', k%8) for k in range(s['scales'])]
+    return rooms_suite(SHAPES3D_SCALE, of, s, {}, size=size, data_seed=data_seed)

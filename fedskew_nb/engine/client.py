@@ -202,7 +202,7 @@ def step(self: Worker, c: ClientContext, i: Tensor, opt: torch.optim.Optimizer)-
 # %% ../../nbs/6_engine/02_client.ipynb #00000011
 @patch
 def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
-    "The net in training mode, and a fresh SGD over what this phase trains."
+    "The net in training mode, and a fresh SGD for this phase."
     self.net.train()
     for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
     for n, m in self.net.named_modules():

@@ -41,7 +41,7 @@ class Federation(Assembly):
         house: str|None = None,    # training protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # or 'cpu', 'cuda', 'mps'
         out=None,                  # file for a checkpoint after every evaluation
-        lanes: int|None = None,    # clients at the same time; default: one per core
+        lanes: int|None = None,    # clients at a time; default: one per core
         **setting,                 # any field of `Setting`
     ):
         check_arguments(method, net, suite, out)
@@ -95,13 +95,22 @@ def train_client(self: Federation,
         return (worker or self.worker).train(client, self.state_of(k), states, self.caches[k],
                                              self.state.sent_to(k), self.round_no)
 
+# %% ../../nbs/6_engine/04_federation.ipynb #f038ece8
+@patch
+def _score_trained(self:Federation, worker:Worker, client:Client, state:dict, states)->list: # rows
+    "Scores of a client's trained model, asked in the same way as later."
+    if self.method.each('prepare'):
+        down = self.state.sent_to(client.id)
+        state = worker.prepared(client, state, deepcopy(states), down, self.round_no)
+    return after_training(worker, client, self.round_no+1, state)
+
 # %% ../../nbs/6_engine/04_federation.ipynb #00000011
 @patch
 def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
     states, rows = deepcopy(self.states[client.id]), []
     upload, terms = self.train_client(client, worker, states)
     with naming(self, client):
-        if self._last(): rows = after_training(worker, client, self.round_no+1)
+        if self._last(): rows = self._score_trained(worker, client, upload.state, states)
     return Result(upload, terms, rows, copied(states))
 
 @patch
@@ -109,7 +118,7 @@ def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
     starts, results = [self.state_of(c.id) for c in clients], []
     with naming(self, *clients): trained = train_stack(worker, clients, starts, self.down, self.round_no)
     for c, (upload, terms) in zip(clients, trained):
-        rows = after_training(worker, c, self.round_no+1, upload.state) if self._last() else []
+        rows = self._score_trained(worker, c, upload.state, {}) if self._last() else []
         results.append(Result(upload, terms, rows, {}))
     return results
 

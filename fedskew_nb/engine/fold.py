@@ -64,7 +64,7 @@ def _copy(self:Folding, net:Net, pairs:dict):
 def load(self:Folding,
     state:dict,    # of the original net, or of one like it
 )->Net:
-    "The folded copy with this state, written in place; the same object each time."
+    "The folded copy with this state, written in place; always the same."
     if odd := state.keys() ^ self.names:
         raise KeyError(f'{min(odd)} is either missing in the state or unknown to the net: '
                        'load a state of the net that was folded')

@@ -27,7 +27,7 @@ class History:
     setting: dict = field(default_factory=dict)     # all that one needs to run it again
     rows: list = field(default_factory=list)        # one dict per score, with `COLUMNS`
     rounds: list = field(default_factory=list)      # of each round: loss terms, participants, bytes
-    timing: list = field(default_factory=list)      # seconds of each round: what differs from run to run
+    timing: list = field(default_factory=list)      # seconds of each round: what differs in every run
     peak_memory: int|None = None                    # bytes
     measures: dict = field(default_factory=dict)    # further numbers of the trained models, if somebody asked
     def grown(self, rounds=(), rows=())->'History':

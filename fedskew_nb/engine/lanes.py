@@ -64,7 +64,7 @@ class _Crew:
             try:
                 while self.free.qsize() < self.size: time.sleep(.001)
                 return
-            except KeyboardInterrupt: pass    # however often somebody presses Ctrl-C
+            except KeyboardInterrupt: pass    # however often Ctrl-C comes
 
 # %% ../../nbs/6_engine/06_lanes.ipynb #0000000c
 def _cause(waiting):

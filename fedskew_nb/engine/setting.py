@@ -33,7 +33,7 @@ class Training:
 # %% ../../nbs/6_engine/01_setting.ipynb #00000007
 @dataclass(frozen=True)
 class Setting(Training):
-    "How a federation trains. Everything is stored with the run."
+    "How a federation trains; stored with the run."
     uniform: bool = False       # weights 1/K, not n_k / Σ n
     participation: float = 1.   # of the clients, in (0, 1]
     eval_every: int = 5         # rounds between scores; the last always
@@ -96,7 +96,7 @@ def in_full(s: Setting, round: int)->bool:
     return round in horizons or (bool(s.rungs) and round in {3*r//4 for r in horizons})
 
 def due(s: Setting, round: int)->bool:
-    "Is anything scored after this round?"
+    "Is anything scored?"
     return in_full(s, round) or (not s.rungs and round % s.eval_every == 0)
 
 def read_rungs(s: Setting):

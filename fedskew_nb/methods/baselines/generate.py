@@ -13,7 +13,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.method import Mechanism, Method
 from ...core.models import seq
-from ...core.net import under
 from ...core.refuse import at_least, not_negative
 from ...core.seeding import seeded
 
@@ -61,7 +60,7 @@ class LatentGenerator(Mechanism):
     size:int=32         # made features of a batch
     noise:int=32        # numbers of noise
     hidden:int=256      # width of the generator
-    untouched = ('head',)
+    untouched = sent = ('head',)
     def __post_init__(self): _check(self)
 
 # %% ../../../nbs/2_methods/baselines/14_generate.ipynb #2b8d8dd1
@@ -88,9 +87,6 @@ def adapt(self:LatentGenerator, net):
 @patch
 def start(self:LatentGenerator, c):
     "The generator as it came, frozen; none in the first round."
-    stays = sorted(n for n in c.kept if under('head')(n))
-    if stays: raise ValueError(f'LatentGenerator learns from the clients\' heads, and {stays[0]} stays with '
-                               'its client: leave out what keeps it')
     c.cache.clear()
     if 'generator' not in c.down: return
     with torch.device('meta'):          # without first weights, so nothing is drawn

@@ -27,10 +27,8 @@ class KeepPlaces(Mechanism):
     def __post_init__(self):
         if isinstance(self.places, str):
             raise ValueError(f'KeepPlaces: places is {self.places!r}: give a tuple, ({self.places!r},)')
-    def rules(self, net):
-        known = [n for n, _ in net.named_modules() if n]
-        for place in self.places: one_of(place, known, 'place of the model')
-        return [Rule(under(*self.places), keep)]
+        self.reads = self.places
+    def rules(self, net): return [Rule(under(*self.places), keep)]
 
 LG_FedAvg = Method('LG-FedAvg', KeepPlaces(), page='2_methods/baselines/08_personalise',
                    says='Every client keeps its own body; the head is averaged.')
@@ -47,6 +45,7 @@ class HeadFirst(Mechanism):
     "First the head learns while the rest is frozen, then the rest while the head is frozen (FedRep, Alg. 1)."
     head:int=10    # share of a round's steps for the head; the paper: ten epochs
     body:int=5     # share for the rest; the paper: five epochs, on CIFAR-10 one
+    reads = ('head',)
     def __post_init__(self): _positive('HeadFirst', head=self.head, body=self.body)
     def phases(self, c):
         in_head = under('head')
@@ -57,11 +56,14 @@ FedRep = Method('FedRep', HeadFirst(), KeepPlaces(('head',)), page='2_methods/ba
 
 # %% ../../../nbs/2_methods/baselines/08_personalise.ipynb #454ca3be
 def _own_net(c):
-    "The client's own model, ready to learn; in its first round a copy of the received one."
-    v = copy.deepcopy(c.received).requires_grad_(True).train()
+    "The client's own model, in its first round a copy of the received one; what is frozen stays so."
+    v = copy.deepcopy(c.received).train()
     if 'v' in c.state: v.load_state_dict(c.state['v'])
+    for n, p in v.named_parameters(): p.requires_grad_(n not in c.net.frozen)
     for n, m in v.named_modules():
         if isinstance(m, Random): m.generator = c.gen(f'v.{n}')    # noise of its own
+        inside = list(m.parameters())
+        if inside and not any(p.requires_grad for p in inside): m.eval()
     return v
 
 def _distance(v, w)->Tensor:
@@ -73,7 +75,7 @@ def _distance(v, w)->Tensor:
 @dataclass
 class OwnModel(Mechanism):
     "A client trains a second model, of its own: F_k(v) + λ/2·‖v − w^t‖² (Ditto, Alg. 1)."
-    lam:float=1.    # strength of the tie; paper: 0.1, 1, 2
+    lam:float=1.    # strength of the tie; paper: 0.1 to 2
     alone = ('prepare',)
     def __post_init__(self): not_negative('OwnModel', lam=self.lam)
     def start(self, c):

@@ -192,7 +192,7 @@ class ByPrototype(Mechanism):
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #a543c7c8
 def two_looks(
-    spread:float=50.,    # degrees between the two looks of a class
+    spread:float=50.,    # degrees between the looks
 )->tuple:                # means (6, 2, 2), has (6, 2)
     "Two classes."
     apart = torch.tensor([0, 0, 0, spread, spread, spread])+torch.tensor([-4., 1, 4, -5, 0, 4])

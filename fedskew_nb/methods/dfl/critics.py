@@ -40,7 +40,7 @@ def fit_critic(
     lr:float=.03,     # at the first step; falls to 0
     watch=None,       # called with (step, p)
 )->dict:              # the critic's tensors
-    "A critic that has learnt to tell pairs from strangers."
+    "A critic that tells pairs from strangers."
     a, b = draw(batch, gen)
     p = new_critic(a.shape[1], b.shape[1], hidden, gen)
     p = {k: v.to(a).requires_grad_() for k, v in p.items()}

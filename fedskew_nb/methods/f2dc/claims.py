@@ -114,6 +114,5 @@ AVERAGED = [f"F2DC(preset='shared', {x})" for x in WITHOUT]
 GRID += [
     AT | dict(methods=MORE, suite=EMOJI, seeds=3),
     AT | dict(methods=FEW, suite=EMOJI, seeds=2),
-    AT | dict(methods=ONE_OFF + SIZES + OFF, suite=('emoji-pacs-uneven',), seeds=2),
-    AT | dict(methods=AVERAGED, suite=('skew-digits',), seeds=3),
-]
+    AT | dict(methods=ONE_OFF+SIZES+OFF, suite=('emoji-pacs-uneven',), seeds=2),
+    AT | dict(methods=AVERAGED, suite=('skew-digits',), seeds=3)]

@@ -31,7 +31,7 @@ def _check(S, sigma, **noise):
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000013
 def gumbel_mask(
     S:Tensor,              # scores, any shape; positive: keep
-    sigma:float=.1,        # softness; the paper's value
+    sigma:float=.1,        # softness; the paper's
     u:Tensor|None=None,    # uniform noise like S; None: no noise, as at test
     v:Tensor|None=None,    # a second one: Eq. 3 as printed
     hard:bool=False,       # 0 or 1, with the soft gradient
@@ -61,11 +61,11 @@ def brightness_scores(
 
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000025
 def mask_picture(
-    x:Tensor,           # an image (3, H, W), uint8
+    x:Tensor,           # image (3, H, W), uint8
     sigma:float=.1,     # softness of the mask
     factor:float=1.,    # on the scores
     seed:int=0,         # of the noise
-)->list:                # its three axes
+)->list:                # three axes
     "An image, and the mask of its brightness with noise and without."
     from fedskew_nb.analysis.style import bare, subplots
     S, gen = brightness_scores(x, factor), torch.Generator().manual_seed(seed)

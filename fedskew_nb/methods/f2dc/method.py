@@ -104,7 +104,7 @@ class DFD(DFDSwitches, Mechanism):
 # %% ../../../nbs/2_methods/f2dc/03_method.ipynb #0000000e
 @patch
 def adapt(self:DFD, net):
-    "Put the neck in; its sizes are read off the net."
+    "Put the neck in; the net says its sizes."
     if not has_map(net):
         raise ValueError('DFD needs a feature map (B, C, H, W) between body and pool: '
                          'wrap the model with as_net(model, body=…, head=…)')

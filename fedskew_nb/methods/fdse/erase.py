@@ -46,7 +46,7 @@ def _norm(layer, channels):
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #d85d0a63
 class Erased(nn.Module):
     "A layer as extractor (DFE) and eraser (DSE), Eqs. 2 and 3, without the last ReLU."
-    personal = ('dse','bn_dse')     # its parts that belong to the eraser
+    personal = ('dse','bn_dse')     # parts of the eraser
     depth, tray = 0, None           # its place in the forward pass; the net's tray
     def __init__(self, layer:nn.Module, bn=None, G:int=2, ghost:bool=True, relu:bool=True):
         super().__init__()

@@ -75,7 +75,7 @@ def attention(V:Tensor, tau:float, eps:float=1e-12)->Tensor: # (K, K) float64, r
 class Peers(Mechanism):
     "Every client's eraser becomes a mix of all erasers, the similar ones first (FDSE, Sec. 4.3.2)."
     needs = (Erase,)
-    tau:float=.5            # τ of Eq. 9: → 0 all keep their own, → ∞ the plain mean
+    tau:float=.5            # τ of Eq. 9: → 0 its own, → ∞ the plain mean
     per_tensor:bool=False   # each tensor for itself, not a whole layer; released: True
     def __post_init__(self):
         if self.tau>0: return

@@ -91,7 +91,7 @@ def _splittable(net, G, whole, size)->list:
 # %% ../../../nbs/2_methods/fdse/08_surgery.ipynb #2a906aa6
 def decompose(
     net:nn.Module,         # a Net; it is changed
-    G:int=2,               # channels are divided by it
+    G:int=2,               # divides the channels
     ghost:bool=True,       # convolutions keep their t channels beside the copies
     ghost_fc:bool=False,   # hidden linear layers too
     relu:bool=True,        # after BN_DSE

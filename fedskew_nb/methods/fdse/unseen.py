@@ -86,7 +86,7 @@ def adapt_unseen(
     epochs:int=5,             # passes over them; 0: statistics only
     lr:float|None=None,       # default: the federation's
     batch:int=64,             # images
-    transductive:bool=False,  # they may be those of the test set
+    transductive:bool=False,  # they may be the test set's
 )->Net:                       # in eval
     "A model for a domain that no client had; without erasers it is AdaBN."
     x, net = _usable(fed, x_unlabelled, transductive), shared_model(fed)

@@ -58,7 +58,7 @@ def draw_backgrounds(
     of:Tensor,            # (P,) classes of the backgrounds
     g:Generator,
     allowed=any_class,    # (y, of) → (N, P) bool
-)->Tensor:                # (N,) numbers of backgrounds
+)->Tensor:                # (N,) which backgrounds
     "A background for each object, uniform over those allowed."
     may = allowed(y, of)
     n = may.sum(1)

@@ -27,8 +27,8 @@ def pull(
     U:Tensor,                # (C, d) global prototypes
     y:Tensor,                # (B,) classes
     tau:float=.07,           # released: .5
-    had:Tensor|None=None,    # (C,) bool: classes that someone has sent; None: all
-    cosine:bool=True,        # as printed: no, a dot product
+    had:Tensor|None=None,    # (C,) bool: classes someone has sent; None: all
+    cosine:bool=True,        # printed: a dot product
 )->Tensor:
     "L_CR of Eq. 12, the mean over the features whose class has a prototype; 0 if none has."
     if not tau > 0: raise ValueError(f'tau is {tau}: a temperature must be above 0')

@@ -71,7 +71,7 @@ AVERAGE, CUMULATIVE = "RFedDis(fuse='average')", "RFedDis(fuse='cumulative')"
 AS_RELEASED = "Summed + Disentangle(reduction='mean') + FedBN"
 
 def above(id:str, says:str, other:str, one='RFedDis', read=OWN_DOMAIN)->Claim:
-    "A claim beside the six."
+    "Beside the six."
     return Claim(id, says, '–', one, other, read, **HERE)
 
 CONTROLS = [

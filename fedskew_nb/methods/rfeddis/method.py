@@ -60,6 +60,7 @@ class TwoHeads(Mechanism):
     share:str='head'     # encoder and global head; encoder: the encoder alone
     ce:bool=True         # L_CE of both heads, Eq. 13
     stacks = True
+    reads = ('head',)
     def __post_init__(self):
         one_of(self.fuse, FUSERS, 'fuse')
         one_of(self.share, SHARED, 'share')
