@@ -240,7 +240,7 @@ def test_two_who_set_the_weights():
 def test_these_run(suite, method): rounds_of(method, suite)
 
 def test_heads_that_stay_and_heads_that_are_no_layer(suite):
-    with pytest.raises(ValueError, match='head.bias stays with its client'): rounds_of(FedGen+Local, suite)
+    with pytest.raises(Contradiction, match='KeepAll and LatentGenerator meet at `head.*KeepAll keeps at the clients'): fed_of(FedGen+Local, suite)
     net = small()
     net.head = nn.Sequential(net.head)
     with pytest.raises(ValueError, match='makes features for a linear head'): fed_of(FedGen, suite, net)
