@@ -1,9 +1,13 @@
 "Small federations, and what their tests ask of them."
 import os
+from dataclasses import replace
 import torch
-from fedskew_nb.core.models import small_conv
-from fedskew_nb.core.seeding import generator
+from torch import nn
+from fedskew_nb.core.models import gap, seq, small_conv
+from fedskew_nb.core.net import Net
+from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.setting import schedule
 
 DEVICE = torch.device(os.environ.get('FEDSKEW_TEST_DEVICE', 'cpu'))          # pytest --device
 
@@ -18,6 +22,26 @@ def run(method, suite, net=None, **kw):
     fed.fit()
     return fed
 
+def rounds_of(method, suite, net=None, rounds=2, **kw):
+    "A federation after its rounds, not scored."
+    fed = fed_of(method, suite, net, rounds=rounds, **kw)
+    for _ in range(rounds): fed.one_round()
+    return fed
+
+def batches_of(fed, rounds):
+    "What each participant sees in each round, by the documented order of batches: [{client: [(x, y), …]}]."
+    s, out = fed.setting, []
+    for r in range(rounds):
+        fed.round_no, todo = r, {}
+        for c in fed.participants():
+            cuts = schedule(len(c.train), s.batch_size, generator(s.seed, r, c.id, 'all', 'order'), s.local_epochs)
+            todo[c.id] = [(fed.worker.images(c.train.x[i]), c.train.y[i]) for i in cuts]
+        out.append(todo)
+    fed.round_no = 0
+    return out
+
+def sizes_of(fed): return {c.id: 1 if fed.setting.uniform else len(c.train) for c in fed.clients}
+
 def in_two_parts(make, path):
     "Three rounds, saved after the first and gone on with by another federation; `make(rounds=3)` gives both."
     half = make(rounds=3)
@@ -27,9 +51,25 @@ def in_two_parts(make, path):
     rest.fit()
     return rest
 
+def whole_and_resumed(make, path):
+    "The same three rounds in one go, and in two with a file between."
+    whole = make(rounds=3)
+    whole.fit()
+    return whole, in_two_parts(make, path)
+
+def odd_suites(suite):
+    "A client alone; and three clients, of whom one has one class and one has one image."
+    a, b, c = suite.clients[:3]
+    poor = replace(b, train=b.train[(b.train.y == b.train.y[0]).nonzero().flatten()])
+    return replace(suite, clients=[a]), replace(suite, clients=[a, poor, replace(c, train=c.train[:1])])
+
 def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
 def equal(a, b): return all(same(s, t) for s, t in zip(states(a), states(b)))
+
+def narrow():
+    "Six features, so that a loop over them or their pairs is short."
+    with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7)).double()
 
 def images(n=6, size=32, seed=0, dtype=torch.float32):
     return torch.randn(n, 3, size, size, generator=generator(seed, 'x')).to(dtype)

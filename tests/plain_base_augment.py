@@ -5,34 +5,14 @@ import torch
 import torch.nn.functional as F
 from torchvision.transforms import functional as pictures
 from fedskew_nb.core.seeding import generator
+from plain_base import at, averaged, pixels, steps
 
 LR, MOMENTUM, DECAY, BATCH, STEPS = .05, .9, 1e-5, 8, 2
 
-def cuts(n, round_no, client):
-    "The documented batches of one round: whole permutations, cut; a last batch of one joins the one before."
-    g, found = generator(0, round_no, client, 'all', 'order'), []
-    while len(found) < STEPS:
-        cut = list(torch.randperm(n, generator=g).split(BATCH))
-        if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-        found += cut
-    return found[:STEPS]
-
-def ready(x, suite):
-    mean, std = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (suite.mean, suite.std))
-    return (x.double()/255-mean)/std
-
-def averaged(states, sizes):
-    def one(name):
-        v = [s[name] for s in states]
-        return sum(n/sum(sizes)*t for n, t in zip(sizes, v)) if v[0].is_floating_point() else max(v)
-    return {n: one(n) for n in states[0]}
-
 def trained(net, state, c, r, loss):
-    m = copy.deepcopy(net)
-    m.load_state_dict(state)
-    m.train()
+    m = at(net, state).train()
     opt = torch.optim.SGD(m.parameters(), LR, momentum=MOMENTUM, weight_decay=DECAY)
-    for i in cuts(len(c.train.y), r, c.id):
+    for i in steps(STEPS, len(c.train.y), BATCH, r, c.id):
         opt.zero_grad()
         loss(m, c.train.x[i], c.train.y[i]).backward()
         opt.step()
@@ -76,7 +56,7 @@ def fedfa(net, suite, rounds, across):
             own = {n: v.clone() for n, v in running.items()}
             dice = {n: generator(0, r, c.id, 'all', f'net.body.{n}.ffa') for n in widths}
             def loss(m, x, y):
-                x = ready(x, suite)
+                x = pixels(x, suite)
                 for n, block in m.body.named_children(): x = layer(block(x), own[n], spread[n], dice[n])
                 return F.cross_entropy(m.head(m.pool(x)), y)
             sent.append(trained(net, server, c, r, loss))
@@ -155,7 +135,7 @@ def fedccrl(net, suite, rounds):
             dice = [generator(0, r, c.id, 'all', f'StyleViews.view{k}') for k in (0, 1)]
             def loss(m, x, y):
                 views = [view(x, pool, g) for g in dice]
-                feats = [m.pool(m.body(ready(v, suite))) for v in (x, *views)]
+                feats = [m.pool(m.body(pixels(v, suite))) for v in (x, *views)]
                 logits = [m.head(f) for f in feats]
                 align = sum(supcon(torch.cat([f, feats[0]]), y.repeat(2)) for f in feats[1:])/2
                 return sum(F.cross_entropy(z, y) for z in logits)+.1*align+.1*js([z.softmax(1) for z in logits])

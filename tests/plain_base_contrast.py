@@ -2,22 +2,9 @@
 import copy, math
 import torch
 import torch.nn.functional as F
-from fedskew_nb.core.seeding import generator
+from plain_base import at, averaged, steps
 
 LR, MOMENTUM, BATCH, STEPS = .05, .9, 8, 2
-
-def cuts(n, round_no, client):
-    "The documented batches of one round: whole permutations, cut; a last batch of one joins the one before."
-    g, found = generator(0, round_no, client, 'all', 'order'), []
-    while len(found) < STEPS:
-        cut = list(torch.randperm(n, generator=g).split(BATCH))
-        if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-        found += cut
-    return found[:STEPS]
-
-def ready(x, suite):
-    mean, std = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (suite.mean, suite.std))
-    return (x.double()/255-mean)/std
 
 def blocks(net, x):
     found = []
@@ -27,17 +14,6 @@ def blocks(net, x):
     return found
 
 def feature(net, x): return net.pool(blocks(net, x)[-1])
-def copied(net, state):
-    m = copy.deepcopy(net)
-    m.load_state_dict(state)
-    return m
-
-def averaged(states, sizes):
-    def one(name):
-        v = [s[name] for s in states]
-        return sum(n/sum(sizes)*t for n, t in zip(sizes, v)) if v[0].is_floating_point() else max(v)
-    return {n: one(n) for n in states[0]}
-
 def cosine(a, b): return (a*b).sum()/(a.norm()*b.norm())
 def worth(v): return float(v.detach())
 
@@ -114,13 +90,13 @@ def run(net, suite, rounds, loss, after=None):
     for r in range(rounds):
         sent = []
         for c in suite.clients:
-            m, received = copied(net, server).train(), copied(net, server).eval()
+            m, received = at(net, server).train(), at(net, server).eval()
             opt = torch.optim.SGD(m.parameters(), LR, momentum=MOMENTUM)
-            for i in cuts(len(c.train.y), r, c.id):
+            for i in steps(STEPS, len(c.train.y), BATCH, r, c.id):
                 opt.zero_grad()
                 loss(m, received, c, r, c.train.x[i], c.train.y[i], memory).backward()
                 opt.step()
             sent.append(m)
-        if after: after(suite.clients, copied(net, server).eval(), sent, memory)
+        if after: after(suite.clients, at(net, server).eval(), sent, memory)
         server = averaged([m.state_dict() for m in sent], [len(c.train.y) for c in suite.clients])
     return server

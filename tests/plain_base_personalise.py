@@ -2,6 +2,7 @@
 import copy
 import torch
 import torch.nn.functional as F
+from plain_base import at, averaged
 
 LR, MOMENTUM, DECAY = .05, .9, 1e-5
 
@@ -22,17 +23,6 @@ def learn(m, batches, names=None, anchor=None, lam=0.):
         opt.step()
     return {n: v.detach().clone() for n, v in m.state_dict().items()}
 
-def as_net(net, state):
-    m = copy.deepcopy(net)
-    m.load_state_dict(state)
-    return m
-
-def average(states, sizes):
-    def one(n):
-        vs = [s[n] for s in states]
-        return sum(k/sum(sizes)*v for k, v in zip(sizes, vs)) if vs[0].is_floating_point() else max(vs)
-    return {n: one(n) for n in states[0]}
-
 def keeping(net, rounds, sizes, kept, phases=None, sends_all=False):
     """LG-FedAvg and FedRep: `kept(name)` stays; phases: [(share of the batches, names)]; rounds: [[batches of each client]].
     With `sends_all`, PartialFed: the same, but the server averages what is kept, too."""
@@ -40,13 +30,13 @@ def keeping(net, rounds, sizes, kept, phases=None, sends_all=False):
     for batches in rounds:
         sent = []
         for k, bs in enumerate(batches):
-            m, a = as_net(net, server | own[k]), 0
+            m, a = at(net, server | own[k]), 0
             for n_steps, names in phases or [(len(bs), None)]:
                 state = learn(m, bs[a:a+n_steps], names)
                 a += n_steps
             sent.append(state)
         own = [{n: v for n, v in s.items() if kept(n)} for s in sent]
-        mean = average(sent, sizes)
+        mean = averaged(sent, sizes)
         server = {n: server[n] if kept(n) and not sends_all else mean[n] for n in server}
     return server, [server | o for o in own]
 
@@ -57,9 +47,9 @@ def ditto(net, rounds, sizes, lam):
         sent = []
         for k, bs in enumerate(batches):
             anchor = {n: v.clone() for n, v in server.items()}
-            vs[k] = learn(as_net(net, vs[k] or server), bs, anchor=anchor, lam=lam)
-            sent.append(learn(as_net(net, server), bs))
-        server = average(sent, sizes)
+            vs[k] = learn(at(net, vs[k] or server), bs, anchor=anchor, lam=lam)
+            sent.append(learn(at(net, server), bs))
+        server = averaged(sent, sizes)
     return server, vs
 
 def adaptive(net, rounds, sizes, gate_draws, tau, eta):
@@ -80,11 +70,11 @@ def adaptive(net, rounds, sizes, gate_draws, tau, eta):
                     s = u[layers.index(n.rpartition('.')[0])]
                     if n not in params: s = s.detach()
                     mixed[n] = s*g+(1-s)*mine[k][n] if g.is_floating_point() else g
-                out = torch.func.functional_call(as_net(net, server).eval(), mixed, (x,))
+                out = torch.func.functional_call(at(net, server).eval(), mixed, (x,))
                 F.cross_entropy(out.logits, y).backward()
                 zs[k] = (z-eta*z.grad).detach()
             start = pick(k) if mine[k] is not None else server
-            sent.append(learn(as_net(net, start), bs))
+            sent.append(learn(at(net, start), bs))
         mine = sent
-        server = average(sent, sizes)
+        server = averaged(sent, sizes)
     return server, [pick(k) for k in range(len(sizes))], zs

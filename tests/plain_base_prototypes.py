@@ -5,27 +5,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import nn
 from fedskew_nb.core.seeding import generator
+from plain_base import at, averaged, epochs, pixels
 
 MOMENTUM, DECAY = .9, 1e-4
-
-def batches(n, size, epochs, seed, round_no, client):
-    "The documented order: one permutation per epoch; a last batch of one joins the one before."
-    g = generator(seed, round_no, client, 'all', 'order')
-    for _ in range(epochs):
-        cut = list(torch.randperm(n, generator=g).split(size))
-        if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-        yield from cut
-
-def pixels(x, suite):
-    mean, std = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (suite.mean, suite.std))
-    return (x.double()/255-mean)/std
-
-def averaged(states, sizes):
-    def one(name):
-        values = [s[name] for s in states]
-        if not values[0].is_floating_point(): return max(values)
-        return sum(n/sum(sizes)*v for n, v in zip(sizes, values))
-    return {name: one(name) for name in states[0]}
 
 def prototypes(net, x, y):
     "{class: mean feature} in eval mode, image by image."
@@ -95,11 +77,9 @@ def finch(points):
 
 def train(net, state, suite, client, r, how, extra, after_step=lambda m, f, y: None):
     "One client's local training; `extra(m, f, y)` is added to the cross-entropy."
-    m = copy.deepcopy(net)
-    m.load_state_dict(state)
-    m.train()
+    m = at(net, state).train()
     opt = torch.optim.SGD(m.parameters(), how['lr'], momentum=MOMENTUM, weight_decay=DECAY)
-    for i in batches(len(client.train.y), how['size'], how['epochs'], 0, r, client.id):
+    for i in epochs(how['epochs'], len(client.train.y), how['size'], r, client.id):
         out = m(pixels(client.train.x[i], suite))
         y = client.train.y[i]
         opt.zero_grad()

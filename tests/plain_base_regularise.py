@@ -2,6 +2,7 @@
 import copy
 import torch
 import torch.nn.functional as F
+from plain_base import at
 
 def gradient(net, x, y):
     "{name: gradient} of the cross-entropy."
@@ -10,9 +11,7 @@ def gradient(net, x, y):
 
 def walk(net, start, batches, lr, more):
     "SGD from `start` along the gradient plus `more(name, w)`; the state at the end and the number of steps."
-    net = copy.deepcopy(net)
-    net.load_state_dict(start)
-    net.train()
+    net = at(net, start).train()
     for x, y in batches:
         g = gradient(net, x, y)
         with torch.no_grad():

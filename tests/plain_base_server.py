@@ -2,12 +2,11 @@
 import copy
 import torch
 import torch.nn.functional as F
+from plain_base import at, averaged
 
 def sgd(net, start, batches, lr, loss):
     "The state after one step on each batch; `loss(net, x, y)`."
-    net = copy.deepcopy(net)
-    net.load_state_dict(start)
-    net.train()
+    net = at(net, start).train()
     opt = torch.optim.SGD(net.parameters(), lr)
     for x, y in batches:
         opt.zero_grad()
@@ -16,11 +15,6 @@ def sgd(net, start, batches, lr, loss):
     return {n: v.detach().clone() for n, v in net.state_dict().items()}
 
 def ce(net, x, y): return F.cross_entropy(net(x).logits, y)
-
-def averaged(states, p):
-    "Weighted means; of counters the largest."
-    def one(values): return sum(q*v for q, v in zip(p, values)) if values[0].is_floating_point() else max(values)
-    return {n: one([s[n] for s in states]) for n in states[0]}
 
 def fedheal(net, rounds, sizes, lr, tau, beta):
     "`rounds`: [{client: batches}]. The moves of each client are kept as lists of signs."

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 import plain_base_augment as plain
-from feds import equal, fed_of, images, in_two_parts, run, same, small
+from feds import equal, fed_of, images, odd_suites, rounds_of, run, small, whole_and_resumed
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.models import alexnet_bn, gap, resnet10, small_conv
@@ -27,17 +27,12 @@ def suite():
     cut = [replace(c, train=c.train[:n], test=c.test[:8]) for c, n in zip(s.clients, (24, 30, 21))]
     return replace(s, clients=cut, tests={d: t[:8] for d, t in s.tests.items()})
 
-def trained(method, suite, net=None, rounds=2, **kw):
-    fed = fed_of(method, suite, net, rounds=rounds, **kw)
-    for _ in range(rounds): fed.one_round()
-    return fed
-
 # ---- against plain loops
 
 @pytest.mark.parametrize('across', ['channel', 'all'])
 def test_fedfa_is_the_plain_loop(suite, across):
     net = small().double()
-    fed = trained(FedFA_aug(across=across), suite, net, channels_last=False)
+    fed = rounds_of(FedFA_aug(across=across), suite, net, channels_last=False)
     server, running, spread = plain.fedfa(net, suite, 2, across)
     for n, v in server.items(): assert (fed.server[n].double()-v.double()).abs().max() < 1e-9, n
     for n in running:
@@ -47,7 +42,7 @@ def test_fedfa_is_the_plain_loop(suite, across):
 
 def test_fedccrl_is_the_plain_loop(suite):
     net = small().double()
-    fed = trained(FedCCRL, suite, net, channels_last=False)
+    fed = rounds_of(FedCCRL, suite, net, channels_last=False)
     want = plain.fedccrl(net, suite, 2)
     for n, v in want.items(): assert (fed.server[n].double()-v.double()).abs().max() < 1e-9, n
 
@@ -61,18 +56,18 @@ def test_switched_off_it_is_fedavg_bit_for_bit(suite, off):
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_switched_on_the_first_round_differs(suite, method):
-    a, b = (trained(m, suite, rounds=1, stack=False) for m in (method, FedAvg))
+    a, b = (rounds_of(m, suite, rounds=1, stack=False) for m in (method, FedAvg))
     assert not torch.equal(a.server['head.weight'], b.server['head.weight'])
 
 def test_no_alignment_is_views_alone(suite):
     alone = Method('views', StyleViews())
-    a, b = trained(FedCCRL(lambda1=0, lambda2=0), suite), trained(alone, suite)
-    assert equal(a, b) and not equal(a, trained(FedCCRL, suite))
+    a, b = rounds_of(FedCCRL(lambda1=0, lambda2=0), suite), rounds_of(alone, suite)
+    assert equal(a, b) and not equal(a, rounds_of(FedCCRL, suite))
 
 @pytest.mark.parametrize('released', [True, False])
 def test_the_released_server_says_nothing(suite, released):
     how = 'all' if released else 'channel'
-    a, b = (trained(FedFA_aug(across=how, momentum=m, p=1), suite).server['head.weight'] for m in (.2, .9))
+    a, b = (rounds_of(FedFA_aug(across=how, momentum=m, p=1), suite).server['head.weight'] for m in (.2, .9))
     assert ((a-b).norm()/a.norm() < 1e-5) == released
 
 # ---- the layer
@@ -140,7 +135,7 @@ def test_contrast_and_divergence():
 # ---- what travels
 
 def test_nobody_gets_its_own_styles(suite):
-    fed = trained(FedCCRL, suite, rounds=1, local_steps=1)
+    fed = rounds_of(FedCCRL, suite, rounds=1, local_steps=1)
     sent = fed.memory['StyleViews']
     for c in suite.clients:
         mine = fed.state.sent_to(c.id)['styles']
@@ -149,13 +144,13 @@ def test_nobody_gets_its_own_styles(suite):
         assert all((all_of_it-s.flatten()).abs().amax(1).min() < 1e-6 for s in sent[c.id])
 
 def test_always_the_same_tenth(suite):
-    a, b = (trained(FedCCRL(anew=False), suite, rounds=r, local_steps=1).memory['StyleViews'] for r in (1, 2))
+    a, b = (rounds_of(FedCCRL(anew=False), suite, rounds=r, local_steps=1).memory['StyleViews'] for r in (1, 2))
     assert all(torch.equal(a[k], b[k]) for k in a)
-    c, d = (trained(FedCCRL, suite, rounds=r, local_steps=1).memory['StyleViews'] for r in (1, 2))
+    c, d = (rounds_of(FedCCRL, suite, rounds=r, local_steps=1).memory['StyleViews'] for r in (1, 2))
     assert any(not torch.equal(c[k], d[k]) for k in c)
 
 def test_bytes(suite):
-    def last(method): return trained(method, suite, local_steps=1).history.rounds[-1]
+    def last(method): return rounds_of(method, suite, local_steps=1).history.rounds[-1]
     base, fa, ccrl = last(FedAvg), last(FedFA_aug), last(FedCCRL)
     layers = 3*4*4*(4+8+16)                                                             # clients, buffers, bytes, channels
     assert fa['up']-base['up'] == fa['down']-base['down'] == layers
@@ -176,23 +171,18 @@ def test_the_absent_stay_in_the_pool(suite):
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_goes_on_bit_for_bit(suite, method, tmp_path):
-    whole = run(method, suite, rounds=3)
-    rest = in_two_parts(lambda **kw: fed_of(method, suite, **kw), tmp_path/'half')
+    whole, rest = whole_and_resumed(lambda **kw: fed_of(method, suite, **kw), tmp_path/'half')
     assert equal(whole, rest) and whole.history.rows == rest.history.rows
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_lanes_do_not_matter(suite, method):
-    assert equal(trained(method, suite, lanes=1), trained(method, suite, lanes=3))
+    assert equal(rounds_of(method, suite, lanes=1), rounds_of(method, suite, lanes=3))
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_odd_clients(suite, method):
-    lone = trained(method, replace(suite, clients=suite.clients[:1]))
-    assert all(v.isfinite().all() for v in lone.server.values())
-    one_class = suite.clients[1].train
-    poor = replace(suite.clients[1], train=one_class[(one_class.y == one_class.y[0]).nonzero().flatten()])
-    single = replace(suite.clients[2], train=suite.clients[2].train[:1])
-    fed = trained(method, replace(suite, clients=[suite.clients[0], poor, single]))
-    assert all(v.isfinite().all() for v in fed.server.values())
+    for odd in odd_suites(suite):
+        fed = rounds_of(method, odd)
+        assert all(v.isfinite().all() for v in fed.server.values())
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_learns(method):
@@ -220,12 +210,12 @@ class OwnForward(Mechanism):
 def test_clashes(suite):
     with pytest.raises(Contradiction, match='Consensus and FeatureAugment both claim'): fed_of(FedFA_aug+FDSE, suite)
     with pytest.raises(Contradiction, match='FeatureAugment is there twice'): FedFA_aug+FedFA_aug(p=.1)
-    with pytest.raises(Contradiction, match='StyleViews and Tint both write'): trained(FedCCRL+Method('Tint', Tint()), suite)
+    with pytest.raises(Contradiction, match='StyleViews and Tint both write'): rounds_of(FedCCRL+Method('Tint', Tint()), suite)
     with pytest.raises(Contradiction, match='AlignViews builds on StyleViews'): Method('half', AlignViews())
-    with pytest.raises(ValueError, match='finds no answers to x_style0'): trained(FedCCRL+Method('Own', OwnForward()), suite)
+    with pytest.raises(ValueError, match='finds no answers to x_style0'): rounds_of(FedCCRL+Method('Own', OwnForward()), suite)
 
 @pytest.mark.parametrize('other', [FedBN, DC, FedFA_aug], ids=names)
 def test_goes_with(suite, other):
-    fed = trained(FedCCRL+other, suite)
+    fed = rounds_of(FedCCRL+other, suite)
     assert set(fed.history.rounds[-1]['terms']) >= {'views', 'supcon', 'js', 'task'}
-    assert equal(fed, trained(other+FedCCRL, suite))
+    assert equal(fed, rounds_of(other+FedCCRL, suite))

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest, torch
 import torch.nn.functional as F
 import plain_base_contrast as plain
-from feds import equal, fed_of, in_two_parts, run, same, small
+from feds import equal, fed_of, odd_suites, rounds_of, run, same, small, whole_and_resumed
+from plain_base import at, pixels
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.app.bench import noise_suite
@@ -27,12 +28,6 @@ OFF = {'MOON': dict(mu=0), 'FedRCL': dict(weight=0, beta=0), 'FedIIR': dict(gamm
        'MCGDM': dict(lam_intra=0, lam_inter=0, strong=0)}
 names = lambda v: getattr(v, 'name', None)
 
-def trained(method, suite, **kw):
-    "Two rounds without scores."
-    fed = fed_of(method, suite, **kw)
-    for _ in range(2): fed.one_round()
-    return fed
-
 # ---- against plain loops
 
 def unmoved(m, f):
@@ -44,8 +39,8 @@ def unmoved(m, f):
 
 def plain_moon(net, suite):
     def loss(m, received, c, r, x, y, memory):
-        x = plain.ready(x, suite)
-        previous = plain.copied(m, memory.get(c.id, received.state_dict()))
+        x = pixels(x, suite)
+        previous = at(m, memory.get(c.id, received.state_dict()))
         con = unmoved(m, lambda t: plain.moon(t, received, previous, x, 5., .5))
         return con+F.cross_entropy(m.head(plain.feature(m, x)), y)
     def after(clients, received, sent, memory):
@@ -54,19 +49,19 @@ def plain_moon(net, suite):
 
 def plain_rcl(net, suite):
     def loss(m, received, c, r, x, y, memory):
-        x = plain.ready(x, suite)
+        x = pixels(x, suite)
         return unmoved(m, lambda t: plain.rcl(t, x, y))+F.cross_entropy(m.head(plain.feature(m, x)), y)
     return plain.run(net, suite, 2, loss)
 
 def plain_iir(net, suite):
     def loss(m, received, c, r, x, y, memory):
-        x = plain.ready(x, suite)
+        x = pixels(x, suite)
         mean = memory.get('mean', (0, 0))
         return unmoved(m, lambda t: plain.iir(t, x, y, mean, 1.))+F.cross_entropy(m.head(plain.feature(m, x)), y)
     def after(clients, received, sent, memory):
         with torch.no_grad():
             x, y = torch.cat([c.train.x for c in clients]), torch.cat([c.train.y for c in clients])
-            new = plain.of_head(received.head.weight, received.head.bias, plain.feature(received, plain.ready(x, suite)), y)
+            new = plain.of_head(received.head.weight, received.head.bias, plain.feature(received, pixels(x, suite)), y)
         memory['mean'] = [.95*a+.05*b for a, b in zip(memory.get('mean', (0, 0)), new)]
     return plain.run(net, suite, 2, loss, after)
 
@@ -74,7 +69,7 @@ def plain_mcgdm(net, suite):
     def loss(m, received, c, r, x, y, memory):
         g = memory.setdefault(('stream', c.id, r), generator(0, r, c.id, 'all', 'GradientMatching.view'))
         heads = [h for k, h in memory.get('heads', {}).items() if k != c.id]
-        return plain.mcgdm(m, plain.ready(x, suite), plain.ready(strong_view(x, g), suite), y, heads, .7, .7)
+        return plain.mcgdm(m, pixels(x, suite), pixels(strong_view(x, g), suite), y, heads, .7, .7)
     def after(clients, received, sent, memory):
         memory['heads'] = {c.id: tuple(v.detach().clone() for v in m.head.parameters()) for c, m in zip(clients, sent)}
     return plain.run(net, suite, 2, loss, after)
@@ -109,7 +104,7 @@ def test_a_strong_view_by_hand():
 def test_switched_off_it_is_fedavg_bit_for_bit(suite, method):
     off, base = run(method(**OFF[method.name]), suite, stack=False), run(FedAvg, suite, stack=False)
     assert equal(off, base) and off.history.rows == base.history.rows
-    assert not equal(trained(method, suite, stack=False), base)
+    assert not equal(rounds_of(method, suite, stack=False), base)
 
 @pytest.mark.parametrize('method', [MOON, FedRCL, FedIIR], ids=names)
 def test_identical_clients_with_full_batches_are_one(suite, method):
@@ -135,7 +130,7 @@ class Spy(Mechanism):
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_frozen_nets_stay_as_they_are(suite, method):
-    fed = trained(method+Method('Spy', Spy()), suite)
+    fed = rounds_of(method+Method('Spy', Spy()), suite)
     assert all(fed.states[c.id]['Spy']['looked'] == 2 for c in suite.clients)
 
 def test_moon_leaves_the_last_model_as_it_was(suite):
@@ -149,13 +144,12 @@ def test_moon_leaves_the_last_model_as_it_was(suite):
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_goes_on_bit_for_bit(suite, method, tmp_path):
-    whole = run(method, suite, rounds=3)
-    rest = in_two_parts(lambda **kw: fed_of(method, suite, **kw), tmp_path/'half')
+    whole, rest = whole_and_resumed(lambda **kw: fed_of(method, suite, **kw), tmp_path/'half')
     assert equal(whole, rest) and whole.history.rows == rest.history.rows
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_lanes_do_not_matter(suite, method):
-    assert equal(trained(method, suite, lanes=1, stack=False), trained(method, suite, lanes=3, stack=False))
+    assert equal(rounds_of(method, suite, lanes=1, stack=False), rounds_of(method, suite, lanes=3, stack=False))
 
 def test_absent_clients_keep_their_memory(suite):
     fed = fed_of(MOON, suite, rounds=4, participation=.5)
@@ -174,7 +168,7 @@ def test_absent_clients_keep_their_memory(suite):
         for k in range(4): assert set(heads.state.sent_to(k)['heads']) == known-{k}
 
 def test_what_travels(suite):
-    def last(method): return trained(method, suite, local_steps=1).history.rounds[1]
+    def last(method): return rounds_of(method, suite, local_steps=1).history.rounds[1]
     h, base = 4*(128*7+7), last(FedAvg)                     # bytes of a head
     beside = {m.name: tuple((r[k]-base[k])//h for k in ('up', 'down')) for m in ALL for r in [last(m)]}
     assert beside == dict(MOON=(0, 0), FedRCL=(0, 0), FedIIR=(4, 4), MCGDM=(4, 4*3))
@@ -183,13 +177,9 @@ def test_what_travels(suite):
 
 @pytest.mark.parametrize('method', ALL, ids=names)
 def test_odd_clients(suite, method):
-    lone = replace(suite, clients=suite.clients[:1])
-    assert torch.isfinite(trained(method, lone).server['head.weight']).all()
-    one_class = suite.clients[1].train
-    poor = replace(suite.clients[1], train=one_class[(one_class.y == one_class.y[0]).nonzero().flatten()])
-    single = replace(suite.clients[2], train=suite.clients[2].train[:1])
-    fed = trained(method, replace(suite, clients=[suite.clients[0], poor, single]))
-    assert len(fed.clients) == 3 and all(v.isfinite().all() for v in fed.server.values())
+    for odd in odd_suites(suite):
+        fed = rounds_of(method, odd)
+        assert len(fed.clients) == len(odd.clients) and all(v.isfinite().all() for v in fed.server.values())
 
 def test_contrast_without_partners_is_nothing():
     f = torch.randn(3, 4, generator=generator('f')).requires_grad_()
@@ -254,7 +244,7 @@ def test_moon_and_fedrcl_add_to_others(suite, other):
         assert ('moon' if m is MOON else 'attract') in terms and len(terms) > 1
 
 def test_the_projection_head(suite):
-    fed = trained(MOON(proj=6), suite)
+    fed = rounds_of(MOON(proj=6), suite)
     assert fed.server['head.weight'].shape == (7, 6) and 'pool.fc2.weight' in fed.server
 
 @pytest.mark.parametrize('make,both', [(lambda: MCGDM+RFedDis, ('GradientMatching', 'TwoHeads')),

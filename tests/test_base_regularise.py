@@ -5,7 +5,7 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_regularise as plain
-from feds import equal, fed_of, in_two_parts, same, small
+from feds import batches_of, equal, fed_of, narrow, rounds_of, same, sizes_of, small, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
@@ -24,33 +24,12 @@ ALL = [FedDyn, FedDecorr, SCAFFOLD, FedDC]
 IDS = [m.name for m in ALL]
 HOW = dict(rounds=3, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0., eval_every=9, channels_last=False)
 
-def run(method, suite, net=None, rounds=2, **kw):
-    "A federation after its rounds, not scored."
-    fed = fed_of(method, suite, net, rounds=rounds, **kw)
-    for _ in range(rounds): fed.one_round()
-    return fed
-
 # ---- against plain loops
-
-def batches_of(fed, rounds):
-    "What each participant sees in each round, by the documented order of batches: [{client: [(x, y), …]}]."
-    from fedskew_nb.core.seeding import generator
-    from fedskew_nb.engine.setting import schedule
-    s, out = fed.setting, []
-    for r in range(rounds):
-        fed.round_no, todo = r, {}
-        for c in fed.participants():
-            cuts = schedule(len(c.train), s.batch_size, generator(s.seed, r, c.id, 'all', 'order'), s.local_epochs)
-            todo[c.id] = [(fed.worker.images(c.train.x[i]), c.train.y[i]) for i in cuts]
-        out.append(todo)
-    fed.round_no = 0
-    return out
 
 def against_plain(suite, method, loop, **kw):
     "The engine and the loop on the same batches in float64: (federation, what the loop answers)."
     fed = fed_of(method, suite, small().double(), **HOW | kw)
-    sizes = {c.id: len(c.train) if not fed.setting.uniform else 1 for c in fed.clients}
-    with threads_of(1): want = loop(small().double(), batches_of(fed, 3), sizes)
+    with threads_of(1): want = loop(small().double(), batches_of(fed, 3), sizes_of(fed))
     for _ in range(3): fed.one_round()
     for n, v in want[0].items(): assert torch.allclose(fed.server[n].double(), v.double(), rtol=0, atol=1e-9), n
     return fed, want
@@ -79,10 +58,6 @@ def test_feddecorrs_term_pair_by_pair():
     got, want = (torch.autograd.grad(v(f), f)[0] for v in (correlated, plain.decorr))
     assert torch.allclose(correlated(f), plain.decorr(f), rtol=0, atol=1e-9) and torch.allclose(got, want, rtol=0, atol=1e-9)
 
-def narrow():
-    "Six features, so that the loop over their pairs is short."
-    with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7)).double()
-
 def test_one_round_of_feddecorr(suite):
     few = replace(suite, clients=suite.clients[:2])
     fed = fed_of(FedDecorr(beta=.5), few, narrow(), **HOW)
@@ -104,9 +79,9 @@ def test_one_round_of_feddecorr(suite):
 # ---- limits
 
 def test_off_is_fedavg_bit_for_bit_and_on_is_not(suite):
-    avg = run(FedAvg, suite, momentum=0.)
-    for off in (FedDyn(alpha=0), FedDecorr(beta=0), Method('step', ServerStep())): assert equal(avg, run(off, suite, momentum=0.)), off.name
-    for on in (FedDyn(alpha=.1), FedDecorr, SCAFFOLD, Method('step', ServerStep(.5))): assert not equal(avg, run(on, suite, momentum=0.)), on.name
+    avg = rounds_of(FedAvg, suite, momentum=0.)
+    for off in (FedDyn(alpha=0), FedDecorr(beta=0), Method('step', ServerStep())): assert equal(avg, rounds_of(off, suite, momentum=0.)), off.name
+    for on in (FedDyn(alpha=.1), FedDecorr, SCAFFOLD, Method('step', ServerStep(.5))): assert not equal(avg, rounds_of(on, suite, momentum=0.)), on.name
 
 def test_the_local_update_differs(suite):
     "A term without a gradient (RethinkFL's FedDyn) would not show at the server."
@@ -123,15 +98,15 @@ def test_the_local_update_differs(suite):
 
 def test_scaffolds_first_round_is_fedavgs(suite):
     one = dict(rounds=1, momentum=0.)
-    assert equal(run(FedAvg, suite, **one), run(SCAFFOLD, suite, **one))
+    assert equal(rounds_of(FedAvg, suite, **one), rounds_of(SCAFFOLD, suite, **one))
 
 def test_feddc_is_the_sum_of_two_methods(suite):
-    assert equal(run(FedDC, suite), run(FedDyn(alpha=.01)+SCAFFOLD, suite))
-    assert equal(run(SCAFFOLD, suite), run(FedDC(alpha=0), suite))
+    assert equal(rounds_of(FedDC, suite), rounds_of(FedDyn(alpha=.01)+SCAFFOLD, suite))
+    assert equal(rounds_of(SCAFFOLD, suite), rounds_of(FedDC(alpha=0), suite))
 
 def test_a_tiny_alpha_doubles_the_first_move(suite):
     first = small().state_dict()
-    a, b = (run(m, suite, rounds=1, momentum=0.).server for m in (FedAvg, FedDyn(alpha=1e-6)))
+    a, b = (rounds_of(m, suite, rounds=1, momentum=0.).server for m in (FedAvg, FedDyn(alpha=1e-6)))
     for n, _ in small().named_parameters(): assert torch.allclose(b[n]-first[n], 2*(a[n]-first[n]), atol=1e-6), n
 
 @pytest.mark.parametrize('method', [SCAFFOLD, FedDecorr, FedDyn(alpha=0)], ids=lambda m: m.name)
@@ -139,7 +114,7 @@ def test_equal_clients_and_a_full_batch_are_one_central_step(suite, method):
     c = suite.clients[0]
     three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
     kw = dict(rounds=2, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
-    fed, alone = (run(method, s, small().double(), **kw) for s in (three, replace(suite, clients=[c])))
+    fed, alone = (rounds_of(method, s, small().double(), **kw) for s in (three, replace(suite, clients=[c])))
     for n, _ in small().named_parameters(): assert torch.allclose(fed.server[n], alone.server[n], rtol=0, atol=1e-9), n
 
 # ---- who sits out, resuming, what has no part
@@ -157,32 +132,30 @@ def test_states_of_absent_clients_stay(suite, method):
 @pytest.mark.parametrize('method', ALL, ids=IDS)
 def test_resume_is_bit_equal(suite, tmp_path, method):
     def make(**kw): return fed_of(method, suite, participation=.5, eval_every=1, **kw)
-    whole = make(rounds=3)
-    whole.fit()
-    rest = in_two_parts(make, tmp_path/'half')
+    whole, rest = whole_and_resumed(make, tmp_path/'half')
     assert equal(whole, rest) and whole.history.rows == rest.history.rows
     for a, b in zip(whole.history.rounds, rest.history.rounds): assert a['loss'] == pytest.approx(b['loss'], abs=1e-5)
 
 def test_buffers_and_counters_have_no_part(suite):
-    fed = run(FedDC, suite)
+    fed = rounds_of(FedDC, suite)
     learnt = {n for n, _ in small().named_parameters()}
     assert set(fed.memory['Dynamic']) == set(fed.memory['ControlVariates']) == set(fed.down['control']) == learnt
     for mine in fed.states.values(): assert set(mine['Dynamic']['g']) == set(mine['ControlVariates']['own']) == learnt
 
 def test_what_stays_at_home_has_no_part(suite):
     for method in (FedDyn, SCAFFOLD, FedDC):
-        fed = run(method+FedBN, suite)
+        fed = rounds_of(method+FedBN, suite)
         norms = set(filter(is_batchnorm(small()), small().state_dict()))
         found = {n for mine in fed.states.values() for s in mine.values() for d in s.values() for n in d}
         found |= {n for s in fed.memory.values() for n in s}
         assert norms and found and not norms & found
-        assert equal(run(Local, suite, momentum=0.), run(method+Local, suite, momentum=0.)), method.name
+        assert equal(rounds_of(Local, suite, momentum=0.), rounds_of(method+Local, suite, momentum=0.)), method.name
 
 def test_a_frozen_phase_counts_its_own_steps(suite):
     class Halves(Mechanism):
         def phases(self, c): return [('head', 1, under('head')), ('body', 3, lambda n: not n.startswith('head'))]
     method, kw = Method('halves', ControlVariates(), Halves()), dict(local_steps=4, weight_decay=0.)
-    own = run(method, suite, small().double(), rounds=1, **kw).states[0]['ControlVariates']['own']
+    own = rounds_of(method, suite, small().double(), rounds=1, **kw).states[0]['ControlVariates']['own']
     fresh, x = fed_of(method, suite, small().double(), **kw), small().double().state_dict()
     y = fresh.train_client(fresh.clients[0]).upload.state
     for n, v in own.items(): assert torch.allclose(v, (x[n]-y[n])/((1 if n.startswith('head') else 3)*.05), rtol=0, atol=1e-9), n
@@ -190,9 +163,9 @@ def test_a_frozen_phase_counts_its_own_steps(suite):
 
 def test_one_client_is_sgd(suite):
     alone = replace(suite, clients=suite.clients[:1])
-    a, b = (run(m, alone, small().double(), rounds=3, momentum=0.) for m in (FedAvg, SCAFFOLD))
+    a, b = (rounds_of(m, alone, small().double(), rounds=3, momentum=0.) for m in (FedAvg, SCAFFOLD))
     for n, _ in small().named_parameters(): assert torch.allclose(a.server[n], b.server[n], rtol=0, atol=1e-9), n
-    for m in (FedDyn, FedDC, FedDecorr): run(m, alone)
+    for m in (FedDyn, FedDC, FedDecorr): rounds_of(m, alone)
 
 def test_batches_of_one_have_no_correlation(suite):
     one = Decorrelate().loss(None, {}, SimpleNamespace(feat=torch.randn(1, 5)))
@@ -202,7 +175,7 @@ def test_batches_of_one_have_no_correlation(suite):
     assert one == flat == {} and still == 0
     odd = replace(suite, clients=[replace(c, train=c.train[:n]) for c, n in zip(suite.clients, (1, 9, 17, 2))])
     with seeded(0): net = Net(seq(conv=nn.Conv2d(3, 4, 5, stride=4), norm=nn.GroupNorm(2, 4)), gap(), nn.Linear(4, 7))
-    for m in ALL: run(m, odd, net, batch_size=8)         # a client with one image, and no BatchNorm
+    for m in ALL: rounds_of(m, odd, net, batch_size=8)         # a client with one image, and no BatchNorm
 
 def test_the_received_model_and_the_first_are_left_alone(suite):
     for m in ALL:
@@ -219,14 +192,14 @@ def test_the_received_model_and_the_first_are_left_alone(suite):
 def test_only_feddecorr_stacks(suite):
     even = replace(suite, clients=[replace(c, train=c.train[:16]) for c in suite.clients])
     for m in ALL: assert (fed_of(m, even).plan()['engine'] == 'lanes') == (m is not FedDecorr)
-    a, b = (run(FedDecorr, even, stack=s) for s in (True, False))
+    a, b = (rounds_of(FedDecorr, even, stack=s) for s in (True, False))
     for n, v in a.server.items(): assert torch.allclose(v.float(), b.server[n].float(), atol=1e-4), n
 
 def test_bytes(suite):
     size = 4*sum(p.numel() for p in small().parameters())
-    avg = run(FedAvg, suite).history.rounds
+    avg = rounds_of(FedAvg, suite).history.rounds
     for m, more in ((FedDyn, 0), (FedDecorr, 0), (SCAFFOLD, 1), (FedDC, 1)):
-        first, second = run(m, suite).history.rounds
+        first, second = rounds_of(m, suite).history.rounds
         assert first['up']-avg[0]['up'] == second['up']-avg[1]['up'] == 4*more*size
         assert first['down'] == avg[0]['down'] and second['down']-avg[1]['down'] == 4*more*size
 
@@ -235,7 +208,7 @@ def test_it_learns(method):
     suite = load_suite('skew-digits', 'tiny')
     suite = replace(suite, clients=[replace(c, test=c.test[:0]) for c in suite.clients], tests={d: t[:60] for d, t in suite.tests.items()})
     how = dict(local_steps=None, local_epochs=1, batch_size=32, lr=.1)
-    fed = run(method, suite, small_conv(10, size=28, width=4), rounds=4, **how)
+    fed = rounds_of(method, suite, small_conv(10, size=28, width=4), rounds=4, **how)
     fed.score()
     scores = [100*r['correct']/r['n'] for r in fed.history.rows if r['view'] == 'global']
     score = sum(scores)/len(scores)
@@ -258,7 +231,7 @@ def test_momentum_is_refused_and_weight_decay_is_not(suite, method):
     assert fed_of(method, suite, house='fdse').setting.weight_decay == 1e-3
 
 def test_with_weight_decay_the_variate_is_the_gradient_of_the_decayed_loss(suite):
-    fed = run(SCAFFOLD, suite, small().double(), rounds=1, local_steps=1, batch_size=64, weight_decay=.1)
+    fed = rounds_of(SCAFFOLD, suite, small().double(), rounds=1, local_steps=1, batch_size=64, weight_decay=.1)
     x, c = small().double().train(), fed.clients[0]
     F.cross_entropy(x(fed.worker.images(c.train.x)).logits, c.train.y).backward()
     for n, w in x.named_parameters():
@@ -276,7 +249,7 @@ def test_clashes_name_both(make, names):
     assert all(n in str(e.value) for n in names)
 
 @pytest.mark.parametrize('other', [FedProx, FedBN, FedDecorr, FDSE], ids=lambda m: m.name)
-def test_what_goes_together(suite, other): run(SCAFFOLD+other, suite, rounds=1)
+def test_what_goes_together(suite, other): rounds_of(SCAFFOLD+other, suite, rounds=1)
 
 def test_the_released_strength(suite):
     f = torch.randn(32, 20, generator=torch.Generator().manual_seed(0))
@@ -297,5 +270,5 @@ def test_a_client_knows_what_it_keeps(suite):
         def start(self, c): seen.append(c.kept)
     class Head(Mechanism):
         def rules(self, net): return [Rule(under('head'), keep)]
-    run(Method('m', Look(), Head()), suite, rounds=1)
+    rounds_of(Method('m', Look(), Head()), suite, rounds=1)
     assert seen == [{'head.weight', 'head.bias'}]*4

@@ -4,7 +4,7 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_server as plain
-from feds import equal, fed_of, in_two_parts, same, small
+from feds import batches_of, equal, fed_of, narrow, rounds_of, same, sizes_of, small, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm
@@ -13,7 +13,6 @@ from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.setting import schedule
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.generate import FedGen, FeatureGenerator, LatentGenerator, generator_loss
 from fedskew_nb.methods.baselines.personal import FedBN, Local
@@ -26,28 +25,9 @@ ALL = [FedHEAL, FedGen, Fed_ensemble(K=3)]
 IDS = ['FedHEAL', 'FedGen', 'Fed-ensemble']
 HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0., eval_every=9, channels_last=False)
 
-def run(method, suite, net=None, rounds=2, **kw):
-    "A federation after its rounds, not scored."
-    fed = fed_of(method, suite, net, rounds=rounds, **kw)
-    for _ in range(rounds): fed.one_round()
-    return fed
-
 # ---- against plain loops
 
-def batches_of(fed, rounds):
-    "What each participant sees in each round, by the documented order of batches: [{client: [(x, y), …]}]."
-    s, out = fed.setting, []
-    for r in range(rounds):
-        fed.round_no, todo = r, {}
-        for c in fed.participants():
-            cuts = schedule(len(c.train), s.batch_size, generator(s.seed, r, c.id, 'all', 'order'), s.local_epochs)
-            todo[c.id] = [(fed.worker.images(c.train.x[i]), c.train.y[i]) for i in cuts]
-        out.append(todo)
-    fed.round_no = 0
-    return out
-
 def close(a, b): return torch.allclose(a.double(), b.double(), rtol=0, atol=1e-9)
-def sizes_of(fed): return {c.id: 1 if fed.setting.uniform else len(c.train) for c in fed.clients}
 
 @pytest.mark.parametrize('kw', [dict(uniform=True), dict(participation=.5)], ids=['uniform', 'half'])
 def test_fedheal_coordinate_by_coordinate(suite, kw):
@@ -69,9 +49,6 @@ def test_fed_ensemble_model_by_model(suite):
     for m, state in enumerate(want):
         for n, v in state.items():
             if v.is_floating_point(): assert close(fed.server[f'members.{m}.{n}'], v), (m, n)
-
-def narrow():
-    with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7)).double()
 
 def test_fedgens_two_rounds(suite):
     "The generator after two rounds, and the model that it taught in the second."
@@ -107,13 +84,13 @@ def test_fedgens_two_rounds(suite):
 # ---- limits
 
 def test_off_is_fedavg_bit_for_bit_and_on_is_not(suite):
-    avg = run(FedAvg, suite)
-    for off in (FedHEAL(tau=None, beta=0), FedGen(alpha=0, beta=0), Fed_ensemble(K=1)): assert equal(avg, run(off, suite)), off.name
-    for on in (FedHEAL, FedHEAL(tau=None), FedHEAL(beta=0), FedGen, FedGen(alpha=0), FedGen(beta=0)): assert not equal(avg, run(on, suite)), on.name
-    assert 'generator' not in run(FedGen(alpha=0, beta=0), suite).down
+    avg = rounds_of(FedAvg, suite)
+    for off in (FedHEAL(tau=None, beta=0), FedGen(alpha=0, beta=0), Fed_ensemble(K=1)): assert equal(avg, rounds_of(off, suite)), off.name
+    for on in (FedHEAL, FedHEAL(tau=None), FedHEAL(beta=0), FedGen, FedGen(alpha=0), FedGen(beta=0)): assert not equal(avg, rounds_of(on, suite)), on.name
+    assert 'generator' not in rounds_of(FedGen(alpha=0, beta=0), suite).down
 
 def test_the_local_update_of_fedgen_differs_and_its_generator_stays(suite):
-    fed = run(FedGen, suite, rounds=1)
+    fed = rounds_of(FedGen, suite, rounds=1)
     twin = fed_of(FedAvg, suite)
     twin.state = replace(twin.state, server=fed.server, round=1)
     before = {n: v.clone() for n, v in fed.down['generator'].items()}
@@ -128,7 +105,7 @@ def test_equal_clients_and_a_full_batch_are_one_central_step(suite, method):
     c = suite.clients[0]
     three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
     kw = dict(rounds=1, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
-    fed, alone = (run(m, s, small().double(), **kw) for m, s in ((method, three), (FedAvg, replace(suite, clients=[c]))))
+    fed, alone = (rounds_of(m, s, small().double(), **kw) for m, s in ((method, three), (FedAvg, replace(suite, clients=[c]))))
     for n, _ in small().named_parameters(): assert close(fed.server[n], alone.server[n]), n
 
 # ---- who sits out, resuming, what has no part, who lacks what
@@ -160,17 +137,15 @@ def test_a_model_that_nobody_trains_stays(suite):
 @pytest.mark.parametrize('method', ALL, ids=IDS)
 def test_resume_is_bit_equal(suite, tmp_path, method):
     def make(**kw): return fed_of(method, suite, participation=.5, eval_every=1, **kw)
-    whole = make(rounds=3)
-    whole.fit()
-    rest = in_two_parts(make, tmp_path/'half')
+    whole, rest = whole_and_resumed(make, tmp_path/'half')
     assert equal(whole, rest) and whole.history.rows == rest.history.rows
     assert [r['loss'] for r in whole.history.rounds] == [r['loss'] for r in rest.history.rounds]
 
 @pytest.mark.parametrize('method', ALL, ids=IDS)
-def test_lanes_do_not_matter(suite, method): assert equal(run(method, suite, lanes=1), run(method, suite, lanes=3))
+def test_lanes_do_not_matter(suite, method): assert equal(rounds_of(method, suite, lanes=1), rounds_of(method, suite, lanes=3))
 
 def test_buffers_and_counters_have_no_signs(suite):
-    fed = run(FedHEAL, suite, rounds=1)
+    fed = rounds_of(FedHEAL, suite, rounds=1)
     ups = {c.id: fed_of(FedAvg, suite).train_client(c).upload for c in fed.clients}
     n_images = sum(u.n for u in ups.values())
     name = 'body.block1.bn.running_mean'
@@ -179,16 +154,16 @@ def test_buffers_and_counters_have_no_signs(suite):
     assert fed.server['body.block1.bn.num_batches_tracked'] == 2
 
 def test_what_stays_at_home_has_no_signs(suite):
-    fed = run(FedHEAL+FedBN, suite)
+    fed = rounds_of(FedHEAL+FedBN, suite)
     norms = is_batchnorm(small())
     assert len(fed.memory['Heal']['signs 0']['downs']) == sum(p.numel() for n, p in small().named_parameters() if not norms(n))
-    assert equal(run(Local, suite), run(FedHEAL+Local, suite))
+    assert equal(rounds_of(Local, suite), rounds_of(FedHEAL+Local, suite))
 
 def test_a_round_in_which_nothing_moves(suite):
     class Still(Mechanism):
         def task(self, c, b, out): return 0*out.logits.sum()
     first = small().state_dict()
-    fed = run(Method('still', Heal(), Still()), suite, momentum=0., weight_decay=0., rounds=2)
+    fed = rounds_of(Method('still', Heal(), Still()), suite, momentum=0., weight_decay=0., rounds=2)
     for n, _ in small().named_parameters(): assert torch.allclose(fed.server[n], first[n], atol=1e-7), n
 
 def test_all_masked_stays_and_those_who_are_heard_share_all():
@@ -201,21 +176,21 @@ def test_all_masked_stays_and_those_who_are_heard_share_all():
 def test_lacking_classes(suite):
     def without(c, cut): return replace(c, train=c.train[cut(c.train.y).nonzero()[:, 0]])
     lacks = replace(suite, clients=[without(suite.clients[3], lambda y: y < 4), without(suite.clients[2], lambda y: y < 5)])
-    fed = run(FedGen, lacks, rounds=3)
+    fed = rounds_of(FedGen, lacks, rounds=3)
     assert set(fed.down['classes'].tolist()) == {int(k) for c in lacks.clients for k in c.train.y} and max(fed.down['classes']) < 5
 
 @pytest.mark.parametrize('method', ALL, ids=IDS)
-def test_one_client(suite, method): run(method, replace(suite, clients=suite.clients[:1]), rounds=3)
+def test_one_client(suite, method): rounds_of(method, replace(suite, clients=suite.clients[:1]), rounds=3)
 
 def test_a_head_without_bias(suite):
     def bare():
         with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7, bias=False))
-    run(FedGen, suite, bare())
+    rounds_of(FedGen, suite, bare())
 
 # ---- the ensemble's answer, bytes, learning
 
 def test_the_ensemble_answers_with_the_mean(suite):
-    fed = run(Fed_ensemble(K=3), suite)
+    fed = rounds_of(Fed_ensemble(K=3), suite)
     x = suite.clients[0].test.x[:5]
     got, net = fed.answers(x), fed.model().eval()
     images = fed.worker.images(x)
@@ -223,7 +198,7 @@ def test_the_ensemble_answers_with_the_mean(suite):
     assert torch.allclose(got[''], want.mean(0), atol=1e-5) and torch.allclose(got['one'], want[0], atol=1e-5)
 
 def test_bytes(suite):
-    avg, heal, ens, gen = (run(m, suite).history.rounds[-1] for m in (FedAvg, *[FedHEAL, Fed_ensemble(K=3), FedGen]))
+    avg, heal, ens, gen = (rounds_of(m, suite).history.rounds[-1] for m in (FedAvg, *[FedHEAL, Fed_ensemble(K=3), FedGen]))
     assert heal['up'] == avg['up'] == ens['up'] and heal['down'] == avg['down'] == ens['down']
     N, head, G = len(suite.clients), sum(p.numel() for p in small().head.parameters()), FeatureGenerator(7, 128).state_dict()
     assert gen['up']-avg['up'] == N*(4*head+8*7)
@@ -262,10 +237,10 @@ def test_two_who_set_the_weights():
     with pytest.raises(Contradiction, match='DomainAware and Heal'): FedHEAL+F2DC
 
 @pytest.mark.parametrize('method', [FedHEAL+DC, FedGen+DC, FedGen+FDSE, FedHEAL+FedGen, FedHEAL+FedProx, Fed_ensemble(K=2)+FedProx], ids=lambda m: m.name)
-def test_these_run(suite, method): run(method, suite)
+def test_these_run(suite, method): rounds_of(method, suite)
 
 def test_heads_that_stay_and_heads_that_are_no_layer(suite):
-    with pytest.raises(ValueError, match='head.bias stays with its client'): run(FedGen+Local, suite)
+    with pytest.raises(Contradiction, match='KeepAll and LatentGenerator meet at `head.*KeepAll keeps at the clients'): fed_of(FedGen+Local, suite)
     net = small()
     net.head = nn.Sequential(net.head)
     with pytest.raises(ValueError, match='makes features for a linear head'): fed_of(FedGen, suite, net)

@@ -3,8 +3,8 @@ import copy
 from dataclasses import replace
 import pytest, torch
 import torch.nn.functional as F
+from plain_base import at, averaged, epochs, pixels
 from fedskew_nb.core.models import small_conv
-from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
@@ -13,35 +13,15 @@ from fedskew_nb.methods.baselines.personal import FedBN
 
 LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS = .01, .9, 1e-4, 32, 2, 2
 
-def shuffled(n, seed, round_no, client):
-    "The documented order of batches: one permutation per epoch from the client's generator; a last batch of one joins the one before."
-    g = generator(seed, round_no, client, 'all', 'order')
-    for _ in range(EPOCHS):
-        cut = list(torch.randperm(n, generator=g).split(BATCH))
-        if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-        yield from cut
-
 def trained(net, start, suite, client, round_no, dtype):
     "The state of a model that was trained on one client's images."
-    mean, std = (torch.tensor(v, dtype=dtype).view(1, 3, 1, 1) for v in (suite.mean, suite.std))
-    m = copy.deepcopy(net)
-    m.load_state_dict(start)
-    m.train()
+    m = at(net, start).train()
     opt = torch.optim.SGD(m.parameters(), LR, momentum=MOMENTUM, weight_decay=DECAY)
-    for i in shuffled(len(client.train.y), 0, round_no, client.id):
-        x = (client.train.x[i].to(dtype)/255-mean)/std
+    for i in epochs(EPOCHS, len(client.train.y), BATCH, round_no, client.id):
         opt.zero_grad()
-        F.cross_entropy(m(x).logits, client.train.y[i]).backward()
+        F.cross_entropy(m(pixels(client.train.x[i], suite, dtype)).logits, client.train.y[i]).backward()
         opt.step()
     return m.state_dict()
-
-def averaged(states, sizes):
-    "Every tensor's mean by number of images; of counters the largest."
-    def one(name):
-        values = [s[name] for s in states]
-        if not values[0].is_floating_point(): return max(values)
-        return sum(n/sum(sizes)*v for n, v in zip(sizes, values))
-    return {name: one(name) for name in states[0]}
 
 def batchnorms(net):
     "Names of the state that belong to a BatchNorm."

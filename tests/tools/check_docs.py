@@ -6,6 +6,7 @@ Looks for dead links, images and anchors, unresolved or doubled cross references
 formulas that pandoc cannot set, local paths and addresses of objects in outputs, links to the site's own address, and pages missing in the sidebar or in the folder.
 """
 import json, posixpath, re, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
@@ -107,9 +108,8 @@ def bad_formulas(page):
     return ['bad formula: ' + ' '.join(b.split()) for b in
             re.findall(r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)', pandoc(doc, 'html', '--mathml')[1], re.S)]
 
-def bad_link(link, name, pages, root, site):
-    "Why a link leads nowhere, or None."
-    outs = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}
+def bad_link(link, name, pages, outs, root, site):
+    "Why a link leads nowhere, or None; `outs`: {rendered file: page}."
     if site and link.startswith(site):                          # written by nbdev: `core` in prose becomes a link to the site
         path, _, anchor = link[len(site):].lstrip('/').partition('#')
         target = outs.get(path or 'index.html')
@@ -139,12 +139,16 @@ def sidebar_faults(root, pages):
 def check(root):
     "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of the sidebar])."
     root = Path(root)
-    pages = {p.relative_to(root).as_posix(): read_page(p) for p in notebooks(root)}
-    for name, p in pages.items():
+    paths = notebooks(root)
+    with ThreadPoolExecutor() as pool:                          # pandoc is a process of its own
+        pages = dict(zip((p.relative_to(root).as_posix() for p in paths), pool.map(read_page, paths)))
+        formulas = list(pool.map(bad_formulas, pages.values()))
+    outs, own = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}, site()
+    for (name, p), bad in zip(pages.items(), formulas):
         p.faults += [f'unresolved reference @{r}' for r in p.refs if XREF.match(r) and r not in p.ids]
         p.faults += [f'label {i} is used twice' for i in sorted({i for i in p.ids if XREF.match(i) and p.ids.count(i) > 1})]
-        p.faults += filter(None, (bad_link(l, name, pages, root, site()) for l in p.links + p.images))
-        p.faults += bad_formulas(p)
+        p.faults += filter(None, (bad_link(l, name, pages, outs, root, own) for l in p.links + p.images))
+        p.faults += bad
     return pages, sidebar_faults(root, pages)
 
 def main(folder='_proc'):
