@@ -189,7 +189,8 @@ def rate_of(settings:list)->str:
     "The learning rate of some runs, in how many trials it was tuned, or both."
     trials = sorted({s['trials'] for s in settings if s.get('trials')})
     rates = {s['lr'] for s in settings if s.get('lr') and not s.get('trials')}
-    tuned = f'tuned in {" to ".join(map(str, dict.fromkeys((trials[0], trials[-1]))))} trials' if trials else ''
+    ends = dict.fromkeys(map(str, (trials[:1]+trials[-1:])))
+    tuned = f'tuned in {" to ".join(ends)} trials' if trials else ''
     if not rates: return f'lr {tuned}' if tuned else 'several learning rates'
     untuned = f'lr {rates.pop():g}, untuned' if len(rates) == 1 else 'several learning rates'
     return untuned + (f', or {tuned}' if tuned else '')
@@ -262,7 +263,8 @@ def claims_table(
     notes = [STARRED, by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
-    return Table(title + (f', at {budget_of(of_methods(claims, deciding(claims, cmp)))}' if cmp else ''), cells, notes, d, 27)
+    at = f', at {budget_of(of_methods(claims, deciding(claims, cmp)))}' if cmp else ''
+    return Table(title+at, cells, notes, d, 27)
 
 # %% ../../nbs/3_results/14_claims.ipynb #4b38206f
 def seeds_table(

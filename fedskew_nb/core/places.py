@@ -49,8 +49,8 @@ def _have_places(self:Method, who, net:nn.Module, owner:dict):
             if place in known: continue
             if place in owner:
                 taker = owner[place]
-                self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads and {kind(taker)} takes away',
-                            'combine methods that leave it there')
+                self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads '
+                            f'and {kind(taker)} takes away', 'combine methods that leave it there')
             tops = [n for n, _ in net.named_children()]
             self.refuse((m,), f'reads `{place}`, which this model does not have', nearest(place, tops))
 

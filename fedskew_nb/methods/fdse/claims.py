@@ -158,6 +158,10 @@ GRID = [
     AT | dict(methods=['FDSE'], suite=UNSEEN[0], seeds=8),
     AT | dict(methods=['FedAvg', 'FedBN', 'F2DC'], suite=UNSEEN[0], seeds=3),
     AT | dict(methods=['FedAvg', 'FedBN', 'F2DC', 'FDSE'], suite=DIGITS, seeds=1),
+]
+
+# %% ../../../nbs/2_methods/fdse/06_claims.ipynb #90f17db5
+GRID += [
     AT | dict(methods=['FedAvg', 'FedBN', NO_A], suite=BOTH[:1], seeds=3, rounds=12, eval_every=2),
     AT | dict(methods=['FDSE', 'Ditto'], suite=BOTH[:1], seeds=8, rounds=12, eval_every=2),
     AT | dict(methods=['Ditto'], suite=BOTH, seeds=8),
