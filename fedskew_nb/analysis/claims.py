@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEEDED', 'STARRED', 'Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'runs_of', 'verdicts', 'deciding',
-           'of_methods', 'budget_of', 'claims_table', 'seeds_table', 'verdict_points', 'claims_of', 'stored_claims']
+           'of_methods', 'budget_of', 'claims_table', 'seeds_table', 'claims_of', 'stored_claims']
 
 # %% ../../nbs/3_results/14_claims.ipynb #00000003
 import math
@@ -18,10 +18,9 @@ import pandas as pd
 from fastcore.basics import patch
 from .comparison import Comparison, deal_of
 from .stored import stored_results
-from .judge import LOOK, SMALLER, difference_text, judge
+from .judge import SMALLER, difference_text, judge
 from .stats import holm, p_value, seeds_for, t_interval
 from .scores import summary
-from .style import INK, subplots
 from .table import Table
 from ..core.find import papers
 from ..core.refuse import nearest
@@ -282,23 +281,6 @@ def seeds_table(
             said = {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}', 'seeds': str(n)}
         rows.append(dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values))) | said)
     return Table('Seeds needed', pd.DataFrame(rows), ['80 % power at `needed`, one claim by itself.'])
-
-# %% ../../nbs/3_results/14_claims.ipynb #abfb1f9f
-def verdict_points(d:pd.DataFrame):
-    "Mean difference in units of half its interval, cut at ±5; filled: the first suite."
-    d = d[d['mean'].notna()]
-    ids, first = list(dict.fromkeys(d.id)), d.suite.iloc[0].partition('-')[0]
-    fig, ax = subplots(size=(5.6, .21*len(ids) + .6))
-    for r in d.itertuples():
-        half = (r.hi - r.lo)/2
-        x = r.mean/half if half > 0 else math.copysign(5, r.mean)
-        sign, c = LOOK.get(r.verdict, LOOK['undecided'])
-        fill = c if r.suite.startswith(first) else 'none'
-        ax.plot(max(-5, min(5, x)), ids.index(r.id), sign, ms=5, color=c, mfc=fill)
-    ax.axvline(0, color=INK, lw=1)
-    ax.set_yticks(range(len(ids)), ids)
-    ax.set(ylim=(len(ids) - .4, -.6), xlim=(-5.4, 5.4), xlabel='mean difference / half its interval')
-    return ax
 
 # %% ../../nbs/3_results/14_claims.ipynb #b3087758
 def claims_of(
