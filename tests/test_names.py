@@ -105,14 +105,16 @@ def test_what_the_methods_need():
     one = {n for n, d in needs.items() if d['global_model'] == 'yes'}
     assert one >= {'FedAvg', 'FedProx', 'FedDyn', 'SCAFFOLD', 'FedHEAL', 'Fed-ensemble', 'FedFA-aug'}
     assert not one & {'Local', 'FedBN', 'FedRep', 'Ditto', 'PartialFed', 'PartialFed-Adaptive', 'FDSE', 'DFL'}    # kept, prepared, or a row each
-    rows = needs_table().splitlines()
+    table = needs_table()
+    rows = table.splitlines()
     assert '| FedBN | KeepBatchNorm | BatchNorm | no |' in rows and sum('| nothing |' in r for r in rows) == 2
-    assert all(n in needs_table() for n in METHODS)
+    assert all(n in table for n in METHODS)
     assert needs_table([METHODS['FedProx']]).splitlines()[2:] == ['| FedProx | Prox | nothing | yes |']
 
 def test_everything_says_what_it_is():
     assert all(line for table in catalogue().values() for line in table.values())
-    assert all(n in methods_table() for n in METHODS)
+    table = methods_table()
+    assert all(n in table for n in METHODS)
 
 def test_every_method_has_one_family():
     found = families.by_family(METHODS)

@@ -189,7 +189,7 @@ def stumbling(hook):
     ('phases', 'at client 0 (photo) in round 1'), ('start', 'at client 0 (photo) in round 1'), ('batch', 'at client 0 (photo) in round 1'),
     ('forward', 'at client 0 (photo) in round 1'), ('inner', 'at client 0 (photo) in round 1'), ('task', 'at client 0 (photo) in round 1'),
     ('loss', 'at client 0 (photo) in round 1'), ('finish', 'at client 0 (photo) in round 1'), ('weights', 'at the server in round 1'),
-    ('extras', 'at the server in round 1'), ('predict', 'at client 0 (photo) in round 1'), ('prepare', 'at client 0 (photo) after round 1'), ('adapt', ''), ('rules', '')])
+    ('extras', 'at the server in round 1'), ('predict', 'at client 0 (photo) in round 1'), ('prepare', 'at client 0 (photo) in round 1'), ('adapt', ''), ('rules', '')])
 def test_an_error_keeps_its_type_and_says_where(suite, hook, where):
     with pytest.raises(KeyError) as e: one(suite, stumbling(hook))
     *outer, inner = e.value.__notes__
