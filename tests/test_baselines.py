@@ -59,7 +59,7 @@ def test_every_pair_as_stored(): assert all_pairs() == stored_pairs()
 def test_every_method_learns_digits(name):
     suite = load_suite('skew-digits', 'tiny')
     if any(m.wants for m in METHODS[name].mechanisms): suite = load_suite('context-vehicles', 'tiny')
-    fed = Federation(METHODS[name], small_conv(suite.n_classes, width=8, seed=0), suite, device='cpu',
+    fed = Federation(METHODS[name], small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0), suite, device='cpu',
                      rounds=8, local_epochs=3, batch_size=32, lr=.01)
     AVG = fed.fit().summary('personal' if fed.is_personal() else 'global')['AVG']
     assert AVG > 100/suite.n_classes+5
