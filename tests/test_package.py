@@ -50,12 +50,16 @@ def test_no_name_is_a_rooms():
 FIRST = ['import fedskew_nb.app.compare', 'from fedskew_nb import *', 'fs.compare; import fedskew_nb.app.compare']
 
 @pytest.fixture(scope='module')
-def kinds(): return dict(zip(FIRST, anew(f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)' for first in FIRST)))
+def kinds():
+    codes = [f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)' for first in FIRST]
+    return dict(zip([*FIRST, 'then'], anew([*codes, 'import sys; print("torchvision" in sys.modules)'])))
 
 @pytest.mark.parametrize('first', FIRST)
 def test_a_function_of_its_modules_name(first, kinds):
     "`fs.compare` is the function, whichever way the module came in."
     assert kinds[first] == 'function'
+
+def test_every_name_without_torchvision(kinds): assert kinds['then'] == 'False'    # it takes as long to load as torch
 
 def test_patches_come_along():
     "A method that a later module adds to a class is there for whoever takes the class, or the one who makes it, from the package."

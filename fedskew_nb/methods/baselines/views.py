@@ -13,26 +13,28 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
-from torchvision.transforms import functional as pictures
 from ...core.context import Each
 from ...core.method import Mechanism, Method
 from ...core.refuse import at_least, not_negative
 from .augment import restyled, statistics
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #c767d22b
-def _warped(x, angle=0., move=(0, 0), shear=(0., 0.)):
-    degrees = [math.degrees(math.atan(s)) for s in shear]
-    return pictures.affine(x, angle, list(move), 1., degrees, pictures.InterpolationMode.BILINEAR)
-
-OPERATIONS = (    # of bytes, with a strength from -1 to 1
-    lambda x, s: _warped(x, angle=30*s),
-    lambda x, s: _warped(x, shear=(.3*s, 0.)),
-    lambda x, s: _warped(x, shear=(0., .3*s)),
-    lambda x, s: _warped(x, move=(int(s*x.shape[-1]/3), 0)),
-    lambda x, s: _warped(x, move=(0, int(s*x.shape[-2]/3))),
-    lambda x, s: pictures.posterize(x, 4-round(4*abs(s))),
-    lambda x, s: pictures.solarize(x, 255*(1-abs(s))),
-    lambda x, s: pictures.autocontrast(x))
+def operations()->tuple:
+    "What AugMix does to images of bytes, with a strength from -1 to 1."
+    from torchvision.transforms import functional as pictures    # slow to load
+    smooth = pictures.InterpolationMode.BILINEAR
+    def warped(x, angle=0., move=(0, 0), shear=(0., 0.)):
+        degrees = [math.degrees(math.atan(s)) for s in shear]
+        return pictures.affine(x, angle, list(move), 1., degrees, smooth)
+    return (
+        lambda x, s: warped(x, angle=30*s),
+        lambda x, s: warped(x, shear=(.3*s, 0.)),
+        lambda x, s: warped(x, shear=(0., .3*s)),
+        lambda x, s: warped(x, move=(int(s*x.shape[-1]/3), 0)),
+        lambda x, s: warped(x, move=(0, int(s*x.shape[-2]/3))),
+        lambda x, s: pictures.posterize(x, 4-round(4*abs(s))),
+        lambda x, s: pictures.solarize(x, 255*(1-abs(s))),
+        lambda x, s: pictures.autocontrast(x))
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #2a0212bf
 def dice(g:torch.Generator)->np.random.Generator:
@@ -54,11 +56,11 @@ def augmix(
 )->Tensor:           # (B, 3, H, W) bytes
     "Images mixed with distorted copies of themselves (AugMix)."
     kept, weights = rng.random(len(x)), rng.dirichlet([1]*width, len(x))
-    mixed = each_image(kept, x)*x
+    mixed, known = each_image(kept, x)*x, operations()
     for w in weights.T:
         copy = x
         for _ in range(rng.integers(1, 4)):
-            op = OPERATIONS[rng.integers(len(OPERATIONS))]
+            op = known[rng.integers(len(known))]
             copy = op(copy, int(rng.choice((-1, 1)))*int(rng.integers(severity))/9)
         mixed = mixed+each_image((1-kept)*w, x)*copy
     return as_bytes(mixed)
