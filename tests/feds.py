@@ -22,6 +22,20 @@ def run(method, suite, net=None, **kw):
     fed.fit()
     return fed
 
+def first(suite, n, tests=12):
+    "The first clients and their domains, with fewer test images."
+    kept = {c.domain: suite.tests[c.domain][:tests] for c in suite.clients[:n]}
+    return replace(suite, clients=[replace(c, test=c.test[:tests]) for c in suite.clients[:n]], tests=kept)
+
+def trained_once(suite):
+    "`run` on a suite, done once for the same method and keywords: for tests that only read what came out."
+    made = {}
+    def of(method, **kw):
+        key = f'{method.name} {method.spec()} {kw}'
+        if key not in made: made[key] = run(method, suite, **kw)
+        return made[key]
+    return of
+
 def rounds_of(method, suite, net=None, rounds=2, **kw):
     "A federation after its rounds, not scored."
     fed = fed_of(method, suite, net, rounds=rounds, **kw)
