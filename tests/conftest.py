@@ -1,5 +1,5 @@
 "One thread, no window, and the tools of the project within reach, for every test."
-import os, sys, threading
+import gc, os, sys
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS='1', MPLBACKEND='Agg', IN_TEST='1')
@@ -21,20 +21,10 @@ def pytest_configure(config):
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.allow_tf32 = False                      # 32 bits of a convolution are 32 bits
 
-_traced = set()    # tests of which a case has run
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    "Coverage sees the first case of a test: it slows Python down, and the others say more about values than about lines."
-    test, mine = item.nodeid.partition('[')[0], (sys.gettrace(), threading.gettrace())
-    if test in _traced: trace(None, None)
-    _traced.add(test)
-    try: return (yield)
-    finally: trace(*mine)
-
-def trace(here, in_new_threads):
-    sys.settrace(here)
-    threading.settrace(in_new_threads)
+def pytest_collection_finish():
+    "What is imported by now stays: no garbage collection need look through it."
+    gc.collect()
+    gc.freeze()
 
 @pytest.fixture(scope='module')
 def suite():

@@ -34,10 +34,8 @@ def wheel(tmp_path_factory):
 
 def without(*names): return {k: v for k, v in os.environ.items() if k not in names}
 
-COUNT = 'COVERAGE_PROCESS_CONFIG'     # neither pip nor the installed copy is what the coverage is counted of
-
 def pip(*args, cwd=None):
-    subprocess.run([sys.executable, '-m', 'pip', *args], cwd=cwd, env=without(COUNT), check=True, capture_output=True)
+    subprocess.run([sys.executable, '-m', 'pip', *args], cwd=cwd, check=True, capture_output=True)
 
 def build(tree, out): pip('wheel', '-q', '--no-deps', '--no-build-isolation', '-w', out, '.', cwd=tree)
 
@@ -50,7 +48,7 @@ def installed(wheel, tmp_path_factory):
 
 def bare(installed, code, cwd):
     "Run code with the installed wheel, without the extras and without a network; a clean process."
-    env = without('IN_TEST', 'PYTHONPATH', COUNT)
+    env = without('IN_TEST', 'PYTHONPATH')
     env.update(HOME=str(cwd), XDG_CACHE_HOME=str(cwd/'cache'), LOCALAPPDATA=str(cwd/'cache'), MPLBACKEND='Agg')
     code = f'import sys; sys.path.insert(0, {str(installed)!r})\n{BARE}\n{code}'
     r = subprocess.run([sys.executable, '-c', code], cwd=cwd, env=env, capture_output=True, text=True)

@@ -33,7 +33,7 @@ def differences(root):
         copy = Path(t).resolve()
         copy_tree(root, copy)
         before = digests(copy)
-        env = {k: v for k, v in os.environ.items() if k not in ('IN_TEST', 'COVERAGE_PROCESS_CONFIG')}
+        env = {k: v for k, v in os.environ.items() if k != 'IN_TEST'}
         r = subprocess.run([sys.executable, '-c', TOOLS], cwd=copy, env=env, capture_output=True, text=True)
         if r.returncode: return ['export or clean failed:\n' + r.stdout + r.stderr]
         after = digests(copy)
