@@ -21,10 +21,13 @@ def pytest_configure(config):
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.allow_tf32 = False                      # 32 bits of a convolution are 32 bits
 
-def pytest_collection_finish():
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop():
     "What is imported by now stays: no garbage collection need look through it."
     gc.collect()
     gc.freeze()
+    try: return (yield)
+    finally: gc.unfreeze()
 
 @pytest.fixture(scope='module')
 def suite():
