@@ -1,5 +1,5 @@
 "Lanes: equal to a loop without them bit for bit, quiet about the global dice, small in memory, and nothing is lost when a lane fails or somebody presses Ctrl-C."
-import _thread, contextlib, copy, dis, os, random, signal, subprocess, sys, textwrap, threading, weakref
+import _thread, contextlib, copy, dis, os, random, signal, subprocess, sys, textwrap, threading, time, weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -287,6 +287,12 @@ def interrupts(how, press):
     if how=='raised in a lane': raise KeyboardInterrupt
     press() if how=='signal' else _thread.interrupt_main()
 
+def only(threads, seconds=10):
+    "Are these threads the only ones? One that was just being started ends by itself."
+    end = time.monotonic()+seconds
+    while (others := set(threading.enumerate())-set(threads)) and time.monotonic() < end: time.sleep(.01)
+    return not others
+
 @pytest.mark.parametrize('where', ['loss','predict'])
 @pytest.mark.parametrize('how', ['raised in a lane','signal','interrupt_main'])
 @pytest.mark.parametrize('lanes', [1,2])
@@ -296,8 +302,7 @@ def test_interrupted_in_a_round_and_while_scoring(suite, calm, ctrl_c, where, ho
         if place==where and not done and (fed.round_no==2 if c is None else c.round==2 and c.id==2 and c.steps==1): done.append(1); interrupts(how, ctrl_c)
     fed,t = troubled(suite, at, lanes=lanes); threads = threading.enumerate()
     with pytest.raises(KeyboardInterrupt): fed.fit()
-    for x in threading.enumerate(): x in threads or x.join(10)                          # one that was just being started ends by itself
-    assert done and set(threading.enumerate())<=set(threads) and fed.round_no==2 and len(fed.history.rounds)==2 and torch.get_num_threads()==1
+    assert done and only(threads) and fed.round_no==2 and len(fed.history.rounds)==2 and torch.get_num_threads()==1
     assert ends_well(fed, t, calm)
 
 def test_interrupted_between_rounds(suite, calm, tmp_path):
