@@ -71,5 +71,5 @@ have-quarto:
 	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
 
 clean:                              ## remove what the tools made (keeps .venv, runs/ and learn/)
-	rm -rf _proc _docs _site .quarto build dist *.egg-info .pytest_cache .coverage htmlcov tests/lab/node_modules
+	rm -rf _proc _docs _site .quarto build dist *.egg-info .pytest_cache .coverage.json tests/lab/node_modules
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -36,3 +36,8 @@ def suite():
     s = load_suite('emoji-pacs', 'tiny')
     return replace(s, clients=[replace(c, train=c.train[:n], test=c.test[:12]) for c,n in zip(s.clients, (16,24,40,64))], tests={d:t[:12] for d,t in s.tests.items()})
 
+@pytest.fixture(scope='module')
+def pair(suite):
+    "The first two of them, with four test images each."
+    from feds import first
+    return first(suite, 2, tests=4)

@@ -27,12 +27,12 @@ def first(suite, n, tests=12):
     kept = {c.domain: suite.tests[c.domain][:tests] for c in suite.clients[:n]}
     return replace(suite, clients=[replace(c, test=c.test[:tests]) for c in suite.clients[:n]], tests=kept)
 
-def trained_once(suite):
-    "`run` on a suite, done once for the same method and keywords: for tests that only read what came out."
+def trained_once(suite, train=run):
+    "`train` on a suite, done once for the same method and keywords: for tests that only read what came out."
     made = {}
     def of(method, **kw):
         key = f'{method.name} {method.spec()} {kw}'
-        if key not in made: made[key] = run(method, suite, **kw)
+        if key not in made: made[key] = train(method, suite, **kw)
         return made[key]
     return of
 

@@ -1,13 +1,12 @@
 "Branches, Separate, Anchor, Transfer and DFL inside the engine, beside plain PyTorch."
-import copy, warnings
+import copy
 from dataclasses import dataclass, replace
 from functools import partial
-import pytest, torch, torch.nn.functional as F
+import pytest, torch
 import plain_dfl as plain
-from feds import DEVICE, equal, fed_of, first, images, in_two_parts, labels, rounds_of, run, same
+from feds import equal, fed_of, first, images, in_two_parts, rounds_of, run, same, trained_once
 from torch import nn
 from fedskew_nb.app.names import read_method
-from fedskew_nb.core.context import Upload
 from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.models import gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
@@ -23,9 +22,6 @@ OFF = dict(mu_s=0., mu_c=0., lam=0.)
 QUICK = dict(Separate__critic_steps=1, Anchor__critic_steps=1)      # for what does not ask how good the critics are
 
 @pytest.fixture(scope='module')
-def pair(suite): return first(suite, 2, tests=4)
-
-@pytest.fixture(scope='module')
 def three(suite): return first(suite, 3, tests=4)
 
 def begun(method, suite, **kw):
@@ -35,15 +31,7 @@ def begun(method, suite, **kw):
     return f
 
 @pytest.fixture(scope='module')
-def after_a_round(pair):
-    "A method's federation after its first round, for whoever only looks at it."
-    made = {}
-    def of(method=DFL):
-        key = str(method.spec())
-        if key not in made: made[key] = begun(method, pair)
-        made[key].method = method
-        return made[key]
-    return of
+def after_a_round(pair): return trained_once(pair, begun)
 
 def net(dtype=torch.float32): return small_conv(7, size=32, width=4, seed=0).to(dtype)
 def fed(method, suite, dtype=torch.float32, **kw): return fed_of(method, suite, net(dtype), **(dict(local_steps=4) | kw))
@@ -242,7 +230,7 @@ def test_steps_of_a_branch_move_held_out_information(suite, phase, term, sign):
 
 def test_I_c_begins_at_its_greatest(after_a_round):
     "At the first step of step 2, E_c is what was received: in eval the two say the same, to the bit."
-    f = after_a_round()
+    f = after_a_round(DFL)
     c, b, _ = at(f, 1, 'invariant')
     c.net.eval().load_state_dict(f.state_of(1))
     E_c, E_G = Anchor()._pair(c.seen_by(Anchor()), b, c.net(b['x']))

@@ -33,9 +33,6 @@ from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 # ---- tools
 
 @pytest.fixture(scope='module')
-def pair(suite): return first(suite, 2, tests=4)
-
-@pytest.fixture(scope='module')
 def three(suite): return first(suite, 3)
 
 @pytest.fixture(scope='module')

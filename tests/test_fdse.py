@@ -40,9 +40,6 @@ from fedskew_nb.methods.fdse.unseen import (
 def suite(suite): return first(suite, 3)
 
 @pytest.fixture(scope='module')
-def pair(suite): return first(suite, 2, tests=4)
-
-@pytest.fixture(scope='module')
 def digits():
     s = first(load_suite('skew-digits', 'tiny'), 4, tests=4)
     return replace(s, clients=[replace(c, train=c.train[:64]) for c in s.clients])

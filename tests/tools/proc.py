@@ -9,7 +9,7 @@ def one(job):
     "Process one page, and say what is wrong with it instead of stopping everything."
     import nbdev.serve_drv as drv
     from IPython.core.displayhook import DisplayHook
-    DisplayHook.flush = lambda self: None                                       # at a process's end: a garbage collection for every page
+    DisplayHook.flush = lambda self: None                                       # collects garbage, at the end, once for every page
     warnings.filterwarnings('ignore', 'Found cells containing imports')         # tests/test_notebooks.py says it better
     try: drv.main(job)
     except Exception as e:

@@ -19,7 +19,7 @@ from ...core.refuse import at_least, not_negative
 from .augment import restyled, statistics
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #c767d22b
-def operations()->tuple:
+def augmix_operations()->tuple:
     "What AugMix does to images of bytes, with a strength from -1 to 1."
     from torchvision.transforms import functional as pictures    # slow to load
     smooth = pictures.InterpolationMode.BILINEAR
@@ -56,7 +56,7 @@ def augmix(
 )->Tensor:           # (B, 3, H, W) bytes
     "Images mixed with distorted copies of themselves (AugMix)."
     kept, weights = rng.random(len(x)), rng.dirichlet([1]*width, len(x))
-    mixed, known = each_image(kept, x)*x, operations()
+    mixed, known = each_image(kept, x)*x, augmix_operations()
     for w in weights.T:
         copy = x
         for _ in range(rng.integers(1, 4)):
