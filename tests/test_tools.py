@@ -2,7 +2,7 @@
 import base64, io, json, re, shutil, subprocess
 import pytest, yaml
 from PIL import Image
-import check_docs, check_site, nbexec, own_links, pages, project, quick, readme, sync
+import check_docs, check_site, own_links, pages, project, quick, readme, sync
 
 PNG = base64.b64encode(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC')).decode()
 
@@ -179,6 +179,7 @@ def test_wide_figures():
 
 def test_a_drawing_needs_few_colours():
     "A photograph keeps all of its."
+    import nbexec                                                    # slow to load
     def png(im):
         out = io.BytesIO()
         im.save(out, 'PNG')
