@@ -100,6 +100,14 @@ def _defaults_kept(p:Path):
             warnings.warn(f"{p} sets torch's default dtype or device ({now[0]}, {now[1]}), which would "
                           'change every other method, too: it is put back')
 
+# %% ../../nbs/7_app/07_calls.ipynb #c0mp11ed
+@contextmanager
+def uncompiled():
+    "Compiled files are taken for as long as size and second of the source stay: here none are written."
+    was, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try: yield
+    finally: sys.dont_write_bytecode = was
+
 # %% ../../nbs/7_app/07_calls.ipynb #0d52ebf1
 def imported_by(module)->list:
     "Names of the modules that the file of a module imports."
@@ -138,7 +146,7 @@ def _module_of(p:Path):
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module                          # dataclasses look their module up there
     try:
-        with _defaults_kept(p), no_exit(): spec.loader.exec_module(module)
+        with _defaults_kept(p), no_exit(), uncompiled(): spec.loader.exec_module(module)
     except BaseException as e:
         del sys.modules[name]
         if not isinstance(e, Exception): raise
