@@ -7,10 +7,11 @@ __all__ = ['NORMS', 'Out', 'Net', 'of_type', 'is_norm', 'is_batchnorm', 'is_conv
            'probe', 'at_least_float32', 'check_logits', 'check_net']
 
 # %% ../../nbs/4_core/01_net.ipynb #00000003
+import copy, torch
+from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Callable
-from contextlib import contextmanager
-import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
@@ -65,6 +66,16 @@ def answer(self:Net, fmap:Tensor, aux:dict|None=None)->Out:
     feat, of_pool = _split(self.pool(fmap), 'feat')
     logits, of_head = _split(self.head(feat), 'logits')
     return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
+
+# %% ../../nbs/4_core/01_net.ipynb #c0py0002
+@patch
+def __deepcopy__(self:Net, memo:dict)->Net:
+    "As usual, but for empty tables of hooks, which are made anew."
+    for m in self.modules():
+        memo |= {id(t): OrderedDict() for t in vars(m).values() if type(t) is OrderedDict and not t}
+    new = memo[id(self)] = self.__new__(type(self))
+    new.__dict__ |= copy.deepcopy(vars(self), memo)
+    return new
 
 # %% ../../nbs/4_core/01_net.ipynb #00000012
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
