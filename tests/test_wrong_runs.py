@@ -1,4 +1,5 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
+import sys
 from dataclasses import dataclass, replace
 import pytest, torch
 from test_wrong_data import small
@@ -84,8 +85,9 @@ def test_a_file_edited_while_a_comparison_runs(tmp_path):
     with pytest.raises(ValueError, match='a file of Mine has changed since this comparison began'): train_run(run)
 
 def test_a_module_that_a_method_file_imports(tmp_path, monkeypatch):
-    "In the same process: Python would keep the helper as it was."
+    "In the same process: Python would keep the helper as it was, and after a quick edit of as many letters its compiled copy."
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr('sys.dont_write_bytecode', False)
     (tmp_path/'my_strength.py').write_text('mu = .1\n')
     (tmp_path/'my_helper.py').write_text('from my_strength import mu\ndef strength(): return mu\n')
     f = tmp_path/'mine.py'
@@ -94,6 +96,8 @@ def test_a_module_that_a_method_file_imports(tmp_path, monkeypatch):
     assert mine() == .1
     (tmp_path/'my_strength.py').write_text('mu = .25\n')
     assert mine() == .25 and name(method=f'{f}:Mine') != before
+    (tmp_path/'my_strength.py').write_text('mu = .35\n')
+    assert mine() == .35 and sys.dont_write_bytecode is False
 
 def test_images_changed_while_a_comparison_runs():
     held = small()

@@ -100,10 +100,10 @@ def _defaults_kept(p:Path):
             warnings.warn(f"{p} sets torch's default dtype or device ({now[0]}, {now[1]}), which would "
                           'change every other method, too: it is put back')
 
-# %% ../../nbs/7_app/07_calls.ipynb #c0mp11ed
+# %% ../../nbs/7_app/07_calls.ipynb #a40d7be2
 @contextmanager
 def uncompiled():
-    "Compiled files are taken for as long as size and second of the source stay: here none are written."
+    "What is imported here leaves no compiled copy behind."
     was, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try: yield
     finally: sys.dont_write_bytecode = was

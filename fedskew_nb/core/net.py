@@ -67,7 +67,7 @@ def answer(self:Net, fmap:Tensor, aux:dict|None=None)->Out:
     logits, of_head = _split(self.head(feat), 'logits')
     return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
 
-# %% ../../nbs/4_core/01_net.ipynb #c0py0002
+# %% ../../nbs/4_core/01_net.ipynb #b92c4f16
 @patch
 def __deepcopy__(self:Net, memo:dict)->Net:
     "As usual, but for empty tables of hooks, which are made anew."

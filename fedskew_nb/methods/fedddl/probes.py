@@ -9,8 +9,7 @@ __all__ = ['alone_facts', 'background_alone', 'closeness', 'prototype_facts', 'l
 # %% ../../../nbs/2_methods/fedddl/08_probes.ipynb #bb0f1174
 from copy import deepcopy
 from dataclasses import dataclass, replace
-import torch
-import torch.nn.functional as F
+import torch, torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 from ...analysis.features import answers
