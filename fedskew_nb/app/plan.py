@@ -179,12 +179,13 @@ def planned(
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000015
 def check_runs(todo:list):
-    "Look at every name and number before anything is trained."
+    "Look at every name and number, and whether mechanisms agree, before anything is trained."
     for run in {(str(r.method), suite_name(r.suite)): r for r in todo}.values():
-        setting_for(method_of(run), run.house, **run.setting)
+        method = method_of(run)
+        setting_for(method, run.house, **run.setting)
         if isinstance(run.suite, str): suite_base(run.suite)
         if isinstance(run.suite, str): one_of(run.size, SIZES, 'size')
-        if isinstance(run.model, str): read_model(run.model, 2)
+        if isinstance(run.model, str): method.rules(method.adapt(read_model(run.model, 2)))
     if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     pick_device(todo[0].device)
 
