@@ -18,10 +18,9 @@ def one(job):
 
 def main():
     os.chdir(ROOT)
-    import nbdev.doclinks as links, nbdev.serve as serve, nbdev.serve_drv as drv
+    import nbdev.serve as serve, nbdev.serve_drv as drv
     from nbdev.quarto import refresh_quarto_yml
     refresh_quarto_yml()
-    links._build_modidx()
     import proc                                     # by name, so that worker processes find it
     drv.main, original = proc.one, drv.main
     try: out = serve.proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
