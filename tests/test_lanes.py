@@ -56,7 +56,7 @@ def client_by_hand(method, net, suite, s, c, start, states, caches, down, r):
 
 @torch.no_grad()
 def right_by_hand(method, m, suite, data):
-    "{path: how many of these images a model gets right}, no norm folded."
+    "{path: how many of these images a model gets right}."
     found = {}; m.eval()
     for x,y in zip(data.x.split(64), data.y.split(64)):
         out = m(as_input(x, suite))
@@ -130,7 +130,7 @@ CASES = {'FedAvg':(FedAvg,{}), 'FedAvg, half':(FedAvg,dict(participation=.5, loc
 @pytest.mark.parametrize('case', CASES)
 def test_equal_to_a_loop_without_lanes(suite, case):
     suite = first(suite, 3, tests=6)
-    method,kw = CASES[case]; kw = dict(rounds=3, local_steps=2, batch_size=12, lr=.05, eval_every=2, fold=False)|kw; net = kw.pop('net', small)
+    method,kw = CASES[case]; kw = dict(rounds=3, local_steps=2, batch_size=12, lr=.05, eval_every=2)|kw; net = kw.pop('net', small)
     want = reference(method, net(), suite, **kw); feds = {lanes:fed_of(method, suite, net(), lanes=lanes, **kw) for lanes in (1,2,8)}
     assert any(not torch.equal(v, want['server'][n]) for n,v in feds[1].server.items() if v.is_floating_point() and v.ndim>1)      # it learns
     for lanes,fed in feds.items():
@@ -138,18 +138,6 @@ def test_equal_to_a_loop_without_lanes(suite, case):
         for k in want: assert same_nest(got[k], want[k]), f'{k} with {lanes} lanes'
     assert feds[1].history==feds[2].history==feds[8].history
 
-@pytest.mark.parametrize('name', METHODS)
-def test_folded_probabilities(suite, name):
-    two = first(suite, 2, tests=4)
-    a,b = (fed_of(METHODS[name], two, lanes=2, eval_every=1, fold=fold) for fold in (False,True))
-    a.fit(), b.fit()
-    assert equal(a, b)
-    apart = 0
-    for c in two.clients:
-        for fed in (a,b): fed.worker.load(fed.state_of(c.id))
-        p,q = (fed.worker.probabilities(c.train.x) for fed in (a,b)); assert p.keys()==q.keys()
-        for k in p: apart = max(apart, float((p[k]-q[k]).abs().max()))
-    assert apart<=1e-5 and len(b.worker.folding.pairs)>=3
 
 # ---- the global dice
 
@@ -344,7 +332,7 @@ def press_at(fed, k:int|None=None, functions=('one_round','after_round','receive
 def test_interrupted_anywhere_in_a_round(suite):
     "A round has happened, or it has not: no place in its code where half of it would be lost."
     few = replace(suite, clients=[replace(c, train=c.train[:4], test=c.test[:2]) for c in suite.clients[:2]], tests={d:t[:2] for d,t in list(suite.tests.items())[:1]}); wrong = []
-    fed = fed_of(Method('Late', Late(), KeepBatchNorm()), few, small(width=1), lanes=1, rounds=1, local_steps=1, fold=False); start = copy.deepcopy(fed.server); n = press_at(fed); want = outcome(fed)
+    fed = fed_of(Method('Late', Late(), KeepBatchNorm()), few, small(width=1), lanes=1, rounds=1, local_steps=1); start = copy.deepcopy(fed.server); n = press_at(fed); want = outcome(fed)
     for k in range(1, n+1):
         fed.worker.load(start); fed._begin()
         with pytest.raises(KeyboardInterrupt): press_at(fed, k)
@@ -400,7 +388,7 @@ def test_uploads_are_summed_as_they_come(suite, lanes, monkeypatch):
         with lock: ups.append((weakref.ref(up), whole)); most[self.method.name] = max(most.get(self.method.name,0), sum(len(u.state)==n for r,n in ups if (u := r())))
         return up,terms
     monkeypatch.setattr(Worker, 'train', counted); crowd = many(suite, 16)
-    for m in (FedAvg,FedProx,Method('Late',Late())): fed = fed_of(m, crowd, small(width=1), lanes=lanes, rounds=2, local_steps=1, fold=False, stack=False); fed.one_round()
+    for m in (FedAvg,FedProx,Method('Late',Late())): fed = fed_of(m, crowd, small(width=1), lanes=lanes, rounds=2, local_steps=1, stack=False); fed.one_round()
     assert most['FedAvg']<=2*lanes+1 and most['FedProx']<=2*lanes+1 and most['Late']==16
     assert not any(r() for r,_ in ups)                                              # and after the round, none
     fed = fed_of(FDSE, many(suite, 6), lanes=lanes, rounds=2, local_steps=1); held = []; aggregate = Server.aggregate

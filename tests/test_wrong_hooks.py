@@ -158,7 +158,7 @@ class OnceTrained(nn.Module):
 def test_nan_of_the_model_stops_the_run_and_is_never_scored(suite):
     net = small(width=1)
     net.head = OnceTrained()
-    fed = fed_of(FedAvg, suite, net, lanes=1, fold=False, stack=False)
+    fed = fed_of(FedAvg, suite, net, lanes=1, stack=False)
     with pytest.raises(FloatingPointError, match='FedAvg: the model answers NaN or infinity'): fed.fit()
     assert not fed.history.rows
 
@@ -327,7 +327,7 @@ def test_arguments_of_a_federation(suite, how, says):
 BAD = dict(rounds=['2', 2., True, None, 0], rungs=['2', 3, [2.], ['2']], local_epochs=['1', None], local_steps=[2.5, '2', True], batch_size=[None, 8., '8'],
            lr=['.1', None, True, [.1], float('nan')], momentum=['0', True], weight_decay=[None, '0'], decay=['1', True], clip=['1', True, float('inf')],
            uniform=['no', 1, None], participation=['1', True, None], eval_every=['1', 1.5], everywhere=['no', 0], pad=['4', 4.], flip=['no', 1],
-           seed=['0', 1.5, None, True], threads=[10**5, '2', 2., 0], channels_last=['no', 1], fold=['no', 0], stack=['no', 1, 0], precision=[None, 16, ['fp32']])
+           seed=['0', 1.5, None, True], threads=[10**5, '2', 2., 0], channels_last=['no', 1], stack=['no', 1, 0], precision=[None, 16, ['fp32']])
 
 @pytest.mark.parametrize('name, value', [(n, v) for n, vs in BAD.items() for v in vs], ids=str)
 def test_every_setting_of_a_wrong_type_is_named(name, value):

@@ -108,22 +108,19 @@ def plan(self: Assembly)->dict:
         engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
     early = f'{len(summed_early(self.method, self.groups))} of {len(self.net.state_dict())} entries'
     return dict(engine=engine, why=why, lanes=self.lanes, threads=s.threads, device=str(self.device),
-                precision=s.precision, folded=s.fold, summed_on_arrival=early)
+                precision=s.precision, summed_on_arrival=early)
 
 # %% ../../nbs/6_engine/13_assembly.ipynb #418db7dc
 @patch
 def on_lanes(self: Assembly,
     f, jobs,                # (worker, job) → result
-    score: bool = False,    # models will be asked: prepare for it
 ):                          # results in the order of the jobs
     "Do every job on whichever lane is free."
     jobs, stop = list(jobs), threading.Event()
     n = max(1, min(self.lanes, len(jobs)))
     while len(self.workers) < n: self.workers.append(self.worker.twin())
     workers = self.workers[:n]
-    for w in workers:
-        w.stop = stop
-        if score: w.ready(self.worker)
+    for w in workers: w.stop = stop
     do = f if n == 1 else self._on_its_stream(f)
     try: yield from in_order(do, workers, jobs, self.setting.threads, stop)
     finally:

@@ -20,7 +20,6 @@ from ..core.seeding import Random
 from ..data.batch import draw_moves, move, move_boxes, normalise
 from ..data.suite import Client, Suite
 from .device import memory_format
-from .fold import Folding
 from .guard import check_numbers
 from .lanes import Stopped
 from .server import class_counts
@@ -39,7 +38,6 @@ class Worker:
         self.net = net.to(device, memory_format=self.format)
         self.dtype = next(net.parameters()).dtype
         self.kept = method.kept(net)
-        self.folding = None              # the folded net, made on first use
         self.stop = threading.Event()    # set when this lane's work is not wanted any more
         # Once: made between two clients, these bytes would split the heap.
         self.counts = {id(c): class_counts(c, suite.n_classes) for c in suite.clients}
@@ -97,23 +95,14 @@ def copied(o):
     if isinstance(o, dict): return {k: copied(v) for k, v in o.items()}
     return type(o)(map(copied, o)) if isinstance(o, (list, tuple)) else o
 
-# %% ../../nbs/6_engine/02_client.ipynb #0000000a
+# %% ../../nbs/6_engine/02_client.ipynb #607ed1fc
 @patch
 def answering(self: Worker,
     state: dict|None = None,    # default: what the worker holds
 )->Net:
-    "The net as it answers at test: in eval, BatchNorms folded if the setting says so."
-    if self.setting.fold: return self.ready().folding.load(state or self.net.state_dict())
+    "The net as it answers at test: in eval."
     if state: self.load(state)
     return self.net.eval()
-
-@patch
-def ready(self: Worker, other: Worker|None = None)->Worker:
-    "Prepare the folded net, once; another worker's can be copied."
-    if not self.setting.fold or self.folding is not None: return self
-    if other and other.folding: self.folding = deepcopy(other.folding)
-    else: self.folding = Folding(self.net, self.suite.image_size)
-    return self
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000b
 @patch

@@ -133,7 +133,7 @@ def train(self: Federation, who: list):
         if len(clients) == 1: return [self._train_alone(worker, *clients)]
         return self._train_stacked(worker, clients)
     jobs = [(c,) for c in who] if self.why_lanes else stacks_of(who)
-    return chain.from_iterable(self.on_lanes(job, jobs, score=self._last()))
+    return chain.from_iterable(self.on_lanes(job, jobs))
 
 # %% ../../nbs/6_engine/04_federation.ipynb #00000014
 @patch

@@ -90,7 +90,7 @@ def scores(
     asked, right = questions(fed), defaultdict(Counter)
     once = {q.key: q for q in asked}
     pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
-    found = fed.on_lanes(answerer(fed), pieces, score=True)
+    found = fed.on_lanes(answerer(fed), pieces)
     for (q, _, _), counts in zip(pieces, found): right[q.key].update(counts)
     return [row for q in asked for row in q.rows(right[q.key], fed.round_no, 'post_agg')]
 

@@ -43,7 +43,6 @@ class Setting(Training):
     seed: int = 0               # of all that is drawn
     threads: int = 1            # of one operation on a CPU
     channels_last: bool = True  # memory order of images
-    fold: bool = True           # scores: BatchNorms folded
     stack: bool|None = None     # clients as one; None: a rule
     precision: str = 'fp32'     # 'bf16': faster, coarser
     def __post_init__(self): check_setting(self)
