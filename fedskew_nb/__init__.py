@@ -5,7 +5,7 @@ The one module written by hand. Every public name of every module is here (`impo
 """
 __version__ = "0.1.0"
 
-import ast, importlib, re, sys
+import ast, importlib, re
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,26 +20,10 @@ def _names():
             for name in ast.literal_eval(line): found.setdefault(name, mod)
     return found
 
-@lru_cache(None)
-def _patches():
-    "(class's module, module that adds a method to it with `@patch`), read from the index that nbdev writes."
-    syms = importlib.import_module(f'{__name__}._modidx').d['syms']
-    own = {mod: [s.removeprefix(f'{mod}.').split('.') for s in found] for mod, found in syms.items()}
-    home = {name: mod for mod, names in own.items() for name, *more in names if not more}
-    adds = {(home.get(name, mod), mod) for mod, names in own.items() for name, *more in names if more}
-    return sorted((cls, mod) for cls, mod in adds if cls != mod)
-
-def _take(name):
-    "The object called `name`, from its module; methods that a later module adds to a class loaded by now come with it."
-    value = getattr(importlib.import_module(f'{__name__}.{_names()[name]}'), name)
-    for cls, mod in _patches():
-        if cls in sys.modules: importlib.import_module(mod)
-    return value
-
 def __getattr__(name):
     if name == '__all__': return sorted(_names())
     if name not in _names(): raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    globals()[name] = value = _take(name)
+    globals()[name] = value = getattr(importlib.import_module(f'{__name__}.{_names()[name]}'), name)
     return value
 
 def __dir__(): return sorted({*globals(), *_names(), '__all__'})

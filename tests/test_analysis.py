@@ -5,15 +5,16 @@ import numpy as np, pandas as pd, pytest, torch
 from scipy import stats
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.data_plots import domain_grid, mosaic, partition_bars
+from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
 from fedskew_nb.analysis.plots import (
     by_name, client_domain_heatmap, finals, plot_curves, radar, seed_points, skew_cost_bars, spread)
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
-from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables, timing, write_report
+from fedskew_nb.analysis.report import (
+    common_setting, costs, report_html, setting_table, suite_tables, timing, write_report)
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
-from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
+from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, tex
 from fedskew_nb.core.models import small_conv

@@ -5,15 +5,18 @@ import pytest, torch
 import plain_base_augment as plain
 from feds import equal, fed_of, images, odd_suites, rounds_of, run, small, whole_and_resumed
 from torch import nn
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.models import alexnet_bn, gap, resnet10, small_conv
 from fedskew_nb.core.net import Net, probe
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.baselines.augment import FFA, FeatureAugment, FedFA_aug, fusion, restyled, stage_channels, statistics
+from fedskew_nb.methods.baselines.augment import (
+    FFA, FeatureAugment, FedFA_aug, fusion, restyled, stage_channels, statistics)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.methods.baselines.views import AlignViews, FedCCRL, StyleViews, augmix, js, mixstyle, styles_of, supcon
+from fedskew_nb.methods.baselines.views import (
+    AlignViews, FedCCRL, StyleViews, augmix, js, mixstyle, styles_of, supcon)
 from fedskew_nb.methods.f2dc.method import DC
 from fedskew_nb.methods.fdse.method import FDSE
 

@@ -7,7 +7,8 @@ import plain_base_contrast as plain
 from feds import equal, fed_of, odd_suites, rounds_of, run, same, small, whole_and_resumed
 from plain_base import at, pixels
 from torch import nn
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.core.models import gap, resnet10, small_conv
 from fedskew_nb.core.net import Net

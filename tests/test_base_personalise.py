@@ -5,18 +5,20 @@ import pytest, torch
 from feds import equal, in_two_parts, same
 from plain_base_personalise import DECAY, LR, MOMENTUM, adaptive, ditto, keeping
 from torch import nn
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import Dropout, generator, seeded
-from fedskew_nb.app.names import METHODS, read_method
+from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import AdaBN, FedBN, Local
-from fedskew_nb.methods.baselines.personalise import (Ditto, FedRep, HeadFirst, KeepPlaces, LG_FedAvg, LearnToLoad, LoadPartly,
-    OwnModel, PartialFed, PartialFed_Adaptive, layers_of)
+from fedskew_nb.methods.baselines.personalise import (
+    Ditto, FedRep, HeadFirst, KeepPlaces, LG_FedAvg, LearnToLoad, LoadPartly, OwnModel, PartialFed,
+    PartialFed_Adaptive, layers_of)
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.dfl.method import DFL
 

@@ -4,18 +4,19 @@ from functools import partial
 import pytest, torch
 import plain_base_prototypes as plain
 from feds import equal, fed_of, in_two_parts, run, same
-from fedskew_nb.app.names import read_method
+from fedskew_nb.app.recipes import read_method
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.anchors import (
-    FedFA_anchors, FedSA, FedTGP, SemanticAnchors, balanced_distance, drawn_anchors, margin_loss, nearest_gaps, own_margin, unit_anchors)
+    FedFA_anchors, FedSA, FedTGP, SemanticAnchors, balanced_distance, drawn_anchors, margin_loss,
+    nearest_gaps, own_margin, unit_anchors)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.prototypes import (
-    ByPrototype, ClassMeans, FedProto, FPL, ProtoPull, class_means, cluster_contrast, finch, first_neighbours, linked, means_of,
-    prototype_cosines, to_prototypes)
+    ByPrototype, ClassMeans, FedProto, FPL, ProtoPull, class_means, cluster_contrast, finch, first_neighbours,
+    linked, means_of, prototype_cosines, to_prototypes)
 
 QUICK = FedTGP(epochs=3)
 FIVE = [FedProto, FPL, QUICK, FedSA, FedFA_anchors]

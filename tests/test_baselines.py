@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest, torch
 from torch import nn
 from fedskew_nb import METHODS, Federation, load_suite, small_conv
-from fedskew_nb.app.combine import all_pairs, noise_with_boxes, outcome, stored_pairs, tiny_net, trained, verdict
+from fedskew_nb.app.combine import (
+    all_pairs, noise_with_boxes, outcome, stored_pairs, tiny_net, trained, verdict)
 from fedskew_nb.data.batch import normalise
 
 # In one round of one step on all images, every client starts where the server is.
@@ -41,7 +42,7 @@ def test_three_identical_clients_are_one_and_one_is_sgd(name):
     assert (far < 1e-9) == (name not in LOSSES | SERVER)
 
 # ---- pairs ----
-def test_every_pair_is_stored():      # the page 7_app/16_combine asks for every refusal anew
+def test_every_pair_is_stored():      # the page 7_app/02_combine asks for every refusal anew
     names = list(METHODS)
     assert list(stored_pairs()) == [f'{a} + {b}' for i, a in enumerate(names) for b in names[i+1:]]
 

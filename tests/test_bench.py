@@ -4,14 +4,15 @@ from functools import partial
 from pathlib import Path
 import pytest, torch
 import fedskew_nb
-from fedskew_nb.app import rounds
+from fedskew_nb.app import bench as rounds
 from fedskew_nb.app.bench import (
-    BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row, bench_source,
-    bench_table, foreign_cores, foreign_seconds, machine_facts, run_bench, noise_suite, processor_name, race,
-    read_bench, spread_of)
-from fedskew_nb.app.names import METHODS
-from fedskew_nb.app.rounds import (
-    LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint, noting, rounds_frame, rounds_table, with_boxes)
+    BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row, bench_source, bench_table,
+    foreign_cores, foreign_seconds, machine_facts, run_bench, noise_suite, processor_name, race, read_bench,
+    spread_of)
+from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.app.bench import (
+    LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint, noting, rounds_frame, rounds_table,
+    with_boxes)
 from fedskew_nb.core.method import Method
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.engine.device import has_bf16, threads_of
@@ -201,7 +202,7 @@ def test_what_is_shipped():
     assert processor_name() and set(f['machine']) == set(machine_facts())
 
 def test_parser():
-    from fedskew_nb.app.cli import parser_of
+    from fedskew_nb.app.shell import parser_of
     o = parser_of(bench_command, 'bench').parse_args(['--only', 'W1', '--pairs', '3', '--json'])
     assert (o.only, o.pairs, o.json, o.tiny, o.out) == ('W1', 3, True, False, None)
 

@@ -5,14 +5,15 @@ import numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import *
 from fedskew_nb.analysis.claims import (
-    Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, deciding, gain, judge, measured, on_path, runs_of,
-    seed_values, seeds_table, stored_claims, verdicts, within)
-from fedskew_nb.analysis.judge import SMALLER
+    Claim, accuracy, budget_of, by_chance, by_domain, claims_of, claims_table, deciding, gain, measured,
+    on_path, runs_of, seed_values, seeds_table, stored_claims, verdicts, within)
+from fedskew_nb.analysis.stats import judge
+from fedskew_nb.analysis.stats import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import suite_name
-from fedskew_nb.core.find import papers
+from fedskew_nb.core.names import papers
 from fedskew_nb.core.models import n_bytes
 from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
 from fedskew_nb.methods.f2dc.claims import sooner

@@ -5,8 +5,8 @@ import pytest, torch
 from PIL import Image
 from fedskew_nb.app import cli
 from fedskew_nb.app.compare import stored_runs
-from fedskew_nb.app.names import METHODS
-from fedskew_nb.app.notebooks import notebook_folder, notebook_names
+from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.app.catalogue import notebook_folder, notebook_names
 from project import read, source
 
 CALL = [sys.executable, '-c', 'import sys; from fedskew_nb.app.cli import main\nif __name__=="__main__": sys.exit(main())']

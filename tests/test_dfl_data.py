@@ -1,14 +1,17 @@
 "Suites of many clients: hues, orientations, rooms. Who has what, that nothing is shared, and that the names say it."
 import colorsys
 import pytest, torch
-from fedskew_nb.app.names import read_suite
+from fedskew_nb.app.recipes import read_suite
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of
 from fedskew_nb.data.colored import COLORED, colored_mnist, colored_mnist_foreground, paper_of, shuffled_half
 from fedskew_nb.data.digits import DIGITS
-from fedskew_nb.data.factors import DSPRITES, DSPRITES_SIZES, SHAPES, SPRITES, deal_grid, draw_sprites, dsprites_like, pick_cells, taking_turns
+from fedskew_nb.data.factors import (
+    DSPRITES, DSPRITES_SIZES, SHAPES, SPRITES, deal_grid, draw_sprites, dsprites_like, pick_cells,
+    taking_turns)
 from fedskew_nb.data.rooms import (
-    LIGHT, PAIRED, SHAPES3D, SHAPES3D_SIZES, SOLIDS, dot, draw_rooms, pair, rays, room_layers, shapes3d_like, shapes3d_like_scale)
+    LIGHT, PAIRED, SHAPES3D, SHAPES3D_SIZES, SOLIDS, dot, draw_rooms, pair, rays, room_layers, shapes3d_like,
+    shapes3d_like_scale)
 from fedskew_nb.data.splits import by_table, dirichlet, leave_out, uneven
 from fedskew_nb.data.suite import pack, unpack
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest, torch
 from fedskew_nb.core.context import Upload
 from fedskew_nb.core.files import whole_file, write_json
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import everything, under
@@ -17,9 +18,10 @@ from fedskew_nb.engine.device import has_bf16, keep_freed_memory, memory_format,
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.engine.scoring import questions
-from fedskew_nb.engine.server import Server, rule_groups, size_of, weights_of
+from fedskew_nb.engine.server import Server, size_of, weights_of
+from fedskew_nb.core.rules import rule_groups
 from fedskew_nb.engine.setting import HOUSES, Setting, epoch, schedule, setting_for
-from fedskew_nb.engine.state import State
+from fedskew_nb.engine.history import State
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local

@@ -7,13 +7,14 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.server import weights_of
 from fedskew_nb.analysis.probes import measure
-from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.probes import answers
 from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
@@ -818,7 +819,7 @@ def test_a_stored_run_says_what_todays_method_says():
     assert SHARED.name == "F2DC(preset='shared')" and DFD(.2, .1, .5).tau == .1
 
 @pytest.mark.parametrize('method,ink', [(F2DC, 'vermillion'), (DC, 'coral')], ids=['F2DC', 'DC'])
-def test_page_and_colour(method, ink): assert method.page == '2_methods/f2dc/03_method' and method.ink == ink
+def test_page_and_colour(method, ink): assert method.page == '2_methods/f2dc/04_method' and method.ink == ink
 
 @pytest.fixture(scope='module')
 def masked(): return F2DC.adapt(small())

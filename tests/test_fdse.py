@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
 from feds import DEVICE, equal, fed_of, first, images, labels, run, same, small, states
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.analysis.probes import glance
-from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.probes import answers
 from fedskew_nb.analysis.costs import flops
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out

@@ -8,7 +8,8 @@ from fedskew_nb.methods.fedddl.blends import blends, groups
 from fedskew_nb.methods.fedddl.counterfactual import (
     any_class, draw_backgrounds, other_classes, own_class, random_places, same_size_places)
 from fedskew_nb.methods.fedddl.paste import box_mask, check_boxes, paste, pulled, usable
-from fedskew_nb.methods.fedddl.prototypes import class_means, global_prototypes, object_crops, pull
+from fedskew_nb.methods.baselines.prototypes import class_means, global_prototypes
+from fedskew_nb.methods.fedddl.prototypes import object_crops, pull
 
 # ---- tools
 

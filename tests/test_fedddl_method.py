@@ -6,7 +6,7 @@ import plain_fedddl as plain
 from PIL import Image
 from feds import DEVICE, equal, fed_of, in_two_parts, run, same
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.names import read_method
+from fedskew_nb.app.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
@@ -123,8 +123,8 @@ def test_absent_clients_keep_the_prototypes_of_their_classes(suite):
     srv = ServerContext({}, [0], {0: 1}, {0: 'a'}, 0, 9)
     def up(U, has): return Upload(0, 1, 'a', torch.ones(2), {}, dict(prototypes=torch.tensor(U), has=torch.tensor(has)))
     deb = DEB()
-    deb.extras(srv.seen_by(deb), [up([[1., 1.], [2., 2.]], [True, True])])
-    down = deb.extras(srv.seen_by(deb), [up([[3., 3.], [0., 0.]], [True, False])])
+    deb.extras(srv.window(deb), [up([[1., 1.], [2., 2.]], [True, True])])
+    down = deb.extras(srv.window(deb), [up([[3., 3.], [0., 0.]], [True, False])])
     assert down['prototypes'].tolist() == [[3., 3.], [2., 2.]] and down['had'].all()
 
 def test_one_client_and_images_without_a_box(suite):

@@ -14,8 +14,9 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import pytest, torch
 from fedskew_nb import Federation, load_suite, small_conv
-from fedskew_nb.core.find import found
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.names import registry
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.methods.baselines.proximal import Prox
 from fedskew_nb.methods.baselines.personal import KeepBatchNorm
 from fedskew_nb.methods.dfl.alternation import Branches
@@ -32,7 +33,7 @@ TERMS, MOVED, IMAGES = 5e-3, 3e-2, 2      # relative, relative, right answers am
 LOOSER = dict(RFedDis=4)
 # FedRCL takes the nearest and farthest pairs of a batch; which they are, a rounding decides.
 LOOSER_TERMS = dict(FedRCL=1e-2)
-METHODS = found(Method)
+METHODS = registry(Method)
 
 def tiny_suite():
     "Four domains, one client each, of different sizes; 32 test images per client."

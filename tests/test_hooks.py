@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest, torch
 from feds import equal, fed_of, run, same, small
 from fedskew_nb.app.compare import compare, resume
-from fedskew_nb.app.names import read_method
+from fedskew_nb.app.recipes import read_method
 from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.core.context import Each
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.images import Data
@@ -156,7 +157,7 @@ def test_equal_twins_are_one_and_others_are_refused():
     assert len((FedBN+Method('Sub', OwnNorms())).mechanisms) == 2
 
 def test_a_place_may_be_needed_untouched():
-    class Around(Mechanism): untouched = ('neck',)
+    class Around(Mechanism): relies_on = {'neck': 'untouched'}
     with pytest.raises(Contradiction, match='Around and DFD meet at `neck`, which Around needs untouched'):
         (Method('A', Around())+F2DC).adapt(small())
     Method('A', Around()).adapt(small())

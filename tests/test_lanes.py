@@ -8,9 +8,9 @@ import pytest, torch
 from feds import DEVICE, equal, fed_of, first, run, small
 from kill import equal as same_nest
 from torch import nn
-import fedskew_nb.core.merge
 from fedskew_nb.core.convert import as_net
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import Random, generator
 from fedskew_nb.data.batch import draw_moves, move, normalise
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
@@ -22,7 +22,7 @@ from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.core.seeding import seeded
-from fedskew_nb.app.names import METHODS
+from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.engine.setting import schedule, setting_for
 from fedskew_nb.engine.client import Worker
 
@@ -80,7 +80,7 @@ def reference(method, net, suite, **kw):
         for n,(m,rule) in method.rules(net).items(): groups.setdefault((id(m), rule.fn, rule.by(n)), (m,rule,[]))[2].append(n)
         for m,rule,names in groups.values():
             srv = see(names=names, shapes=[old[n].shape for n in names]); row = lambda state: torch.cat([state[n].flatten() for n in names])
-            V = torch.stack([row(u.state) for u in ups]); R = rule.fn(V, torch.stack([row(mine[u.id]) for u in ups]), w, srv.seen_by(m) if m else srv)
+            V = torch.stack([row(u.state) for u in ups]); R = rule.fn(V, torch.stack([row(mine[u.id]) for u in ups]), w, srv.window(m) if m else srv)
             for u,x in zip(ups, R if R.ndim==2 else ()): own[u.id] |= {n:v.clone() for n,v in srv.split(x).items()}
             if rule.fn.__name__!='keep': server |= srv.split(R if R.ndim==1 else sum_in_order(R, w))
         down = method.union('extras', see(), ups); terms = [t for _,t,_ in done]; terms = {k:sum(t.get(k,0) for t in terms)/len(terms) for k in {k:0 for t in terms for k in t}}
@@ -204,7 +204,7 @@ def test_an_error_in_a_lane(suite, calm, lanes, place):
         if where==place and c.id==3: failed.set(); raise ValueError('a stumble')
         if where=='loss' and c.id==2 and lanes>1:                                            # a slow one, before it in order
             failed.wait(10)
-            next(w.stop for w in fed.workers if w.net is c.net).wait(10)
+            next(w.stop for w in fed.lanes.workers if w.net is c.net).wait(10)
             late.append(c.steps)
     fed,t = troubled(suite, at, lanes=lanes); fed.fit(2); before = frozen(fed)
     with pytest.raises(ValueError, match='a stumble') as e: fed.fit()
@@ -307,7 +307,7 @@ def test_pressed_twice(suite, calm, ctrl_c):
     def at(place, c):
         if place!='loss' or c.round!=2 or c.id!=2 or done: return
         done.append(1); ctrl_c()
-        stop = next(w.stop for w in fed.workers if w.net is c.net); stop.wait(10); back.wait(.1); ctrl_c()
+        stop = next(w.stop for w in fed.lanes.workers if w.net is c.net); stop.wait(10); back.wait(.1); ctrl_c()
         inside.append(back.wait(.3))                                                 # is anybody back while this lane is here?
     fed,t = troubled(suite, at); fed.fit(2)
     with pytest.raises(KeyboardInterrupt): fed.fit()
@@ -424,7 +424,7 @@ def test_lanes_that_are_no_number(suite, lanes):
     with pytest.raises(ValueError, match=f'lanes is {lanes!r}: give a whole number of at least 1'): fed_of(FedAvg, suite, lanes=lanes)
 
 def test_more_lanes_than_clients(suite):
-    one = replace(suite, clients=suite.clients[:1]); a,b = run(FedAvg, one, lanes=100),run(FedAvg, one, lanes=1); assert equal(a, b) and a.history==b.history and len(a.workers)<=5
+    one = replace(suite, clients=suite.clients[:1]); a,b = run(FedAvg, one, lanes=100),run(FedAvg, one, lanes=1); assert equal(a, b) and a.history==b.history and len(a.lanes.workers)<=5
 
 @pytest.mark.parametrize('lanes,threads', [(1,1), (2,1), (1,2)])
 def test_threads_are_restored(suite, lanes, threads):

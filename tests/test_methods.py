@@ -4,7 +4,8 @@ from itertools import combinations
 import pytest, torch
 from feds import equal
 from torch import nn
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.data.load import load_suite

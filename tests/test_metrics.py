@@ -6,8 +6,9 @@ from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.history import History
 from fedskew_nb.analysis.costs import flops, payload
-from fedskew_nb.analysis.features import answers, effective_rank, spectrum
-from fedskew_nb.analysis.scores import diff, ece, reliability, summary
+from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
+from fedskew_nb.engine.reading import diff, summary
+from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.core.models import MODELS, n_bytes, small_conv
 
 gen = lambda s: torch.Generator().manual_seed(s)
@@ -119,7 +120,7 @@ def test_diff():
     assert all(not len(f) for f in diff(History(),History()).values())
 
 def test_the_engine_counts_the_same_bytes():
-    from fedskew_nb.core.method import Mechanism
+    from fedskew_nb.core.mechanism import Mechanism
     from fedskew_nb.core.rules import Rule, keep, mean
     from fedskew_nb.core.net import is_norm
     from fedskew_nb.data.images import Data
@@ -130,7 +131,7 @@ def test_the_engine_counts_the_same_bytes():
     data = lambda s,n: Data(torch.randint(0,256,(n,3,16,16),dtype=torch.uint8,generator=gen(s)), torch.arange(n)%2)
     suite = Suite('toy', ['a','b'], [Client(i,d,data(i,8),data(i+5,4),data(i+9,4)) for i,d in enumerate('xyz')], {d:data(20,6) for d in 'xyz'})
     class HalfNorms(Mechanism):
-        def rules(self, net): return [Rule(is_norm(net), mean, part=.5)]
+        def rules(self, net): return [Rule(is_norm(net), mean, share=.5)]
     for m,view in ((Method('FedAvg'),'global'), (Method('FedBN',KeepNorms()),'personal'), (Method('half',HalfNorms()),'global')):
         net = small_conv(2, size=16, width=2); h = Federation(m, net, suite, rounds=2, eval_every=1, device='cpu').fit(progress=False)
         assert h.cost()['up']==h.cost()['down']==3*payload(net,m)['travels'] and h.cost()['seconds']>0

@@ -2,11 +2,11 @@
 import inspect
 from dataclasses import replace
 import pytest
-from fedskew_nb.app import families
+from fedskew_nb.app import pages as families
 from fedskew_nb.app.calls import cut, from_file, literal, read_call
-from fedskew_nb.app.names import (
-    METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line, read_method, read_methods, read_model,
-    read_suite)
+from fedskew_nb.app.recipes import (
+    METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line, read_method, read_methods,
+    read_model, read_suite)
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 

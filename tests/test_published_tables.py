@@ -4,7 +4,7 @@ Facts from the paper's text, accuracy in percent per domain, then the printed AV
 here once (the first and last rows of the ablations are rows of Table 1; the first feature row of Table 7 is its full model).
 """
 import numpy as np, pytest
-from fedskew_nb.analysis.scores import summary
+from fedskew_nb.engine.reading import summary
 
 PUBLISHED = '''
 1 Office FedAvg   59.82 65.26 51.72 46.67 55.86 8.27

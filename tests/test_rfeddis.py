@@ -4,7 +4,8 @@ from itertools import product
 import mpmath, pytest, torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
-from fedskew_nb.methods.rfeddis.evidence import beliefs, check_evidence, dirichlet_kl, evidence, evidential_loss, vacuity
+from fedskew_nb.methods.rfeddis.evidence import (
+    beliefs, check_evidence, dirichlet_kl, evidence, evidential_loss, vacuity)
 from fedskew_nb.methods.rfeddis.fusion import average, conflict, conflict_aware, cumulative, dempster, fuse
 from fedskew_nb.methods.rfeddis.pictures import rfeddis_picture
 

@@ -7,7 +7,7 @@ import plain_rfeddis as plain
 from feds import DEVICE, equal, fed_of, images, in_two_parts, labels, run, same
 from torch import nn
 from fedskew_nb.app.bench import noise_suite
-from fedskew_nb.app.names import read_method
+from fedskew_nb.app.recipes import read_method
 from fedskew_nb.analysis.explain import gradcam
 from fedskew_nb.analysis.probes import linear_probe
 from fedskew_nb.core.method import Method

@@ -4,7 +4,8 @@ import pytest, torch
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.engine.federation import Federation
 from torch import nn
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
@@ -12,7 +13,7 @@ from fedskew_nb.methods.fdse.method import FDSE
 from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 from fedskew_nb.core.models import resnet10, small_conv
-from fedskew_nb.app.names import METHODS
+from fedskew_nb.app.recipes import METHODS
 from feds import DEVICE, fed_of, same, small
 
 @pytest.fixture(scope='module')

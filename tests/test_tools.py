@@ -92,8 +92,8 @@ def test_rendered_site_by_its_address(tmp_path):
 
 def test_links_inside_the_site_are_relative():
     text = f'[`Net`]({SITE}/4_core/net.html#net), [x]({SITE}/gone.html), [y](https://example.org/4_core/net.html)'
-    assert own_links.relative(text, '1_begin/03_own_model.ipynb') == text.replace(f'{SITE}/4_core/net.html', '../4_core/01_net.ipynb')
-    assert own_links.relative(f'{SITE}/4_core/net.html', '4_core/03_method.ipynb') == '01_net.ipynb'
+    assert own_links.relative(text, '1_begin/07_own_model.ipynb') == text.replace(f'{SITE}/4_core/net.html', '../4_core/01_net.ipynb')
+    assert own_links.relative(f'{SITE}/4_core/net.html', '4_core/06_method.ipynb') == '01_net.ipynb'
     module, name = project.settings()['procs'].split(':')
     assert getattr(__import__(module), name) is own_links.relative_links      # what nbdev calls
 

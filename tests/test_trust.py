@@ -6,16 +6,18 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.features import answers
-from fedskew_nb.analysis.scores import ece
-from fedskew_nb.analysis.temperature import at_temperature, temperature
-from fedskew_nb.analysis.trust import asked, auroc, density, noisy, risk_coverage, strangers, together, uncertainty
+from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.calibration import ece
+from fedskew_nb.analysis.calibration import at_temperature, temperature
+from fedskew_nb.analysis.trust import (
+    asked, auroc, density, noisy, risk_coverage, strangers, together, uncertainty)
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
 from fedskew_nb.app import cli
 from fedskew_nb.app.compare import compare, read_request, resume, stored_runs
 from fedskew_nb.app.plan import grid_runs
 from fedskew_nb.app.run import run_name
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.data.load import load_suite

@@ -9,13 +9,13 @@ from PIL import Image
 from safetensors.torch import save_file
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import report_html
-from fedskew_nb.analysis.stored import load_comparison
+from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.app import cli
 from fedskew_nb.app.bench import read_bench
 from fedskew_nb.app.calls import from_file, no_exit
 from fedskew_nb.app.compare import compare, read_request, resume
-from fedskew_nb.app.names import read_method, read_model, read_suite
+from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import read_tuned
 from fedskew_nb.app.tune import tune
 from fedskew_nb.core.models import small_conv

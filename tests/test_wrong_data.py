@@ -12,7 +12,7 @@ from fedskew_nb.analysis.plots import run_name
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import read_boxes
 from fedskew_nb.data.cache import cached, digest
-from fedskew_nb.data.files import read_image
+from fedskew_nb.data.images import read_image
 from fedskew_nb.data.folder import Folder, load_folder
 from fedskew_nb.data.images import Data, as_data
 from fedskew_nb.data.load import load_suite

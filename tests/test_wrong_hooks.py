@@ -9,12 +9,13 @@ from feds import equal, fed_of, run, same, small
 from fedskew_nb.app.calls import from_file
 from fedskew_nb.app.compare import _portably, compare
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.names import METHODS, read_method
+from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import train_run
-from fedskew_nb.core.ask import told
+from fedskew_nb.core.mechanism import message
 from fedskew_nb.core.context import Each
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout
@@ -73,7 +74,7 @@ def test_a_field_that_no_value_reaches_is_refused():
     with pytest.raises(ValueError, match='Strong.mu is set without a type, so the field stays 0.1: write @dataclass and `mu:float=…`'): Method('S', Strong())
 
 @pytest.mark.parametrize('name, value, says', [
-    ('loss', .5, 'Mine.loss is 0.5, but `loss` is a hook'), ('untouched', 'neck', "Mine.untouched is 'neck': give a tuple"),
+    ('loss', .5, 'Mine.loss is 0.5, but `loss` is a hook'), ('relies_on', 'neck', "Mine.relies_on is 'neck': give a dict"),
     ('wants', 'boxes', "Mine.wants is 'boxes': give a tuple"), ('needs', Plain, 'Mine.needs is .*give a tuple'), ('needs', (Plain,), 'Mine.needs holds'),
     ('run', ['momentum'], 'Mine.run is .*give a dict'), ('stacks', 1, 'Mine.stacks is 1: give a bool')])
 def test_what_a_mechanism_says_of_itself_has_a_kind(name, value, says):
@@ -228,7 +229,7 @@ def test_errors_survive_the_way_to_another_process(tmp_path):
     todo = planned(f'{tmp_path}/mine.py:Mine', 'emoji-pacs', **how)
     with pytest.raises(RuntimeError) as e: _portably(train_run, *todo)
     back = pickle.loads(pickle.dumps(e.value))
-    assert str(back) == 'Odd: too odd' and 'Mine: at client 0' in told(back) and f'in Mine.loss, {tmp_path}/mine.py:4' in told(back)
+    assert str(back) == 'Odd: too odd' and 'Mine: at client 0' in message(back) and f'in Mine.loss, {tmp_path}/mine.py:4' in message(back)
 
 @pytest.mark.slow
 def test_an_error_in_another_process_keeps_file_line_client_and_round(tmp_path):

@@ -5,11 +5,12 @@ import pytest, torch
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
-from fedskew_nb.app.names import read_method
+from fedskew_nb.app.recipes import read_method
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import Run, federation_of, run_name, stamped, train_run
 from fedskew_nb.core.identity import digest
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg

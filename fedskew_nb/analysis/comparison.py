@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip, json, math
 import pandas as pd
 from fastcore.basics import patch
-import fedskew_nb.analysis.scores             # gives a History its `summary`
 from .stats import t_interval, verdict
 from .table import Table, csv_text, pm, span
 from ..engine.history import History
@@ -20,9 +19,8 @@ __all__ = ['DEALS', 'deal_of', 'Comparison', 'run_notes']
 DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}
 
 def deal_of(h:History)->tuple:
-    "(suite, deal) of a run: `skew-digits/iid` is the IID deal of `skew-digits`."
-    name, _, deal = h.setting['suite'].partition('/')
-    return name, deal or 'skew'
+    "(suite, deal) of a run."
+    return h.setting['suite'], h.setting['deal']
 
 def _refuse_twins(histories:list):
     "Refuse a run that is given twice: it would count as two."

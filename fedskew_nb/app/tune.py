@@ -5,6 +5,7 @@
 # %% ../../nbs/7_app/11_tune.ipynb #63fadeec
 from __future__ import annotations
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 import pandas as pd
@@ -12,13 +13,11 @@ from fastcore.basics import patch
 from fastcore.meta import delegates
 from ..analysis.claims import accuracy
 from ..analysis.table import Table
-from .arguments import checked
-from .compare import begin, run_all
-from .names import read_method, read_suite
-from .plan import PILOTS, as_list, named_methods, planned, read_tuned, which_seeds
-from .run import Run, suite_name
+from .jobs import run_all
+from .plan import PILOTS, as_list, begun, checked, lines_of, planned, read_tuned, which_seeds
 from ..core.files import write_json
-from ..core.refuse import one_of
+from ..core.method import Method
+from ..core.names import Recipe, one_of
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.history import History
@@ -27,20 +26,18 @@ from ..engine.history import History
 __all__ = ['Tuning', 'tune']
 
 # %% ../../nbs/7_app/11_tune.ipynb #3e0637b8
-@dataclass(frozen=True)
-class OnValidation:
-    "A suite with validation images in the place of all tests; called with a seed, as a `Folder` is."
-    suite:object
-    size:str='quick'
-    @property
-    def name(self)->str: return suite_name(self.suite)
-    def __call__(self, data_seed:int)->Suite:
-        s = read_suite(self.suite, self.size, data_seed)
-        if not all(len(c.val) for c in s.clients):
-            raise ValueError(f'{s.name}: some client has no validation image to choose by: give val=')
-        tests = {c.domain: join([o.val for o in s.clients if o.domain == c.domain]) for c in s.clients}
-        clients = [replace(c, test=c.val) for c in s.clients]
-        return replace(s, name=f'{s.name} (validation)', clients=clients, tests=tests, unseen={})
+def validation_suite(make, data_seed:int)->Suite:
+    "A suite with validation images in the place of all tests."
+    s = make(data_seed)
+    if not all(len(c.val) for c in s.clients):
+        raise ValueError(f'{s.name}: some client has no validation image to choose by: give val=')
+    tests = {c.domain: join([o.val for o in s.clients if o.domain == c.domain]) for c in s.clients}
+    clients = [replace(c, test=c.val) for c in s.clients]
+    return replace(s, name=f'{s.name} (validation)', clients=clients, tests=tests, unseen={})
+
+def on_validation(suite:Recipe)->Recipe:
+    "The same suite, scored on its validation images."
+    return Recipe(suite.name, partial(validation_suite, suite.make), base=suite.base)
 
 # %% ../../nbs/7_app/11_tune.ipynb #a00a9650
 def trial_score(history:History)->float: return accuracy(history, view='personal')
@@ -74,8 +71,8 @@ class Search:
     own:str=''         # its own hyper-parameter
     values:tuple=()    # of it, to be tried
     runs:list=field(default_factory=list)     # a Run per seed, whatever its rate
-    heard:dict=field(default_factory=dict)    # {(k, value): [score of each seed]}
-    def scores(self)->dict: return {t: sum(s)/len(s) for t, s in self.heard.items()}
+    results:dict=field(default_factory=dict)    # {(k, value): [score of each seed]}
+    def scores(self)->dict: return {t: sum(s)/len(s) for t, s in self.results.items()}
     def at(self, trial)->list: # of Run
         "The runs of one trial."
         k, v = trial
@@ -97,12 +94,11 @@ def chosen(search:Search)->dict:
         scores=[[rate(j), value, round(s, 3)] for (j, value), s in scores.items()])
 
 # %% ../../nbs/7_app/11_tune.ipynb #d358d766
-def own_of(method, own:dict, trials:int)->tuple: # (name, values) or ()
+def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
     "The one hyper-parameter of its own that is to be tuned."
-    method = read_method(method)
-    asked = own.get(method.name, {})
-    if len(asked) > 1: raise ValueError(f'{method.name} has {" and ".join(asked)} to tune: give at most one')
-    for name, values in asked.items():
+    grid = own.get(method.name, {})
+    if len(grid) > 1: raise ValueError(f'{method.name} has {" and ".join(grid)} to tune: give at most one')
+    for name, values in grid.items():
         for v in as_list(values): method(**{name: v})         # refuses what it does not know
         if trials-len(as_list(values)) >= 2: return name, tuple(as_list(values))
         raise ValueError(f'{method.name}: the values of {name} leave less than two of {trials} trials '
@@ -112,12 +108,12 @@ def own_of(method, own:dict, trials:int)->tuple: # (name, values) or ()
 # %% ../../nbs/7_app/11_tune.ipynb #26e216cb
 def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
     "A search for each method on each suite."
-    found, names, held_out = {}, {r.label for r in runs}, {}
+    found, names, held_out = {}, {r.method.name for r in runs}, {}
     for name in own: one_of(name, names, 'method to tune')
     for r in runs:
-        key = suite_name(r.suite), r.label
-        if key not in found: found[key] = Search(trials, *own_of(r.method, own, trials))
-        suite = held_out.setdefault(id(r.suite), OnValidation(r.suite, r.size))
+        key = r.suite.name, r.method.name
+        if key not in found: found[key] = Search(trials, *own_of(r.method.made, own, trials))
+        suite = held_out.setdefault(r.suite.make, on_validation(r.suite))
         found[key].runs.append(replace(r, suite=suite, note='', made_of=None))
     return found
 
@@ -156,14 +152,15 @@ def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
         raise ValueError(f'seeds is {seeds}: tune on pilot seeds, from {PILOTS[0]} on, which no table uses')
     if trials < 2: raise ValueError(f'trials is {trials}: give 2 or more, or nothing is chosen')
     if 'lr' in kwargs: raise ValueError('lr is given, but it is what tune chooses: leave it out')
-    return planned(named_methods(methods, control=True), suite, seeds, control=False, **kwargs)
+    recipes = [method for method, deal in lines_of(methods, True, False) if deal == 'skew']
+    return planned(recipes, suite, seeds, control=False, **kwargs)
 
 # %% ../../nbs/7_app/11_tune.ipynb #ec8a3857
 def try_all(found, *how):
     "Make every trial that a search still wants; `how` is the folder, and so on, of `run_all`."
     while todo := sorted(chain(*(s.todo() for s in found)), key=lambda t: t[2].seed):
-        told = run_all([run for *_, run in todo], *how, keep_stopped=True)
-        for (s, trial, _), h in zip(todo, told): s.heard.setdefault(trial, []).append(trial_score(h))
+        histories = run_all([run for *_, run in todo], *how, keep_stopped=True)
+        for (s, trial, _), h in zip(todo, histories): s.results.setdefault(trial, []).append(trial_score(h))
 
 # %% ../../nbs/7_app/11_tune.ipynb #c3f4c11f
 @checked
@@ -183,7 +180,7 @@ def tune(
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
     found = searches(runs, trials, own or {})
     tuned_before(out)
-    try_all(found.values(), begin(runs, jobs, out)[1], jobs, progress, on_run)
+    try_all(found.values(), begun(runs, jobs, out)[1], jobs, progress, on_run)
     return stored_tuning(found, out)
 
 # %% ../../nbs/7_app/11_tune.ipynb #5f019184

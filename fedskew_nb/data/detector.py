@@ -9,7 +9,7 @@ __all__ = ['GroundingDINO']
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from ..core.refuse import extra
+from ..core.names import extra
 
 # %% ../../nbs/5_data/16_detector.ipynb #369d028c
 def best_box(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
-from .files import to_rgb
+import hashlib, io, os
+from pathlib import Path
 
 # %% ../../nbs/5_data/01_images.ipynb #00000006
 @dataclass(eq=False)
@@ -42,6 +43,76 @@ def join(parts:list)->Data:
 def lacks(d:Data, wants:tuple)->bool: # names of fields
     "Has `d` none of these, though something is wanted?"
     return bool(wants) and all(getattr(d, w) is None for w in wants)
+
+# %% ../../nbs/5_data/01_images.ipynb #162b4d64
+def eight_bits(im:Image.Image, top:int)->Image.Image:
+    "A grey image of numbers from 0 to `top` in bytes."
+    a = np.asarray(im).astype(np.int64)
+    if a.min(initial=0)<0 or a.max(initial=0)>top:
+        raise ValueError('32-bit pixels without a range; store 8 or 16 bits')
+    return Image.fromarray((a*255/top).round().astype(np.uint8))
+
+# %% ../../nbs/5_data/01_images.ipynb #6f1e0001
+def to_rgb(im:Image.Image)->Image.Image:
+    "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
+    kind, im = im.format, ImageOps.exif_transpose(im)
+    if im.mode.startswith('I'): im = eight_bits(im, 65535 if im.mode!='I' or kind in ('PNG', 'PPM') else 255)
+    if im.mode=='F': raise ValueError('floating point pixels without a range; store 8 or 16 bits')
+    if im.mode in ('RGBA','LA','PA','La','RGBa') or 'transparency' in im.info:
+        im = im.convert('RGBA')
+        im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
+    return im.convert('RGB')
+
+# %% ../../nbs/5_data/01_images.ipynb #14c6bbb4
+KINDS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
+WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
+MOST_BYTES, MOST_PIXELS = 1<<28, 1<<27     # of one file
+
+def cause(raw:bytes, e:Exception)->str:
+    "Why a file is no image, as far as its first bytes tell."
+    head = raw[:200].lstrip().lower()
+    if not raw: return 'the file is empty'
+    if head.startswith(WEB_PAGE): return 'it is a web page, not an image; download it again'
+    if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
+    if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
+    what = 'it is cut off' if 'truncated' in str(e).lower() else type(e).__name__
+    return f'{what}; {str(e).split(" <")[0]}'
+
+# %% ../../nbs/5_data/01_images.ipynb #ebced014
+def file_bytes(path)->bytes:
+    "The bytes of a file; pipes, devices, links to nothing and giants are refused."
+    try:
+        if not os.path.isfile(path): raise OSError('it is a pipe, a device, or a link to nothing')
+        if (n := os.path.getsize(path))>MOST_BYTES: raise OSError(f'it has {n>>20} MiB; store it smaller')
+        return Path(path).read_bytes()
+    except OSError as e: raise ValueError(f'{path} is no readable image: {e.strerror or e}') from e
+
+# %% ../../nbs/5_data/01_images.ipynb #6f1e0002
+def upright(raw:bytes, path)->Image.Image:
+    "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
+    try:
+        with Image.open(io.BytesIO(raw), formats=KINDS) as im:
+            n = im.width*im.height
+            if n>MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
+            return to_rgb(im)
+    except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
+
+def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+# %% ../../nbs/5_data/01_images.ipynb #71dd16be
+def read_image(
+    path, size:int,
+)->tuple[np.ndarray,str,tuple]:  # (3, size, size) uint8; a checksum of the file; its own (width, height)
+    "One image file as square bytes, squeezed to `size` pixels."
+    raw = file_bytes(path)
+    im = upright(raw, path)
+    small = im.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(small).transpose(2,0,1), checksum(raw), im.size
+
+def content(path)->str:
+    "Checksum of a file; '' for one that cannot be read."
+    try: return checksum(file_bytes(path))
+    except ValueError: return ''
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)

@@ -1,0 +1,1 @@
+from . import reading            # a History is whole: it can be read

@@ -11,20 +11,18 @@ from copy import deepcopy
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
-import fedskew_nb.core.merge
 from ..core.context import ClientContext, Upload
 from ..core.method import Method
+from ..core.mechanism import kind
 from ..core.net import Net, Out
-from ..core.refuse import one_of
+from ..core.names import one_of
 from ..core.seeding import Random
 from ..data.batch import draw_moves, move, move_boxes, normalise
-from ..data.suite import Client, Suite
+from ..data.suite import Client, Suite, class_counts
 from .device import memory_format
-from .guard import check_numbers
 from .lanes import Stopped
-from .server import class_counts
 from .setting import Setting, schedule, shared_out
-from .state import Trained
+from .history import Trained
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
 class Worker:
@@ -122,6 +120,23 @@ def probabilities(self: Worker,
         for path, p in said.items(): found.setdefault(path, []).append(p)
     return {path: torch.cat(ps) for path, ps in found.items()}
 
+# %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
+def check_numbers(
+    method: Method, net: Net,
+    said: dict,      # {path: (N, n_classes)}
+    out: Out,        # of the model
+):
+    "Refuse probabilities that are NaN or infinite."
+    if sum(p.sum() for p in said.values()).isfinite(): return
+    bad = next((path for path, p in said.items() if not p.isfinite().all()), None)
+    if bad is None: return
+    m = next((m for m in method.each('predict') if bad in m.predict(net, out)), None)
+    if m is None or not out.logits.isfinite().all():
+        raise FloatingPointError(f'{method.name}: the model answers NaN or infinity: it has diverged, '
+                                 'try a smaller lr, or clip=10')
+    raise ValueError(f'{kind(m)}.predict returned NaN or infinity for the path {bad!r}: '
+                     'return finite numbers for each image and class')
+
 # %% ../../nbs/6_engine/02_client.ipynb #efe9912d
 @patch
 def _asked(self: Worker, net: Net, x: Tensor)->tuple: # (Out, {path: probabilities})
@@ -201,8 +216,7 @@ def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
     learning = [p for p in self.net.parameters() if p.requires_grad]
     if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
                                       'parameter that is not frozen')
-    s = self.setting
-    return torch.optim.SGD(learning, c.lr, momentum=s.momentum, weight_decay=s.weight_decay, foreach=True)
+    return self.setting.sgd(learning, c.lr)
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch
@@ -224,8 +238,7 @@ def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over t
 @patch
 def learner(self: Worker, params, lr: float): # f(loss): one step
     "SGD as the setting says, for a model that a mechanism trains beside the worker's."
-    s = self.setting
-    opt = torch.optim.SGD(params, lr, momentum=s.momentum, weight_decay=s.weight_decay, foreach=True)
+    opt = self.setting.sgd(params, lr)
     return lambda loss: self.descend(opt, loss)
 
 @patch
@@ -235,7 +248,7 @@ def context(self: Worker, client: Client, state: dict, states, caches, down, rou
     s = self.setting
     c = ClientContext(
         client.id, self.net, client, states, caches, down, s.seed, round_no, s.rounds, self.device,
-        lr=s.lr*s.decay**round_no, receive=lambda: self.copy(state),
+        lr=s.rate(round_no), receive=lambda: self.copy(state),
         images=self.images, n_classes=self.suite.n_classes, kept=self.kept)
     c.learner = lambda params: self.learner(params, c.lr)
     return c

@@ -11,24 +11,12 @@ from dataclasses import replace
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-import fedskew_nb.core.merge
-from ..core.ask import ask_rule
-from ..core.method import Method, kind
-from ..core.rules import keep, mean
+from ..core.mechanism import ask_rule, kind
+from ..core.method import Method
+from ..core.rules import keep, mean, largest
 from ..core.context import ServerContext, Upload
-from ..core.rules import largest
-from .state import State
-
-# %% ../../nbs/6_engine/03_server.ipynb #00000008
-def rule_groups(
-    rules: dict,    # {name: (mechanism or None, rule)}, from `Method.rules`
-)->list:            # [(mechanism, rule, names)]
-    "Names that share a rule and a group are merged in one call."
-    groups = {}
-    for name, (mechanism, rule) in rules.items():
-        key = id(mechanism), rule.fn, rule.by(name)
-        groups.setdefault(key, (mechanism, rule, []))[2].append(name)
-    return list(groups.values())
+from ..data.suite import class_counts
+from .history import State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
 def size_of(nest)->int:
@@ -37,10 +25,6 @@ def size_of(nest)->int:
     if isinstance(nest, dict): nest = nest.values()
     elif not isinstance(nest, (list, tuple)): return 0
     return sum(map(size_of, nest))
-
-def class_counts(client, n_classes: int)->Tensor: # (n_classes,)
-    "Training images per class."
-    return client.train.y.cpu().bincount(minlength=n_classes)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000b
 def weights_of(
@@ -139,7 +123,7 @@ def _merge(self: Server, mechanism, rule, names: list):
     srv = self.seen(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
     V = self._rows(names, [u.state for u in self.ups])                 # (K, P) what was sent
     g = self._starts(names)                                            # (K, P) what each started from
-    R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.seen_by(mechanism) if mechanism else srv)
+    R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.window(mechanism) if mechanism else srv)
     if R.ndim == 2:                                                    # one each; their mean for the others
         self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
         R = mean(R, R, self.w, srv)
@@ -172,7 +156,7 @@ def _model_bytes(self: Server)->int:
     for _, rule, names in self.fed.groups:
         sent = {n: self.state.server[n] for n in names if n not in self.fed.kept}
         floats = {n: v for n, v in sent.items() if v.is_floating_point()}
-        total += rule.part*size_of(floats)
+        total += rule.share*size_of(floats)
     return round(total)
 
 @patch

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import get_args
 import torch
 from ..core.method import Method
-from ..core.refuse import nearest
+from ..core.names import nearest
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000006
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Setting(Training):
     stack: bool|None = None     # clients as one; None: a rule
     precision: str = 'fp32'     # 'bf16': faster, coarser
     def __post_init__(self): check_setting(self)
+    def rate(self, round: int)->float:
+        "The learning rate of a round, counted from 0."
+        return self.lr*self.decay**round
+    def sgd(self, params, lr: float)->torch.optim.SGD:
+        "The optimiser of local training, fresh."
+        return torch.optim.SGD(params, lr, self.momentum, weight_decay=self.weight_decay, foreach=True)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000008
 LIMITS = dict(

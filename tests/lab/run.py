@@ -51,7 +51,7 @@ def main(names):
         subprocess.run([BIN/'fedskew', 'notebooks', learn], check=True)
         p, url, token = server(learn, home)
         try:
-            for n in names or ['1_begin/01_start', '4_core/03_method']:
+            for n in names or ['1_begin/01_start', '4_core/06_method']:
                 t0 = time.time()
                 shot = [str(Path(os.environ['SHOTS'])/f'{n}.png')] if os.environ.get('SHOTS') else []
                 r = subprocess.run(['node', HERE/'lab.mjs', url, token, f'{n}.ipynb', tools['chromium'], *shot], capture_output=True, text=True, cwd=HERE)

@@ -15,8 +15,8 @@ LETTERS = re.compile(r'(?:fontsize|labelsize|titlesize)\s*=\s*(\d+(?:\.\d+)?)|(?
 THEIRS  = re.compile(r'\b(?:Figs?\.|Figures?|Tables?) \d')            # of a paper: ours have no number in prose
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
 LONG = {                                      # cells that may be longer, and why
-    '4_core/03_method.ipynb': 'class Mechanism',              # all hooks stand in one table
-    '5_data/11_datasets.ipynb': '@patch(cls_method=True)'}    # ten documented parameters
+    '4_core/06_method.ipynb': 'class Mechanism',              # all hooks stand in one table
+    '5_data/04_datasets.ipynb': '@patch(cls_method=True)'}    # ten documented parameters
 
 @dataclass
 class Page:

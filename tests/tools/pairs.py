@@ -1,4 +1,4 @@
-"Train every pair of methods on noise and store what came of it: the table of the page 7_app/16_combine."
+"Train every pair of methods on noise and store what came of it: the table of the page 7_app/02_combine."
 import json
 from datetime import date
 from importlib.resources import files

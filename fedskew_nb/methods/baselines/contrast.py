@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.func import functional_call
-from ...core.method import Mechanism, Method
+from ...core.mechanism import Mechanism
+from ...core.method import Method
 from ...core.models import seq
 from ...core.net import probe
-from ...core.refuse import at_least, nearest, not_negative
+from ...core.names import at_least, nearest, not_negative
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #eb79afb8
 def model_contrast(
@@ -44,6 +45,9 @@ class ModelContrast(Mechanism):
 
 MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
+
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
+FAMILY = 'Contrast at the client'       # over its methods in every list
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
 @patch

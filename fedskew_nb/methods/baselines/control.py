@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from ...core.method import Mechanism, Method
+from ...core.mechanism import Mechanism
+from ...core.method import Method
 from ...core.rules import Rule, mean
 from .regularise import Dynamic, shared
+from ...core.net import is_learnt
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #8eced29e
 @dataclass
@@ -56,13 +58,15 @@ class ServerStep(Mechanism):
         if not 0 < self.eta_g < float('inf'):
             raise ValueError(f'ServerStep: eta_g is {self.eta_g}: give a number above 0 (1 is the mean)')
     def rules(self, net):
-        learnt = {n for n, _ in net.named_parameters()}
-        return [Rule(learnt.__contains__, self._farther)] if self.eta_g!=1 else []
+        return [Rule(is_learnt(net), self._farther)] if self.eta_g!=1 else []
     def _farther(self, V, g, w, srv)->Tensor:
         return mean(g, g, w, srv)+self.eta_g*mean(V-g, g, w, srv)
 
 SCAFFOLD = Method('SCAFFOLD', ControlVariates(), ServerStep(), page='2_methods/baselines/05_control',
                   says="Control variates take out of every step what is the client's own.")
+
+# %% ../../../nbs/2_methods/baselines/05_control.ipynb #5c9d5e40
+FAMILY = 'A corrected gradient'       # over its methods in every list
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #ba21822a
 FedDC = Method('FedDC', ControlVariates(), Dynamic(alpha=.01), page='2_methods/baselines/05_control',

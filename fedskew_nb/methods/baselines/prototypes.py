@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch, torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
-from ...core.method import Mechanism, Method
+from ...core.mechanism import Mechanism
+from ...core.method import Method
 from ...core.net import everything, evaluating
-from ...core.refuse import not_negative
+from ...core.names import not_negative
 from ...core.rules import Rule, keep
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #be4ef5e2
@@ -90,6 +91,9 @@ class ProtoPull(Mechanism):
 
 FedProto = Method('FedProto', ClassMeans(), ProtoPull(), page=_PAGE,
                   says='Features lean on the mean prototype of their class.')
+
+# %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #712b20b6
+FAMILY = 'Prototypes'       # over its methods in every list
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #f655b335
 def first_neighbours(X:Tensor)->Tensor: # (n,)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from ...core.method import Mechanism, Method
-from ...core.refuse import not_negative
+from ...core.mechanism import Mechanism
+from ...core.method import Method
+from ...core.names import not_negative
 from ...core.rules import Rule, mean
+from ...core.net import is_learnt
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #de21ce48
 def shared(c)->dict: # {name: parameter}
@@ -39,8 +41,7 @@ class Dynamic(Mechanism):
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #b534732b
 @patch
 def rules(self:Dynamic, net):
-    learnt = {n for n, _ in net.named_parameters()}
-    return [Rule(learnt.__contains__, self._against)] if self.alpha else []
+    return [Rule(is_learnt(net), self._against)] if self.alpha else []
 
 @patch
 def _against(self:Dynamic, V, g, w, srv)->Tensor:
@@ -51,6 +52,9 @@ def _against(self:Dynamic, V, g, w, srv)->Tensor:
 
 FedDyn = Method('FedDyn', Dynamic(), page='2_methods/baselines/04_regularise',
                 says="Each client's loss is bent until all want the same model.")
+
+# %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #a010d7c1
+FAMILY = 'A further loss'       # over its methods in every list
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #dd5a6677
 def correlated(

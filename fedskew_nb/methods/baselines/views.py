@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
 from ...core.context import Each
-from ...core.method import Mechanism, Method
-from ...core.refuse import at_least, not_negative
+from ...core.mechanism import Mechanism
+from ...core.method import Method
+from ...core.names import at_least, not_negative
 from .augment import restyled, statistics
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #c767d22b
@@ -164,6 +165,9 @@ class AlignViews(Mechanism):
 
 FedCCRL = Method('FedCCRL', StyleViews(), AlignViews(), page='2_methods/baselines/13_views',
                  says="Views in other clients' styles, aligned in feature and prediction.")
+
+# %% ../../../nbs/2_methods/baselines/13_views.ipynb #ccbc8913
+FAMILY = 'Views in the style of other clients'       # over its methods in every list
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #da44e7f5
 @patch

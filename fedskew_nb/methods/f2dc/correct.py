@@ -9,7 +9,8 @@ __all__ = ['decouple', 'correction', 'bottleneck', 'rF', 'separation', 'wrong_la
 from itertools import pairwise
 import torch
 from torch import Tensor, nn
-from ...core.refuse import at_least
+from ...core.names import at_least
+from ...core.net import at_least_float32
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000c
 def decouple(f:Tensor, M:Tensor)->tuple:
@@ -45,7 +46,7 @@ def bottleneck(
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000016
 def rF(f:Tensor)->Tensor:
     "The paper's r^F: global average, (B, C, H, W) → (B, C); in float32 at least."
-    return f.to(torch.promote_types(f.dtype, torch.float32)).mean((-2, -1))
+    return at_least_float32(f).mean((-2, -1))
 
 def separation(
     l_plus:Tensor,     # (B, C): pooled f⁺
@@ -54,7 +55,7 @@ def separation(
 )->Tensor:
     "L_sep = mean cos(l⁺, l⁻)/τ, the first term of Eq. 5; between ±1/τ, in float32 or better."
     if not tau > 0: raise ValueError(f'tau is {tau}: a temperature must be above 0')
-    a, b = (l.to(torch.promote_types(l.dtype, torch.float32)) for l in (l_plus, l_minus))
+    a, b = map(at_least_float32, (l_plus, l_minus))
     floor = (1e-3*(a+b).detach().norm(dim=1)).clamp(min=1e-12)    # no vector counts as shorter
     a, b = (l/torch.maximum(l.norm(dim=1), floor)[:, None] for l in (a, b))
     return (a*b).sum(1).mean()/tau

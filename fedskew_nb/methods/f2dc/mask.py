@@ -8,6 +8,7 @@ __all__ = ['logistic', 'gumbel_mask']
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000003
 import torch
 from torch import Tensor
+from ...core.net import at_least_float32
 
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #0000000a
 def logistic(
@@ -39,7 +40,7 @@ def gumbel_mask(
 )->Tensor:                 # M, of the shape and type of S, in [0, 1]
     "A nearly binary mask with a gradient, Eq. 3, in float32 or better."
     _check(S, sigma, u=u, v=v)
-    z = S.to(torch.promote_types(S.dtype, torch.float32))
+    z = at_least_float32(S)
     if eps:
         p = z.sigmoid()
         z = (p+eps).log()-(1-p+eps).log()

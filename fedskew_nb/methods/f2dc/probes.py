@@ -8,15 +8,12 @@ __all__ = ['mask_viewer', 'feature_answers']
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #71273bd1
 import matplotlib.pyplot as plt, numpy as np
 from ...analysis.diagrams import arrow, flow_drawing
-from ...analysis.plots import SHADE
-from ...analysis.data_plots import mosaic
+from ...analysis.plots import SHADE, mosaic
 from ...analysis.probes import glance, measure, models_of
-from ...analysis.scores import summary
+from ...engine.reading import summary
 from ...analysis.style import bare, canvas, style
-from ...core.net import evaluating
-from ...core.net import Net
+from ...core.net import evaluating, Net
 from ...data.batch import normalise
-from ...data.images import Data
 from ...engine.federation import Federation
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #4101e50f

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np, torch
 from scipy.optimize import nnls
 from torch import Tensor
-from .gram import combine, gram
-from .solvers import frank_wolfe
+from .solvers import combine, gram, frank_wolfe
 
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #d82a97f7
 def _of_two(G):

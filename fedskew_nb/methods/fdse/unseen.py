@@ -8,8 +8,7 @@ __all__ = ['shared_model', 'adapt_unseen', 'right_share', 'unseen_facts']
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000003
 import torch
 from torch import Tensor
-from ...analysis.probes import models_of, adabn
-from ...analysis.features import answers
+from ...analysis.probes import models_of, adabn, answers
 from ...core.net import Net
 from ...core.seeding import generator
 from ...data.images import Data

@@ -11,15 +11,17 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
-from ...core.method import Mechanism, Method
-from ...core.refuse import at_least, one_of
+from ...core.mechanism import Mechanism
+from ...core.method import Method
+from ...core.names import at_least, one_of
 from ...data.batch import boxes_of
 from ...data.images import Data
-from .counterfactual import any_class, other_classes, own_class
+from .counterfactual import (
+    any_class, other_classes, own_class, draw_backgrounds, random_places, same_size_places)
 from .blends import blends
-from .counterfactual import draw_backgrounds, random_places, same_size_places
 from .paste import box_mask, check_boxes, paste, usable
-from .prototypes import class_means, global_prototypes, object_crops, pull
+from ..baselines.prototypes import class_means, global_prototypes
+from .prototypes import object_crops, pull
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #d0c72c3a
 POOLS = dict(all=any_class, others=other_classes, own=own_class)    # which backgrounds a class may get

@@ -8,8 +8,9 @@ __all__ = ['object_crops', 'pull']
 # %% ../../../nbs/2_methods/fedddl/02_prototypes.ipynb #8afe91e9
 import torch, torch.nn.functional as F
 from torch import Tensor
-from ..baselines.prototypes import class_means, global_prototypes, prototype_cosines
+from ..baselines.prototypes import prototype_cosines
 from .paste import pulled
+from ...core.net import at_least_float32
 
 # %% ../../../nbs/2_methods/fedddl/02_prototypes.ipynb #a09bd2ea
 def object_crops(
@@ -32,7 +33,7 @@ def pull(
 )->Tensor:
     "L_CR of Eq. 12, the mean over the features whose class has a prototype; 0 if none has."
     if not tau > 0: raise ValueError(f'tau is {tau}: a temperature must be above 0')
-    f, U = (v.to(torch.promote_types(v.dtype, torch.float32)) for v in (f, U.detach()))
+    f, U = map(at_least_float32, (f, U.detach()))
     s = (prototype_cosines(f, U) if cosine else f @ U.T)/tau
     if had is not None:
         s = s.masked_fill(~had, torch.finfo(s.dtype).min)

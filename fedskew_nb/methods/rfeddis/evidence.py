@@ -10,7 +10,7 @@ import math
 import torch, torch.nn.functional as F
 from torch import Tensor
 from ...core.net import at_least_float32
-from ...core.refuse import at_least
+from ...core.names import at_least
 
 # %% ../../../nbs/2_methods/rfeddis/01_evidence.ipynb #318e6dc3
 def evidence(

@@ -7,9 +7,8 @@ __all__ = ['conflict', 'dempster', 'fuse', 'average', 'cumulative', 'conflict_aw
 
 # %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #a4d2668e
 from functools import reduce
-import torch
 from torch import Tensor
-from .evidence import beliefs, exact, vacuity
+from .evidence import beliefs, exact
 
 # %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #9af1f77d
 def conflict(
