@@ -2,8 +2,8 @@
 
     python tests/bench/tricks.py [--pairs 5] [--tiny] [--out FILE.json]
 
-All variants run in the same race. *No trick* is our engine as plainly as it can be: one lane, all cores for each operation, NCHW.
-Norms are folded, and small steps stacked, in the last variant only.
+All variants run in the same race. *No trick* is our engine as plainly as it can be: one lane, all cores for
+each operation, NCHW. Norms are folded, and small steps stacked, in the last variant only.
 """
 from common import main
 from fedskew_nb.app.bench import ask_round, ask_scores, bench_row, race
