@@ -5,10 +5,10 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS='1', MPLBACKEND='Agg', IN_TEST='1')
 sys.path.insert(0, str(Path(__file__).parent/'tools'))
 
-from dataclasses import replace
 import pytest
 
-def pytest_addoption(parser): parser.addoption('--device', default='cpu', help="where the engine's federations are tested: cpu or cuda")
+def pytest_addoption(parser):
+    parser.addoption('--device', default='cpu', help="where the engine's federations are tested: cpu or cuda")
 
 def pytest_configure(config):
     device = os.environ['FEDSKEW_TEST_DEVICE'] = config.getoption('device')
@@ -32,9 +32,9 @@ def pytest_runtestloop():
 @pytest.fixture(scope='module')
 def suite():
     "Four domains, one client each, of different sizes; 12 test images each."
+    from feds import cut
     from fedskew_nb.data.load import load_suite
-    s = load_suite('emoji-pacs', 'tiny')
-    return replace(s, clients=[replace(c, train=c.train[:n], test=c.test[:12]) for c,n in zip(s.clients, (16,24,40,64))], tests={d:t[:12] for d,t in s.tests.items()})
+    return cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40, 64), tests=12)
 
 @pytest.fixture(scope='module')
 def pair(suite):

@@ -11,6 +11,10 @@ from fedskew_nb.engine.setting import schedule
 
 DEVICE = torch.device(os.environ.get('FEDSKEW_TEST_DEVICE', 'cpu'))          # pytest --device
 
+def name_of(v):
+    "A method's name, for the ids of pytest."
+    return getattr(v, 'name', None)
+
 def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
 
 def fed_of(method, suite, net=None, **kw):
@@ -26,6 +30,11 @@ def first(suite, n, tests=12):
     "The first clients and their domains, with fewer test images."
     kept = {c.domain: suite.tests[c.domain][:tests] for c in suite.clients[:n]}
     return replace(suite, clients=[replace(c, test=c.test[:tests]) for c in suite.clients[:n]], tests=kept)
+
+def cut(suite, sizes, tests):
+    "The first clients with so many images, and that many test images of each client and domain."
+    clients = [replace(c, train=c.train[:n], test=c.test[:tests]) for c, n in zip(suite.clients, sizes)]
+    return replace(suite, clients=clients, tests={d: t[:tests] for d, t in suite.tests.items()})
 
 def trained_once(suite, train=run):
     "`train` on a suite, done once for the same method and keywords: for tests that only read what came out."
@@ -48,7 +57,8 @@ def batches_of(fed, rounds):
     for r in range(rounds):
         fed.round_no, todo = r, {}
         for c in fed.participants():
-            cuts = schedule(len(c.train), s.batch_size, generator(s.seed, r, c.id, 'all', 'order'), s.local_epochs)
+            dice = generator(s.seed, r, c.id, 'all', 'order')
+            cuts = schedule(len(c.train), s.batch_size, dice, s.local_epochs)
             todo[c.id] = [(fed.worker.images(c.train.x[i]), c.train.y[i]) for i in cuts]
         out.append(todo)
     fed.round_no = 0
@@ -77,13 +87,19 @@ def odd_suites(suite):
     poor = replace(b, train=b.train[(b.train.y == b.train.y[0]).nonzero().flatten()])
     return replace(suite, clients=[a]), replace(suite, clients=[a, poor, replace(c, train=c.train[:1])])
 
+def far(a, b):
+    "The largest difference of two states, over the names of the first."
+    return max(float((a[n].double()-b[n].double()).detach().abs().max()) for n in a)
+
 def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
 def equal(a, b): return all(same(s, t) for s, t in zip(states(a), states(b)))
 
 def narrow():
     "Six features, so that a loop over them or their pairs is short."
-    with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7)).double()
+    with seeded(0):
+        body = seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6))
+        return Net(body, gap(), nn.Linear(6, 7)).double()
 
 def images(n=6, size=32, seed=0, dtype=torch.float32):
     return torch.randn(n, 3, size, size, generator=generator(seed, 'x')).to(dtype)

@@ -1,4 +1,4 @@
-"""The head of a plain loop: batches in the documented order, images as numbers, a model at a state, the mean of states.
+"""The head of a plain loop: batches in the documented order, images as numbers, a model at a state, means.
 
 Of the package it uses the generator and nothing else.
 """
@@ -8,7 +8,9 @@ import torch
 from fedskew_nb.core.seeding import generator
 
 def passes(n, size, round_no, client):
-    "Endless passes over n images, each a list of batches: one permutation, cut; a last batch of one joins the one before."
+    """Endless passes over n images, each a list of batches.
+
+    One permutation, cut; a last batch of one joins the one before."""
     g = generator(0, round_no, client, 'all', 'order')
     while True:
         cut = list(torch.randperm(n, generator=g).split(size))

@@ -20,7 +20,10 @@ def trained(net, state, c, r, loss):
 
 # ---- FedFA-aug
 
-def style(t): return t.mean(), (((t-t.mean())**2).sum()/(t.numel()-1)+1e-6).sqrt()    # of one map
+def style(t):
+    "Mean and spread of one map."
+    centred = t-t.mean()
+    return t.mean(), ((centred**2).sum()/(t.numel()-1)+1e-6).sqrt()
 
 def gammas(spread):
     share = [1/(1+1/(float(s)+1e-6)) for s in spread]
@@ -38,11 +41,17 @@ def layer(x, own, spread, g):
             for c in range(C): own[k][c] = .99*own[k][c]+.01*sum(s[b][c] for b in range(B))/B
     new = []
     for k, s in enumerate((mu, sd)):
-        noise, gamma = torch.randn((B, C, 1, 1), generator=g).double()[..., 0, 0], gammas(spread[k])
+        noise = torch.randn((B, C, 1, 1), generator=g).double()[..., 0, 0]
+        gamma = gammas(spread[k])
         grown = [((gamma[c]+1)*(variance([s[b][c] for b in range(B)])+1e-6)).sqrt() for c in range(C)]
         new.append([[s[b][c]+noise[b, c]*grown[c] for c in range(C)] for b in range(B)])
-    rows = [torch.stack([(x[b, c]-mu[b][c])/sd[b][c]*new[1][b][c]+new[0][b][c] for c in range(C)]) for b in range(B)]
-    return torch.stack(rows)
+    def restyled(b, c): return (x[b, c]-mu[b][c])/sd[b][c]*new[1][b][c]+new[0][b][c]
+    return torch.stack([torch.stack([restyled(b, c) for c in range(C)]) for b in range(B)])
+
+def spread_over(told, across):
+    "How far the clients' means `told`, (K, 2, C), lie apart: in each channel, or over all of them."
+    if across == 'channel': return told.var(0, correction=0)
+    return torch.stack([told[:, k].var().expand(told.shape[-1]) for k in (0, 1)])
 
 def fedfa(net, suite, rounds, across):
     "The server's model, and its (running means, spreads) of every block."
@@ -62,9 +71,7 @@ def fedfa(net, suite, rounds, across):
             sent.append(trained(net, server, c, r, loss))
             said.append(own)
         server = averaged(sent, sizes)
-        for n in widths:
-            told = torch.stack([own[n] for own in said])                                # (K, 2, C)
-            spread[n] = told.var(0, correction=0) if across == 'channel' else torch.stack([told[:, k].var().expand(widths[n]) for k in (0, 1)])
+        for n in widths: spread[n] = spread_over(torch.stack([own[n] for own in said]), across)
         running = {n: sum(s/sum(sizes)*own[n] for s, own in zip(sizes, said)) for n in widths}
     return server, running, spread
 
@@ -76,7 +83,9 @@ def distorted(x, op, s):
     degrees, linear = math.degrees(math.atan(.3*s)), pictures.InterpolationMode.BILINEAR
     H, W = x.shape[-2:]
     if op < 5:
-        angle, move, shear = 30*s*(op == 0), [int(s*W/3)*(op == 3), int(s*H/3)*(op == 4)], [degrees*(op == 1), degrees*(op == 2)]
+        angle = 30*s*(op == 0)
+        shear = [degrees*(op == 1), degrees*(op == 2)]
+        move = [int(s*W/3)*(op == 3), int(s*H/3)*(op == 4)]
         return pictures.affine(x, angle, move, 1., shear, linear)
     if op == 5: return pictures.posterize(x, 4-round(4*abs(s)))
     return pictures.solarize(x, 255*(1-abs(s))) if op == 6 else pictures.autocontrast(x)
@@ -98,7 +107,8 @@ def augmix(x, rng):
     return torch.stack(out)
 
 def mixstyle(x, pool, rng):
-    i, lam = rng.choice(len(pool), len(x), replace=len(pool) < len(x)), torch.tensor(rng.beta(.1, .1, len(x))).float()
+    i = rng.choice(len(pool), len(x), replace=len(pool) < len(x))
+    lam = torch.tensor(rng.beta(.1, .1, len(x))).float()
     out = []
     for b in range(len(x)):
         v, theirs = x[b]/255, pool[i[b]][..., None, None]
@@ -138,7 +148,8 @@ def fedccrl(net, suite, rounds):
                 feats = [m.pool(m.body(pixels(v, suite))) for v in (x, *views)]
                 logits = [m.head(f) for f in feats]
                 align = sum(supcon(torch.cat([f, feats[0]]), y.repeat(2)) for f in feats[1:])/2
-                return sum(F.cross_entropy(z, y) for z in logits)+.1*align+.1*js([z.softmax(1) for z in logits])
+                task = sum(F.cross_entropy(z, y) for z in logits)
+                return task+.1*align+.1*js([z.softmax(1) for z in logits])
             sent.append(trained(net, server, c, r, loss))
             n = len(c.train.y)
             i = torch.randperm(n, generator=generator(0, r, c.id, 'all', 'StyleViews.sent'))[:max(1, n//10)]

@@ -1,4 +1,4 @@
-"MOON, FedRCL, FedIIR and MCGDM in plain PyTorch, from their formulas, for a net body → pool → head with a linear head."
+"MOON, FedRCL, FedIIR and MCGDM in plain PyTorch, from their formulas, for a net body → pool → linear head."
 import copy, math
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,8 @@ def rcl(net, x, y, tau=.05, lam=.7):
             s = [cosine(f[i], f[j]) for j in range(len(y))]
             own = min((s[j] for j in range(len(y)) if y[j] == y[i]), key=worth)
             others = sorted((s[j] for j in range(len(y)) if y[j] != y[i]), key=worth)[-2:]
-            total = total-torch.log(torch.exp(own/tau)/(torch.exp(own/tau)+sum(torch.exp(v/tau) for v in others)))
+            unlike = sum(torch.exp(v/tau) for v in others)
+            total = total-torch.log(torch.exp(own/tau)/(torch.exp(own/tau)+unlike))
             rest = [s[j] for j in range(len(y)) if y[j] == y[i] and j != i]
             d = min(rest, key=worth) if rest and worth(min(rest, key=worth)) >= lam else torch.tensor(-1.)
             total = total-torch.log(math.exp(1/tau)/(math.exp(1/tau)+torch.exp(d/tau)))

@@ -1,4 +1,7 @@
-"LG-FedAvg, FedRep, Ditto and PartialFed in plain PyTorch loops. Nothing of the package's methods or engine is used."
+"""LG-FedAvg, FedRep, Ditto and PartialFed in plain PyTorch loops.
+
+Nothing of the package's methods or engine is used.
+"""
 import copy
 import torch
 import torch.nn.functional as F
@@ -13,7 +16,8 @@ def learn(m, batches, names=None, anchor=None, lam=0.):
     for mod in m.modules():
         ps = list(mod.parameters())
         if ps and not any(p.requires_grad for p in ps): mod.eval()
-    opt = torch.optim.SGD([p for p in m.parameters() if p.requires_grad], LR, momentum=MOMENTUM, weight_decay=DECAY)
+    live = [p for p in m.parameters() if p.requires_grad]
+    opt = torch.optim.SGD(live, LR, momentum=MOMENTUM, weight_decay=DECAY)
     for x, y in batches:
         loss = F.cross_entropy(m(x).logits, y)
         for n, p in m.named_parameters():
@@ -24,7 +28,9 @@ def learn(m, batches, names=None, anchor=None, lam=0.):
     return {n: v.detach().clone() for n, v in m.state_dict().items()}
 
 def keeping(net, rounds, sizes, kept, phases=None, sends_all=False):
-    """LG-FedAvg and FedRep: `kept(name)` stays; phases: [(share of the batches, names)]; rounds: [[batches of each client]].
+    """LG-FedAvg and FedRep: `kept(name)` stays.
+
+    `phases`: [(share of the batches, names)]; `rounds`: [[batches of each client]].
     With `sends_all`, PartialFed: the same, but the server averages what is kept, too."""
     server, own = copy.deepcopy(net.state_dict()), [{} for _ in sizes]
     for batches in rounds:
@@ -41,7 +47,7 @@ def keeping(net, rounds, sizes, kept, phases=None, sends_all=False):
     return server, [server | o for o in own]
 
 def ditto(net, rounds, sizes, lam):
-    "First all of v with the received model as anchor, then the federated model: in turns or one after the other is the same."
+    "First all of v with the received model as anchor, then the federated model; in turns would be the same."
     server, vs = copy.deepcopy(net.state_dict()), [None]*len(sizes)
     for batches in rounds:
         sent = []
@@ -53,12 +59,15 @@ def ditto(net, rounds, sizes, lam):
     return server, vs
 
 def adaptive(net, rounds, sizes, gate_draws, tau, eta):
-    "gate_draws[round][client]: [(x, y, noise)] for each step of the gates. A guess of PartialFed-Adaptive, step by step."
+    """A guess of PartialFed-Adaptive, step by step.
+
+    gate_draws[round][client]: [(x, y, noise)] for each step of the gates."""
     server, mine = copy.deepcopy(net.state_dict()), [None]*len(sizes)
     layers = list(dict.fromkeys(n.rpartition('.')[0] for n in server))
     params = {n for n, _ in net.named_parameters()}
     zs = [torch.zeros(len(layers)) for _ in sizes]
-    def pick(k): return {n: mine[k][n] if zs[k][layers.index(n.rpartition('.')[0])] < 0 else g for n, g in server.items()}
+    def stays(k, n): return zs[k][layers.index(n.rpartition('.')[0])] < 0
+    def pick(k): return {n: mine[k][n] if stays(k, n) else g for n, g in server.items()}
     for r, batches in enumerate(rounds):
         sent = []
         for k, bs in enumerate(batches):

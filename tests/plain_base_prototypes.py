@@ -1,4 +1,7 @@
-"FedProto, FPL, FedTGP, FedSA and FedFA (anchors) as loops in plain PyTorch: no mechanism, no engine, dictionaries of classes instead of masks."
+"""FedProto, FPL, FedTGP, FedSA and FedFA (anchors) as loops in plain PyTorch.
+
+No mechanism, no engine; dictionaries of classes instead of masks.
+"""
 import copy
 import torch, torch.nn.functional as F
 from scipy.sparse import coo_array
@@ -13,7 +16,8 @@ def prototypes(net, x, y):
     "{class: mean feature} in eval mode, image by image."
     net.eval()
     with torch.no_grad(): feats = [net(i[None]).feat[0] for i in x]
-    return {c: torch.stack([f for f, k in zip(feats, y.tolist()) if k == c]).mean(0) for c in sorted(set(y.tolist()))}
+    y = y.tolist()
+    return {c: torch.stack([f for f, k in zip(feats, y) if k == c]).mean(0) for c in sorted(set(y))}
 
 def by_class(sent):
     "{class: [what clients sent of it]}."
@@ -57,10 +61,14 @@ def gaps(vectors):
 def partition(points):
     "Labels of the connected parts of the first-neighbour graph."
     n = len(points)
-    near = [max((j for j in range(n) if j != i), key=lambda j: float(cosine(points[i], points[j]))) for i in range(n)]
+    def nearest(i):
+        others = [j for j in range(n) if j != i]
+        return max(others, key=lambda j: float(cosine(points[i], points[j])))
+    near = [nearest(i) for i in range(n)]
     return connected_components(coo_array(([1]*n, (range(n), near)), shape=(n, n)), directed=False)[1]
 
-def groups(points, labels): return [[p for p, k in zip(points, labels) if k == j] for j in range(max(labels)+1)]
+def groups(points, labels):
+    return [[p for p, k in zip(points, labels) if k == j] for j in range(max(labels)+1)]
 
 def finch(points):
     "The clusters of the coarsest partition that has more than one, or of the first."
@@ -89,7 +97,9 @@ def train(net, state, suite, client, r, how, extra, after_step=lambda m, f, y: N
     return m
 
 def run(net, suite, local, server, rounds=2, **how):
-    "Rounds of `local(net, state, client, r, memory)` → (model, what it sends) and `server(sent, clients, r, memory)`."
+    """Rounds of one method.
+
+    `local(net, state, client, r, memory)` → (model, what it sends); `server(sent, clients, r, memory)`."""
     state, memory, sizes = copy.deepcopy(net.state_dict()), {}, [len(c.train.y) for c in suite.clients]
     for r in range(rounds):
         done = [local(net, state, c, r, memory) for c in suite.clients]
@@ -106,7 +116,8 @@ def trained_then_means(suite, how, extra):
 
 def fedproto(net, suite, lam, **how):
     def extra(memory, c, r): return lambda m, f, y: lam*square(f, y, memory)
-    def server(sent, clients, r, memory): return memory | {c: torch.stack(ps).mean(0) for c, ps in by_class(sent).items()}
+    def server(sent, clients, r, memory):
+        return memory | {c: torch.stack(ps).mean(0) for c, ps in by_class(sent).items()}
     return run(net, suite, trained_then_means(suite, how, extra), server)
 
 def fpl(net, suite, tau, **how):

@@ -1,4 +1,7 @@
-"FedDyn, SCAFFOLD, FedDC and FedDecorr's term in plain PyTorch, with explicit gradients and the papers' equations. Nothing of the package is used."
+"""FedDyn, SCAFFOLD, FedDC and FedDecorr's term in plain PyTorch, with explicit gradients, from the papers.
+
+Nothing of the package is used.
+"""
 import copy
 import torch
 import torch.nn.functional as F
@@ -59,7 +62,8 @@ def scaffold(net, rounds, sizes, lrs, eta_g=1., alpha=0.):
         p = [sizes[k]/sum(sizes[j] for j in sent) for k in sent]
         mean = averaged(list(sent.values()), p, learnt)
         drift = {n: sum(P[k]*h[k][n] for k in sizes) if alpha else 0 for n in learnt}
-        x = with_buffers({n: x[n]+eta_g*(mean[n]-x[n])+drift[n] for n in learnt}, list(sent.values()), p, learnt)
+        moved = {n: x[n]+eta_g*(mean[n]-x[n])+drift[n] for n in learnt}
+        x = with_buffers(moved, list(sent.values()), p, learnt)
     return x, own
 
 def decorr(f):

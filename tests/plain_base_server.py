@@ -1,4 +1,7 @@
-"FedHEAL, FedGen and Fed-ensemble in plain PyTorch, client by client and coordinate by coordinate. Nothing of the package is used."
+"""FedHEAL, FedGen and Fed-ensemble in plain PyTorch, client by client and coordinate by coordinate.
+
+Nothing of the package is used.
+"""
 import copy
 import torch
 import torch.nn.functional as F
@@ -45,7 +48,8 @@ def fedheal(net, rounds, sizes, lr, tau, beta):
     return w, q, M
 
 def generator(noise, classes, hidden, d):
-    return torch.nn.Sequential(torch.nn.Linear(noise+classes, hidden), torch.nn.BatchNorm1d(hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, d))
+    first, last = torch.nn.Linear(noise+classes, hidden), torch.nn.Linear(hidden, d)
+    return torch.nn.Sequential(first, torch.nn.BatchNorm1d(hidden), torch.nn.ReLU(), last)
 
 def asked(G, y, eps, classes): return G(torch.cat([eps, torch.eye(classes, dtype=eps.dtype)[y]], 1))
 
@@ -56,7 +60,9 @@ def train_generator(G, adam, heads, counts, draws, eta):
         z, loss = asked(G, y, eps, counts.shape[1]), 0
         for h, n in zip(heads, counts):
             for i in range(len(y)):
-                loss = loss+n[y[i]]/counts[:, y[i]].sum()*F.cross_entropy((h['weight']@z[i]+h['bias'])[None], y[i:i+1])/len(y)
+                share = n[y[i]]/counts[:, y[i]].sum()
+                logits = h['weight']@z[i]+h['bias']
+                loss = loss+share*F.cross_entropy(logits[None], y[i:i+1])/len(y)
         far = sum(((a-b)**2).mean()*(u-v).abs().mean() for a, u in zip(eps, z) for b, v in zip(eps, z))
         adam.zero_grad()
         (loss+eta*torch.exp(-far/len(y)**2)).backward()

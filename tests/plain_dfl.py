@@ -1,4 +1,7 @@
-"DFL in plain PyTorch: both steps of a client and the server's, from the paper's equations. Nothing of the package is used."
+"""DFL in plain PyTorch: both steps of a client and the server's, from the paper's equations.
+
+Nothing of the package is used.
+"""
 import math
 import torch, torch.nn.functional as F
 
@@ -18,10 +21,13 @@ def E(S, which, x, train=False):
     "One branch: three convolutions and a hidden layer."
     for k in (1, 2, 3):
         n = f'body.{which}.block{k}'
-        x = F.max_pool2d(batchnorm(S, n+'.bn', F.conv2d(x, S[n+'.conv.weight'], padding=1), train).clamp(min=0), 2)
+        x = F.conv2d(x, S[n+'.conv.weight'], padding=1)
+        x = F.max_pool2d(batchnorm(S, n+'.bn', x, train).clamp(min=0), 2)
     return (x.flatten(1) @ S[f'pool.{which}.fc.weight'].T+S[f'pool.{which}.fc.bias']).clamp(min=0)
 
-def P(S, E_s, E_c): return (torch.cat([E_s, E_c], 1) @ S['head.fc.weight'].T+S['head.fc.bias']).clamp(min=0) @ S['head.out.weight'].T+S['head.out.bias']
+def P(S, E_s, E_c):
+    h = (torch.cat([E_s, E_c], 1) @ S['head.fc.weight'].T+S['head.fc.bias']).clamp(min=0)
+    return h @ S['head.out.weight'].T+S['head.out.bias']
 
 def CE(z, y): return -z.log_softmax(1)[range(len(y)), y].mean()
 
@@ -69,7 +75,9 @@ def step(S, learns, batch, term, peers, lam, opt):
         S[n] = (S[n]-opt['lr']*opt[n]).detach()
 
 def client(S, batches, T_s, T_c, peers, shifts, mu_s=1., mu_c=1., lam=1., lr=.05, wd=1e-5):
-    """Algorithm 1 for one client: `S` as received. `shifts(critic)` gives the next shift of a critic's pairs. Returns S."""
+    """Algorithm 1 for one client: `S` as received → S as sent.
+
+    `shifts(critic)` gives the next shift of a critic's pairs."""
     G, S = dict(S), dict(S)
     def I_s(s, c, x):
         climb(T_s, s, c, [shifts('T_s') for _ in range(5)])
@@ -81,7 +89,8 @@ def client(S, batches, T_s, T_c, peers, shifts, mu_s=1., mu_c=1., lam=1., lr=.05
     half = len(batches)//2
     for mine, term, part in (('E_s', I_s, batches[:half]), ('E_c', I_c, batches[half:])):
         opt = dict(lr=lr, wd=wd)
-        for batch in part: step(S, lambda n: f'.{mine}.' in n or n.startswith('head'), batch, term, peers, lam, opt)
+        def trained(n): return f'.{mine}.' in n or n.startswith('head')
+        for batch in part: step(S, trained, batch, term, peers, lam, opt)
     return S
 
 def server(sent, sizes):

@@ -1,4 +1,7 @@
-"FedDDL's loss and its prototypes in plain PyTorch, from the paper's equations alone. Nothing of the package is used."
+"""FedDDL's loss and its prototypes in plain PyTorch, from the paper's equations alone.
+
+Nothing of the package is used.
+"""
 import torch, torch.nn.functional as F
 
 def total(net, x, x_c, y, U, lam, tau):
@@ -16,7 +19,8 @@ def total(net, x, x_c, y, U, lam, tau):
 
 def local_prototypes(features, y, classes):
     "Eq. 10, class by class."
-    return {c: torch.stack([f for f, k in zip(features, y) if k == c]).mean(0) for c in range(classes) if (y == c).any()}
+    def mean(c): return torch.stack([f for f, k in zip(features, y) if k == c]).mean(0)
+    return {c: mean(c) for c in range(classes) if (y == c).any()}
 
 def global_prototypes(sent, classes):
     "Eq. 11, over the clients that have the class."

@@ -1,4 +1,7 @@
-"RFedDis' loss and its round in plain PyTorch, from the paper's equations and the released server. Nothing of the package is used."
+"""RFedDis' loss and its round in plain PyTorch, from the paper's equations and the released server.
+
+Nothing of the package is used.
+"""
 import torch, torch.nn.functional as F
 
 def head(P, f):
@@ -31,7 +34,8 @@ def L_Un(mass, y, lam):
     for a, c in zip(alpha, y.tolist()):
         total = total + torch.digamma(a.sum()) - torch.digamma(a[c])
         t = torch.stack([a[k] if k != c else a[k]*0+1 for k in range(K)])
-        flat = torch.lgamma(t.sum()) - torch.lgamma(torch.tensor(float(K), dtype=t.dtype)) - torch.lgamma(t).sum()
+        classes = torch.tensor(float(K), dtype=t.dtype)
+        flat = torch.lgamma(t.sum()) - torch.lgamma(classes) - torch.lgamma(t).sum()
         total = total + lam*(flat + ((t-1)*(torch.digamma(t)-torch.digamma(t.sum()))).sum())
     return total/len(y)
 

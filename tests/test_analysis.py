@@ -2,19 +2,20 @@
 import itertools, math
 import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
+from feds import same
 from scipy import stats
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
+from fedskew_nb.analysis.data_plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
-from fedskew_nb.analysis.plots import (
-    by_name, client_domain_heatmap, finals, plot_curves, radar, seed_points, skew_cost_bars, spread)
+from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
+from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
-from fedskew_nb.analysis.report import (
-    common_setting, costs, report_html, setting_table, suite_tables, timing, write_report)
+from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
+from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
-from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
+from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, tex
 from fedskew_nb.core.models import small_conv
@@ -31,19 +32,21 @@ def no_open_figures():
     yield
     plt.close('all')
 
-def history(method, seed, correct, suite='toy', view='global', moment='post_agg', domain='a', n=1000):
+def history(method, seed, correct, suite='toy', view='global', domains=('a', 'a2')):
+    "One round of a run, that many of 1000 answers right in each domain."
     h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny'))
-    h.rows = [dict(round=1, moment=moment, view=view, path='', domain=domain, client=-1, n=n, correct=correct),
-              dict(round=1, moment=moment, view=view, path='', domain=domain+'2', client=-1, n=n, correct=correct)]
+    said = dict(round=1, moment='post_agg', view=view, path='', client=-1, n=1000, correct=correct)
+    h.rows = [dict(domain=d, **said) for d in domains]
     return h
 
 # ---- statistics of a comparison
 
 @pytest.mark.parametrize('n', [2, 3, 5, 30])
 def test_interval_is_students(n):
-    x = np.random.default_rng(n).normal(3, 2, n); i = t_interval(x)
-    lo,hi = stats.t.interval(.95, n-1, loc=x.mean(), scale=stats.sem(x))
-    assert np.allclose([i['mean'],i['se'],i['lo'],i['hi']], [x.mean(),stats.sem(x),lo,hi], rtol=1e-12)
+    x = np.random.default_rng(n).normal(3, 2, n)
+    i, lo_hi = t_interval(x), stats.t.interval(.95, n-1, loc=x.mean(), scale=stats.sem(x))
+    want = [x.mean(), stats.sem(x), *lo_hi]
+    assert np.allclose([i[k] for k in ('mean', 'se', 'lo', 'hi')], want, rtol=1e-12)
 
 def test_interval_does_not_depend_on_order():
     assert len({tuple(t_interval(p).values()) for p in itertools.permutations([.1,.2,.3,1e9])})==1
@@ -52,40 +55,48 @@ def test_no_seed_and_one_seed():
     with pytest.raises(ValueError, match='at least one seed'): t_interval([])
     assert verdict(t_interval([5.]))=='one seed: no interval' and math.isnan(t_interval([5.])['se'])
 
-def test_p_value_and_interval_agree():
-    for s in range(20):
-        i = t_interval(d := np.random.default_rng(s).normal(.8, 1, 5))
-        assert math.isclose(p_value(i), p := stats.ttest_1samp(d,0).pvalue, rel_tol=1e-9) and (verdict(i)=='resolved')==(p<.05)
-        assert (p_value(i, 1.)<.05)==(i['lo']>0 or i['hi']<-1)
+@pytest.mark.parametrize('s', range(20))
+def test_p_value_and_interval_agree(s):
+    d = np.random.default_rng(s).normal(.8, 1, 5)
+    i, p = t_interval(d), stats.ttest_1samp(d, 0).pvalue
+    assert math.isclose(p_value(i), p, rel_tol=1e-9)
+    assert (verdict(i) == 'resolved') == (p < .05)
+    assert (p_value(i, 1.) < .05) == (i['lo'] > 0 or i['hi'] < -1)
 
 def test_no_width_has_no_p():
     assert math.isnan(p_value(t_interval([2.]))) and math.isnan(p_value(t_interval([2.,2.])))
 
-def naive_holm(p):
-    "Reject while the smallest left is below alpha over how many are left; the adjusted p is the least alpha that rejects."
-    return [next(a for a in sorted({min(1, m*q) for m in range(1, len(p)+1) for q in p} | {1.}) if rejects(p, k, a) or a==1) for k in range(len(p))]
-
 def rejects(p, k, alpha):
+    "Holm: reject while the smallest left is below alpha over how many are left."
     for left, j in zip(range(len(p), 0, -1), sorted(range(len(p)), key=lambda j: p[j])):
-        if left*p[j]>alpha*(1+1e-12): return False
-        if j==k: return True
+        if left*p[j] > alpha*(1+1e-12): return False
+        if j == k: return True
+
+def naive_holm(p):
+    "The adjusted p is the least alpha that rejects."
+    alphas = sorted({min(1, m*q) for m in range(1, len(p)+1) for q in p} | {1.})
+    return [next(a for a in alphas if a == 1 or rejects(p, k, a)) for k in range(len(p))]
 
 @pytest.mark.parametrize('p', [[], [.3], [.01,.04,.03], [.01,.01,.01], [.9,.8], [.001,.2,.011,.03,.04,.6]])
 def test_holm(p): assert np.allclose(holm(p), naive_holm(p))
 
 @pytest.mark.parametrize('n, effect', [(3,3.26), (5,1.68), (8,1.16), (12,.89), (16,.75), (20,.66)])
 def test_effects_that_are_shown(n, effect):
-    assert round(effect_shown(1, n), 2)==effect and math.isclose(effect_shown(2., n, .9), 2*effect_shown(1, n, .9))
+    assert round(effect_shown(1, n), 2) == effect
+    assert math.isclose(effect_shown(2., n, .9), 2*effect_shown(1, n, .9))
     assert math.isclose(power_of(effect_shown(1, n, .99, .01), n, .01), .99)
 
 def test_no_effect_is_shown_by_one_seed():
     assert math.isnan(effect_shown(1, 1)) and math.isclose(power_of(effect_shown(1, 2), 2), .8)
 
 def test_skew_cost_is_paired_by_seed():
-    hs = [h for s,(a,b) in enumerate([(600,650),(700,760),(500,540)]) for h in (history('FedAvg',s,a), history('FedAvg',s,b,'toy/iid'))]
+    pairs = enumerate([(600, 650), (700, 760), (500, 540)])
+    hs = [[history('FedAvg', s, a), history('FedAvg', s, b, 'toy/iid')] for s, (a, b) in pairs]
+    hs = sum(hs, [])
     c = Comparison(hs).skew_cost()['toy']
-    assert c['n']==3 and math.isclose(c['mean'],5.) and math.isclose(c['se'], np.std([5,6,4],ddof=1)/3**.5)
-    assert Comparison(reversed(hs)).csv()==Comparison(hs).csv()
+    assert c['n'] == 3 and math.isclose(c['mean'], 5.)
+    assert math.isclose(c['se'], np.std([5, 6, 4], ddof=1)/3**.5)
+    assert Comparison(reversed(hs)).csv() == Comparison(hs).csv()
 
 def test_only_common_seeds_are_paired():
     hs = [history('FedAvg',s,600+s) for s in (0,1,2)]+[history('B',s,700+s) for s in (1,2,3)]
@@ -93,7 +104,8 @@ def test_only_common_seeds_are_paired():
     assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
 
 def test_views_and_moments_are_never_mixed():
-    hs = [history('FedAvg',0,600), history('FedAvg',1,610), history('Local',0,900,view='personal'), history('Local',1,900,view='personal')]
+    hs = [history('FedAvg', s, 600+10*s) for s in (0, 1)]
+    hs += [history('Local', s, 900, view='personal') for s in (0, 1)]
     c = Comparison(hs)
     assert set(c.scores('global').method)=={'FedAvg'} and set(c.scores('personal').method)=={'Local'}
     with pytest.raises(ValueError, match='no run has the view'): c.scores('global','post_local')
@@ -105,18 +117,18 @@ def test_a_table_names_its_suite():
 
 def test_save_and_load(tmp_path):
     c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
-    c.save(tmp_path/'a.json.gz'); c.save(tmp_path/'b.json.gz')
-    assert (tmp_path/'a.json.gz').read_bytes()==(tmp_path/'b.json.gz').read_bytes()
-    assert load_comparison(tmp_path/'a.json.gz').csv()==c.csv()
+    for name in ('a.json.gz', 'b.json.gz'): c.save(tmp_path/name)
+    assert (tmp_path/'a.json.gz').read_bytes() == (tmp_path/'b.json.gz').read_bytes()
+    assert load_comparison(tmp_path/'a.json.gz').csv() == c.csv()
 
 def test_report_of_one_domain_has_no_std(tmp_path):
-    h = history('FedAvg',0,600); h.rows = h.rows[:1]
-    write_report(Comparison([h]), tmp_path)
+    write_report(Comparison([history('FedAvg', 0, 600, domains=('a',))]), tmp_path)
     assert 'nan' not in (tmp_path/'table.md').read_text()
 
 def test_a_table_without_fedavg_has_no_pairs():
     c = Comparison([history('FedProx', 0, 600)])
-    assert list(c.table().cells.columns)==['method','AVG','STD','worst','n'] and len(c.differences())==0
+    assert list(c.table().cells.columns) == ['method', 'AVG', 'STD', 'worst', 'n']
+    assert len(c.differences()) == 0
 
 def test_one_seed_says_so():
     c = Comparison([history('FedAvg',0,600), history('B',0,700)])
@@ -124,7 +136,8 @@ def test_one_seed_says_so():
 
 def test_domains_and_rows():
     c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
-    assert list(c.domains('global').cells.columns)==['method','a','a2'] and len(c.rows())==len(c.rows(last=True))==6
+    assert list(c.domains('global').cells.columns) == ['method', 'a', 'a2']
+    assert len(c.rows()) == len(c.rows(last=True)) == 6
 
 # ---- stored runs
 
@@ -150,9 +163,11 @@ def test_html_is_escaped(): assert '<td>a | b &amp; 3 %</td>' in table().html()
 
 def test_latex_is_escaped():
     text = table().latex('tab:x')
-    assert r'\toprule' in text and r'x\_1' in text and r'\label{tab:x}' in text and '%' not in text.replace(r'\%', '')
+    assert r'\toprule' in text and r'x\_1' in text and r'\label{tab:x}' in text
+    assert '%' not in text.replace(r'\%', '')
 
-def test_every_special_character(): assert tex('#{}~^\\$')==r'\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}\$'
+def test_every_special_character():
+    assert tex('#{}~^\\$') == r'\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}\$'
 
 def test_a_hyphen_is_no_minus(): assert tex('skew-digits -4.1')=='skew-digits $-$4.1'
 
@@ -179,7 +194,8 @@ def test_a_changed_copy_and_another_deal_are_dashed(inks):
 def test_the_control_has_its_own_row(inks): assert ink('FedAvg/iid')==(style.PALETTE['sky'], DASHES['dashed'])
 
 def test_an_unknown_method_has_a_colour_by_its_letters(inks):
-    assert ink('Mine')==ink('Mine') and colour('Mine(x=1)')==colour('Mine') and colour('Mine') in shades(12)
+    assert ink('Mine') == ink('Mine')
+    assert colour('Mine(x=1)') == colour('Mine') in shades(12)
 
 def test_a_misspelt_colour_is_refused():
     with pytest.raises(ValueError, match='did you mean vermillion'): read_ink('vermilion')
@@ -198,16 +214,18 @@ def test_shades_repeat(): assert shades(0)==[] and shades(13)[12]==shades(1)[0]
 
 def curves(method, seed, level, deal=''):
     h = History(dict(method=method, suite='toy'+deal, seed=seed, data_seed=seed))
-    h.rows = [dict(round=r, moment='post_agg', view='global', path='', domain=d, client=-1, n=100, correct=level+r+k+seed)
-              for r in (1,2) for k,d in enumerate(('photo','paint'))]
+    said = dict(moment='post_agg', view='global', path='', client=-1, n=100)
+    h.rows = [dict(round=r, domain=d, correct=level+r+k+seed, **said)
+              for r in (1, 2) for k, d in enumerate(('photo', 'paint'))]
     return h
 
-RUNS = [curves(m, s, l, d) for m,l,d in (('FedAvg',60,''),('FedAvg',70,'/iid'),('FedBN',65,'')) for s in range(3)]
+LEVELS = [('FedAvg', 60, ''), ('FedAvg', 70, '/iid'), ('FedBN', 65, '')]
+RUNS = [curves(m, s, l, d) for m, l, d in LEVELS for s in range(3)]
 
 def test_curves_are_named_at_their_ends():
     ax = plot_curves(RUNS)
     thick = [l.get_label() for l in ax.lines if l.get_label()[0]!='_']
-    assert thick==list(by_name(RUNS))==['FedAvg','FedAvg/iid','FedBN'] and len(ax.lines)==3*(3+1)
+    assert thick == list(by_name(RUNS)) == ['FedAvg', 'FedAvg/iid', 'FedBN'] and len(ax.lines) == 3*(3+1)
     assert len(plot_curves(RUNS[0]).lines)==1
 
 def test_a_view_that_nobody_has_is_refused():
@@ -237,7 +255,8 @@ def test_heat_map_writes_every_number():
 
 def test_a_domain_without_a_score_leaves_a_gap():
     ax = radar({'FedAvg':{'a':50,'b':60}, 'FedBN':{'a':70}})
-    assert np.isnan(ax.lines[1].get_ydata()[1]) and [t.get_text() for t in ax.get_xticklabels()]==['a','b']
+    assert np.isnan(ax.lines[1].get_ydata()[1])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ['a', 'b']
 
 def test_a_mosaic_lets_the_page_through():
     white = torch.full((3,4,5), 255, dtype=torch.uint8)
@@ -250,10 +269,11 @@ def test_domain_grid_names_rows_and_columns(suite):
     assert [t.get_text() for t in ax.get_yticklabels()]==suite.domains
 
 def test_clients_of_one_domain_share_a_colour():
-    deal = pd.DataFrame([[0,'photo',120,80],[1,'art',30,200],[2,'art',5,5]], columns=['client','domain','cat','dog'])
-    ax = partition_bars(deal)
-    assert [t.get_text() for t in ax.get_yticklabels()]==['0 · photo','1 · art','2 · art'] and len(ax.patches)==6
-    assert ax.patches[2].get_facecolor()==ax.patches[4].get_facecolor()!=ax.patches[0].get_facecolor()
+    deal = [[0, 'photo', 120, 80], [1, 'art', 30, 200], [2, 'art', 5, 5]]
+    ax = partition_bars(pd.DataFrame(deal, columns=['client', 'domain', 'cat', 'dog']))
+    assert [t.get_text() for t in ax.get_yticklabels()] == ['0 · photo', '1 · art', '2 · art']
+    photo, _, art, _, art_too, _ = (p.get_facecolor() for p in ax.patches)
+    assert art == art_too != photo
 
 def test_net_picture_names_the_four_places():
     assert {'body','neck','pool','head','fmap','feat','logits'} <= {t.get_text() for t in net_picture().texts}
@@ -269,7 +289,7 @@ def test_gradcam_leaves_the_net_in_its_mode():
 def test_gradcam_grid_names_nets_and_answers(suite):
     net, t = small_conv(7, size=32, width=2), suite.tests['photo']
     ax = gradcam_grid(net, t.x[:3], t.y[:3], suite.classes)
-    assert [t.get_text() for t in ax.get_yticklabels()]==['image','Grad-CAM'] and len(ax.texts)==3
+    assert [t.get_text() for t in ax.get_yticklabels()] == ['image', 'Grad-CAM'] and len(ax.texts) == 3
 
 def test_every_image_is_a_point(suite):
     g = torch.Generator().manual_seed(0)
@@ -282,22 +302,29 @@ def test_a_report_stands_alone(tmp_path):
     c = Comparison([history('<FedAvg>',0,600), history('B',0,700)])
     paths = write_report(c, tmp_path, title='A & B')
     html = paths['report.html'].read_text()
-    assert 'A &amp; B' in html and '&lt;FedAvg&gt;' in html and '<script' not in html and 'src="http' not in html
-    assert paths['results.csv'].read_text()==c.csv() and list(suite_tables(c,'toy'))==['global','global-domains']
+    assert 'A &amp; B' in html and '&lt;FedAvg&gt;' in html
+    assert '<script' not in html and 'src="http' not in html
+    assert paths['results.csv'].read_text() == c.csv()
+    assert list(suite_tables(c, 'toy')) == ['global', 'global-domains']
 
 def test_a_report_without_times_has_no_time_table():
     c = Comparison([history('FedAvg',0,600)])
     assert '<h2>Time</h2>' not in report_html(c, {}) and len(timing(c))==len(costs(c))==0
 
+WHOLE = dict(local_epochs=2, local_steps=None, participation=1.)
+CUT = dict(local_epochs=1, local_steps=20, participation=.5)
+
 @pytest.mark.parametrize('said, shown, hidden', [
-    (dict(local_epochs=2, local_steps=None, participation=1.), {'local_epochs'}, {'local_steps', 'participation'}),
-    (dict(local_epochs=1, local_steps=20, participation=.5), {'local_steps', 'participation'}, {'local_epochs'})])
+    (WHOLE, {'local_epochs'}, {'local_steps', 'participation'}),
+    (CUT, {'local_steps', 'participation'}, {'local_epochs'})])
 def test_what_was_run_says_steps_or_epochs(said, shown, hidden):
-    names = set(setting_table(Comparison([History(dict(method='FedAvg', suite='x', seed=0) | said)])).cells.iloc[:, 0])
+    run = History(dict(method='FedAvg', suite='x', seed=0) | said)
+    names = set(setting_table(Comparison([run])).cells.iloc[:, 0])
     assert shown <= names and not hidden & names
 
 def test_what_was_run_says_both_where_runs_differ():
-    runs = [History(dict(method='FedAvg', suite='x', seed=s, local_epochs=1, local_steps=n)) for s, n in enumerate((None, 20))]
+    run = dict(method='FedAvg', suite='x', local_epochs=1)
+    runs = [History(dict(seed=s, local_steps=n, **run)) for s, n in enumerate((None, 20))]
     assert {'local_epochs', 'local_steps'} <= set(setting_table(Comparison(runs)).cells.iloc[:, 0])
 
 def test_what_runs_do_not_share_is_listed():
@@ -311,8 +338,8 @@ def test_what_runs_do_not_share_is_listed():
 
 @pytest.fixture(scope='module')
 def feds(suite):
-    net = lambda: small_conv(7, size=32, width=2)
-    out = [Federation(m, net(), suite, rounds=1, local_steps=2, lr=.03, device='cpu') for m in (FedAvg, FedBN)]
+    how = dict(rounds=1, local_steps=2, lr=.03, device='cpu')
+    out = [Federation(m, small_conv(7, size=32, width=2), suite, **how) for m in (FedAvg, FedBN)]
     for f in out: f.fit(progress=False)
     return out
 
@@ -323,11 +350,12 @@ def test_whose_model(feds, suite):
 
 def test_adabn_touches_no_weight(feds, suite):
     net = feds[0].model()
-    before = {n: v.clone() for n,v in net.state_dict().items()}
+    before = {n: v.clone() for n, v in net.state_dict().items()}
     new = adabn(net, suite.clients[0].train, suite.mean, suite.std)
-    assert all(torch.equal(v, before[n]) for n,v in net.state_dict().items()) and not new.training
-    assert all(torch.equal(p, q) for p,q in zip(net.parameters(), new.parameters()))
-    assert not torch.equal(next(b for n,b in new.named_buffers() if 'mean' in n), before[next(n for n in before if 'running_mean' in n)])
+    assert same(net.state_dict(), before) and not new.training
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), new.parameters()))
+    first = next(n for n in before if 'running_mean' in n)
+    assert not torch.equal(new.state_dict()[first], before[first])
 
 def test_measure_of_any_federation(feds):
     for f in feds:
@@ -336,7 +364,8 @@ def test_measure_of_any_federation(feds):
         assert all(math.isfinite(v) for v in m.values()) and m['restated']==own_adabn(f)['restated']
 
 def test_measure_asks_further_questions(feds):
-    assert measure(feds[1], lambda net, suite: dict(layers=len(list(net.modules()))))['layers']>4
+    def layers(net, suite): return dict(layers=len(list(net.modules())))
+    assert measure(feds[1], layers)['layers'] > 4
 
 def test_heat_of_nothing_counts_as_uniform():
     m = torch.zeros(1,1,4,4,dtype=torch.uint8)

@@ -1,12 +1,14 @@
-"FedHEAL, FedGen, Fed-ensemble: plain loops, limits, who sits out, resuming, classes that are lacking, what clashes."
+"FedHEAL, FedGen, Fed-ensemble: plain loops, limits, who sits out, resuming, lacking classes, what clashes."
 from dataclasses import replace
+from itertools import combinations
+from types import SimpleNamespace
 import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_server as plain
-from feds import batches_of, equal, fed_of, narrow, rounds_of, same, sizes_of, small, whole_and_resumed
-from fedskew_nb.core.method import Contradiction, Method
-from fedskew_nb.core.mechanism import Mechanism
+from feds import batches_of, cut, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
+from feds import trained_once, whole_and_resumed
+from fedskew_nb.core.method import Contradiction, Mechanism, Method
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm
 from fedskew_nb.core.rules import Rule, keep
@@ -24,7 +26,12 @@ from fedskew_nb.methods.fdse.method import FDSE
 
 ALL = [FedHEAL, FedGen, Fed_ensemble(K=3)]
 IDS = ['FedHEAL', 'FedGen', 'Fed-ensemble']
-HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0., eval_every=9, channels_last=False)
+HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0.,
+           eval_every=9, channels_last=False)
+PARAMETERS = dict(small().named_parameters())
+
+@pytest.fixture(scope='module')
+def trained(suite): return trained_once(suite, rounds_of)
 
 # ---- against plain loops
 
@@ -33,7 +40,8 @@ def close(a, b): return torch.allclose(a.double(), b.double(), rtol=0, atol=1e-9
 @pytest.mark.parametrize('kw', [dict(uniform=True), dict(participation=.5)], ids=['uniform', 'half'])
 def test_fedheal_coordinate_by_coordinate(suite, kw):
     fed = fed_of(FedHEAL, suite, small().double(), **HOW | kw)
-    with threads_of(1): want, q, M = plain.fedheal(small().double(), batches_of(fed, 4), sizes_of(fed), .05, .3, .4)
+    batches, sizes = batches_of(fed, 4), sizes_of(fed)
+    with threads_of(1): want, q, M = plain.fedheal(small().double(), batches, sizes, .05, .3, .4)
     for _ in range(4): fed.one_round()
     for n, v in want.items(): assert close(fed.server[n], v), n
     assert any((m == 0).any() for mine in M.values() for m in mine.values())
@@ -43,52 +51,71 @@ def test_fedheal_coordinate_by_coordinate(suite, kw):
 
 def test_fed_ensemble_model_by_model(suite):
     fed = fed_of(Fed_ensemble(K=3), suite, small().double(), participation=.8, **HOW)
-    assert not any(torch.equal(fed.server[f'members.{i}.head.weight'], fed.server[f'members.{j}.head.weight']) for i, j in ((0, 1), (0, 2), (1, 2)))
-    nets = [m for m in fed.worker.copy(fed.server).members]
-    with threads_of(1): want = plain.fed_ensemble(nets, batches_of(fed, 4), sizes_of(fed), .05, lambda r, k: turn(0, r, k, 3))
+    nets = list(fed.worker.copy(fed.server).members)
+    for a, b in combinations(nets, 2): assert not torch.equal(a.head.weight, b.head.weight)
+    def whose(r, k): return turn(0, r, k, 3)
+    with threads_of(1): want = plain.fed_ensemble(nets, batches_of(fed, 4), sizes_of(fed), .05, whose)
     for _ in range(4): fed.one_round()
     for m, state in enumerate(want):
         for n, v in state.items():
             if v.is_floating_point(): assert close(fed.server[f'members.{m}.{n}'], v), (m, n)
 
-def test_fedgens_two_rounds(suite):
-    "The generator after two rounds, and the model that it taught in the second."
-    few, m = replace(suite, clients=suite.clients[:2]), LatentGenerator(alpha=.7, beta=.4, steps=2, size=5, noise=3, hidden=4, rate=.01)
-    fed = fed_of(Method('FedGen', m), few, narrow(), **HOW)
-    todo, w, p = batches_of(fed, 2), narrow().state_dict(), [len(c.train) for c in few.clients]
-    p, counts = [n/sum(p) for n in p], torch.stack([c.train.y.bincount(minlength=7).double() for c in few.clients])
+def plain_fedgen(clients, todo, m):
+    "Two rounds of FedGen in plain PyTorch: the model's state, and the generator."
+    w, sizes = narrow().state_dict(), [len(c.train) for c in clients]
+    counts = torch.stack([c.train.y.bincount(minlength=7).double() for c in clients])
     known = counts.sum(0).nonzero()[:, 0]
-    with seeded(generator(0, 0, 'server', 'LatentGenerator.weights').initial_seed()): G = plain.generator(3, 7, 4, 6).double()
-    adam = torch.optim.Adam(G.parameters(), .01, weight_decay=.01)
-    for r in range(2):
+    with seeded(generator(0, 0, 'server', 'LatentGenerator.weights').initial_seed()):
+        G = plain.generator(m.noise, 7, m.hidden, 6).double()
+    adam = torch.optim.Adam(G.parameters(), m.rate, weight_decay=.01)
+    def made(y, dice): return plain.asked(G, y, torch.randn(len(y), m.noise, generator=dice).double(), 7)
+    for r, batches in enumerate(todo):
         sent = []
-        for k, b in todo[r].items():
+        for k, b in batches.items():
             noise, labels = (generator(0, r, k, 'all', f'LatentGenerator.{n}') for n in ('noise', 'labels'))
             def loss(net, x, y):
                 out = net(x)
-                if r == 0: return F.cross_entropy(out.logits, y)
+                task = F.cross_entropy(out.logits, y)
+                if r == 0: return task
                 G.eval()
-                made = known[torch.randint(len(known), (5,), generator=labels)]
-                one = F.cross_entropy(net.head(plain.asked(G, made, torch.randn(5, 3, generator=noise).double(), 7)), made)
-                said = net.head(plain.asked(G, y, torch.randn(len(y), 3, generator=noise).double(), 7)).softmax(1).detach()
+                drawn = known[torch.randint(len(known), (m.size,), generator=labels)]
+                one = F.cross_entropy(net.head(made(drawn, noise)), drawn)
+                said = net.head(made(y, noise)).softmax(1).detach()
                 two = (said*(said.log()-out.logits.log_softmax(1))).sum()/len(y)
-                return F.cross_entropy(out.logits, y)+.98**r*(.7*one+.4*two)
+                return task+.98**r*(m.alpha*one+m.beta*two)
             sent.append(plain.sgd(narrow(), w, b, .05, loss))
-        w, dice = plain.averaged(sent, p), generator(0, r, 'server', 'LatentGenerator.steps')
-        for g in adam.param_groups: g['lr'] = .01*.98**r
-        draws = [(known[torch.randint(len(known), (5,), generator=dice)], torch.randn(5, 3, generator=dice).double()) for _ in range(2)]
-        plain.train_generator(G, adam, [dict(weight=s['head.weight'], bias=s['head.bias']) for s in sent], counts, draws, 1.)
-        fed.one_round()
+        w = plain.averaged(sent, [n/sum(sizes) for n in sizes])
+        dice = generator(0, r, 'server', 'LatentGenerator.steps')
+        for g in adam.param_groups: g['lr'] = m.rate*.98**r
+        draws = []
+        for _ in range(m.steps):
+            y = known[torch.randint(len(known), (m.size,), generator=dice)]
+            draws.append((y, torch.randn(m.size, m.noise, generator=dice).double()))
+        heads = [dict(weight=s['head.weight'], bias=s['head.bias']) for s in sent]
+        plain.train_generator(G, adam, heads, counts, draws, 1.)
+    return w, G
+
+def test_fedgens_two_rounds(suite):
+    "The generator after two rounds, and the model that it taught in the second."
+    few = replace(suite, clients=suite.clients[:2])
+    m = LatentGenerator(alpha=.7, beta=.4, steps=2, size=5, noise=3, hidden=4, rate=.01)
+    fed = fed_of(Method('FedGen', m), few, narrow(), **HOW)
+    w, G = plain_fedgen(few.clients, batches_of(fed, 2), m)
+    for _ in range(2): fed.one_round()
     for n, v in w.items(): assert close(fed.server[n], v), n
     for v, u in zip(G.state_dict().values(), fed.down['generator'].values()): assert close(u, v)
 
 # ---- limits
 
-def test_off_is_fedavg_bit_for_bit_and_on_is_not(suite):
-    avg = rounds_of(FedAvg, suite)
-    for off in (FedHEAL(tau=None, beta=0), FedGen(alpha=0, beta=0), Fed_ensemble(K=1)): assert equal(avg, rounds_of(off, suite)), off.name
-    for on in (FedHEAL, FedHEAL(tau=None), FedHEAL(beta=0), FedGen, FedGen(alpha=0), FedGen(beta=0)): assert not equal(avg, rounds_of(on, suite)), on.name
-    assert 'generator' not in rounds_of(FedGen(alpha=0, beta=0), suite).down
+OFF = [FedHEAL(tau=None, beta=0), FedGen(alpha=0, beta=0), Fed_ensemble(K=1)]
+ON = [FedHEAL, FedHEAL(tau=None), FedHEAL(beta=0), FedGen, FedGen(alpha=0), FedGen(beta=0)]
+
+@pytest.mark.parametrize('off', OFF, ids=name_of)
+def test_off_is_fedavg_bit_for_bit(trained, off):
+    assert equal(trained(FedAvg), trained(off)) and 'generator' not in trained(off).down
+
+@pytest.mark.parametrize('on', ON, ids=name_of)
+def test_on_is_not(trained, on): assert not equal(trained(FedAvg), trained(on))
 
 def test_the_local_update_of_fedgen_differs_and_its_generator_stays(suite):
     fed = rounds_of(FedGen, suite, rounds=1)
@@ -98,18 +125,23 @@ def test_the_local_update_of_fedgen_differs_and_its_generator_stays(suite):
     for c in fed.clients:
         assert not same(fed.train_client(c).upload.state, twin.train_client(c).upload.state)
         G = fed.caches[c.id]['LatentGenerator']['G']
-        assert same(before, G.state_dict()) and not G.training and not any(p.requires_grad or p.grad is not None for p in G.parameters())
+        assert same(before, G.state_dict()) and not G.training
+        assert not any(p.requires_grad or p.grad is not None for p in G.parameters())
     assert same(before, fed.down['generator'])
 
-@pytest.mark.parametrize('method', [FedHEAL, Fed_ensemble(K=1), FedGen], ids=['FedHEAL', 'Fed-ensemble', 'FedGen'])
+@pytest.mark.parametrize('method', [FedHEAL, Fed_ensemble(K=1), FedGen], ids=name_of)
 def test_equal_clients_and_a_full_batch_are_one_central_step(suite, method):
     c = suite.clients[0]
     three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
     kw = dict(rounds=1, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
-    fed, alone = (rounds_of(m, s, small().double(), **kw) for m, s in ((method, three), (FedAvg, replace(suite, clients=[c]))))
-    for n, _ in small().named_parameters(): assert close(fed.server[n], alone.server[n]), n
+    fed = rounds_of(method, three, small().double(), **kw)
+    alone = rounds_of(FedAvg, replace(suite, clients=[c]), small().double(), **kw)
+    for n in PARAMETERS: assert close(fed.server[n], alone.server[n]), n
 
 # ---- who sits out, resuming, what has no part, who lacks what
+
+def same_values(a, b):
+    return all(torch.equal(b[i], x) if torch.is_tensor(x) else b[i] == x for i, x in a.items())
 
 def test_signs_and_weights_of_absent_clients_stay(suite):
     fed = fed_of(FedHEAL, suite, rounds=5, participation=.5)
@@ -120,7 +152,7 @@ def test_signs_and_weights_of_absent_clients_stay(suite):
         for n, v in before.items():
             now = fed.memory['Heal'][n]
             if n.split()[1] in here: assert now.get('rounds', 0) == v.get('rounds', -1)+1
-            else: assert all(torch.equal(now[i], x) if torch.is_tensor(x) else now[i] == x for i, x in v.items())
+            else: assert same_values(v, now)
     assert len({tuple(r['participants']) for r in fed.history.rounds}) > 1
 
 def test_a_model_that_nobody_trains_stays(suite):
@@ -131,9 +163,10 @@ def test_a_model_that_nobody_trains_stays(suite):
         fed.one_round()
         trained = {turn(0, r, c.id, 4) for c in few.clients}
         for m in range(4):
-            for n in before:
-                if n.startswith(f'members.{m}.') and m not in trained: assert torch.equal(before[n], fed.server[n]), n
-            assert (m in trained) == (not torch.equal(before[f'members.{m}.head.bias'], fed.server[f'members.{m}.head.bias']))
+            mine = [n for n in before if n.startswith(f'members.{m}.')]
+            if m not in trained: assert all(torch.equal(before[n], fed.server[n]) for n in mine)
+            bias = f'members.{m}.head.bias'
+            assert (m in trained) == (not torch.equal(before[bias], fed.server[bias]))
 
 @pytest.mark.parametrize('method', ALL, ids=IDS)
 def test_resume_is_bit_equal(suite, tmp_path, method):
@@ -143,50 +176,52 @@ def test_resume_is_bit_equal(suite, tmp_path, method):
     assert [r['loss'] for r in whole.history.rounds] == [r['loss'] for r in rest.history.rounds]
 
 @pytest.mark.parametrize('method', ALL, ids=IDS)
-def test_lanes_do_not_matter(suite, method): assert equal(rounds_of(method, suite, lanes=1), rounds_of(method, suite, lanes=3))
+def test_lanes_do_not_matter(suite, method):
+    assert equal(rounds_of(method, suite, lanes=1), rounds_of(method, suite, lanes=3))
 
 def test_buffers_and_counters_have_no_signs(suite):
     fed = rounds_of(FedHEAL, suite, rounds=1)
     ups = {c.id: fed_of(FedAvg, suite).train_client(c).upload for c in fed.clients}
     n_images = sum(u.n for u in ups.values())
     name = 'body.block1.bn.running_mean'
-    assert torch.allclose(fed.server[name], sum(u.n/n_images*u.state[name] for u in ups.values()), atol=1e-6)
-    assert len(fed.memory['Heal']['signs 0']['downs']) == sum(p.numel() for p in small().parameters())
+    mean = sum(u.n/n_images*u.state[name] for u in ups.values())
+    assert torch.allclose(fed.server[name], mean, atol=1e-6)
+    assert len(fed.memory['Heal']['signs 0']['downs']) == sum(p.numel() for p in PARAMETERS.values())
     assert fed.server['body.block1.bn.num_batches_tracked'] == 2
 
-def test_what_stays_at_home_has_no_signs(suite):
-    fed = rounds_of(FedHEAL+FedBN, suite)
+def test_what_stays_at_home_has_no_signs(trained):
     norms = is_batchnorm(small())
-    assert len(fed.memory['Heal']['signs 0']['downs']) == sum(p.numel() for n, p in small().named_parameters() if not norms(n))
-    assert equal(rounds_of(Local, suite), rounds_of(FedHEAL+Local, suite))
+    sent = sum(p.numel() for n, p in PARAMETERS.items() if not norms(n))
+    assert len(trained(FedHEAL+FedBN).memory['Heal']['signs 0']['downs']) == sent
+    assert equal(trained(Local), trained(FedHEAL+Local))
 
 def test_a_round_in_which_nothing_moves(suite):
     class Still(Mechanism):
         def task(self, c, b, out): return 0*out.logits.sum()
     first = small().state_dict()
     fed = rounds_of(Method('still', Heal(), Still()), suite, momentum=0., weight_decay=0., rounds=2)
-    for n, _ in small().named_parameters(): assert torch.allclose(fed.server[n], first[n], atol=1e-7), n
+    for n in PARAMETERS: assert torch.allclose(fed.server[n], first[n], atol=1e-7), n
 
 def test_all_masked_stays_and_those_who_are_heard_share_all():
-    from types import SimpleNamespace
     srv = SimpleNamespace(ids=[0, 1], state={}, split=lambda V: dict(w=V))
     g, w, heal = torch.zeros(2, 2), torch.tensor([.5, .5]), Heal(beta=0)
     for _ in range(3): heal._heal(torch.tensor([[1., 1.], [1., 1.]]), g, w, srv)
     assert heal._heal(torch.tensor([[-4., 3.], [-2., -1.]]), g, w, srv).tolist() == [0., 3.]
 
 def test_lacking_classes(suite):
-    def without(c, cut): return replace(c, train=c.train[cut(c.train.y).nonzero()[:, 0]])
-    lacks = replace(suite, clients=[without(suite.clients[3], lambda y: y < 4), without(suite.clients[2], lambda y: y < 5)])
-    fed = rounds_of(FedGen, lacks, rounds=3)
-    assert set(fed.down['classes'].tolist()) == {int(k) for c in lacks.clients for k in c.train.y} and max(fed.down['classes']) < 5
+    def without(c, kept): return replace(c, train=c.train[kept(c.train.y).nonzero()[:, 0]])
+    clients = [without(suite.clients[3], lambda y: y < 4), without(suite.clients[2], lambda y: y < 5)]
+    fed = rounds_of(FedGen, replace(suite, clients=clients), rounds=3)
+    there = {int(k) for c in clients for k in c.train.y}
+    assert set(fed.down['classes'].tolist()) == there and max(there) < 5
 
 @pytest.mark.parametrize('method', ALL, ids=IDS)
 def test_one_client(suite, method): rounds_of(method, replace(suite, clients=suite.clients[:1]), rounds=3)
 
 def test_a_head_without_bias(suite):
-    def bare():
-        with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4), bn=nn.BatchNorm2d(6)), gap(), nn.Linear(6, 7, bias=False))
-    rounds_of(FedGen, suite, bare())
+    net = narrow().float()
+    with seeded(0): net.head = nn.Linear(6, 7, bias=False)
+    rounds_of(FedGen, suite, net)
 
 # ---- the ensemble's answer, bytes, learning
 
@@ -198,51 +233,65 @@ def test_the_ensemble_answers_with_the_mean(suite):
     with torch.no_grad(): want = torch.stack([m(images).logits.softmax(1) for m in net.members])
     assert torch.allclose(got[''], want.mean(0), atol=1e-5) and torch.allclose(got['one'], want[0], atol=1e-5)
 
-def test_bytes(suite):
-    avg, heal, ens, gen = (rounds_of(m, suite).history.rounds[-1] for m in (FedAvg, *[FedHEAL, Fed_ensemble(K=3), FedGen]))
-    assert heal['up'] == avg['up'] == ens['up'] and heal['down'] == avg['down'] == ens['down']
-    N, head, G = len(suite.clients), sum(p.numel() for p in small().head.parameters()), FeatureGenerator(7, 128).state_dict()
-    assert gen['up']-avg['up'] == N*(4*head+8*7)
-    assert gen['down']-avg['down'] == N*(sum(v.numel()*v.element_size() for v in G.values())+8*7)
+def test_bytes(trained):
+    def bytes_of(method): return [trained(method).history.rounds[-1][way] for way in ('up', 'down')]
+    up, down = bytes_of(FedAvg)
+    assert bytes_of(FedHEAL) == bytes_of(Fed_ensemble(K=3)) == [up, down]
+    head = 4*sum(p.numel() for p in small().head.parameters())
+    G = sum(v.numel()*v.element_size() for v in FeatureGenerator(7, 128).state_dict().values())
+    assert bytes_of(FedGen) == [up+4*(head+8*7), down+4*(G+8*7)]                     # four clients
 
 @pytest.mark.parametrize('method,lr', [(FedHEAL, .05), (FedGen, .01), (Fed_ensemble(K=2), .05)], ids=IDS)
 def test_it_learns(method, lr):
     suite = load_suite('skew-digits', 'tiny')
-    suite = replace(suite, clients=[replace(c, test=c.test[:0]) for c in suite.clients], tests={d: t[:60] for d, t in suite.tests.items()})
-    fed = Federation(method, small_conv(10, size=28, width=4), suite, rounds=6, lr=lr, batch_size=32, eval_every=6, device='cpu')
-    rows = [r for r in fed.fit().rows if r['view'] == 'global' and not r['path'] and r['moment'] == 'post_agg']
+    clients = [replace(c, test=c.test[:0]) for c in suite.clients]
+    suite = replace(suite, clients=clients, tests={d: t[:60] for d, t in suite.tests.items()})
+    how = dict(rounds=6, lr=lr, batch_size=32, eval_every=6)
+    fed = Federation(method, small_conv(10, size=28, width=4), suite, device='cpu', **how)
+    rows = [r for r in fed.fit().rows if (r['view'], r['moment'], r['path']) == ('global', 'post_agg', '')]
     right = sum(r['correct'] for r in rows)/sum(r['n'] for r in rows)
     print(f'{method.name}: {right:.1%}')
     assert right > .2
 
 # ---- refusals
 
-@pytest.mark.parametrize('hp', [dict(tau=-.1), dict(tau=1.), dict(tau=float('nan')), dict(beta=-.1), dict(beta=1.1)], ids=str)
+BAD_HEAL = [dict(tau=-.1), dict(tau=1.), dict(tau=float('nan')), dict(beta=-.1), dict(beta=1.1)]
+BAD_GEN = [dict(alpha=-1), dict(beta=float('nan')), dict(eta=float('inf')), dict(steps=0), dict(size=1),
+           dict(noise=0), dict(hidden=0)]
+
+@pytest.mark.parametrize('hp', BAD_HEAL, ids=str)
 def test_bad_heal(hp):
     with pytest.raises(ValueError, match='Heal: tau'): FedHEAL(**hp)
 
-@pytest.mark.parametrize('hp', [dict(alpha=-1), dict(beta=float('nan')), dict(eta=float('inf')), dict(steps=0), dict(size=1), dict(noise=0), dict(hidden=0)], ids=str)
+@pytest.mark.parametrize('hp', BAD_GEN, ids=str)
 def test_bad_fedgen(hp):
     with pytest.raises(ValueError, match=next(iter(hp))): FedGen(**hp)
 
 def test_bad_ensemble():
     with pytest.raises(ValueError, match='K is 0'): Fed_ensemble(K=0)
 
-CLASH = [(FedHEAL+FDSE, 'Consensus.*Heal'), (Fed_ensemble+DC, 'DFD and Twins'), (FedGen+Fed_ensemble, 'LatentGenerator and Twins'),
-         (Fed_ensemble+FDSE, 'Erase and Twins'), (FedHEAL+Fed_ensemble, 'Heal and Twins')]
+CLASH = [
+    (FedHEAL+FDSE, 'Consensus.*Heal'),
+    (Fed_ensemble+DC, 'DFD and Twins'),
+    (FedGen+Fed_ensemble, 'LatentGenerator and Twins'),
+    (Fed_ensemble+FDSE, 'Erase and Twins'),
+    (FedHEAL+Fed_ensemble, 'Heal and Twins')]
 
-@pytest.mark.parametrize('method,names', CLASH, ids=lambda m: getattr(m, 'name', ''))
+@pytest.mark.parametrize('method,names', CLASH, ids=name_of)
 def test_clashes_name_both(suite, method, names):
     with pytest.raises(Contradiction, match=names): fed_of(method, suite)
 
 def test_two_who_set_the_weights():
     with pytest.raises(Contradiction, match='DomainAware and Heal'): FedHEAL+F2DC
 
-@pytest.mark.parametrize('method', [FedHEAL+DC, FedGen+DC, FedGen+FDSE, FedHEAL+FedGen, FedHEAL+FedProx, Fed_ensemble(K=2)+FedProx], ids=lambda m: m.name)
+SUMS = [FedHEAL+DC, FedGen+DC, FedGen+FDSE, FedHEAL+FedGen, FedHEAL+FedProx, Fed_ensemble(K=2)+FedProx]
+
+@pytest.mark.parametrize('method', SUMS, ids=name_of)
 def test_these_run(suite, method): rounds_of(method, suite)
 
 def test_heads_that_stay_and_heads_that_are_no_layer(suite):
-    with pytest.raises(Contradiction, match='KeepAll and LatentGenerator meet at `head.*KeepAll keeps at the clients'): fed_of(FedGen+Local, suite)
+    says = 'KeepAll and LatentGenerator meet at `head.*KeepAll keeps at the clients'
+    with pytest.raises(Contradiction, match=says): fed_of(FedGen+Local, suite)
     net = small()
     net.head = nn.Sequential(net.head)
     with pytest.raises(ValueError, match='makes features for a linear head'): fed_of(FedGen, suite, net)

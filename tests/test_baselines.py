@@ -1,17 +1,20 @@
-"Every method: identical clients are one client, learning takes place, every pair runs or is refused as stored."
+"Every method: identical clients are one client, learning takes place, pairs run or are refused as stored."
+import json
 from dataclasses import replace
-import pytest, torch
+from itertools import combinations
+import pairs, pytest, torch
 from torch import nn
 from fedskew_nb import METHODS, Federation, load_suite, small_conv
-from fedskew_nb.app.combine import (
-    all_pairs, noise_with_boxes, outcome, stored_pairs, tiny_net, trained, verdict)
+from fedskew_nb.app.combine import stored_pairs, tiny_net
 from fedskew_nb.data.batch import normalise
+from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 
 # In one round of one step on all images, every client starts where the server is.
 NOISY = {'MCGDM', 'FedFA-aug', 'FedCCRL', 'F2DC', 'DC', 'FedDDL'}    # what a client draws hangs on its number
 TURNS = {'Fed-ensemble'}                                             # so does the model it trains
 PHASES = {'FedRep', 'DFL'}                                           # two phases want two steps
-LOSSES = {'FedDecorr', 'FedRCL', 'FedIIR', 'FedSA', 'FedFA-anchors', 'FDSE', 'RFedDis'}    # more than cross-entropy
+# These have more than the cross-entropy of the task.
+LOSSES = {'FedDecorr', 'FedRCL', 'FedIIR', 'FedSA', 'FedFA-anchors', 'FDSE', 'RFedDis'}
 SERVER = {'FedDyn', 'FedDC'}                                         # the server walks on by itself
 
 def one_round(method, clients):
@@ -42,25 +45,59 @@ def test_three_identical_clients_are_one_and_one_is_sgd(name):
     assert (far < 1e-9) == (name not in LOSSES | SERVER)
 
 # ---- pairs ----
-def test_every_pair_is_stored():      # the page 7_app/02_combine asks for every refusal anew
-    names = list(METHODS)
-    assert list(stored_pairs()) == [f'{a} + {b}' for i, a in enumerate(names) for b in names[i+1:]]
+def test_every_pair_is_stored():
+    "By name; the page 7_app/16_combine asks for every refusal anew, and the campaign for every verdict."
+    wanted = [pair_name(*p) for p in combinations(METHODS, 2)]
+    assert list(stored_pairs()) == wanted, 'call python tests/tools/pairs.py'
 
-@pytest.mark.parametrize('pair', ['FPL + DC', 'MOON + DC', 'FedProx + DC', 'MOON + FedDDL', 'SCAFFOLD + FedDC', 'FedHEAL + FDSE'])
+SUMS = ['FPL + DC', 'MOON + DC', 'FedProx + DC', 'MOON + FedDDL', 'SCAFFOLD + FedDC', 'FedHEAL + FDSE']
+
+@pytest.mark.parametrize('pair', SUMS)
 def test_sums_of_the_papers_come_out_as_stored(pair):
-    alone = {n: outcome(trained(METHODS[n])) for n in pair.split(' + ')}
-    assert list(verdict(*alone, alone)) == stored_pairs()[pair]
+    assert verdict(*pair.split(' + ')) == stored_pairs()[pair]
 
 @pytest.mark.campaign
 def test_every_pair_as_stored(): assert all_pairs() == stored_pairs()
+
+@pytest.fixture
+def store_of_pairs(monkeypatch, tmp_path):
+    "The pairs' tool with a file of its own; what it would train, it writes down."
+    asked = []
+    def noted(*pair):
+        asked.append(pair_name(*pair))
+        return ['runs', '']
+    monkeypatch.setattr(pairs, 'FILE', tmp_path/'pairs.json')
+    monkeypatch.setattr(pairs, 'verdict', noted)
+    def call(known, *options):
+        monkeypatch.setattr(pairs, 'stored_pairs', lambda: known)
+        monkeypatch.setattr('sys.argv', ['pairs.py', *options])
+        pairs.main()
+        return asked
+    return call
+
+def test_only_pairs_that_are_not_stored_are_trained(store_of_pairs):
+    "Those with FDSE are missing, and one is left over."
+    every = stored_pairs()
+    known = {k: v for k, v in every.items() if 'FDSE' not in k} | {'FedAvg + Nobody': ['runs', '']}
+    asked = store_of_pairs(known)
+    assert asked == [k for k in every if 'FDSE' in k]
+    stored = json.loads(pairs.FILE.read_text(encoding='utf-8'))['pairs']
+    assert list(stored) == list(every) and all(stored[k] == every[k] for k in every if k not in asked)
+
+def test_nothing_is_trained_or_written_where_every_pair_is_stored(store_of_pairs):
+    assert not store_of_pairs(stored_pairs()) and not pairs.FILE.exists()
+
+def test_all_means_every_pair(store_of_pairs):
+    assert store_of_pairs(stored_pairs(), '--all') == list(stored_pairs())
 
 # ---- learning ----
 @pytest.mark.campaign
 @pytest.mark.parametrize('name', METHODS)
 def test_every_method_learns_digits(name):
-    suite = load_suite('skew-digits', 'tiny')
-    if any(m.wants for m in METHODS[name].mechanisms): suite = load_suite('context-vehicles', 'tiny')
-    fed = Federation(METHODS[name], small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0), suite, device='cpu',
-                     rounds=8, local_epochs=3, batch_size=32, lr=.01)
+    wants_boxes = any(m.wants for m in METHODS[name].mechanisms)
+    suite = load_suite('context-vehicles' if wants_boxes else 'skew-digits', 'tiny')
+    net = small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0)
+    how = dict(rounds=8, local_epochs=3, batch_size=32, lr=.01)
+    fed = Federation(METHODS[name], net, suite, device='cpu', **how)
     AVG = fed.fit().summary('personal' if fed.is_personal() else 'global')['AVG']
     assert AVG > 100/suite.n_classes+5

@@ -9,9 +9,11 @@ from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.app.catalogue import notebook_folder, notebook_names
 from project import read, source
 
-CALL = [sys.executable, '-c', 'import sys; from fedskew_nb.app.cli import main\nif __name__=="__main__": sys.exit(main())']
+CALL = [sys.executable, '-c', '''import sys
+from fedskew_nb.app.cli import main
+if __name__=="__main__": sys.exit(main())''']
 BASE = ['compare', '--suite', 'emoji-pacs', '--size', 'tiny']
-SHORT = ['--rounds', 2, '--set', 'local_steps=2', '--model', 'small_conv(width=4)']        # mechanics only: nothing is learnt
+SHORT = ['--rounds', 2, '--set', 'local_steps=2', '--model', 'small_conv(width=4)']     # nothing is learnt
 
 def run(capsys, *argv):
     "Exit code, stdout and stderr of a call in this process."
@@ -58,10 +60,12 @@ def test_help_of_all(capsys):
     assert run(capsys)[0] == 2
     assert run(capsys, 'compare', '--what')[0] == 2
 
+OPTIONS = '''suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set
+             no-control pooled trust out device jobs json'''
+
 def test_every_option_of_compare_has_a_line(capsys):
     out = run(capsys, 'compare', '--help')[1]
-    for option in ('suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set no-control pooled trust out '
-                   'device jobs json').split(): assert f'--{option}' in out
+    for option in OPTIONS.split(): assert f'--{option}' in out
     assert 'one core each' in out
 
 def test_list(capsys):
@@ -70,29 +74,49 @@ def test_list(capsys):
     found = json.loads(run(capsys, 'list', '--json')[1])
     assert set(found) == {'methods', 'mechanisms', 'suites', 'models', 'houses'}
     assert all(line for table in found.values() for line in table.values())
-    assert found['methods']['FedDC'] == dict(says=METHODS['FedDC'].says, family='control') and found['methods']['DC']['family'] == 'f2dc'
+    assert found['methods']['FedDC'] == dict(says=METHODS['FedDC'].says, family='control')
+    assert found['methods']['DC']['family'] == 'f2dc'
 
 def test_methods_are_listed_by_family(capsys):
     lines = run(capsys, 'list')[1].splitlines()
     at = lines.index(' A corrected gradient')
-    assert [l.split()[0] for l in lines[at+1:at+3]] == ['SCAFFOLD', 'FedDC'] and lines[at+3] == ' Contrast at the client'
+    assert [l.split()[0] for l in lines[at+1:at+3]] == ['SCAFFOLD', 'FedDC']
+    assert lines[at+3] == ' Contrast at the client'
 
 BAD = [
-    ('compair', 'did you mean compare'), ('compare --methods FedAvgg', 'did you mean FedAvg'),
-    ('compare --methods FedProx(nu=1)', 'did you mean mu'), ('compare --methods FedProx(mu=__import__("os"))', 'literal'),
-    ('compare --methods ./none.py:X', 'there is no file'), ('compare --suite digit', 'did you mean skew-digits'),
-    ('compare --size quik', 'did you mean quick'), ('compare --house fbn', 'did you mean fedbn'),
-    ('compare --rounds 0', 'rounds is 0'), ('compare --set local_epochs=0', 'local_epochs is 0'),
-    ('compare --set batch_size=-1', 'batch_size is -1'), ('compare --set lr=float("nan")', 'lr'),
-    ('compare --set participation=1.5', 'participation is 1.5'), ('compare --set learning=1', 'no setting'),
-    ('compare --model resnet11', 'no model'), ('compare --data nowhere', 'no such folder'),
-    ('compare --device gpu', 'no device'), ('compare --seeds x', '--seeds'), ('compare --seeds 0', 'seeds is []'),
-    ('compare --jobs 0', 'jobs is 0'), ('compare --grid f2d', 'did you mean f2dc'),
-    ('compare --grid f2dc --methods FedAvg', 'leave --methods out'), ('compare --grid f2dc --suite emoji-pacs', 'leave --suite out'),
-    ('report nowhere', 'holds no comparison'), ('resume nowhere', 'holds no comparison'),
-    ('claims run', 'fedskew compare --grid'), ('compare --rounds 4 --rungs 8', 'rungs holds 8'), ('compare --tuned no.json', 'no file no.json'),
-    ('tune --seeds 3', 'pilot seeds'), ('tune --trials 1', 'trials is 1'), ('tune --set lr=.1', 'leave it out'),
-    ('tune --methods FedProx --own FedProx(nu=[1])', 'did you mean mu'), ('tune --own mu=1', 'cannot read')]
+    ('compair', 'did you mean compare'),
+    ('compare --methods FedAvgg', 'did you mean FedAvg'),
+    ('compare --methods FedProx(nu=1)', 'did you mean mu'),
+    ('compare --methods FedProx(mu=__import__("os"))', 'literal'),
+    ('compare --methods ./none.py:X', 'there is no file'),
+    ('compare --suite digit', 'did you mean skew-digits'),
+    ('compare --size quik', 'did you mean quick'),
+    ('compare --house fbn', 'did you mean fedbn'),
+    ('compare --rounds 0', 'rounds is 0'),
+    ('compare --set local_epochs=0', 'local_epochs is 0'),
+    ('compare --set batch_size=-1', 'batch_size is -1'),
+    ('compare --set lr=float("nan")', 'lr'),
+    ('compare --set participation=1.5', 'participation is 1.5'),
+    ('compare --set learning=1', 'no setting'),
+    ('compare --model resnet11', 'no model'),
+    ('compare --data nowhere', 'no such folder'),
+    ('compare --device gpu', 'no device'),
+    ('compare --seeds x', '--seeds'),
+    ('compare --seeds 0', 'seeds is []'),
+    ('compare --jobs 0', 'jobs is 0'),
+    ('compare --grid f2d', 'did you mean f2dc'),
+    ('compare --grid f2dc --methods FedAvg', 'leave --methods out'),
+    ('compare --grid f2dc --suite emoji-pacs', 'leave --suite out'),
+    ('report nowhere', 'holds no comparison'),
+    ('resume nowhere', 'holds no comparison'),
+    ('claims run', 'fedskew compare --grid'),
+    ('compare --rounds 4 --rungs 8', 'rungs holds 8'),
+    ('compare --tuned no.json', 'no file no.json'),
+    ('tune --seeds 3', 'pilot seeds'),
+    ('tune --trials 1', 'trials is 1'),
+    ('tune --set lr=.1', 'leave it out'),
+    ('tune --methods FedProx --own FedProx(nu=[1])', 'did you mean mu'),
+    ('tune --own mu=1', 'cannot read')]
 
 @pytest.mark.parametrize('text, word', BAD)
 def test_bad_input(capsys, tmp_path, text, word):
@@ -120,14 +144,16 @@ def test_nan_is_a_failure(capsys, tmp_path):
 
 def test_tables_after_the_first_seed(capsys, tmp_path):
     "In a pipe: once after the first seed, and at the end; a line per run on stderr."
-    code, out, err = run(capsys, *BASE, *SHORT, '--methods', 'FedAvg', '--no-control', '--seeds', 3, '--out', tmp_path)
+    once = ['--methods', 'FedAvg', '--no-control', '--seeds', 3]
+    code, out, err = run(capsys, *BASE, *SHORT, *once, '--out', tmp_path)
     early, late = out.split('report:')[0].split('after 1 of 3 seeds ==')[1].split('n seeds; differences', 1)
     assert code == 0 and 'global view' in early and 'global view' in late and 'after 2' not in out
     assert re.search(r'^FedAvg.* 1$', early, re.M) and re.search(r'^FedAvg.* 3$', late, re.M)
     assert re.findall(r'\[(\d)/3\]', err) == ['1', '2', '3']
 
 def test_json_is_nothing_else(capsys, tmp_path):
-    code, out, _ = run(capsys, *BASE, *SHORT, '--methods', 'FedAvg', '--no-control', '--seeds', 2, '--json', '--out', tmp_path)
+    twice = ['--methods', 'FedAvg', '--no-control', '--seeds', 2]
+    code, out, _ = run(capsys, *BASE, *SHORT, *twice, '--json', '--out', tmp_path)
     assert code == 0 and 'emoji-pacs' in json.loads(out)['tables']
 
 def test_usual_methods_are_those_that_the_images_can_feed():
@@ -137,14 +163,15 @@ def test_usual_methods_are_those_that_the_images_can_feed():
 
 # ---- kill, resume, Ctrl-C
 
-ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--rounds', '8', '--set', 'eval_every=1', '--set', 'local_steps=4',
-        '--model', 'small_conv(width=4)']
+ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--rounds', '8', '--set', 'eval_every=1',
+        '--set', 'local_steps=4', '--model', 'small_conv(width=4)']
 
 def begin(out, ready):
     "Start a call in another process, wait until `ready`, and hand it over."
-    def listen(): signal.signal(signal.SIGINT, signal.SIG_DFL)      # a shell's background jobs inherit deaf ears
-    p = subprocess.Popen([*CALL, *ARGS, '--out', str(out)], env=os.environ|dict(OMP_NUM_THREADS='1'), text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=None if os.name == 'nt' else listen)
+    def listen(): signal.signal(signal.SIGINT, signal.SIG_DFL)      # background jobs of a shell are deaf
+    how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+               preexec_fn=None if os.name == 'nt' else listen)
+    p = subprocess.Popen([*CALL, *ARGS, '--out', str(out)], env=os.environ | dict(OMP_NUM_THREADS='1'), **how)
     end = time.time()+240
     while not ready() and p.poll() is None and time.time() < end: time.sleep(.005)
     return p
@@ -153,7 +180,8 @@ def begin(out, ready):
 def test_killed_in_the_middle_and_called_again(capsys, tmp_path):
     a, b = tmp_path/'a', tmp_path/'b'
     runs = a/'runs'
-    p = begin(a, lambda: runs.exists() and list(runs.glob('*.json')) and list(runs.glob('[!.]*.safetensors')))
+    def middle(): return list(runs.glob('*.json')) and list(runs.glob('[!.]*.safetensors'))
+    p = begin(a, middle)
     p.kill()
     p.wait()
     assert p.returncode == -signal.SIGKILL and not (a/'results.csv').exists()
@@ -166,7 +194,7 @@ def test_killed_in_the_middle_and_called_again(capsys, tmp_path):
 @pytest.mark.skipif(os.name == 'nt', reason='sends SIGINT')
 def test_ctrl_c_says_what_is_saved(tmp_path):
     runs = tmp_path/'runs'
-    p = begin(tmp_path, lambda: runs.exists() and list(runs.glob('*.json')))
+    p = begin(tmp_path, lambda: list(runs.glob('*.json')))
     p.send_signal(signal.SIGINT)
     _, err = p.communicate(timeout=120)
     assert p.returncode == 130 and 'of 3 runs are saved' in err and 'fedskew resume' in err
@@ -177,24 +205,31 @@ def test_resume_and_report(capsys, tmp_path):
     sorted((tmp_path/'runs').glob('*.json'))[0].unlink()
     code, _, err = run(capsys, 'report', tmp_path)
     assert code == 0 and '1 of 2 runs are missing' in err
-    assert run(capsys, 'resume', tmp_path)[0] == 0 and (tmp_path/'results.csv').read_bytes() == first
+    assert run(capsys, 'resume', tmp_path)[0] == 0
+    assert (tmp_path/'results.csv').read_bytes() == first
     found = json.loads(run(capsys, 'report', tmp_path, '--json')[1])
     assert found['skew_cost']['emoji-pacs']['n'] == 1
 
 # ---- from outside the package
 
-def test_own_method_model_and_images_reach_the_report(capsys, tmp_path):
-    (tmp_path/'mine.py').write_text(MINE)
-    (tmp_path/'net.py').write_text(NET)
-    own = ['--data', images(tmp_path/'pets'), '--pixels', 20, '--model', f'{tmp_path}/net.py:net(width=8)',
-           '--methods', f'FedAvg,{tmp_path}/mine.py:Mine(lam=.1)']
-    code, _, err = run(capsys, 'compare', *SHORT, *own, '--seeds', 1, '--out', tmp_path/'o')     # the last --model counts
+@pytest.fixture(scope='module')
+def own(tmp_path_factory):
+    "The options of a comparison that is all one's own: images, model, method."
+    home = tmp_path_factory.mktemp('own')
+    (home/'mine.py').write_text(MINE)
+    (home/'net.py').write_text(NET)
+    return ['--data', images(home/'pets'), '--pixels', 20, '--model', f'{home}/net.py:net(width=8)',
+            '--methods', f'FedAvg,{home}/mine.py:Mine(lam=.1)']
+
+def test_own_method_model_and_images_reach_the_report(capsys, tmp_path, own):
+    last = ['--seeds', 1, '--out', tmp_path]
+    code, _, err = run(capsys, 'compare', *SHORT, *own, *last)     # the last --model counts
     assert code == 0, err
-    html = (tmp_path/'o'/'report.html').read_text()
+    html = (tmp_path/'report.html').read_text()
     assert all(w in html for w in ('Mine(lam=0.1)', 'pets', 'night', 'Skew cost'))
-    code, _, err = run(capsys, 'resume', tmp_path/'o')
+    code, _, err = run(capsys, 'resume', tmp_path)
     assert code == 2 and 'mine.py and ' in err and 'say --trust-code' in err
-    assert run(capsys, 'report', tmp_path/'o')[0] == run(capsys, 'resume', tmp_path/'o', '--trust-code')[0] == 0
+    assert run(capsys, 'report', tmp_path)[0] == run(capsys, 'resume', tmp_path, '--trust-code')[0] == 0
 
 # ---- a paper's folder is all there is to write
 
@@ -211,20 +246,23 @@ class Halving(Mechanism):
     "Half of the features' size is a loss."
     lam: float = .1
     def loss(self, c, b, out): return dict(half=self.lam*halve(out.feat.square().mean()))
-Demo = Method('Demo', Halving(), page='2_methods/demo/02_method', ink='green', says='Features are kept small.')
+Demo = Method('Demo', Halving(), page='2_methods/demo/02_method', ink='green',
+              says='Features are kept small.')
 ''',
     'claims.py': '''
 from fedskew_nb.analysis.claims import Claim, gain
 __all__ = []
-CLAIMS = [Claim('Demo-01', 'small features help', 'Table 1', 'Demo', 'FedAvg', gain(), suites=('emoji-pacs',))]
-GRID = [dict(methods=['FedAvg', 'Demo'], suite='emoji-pacs', seeds=2, size='tiny', control=False, rounds=1, local_steps=3),
-        dict(methods=['FedAvg', 'Demo(lam=1e38)'], suite='emoji-pacs', seeds=1, size='tiny', control=False, rounds=1, local_steps=3)]
+HELPS = 'small features help'
+CLAIMS = [Claim('Demo-01', HELPS, 'Table 1', 'Demo', 'FedAvg', gain(), suites=('emoji-pacs',))]
+HOW = dict(suite='emoji-pacs', size='tiny', control=False, rounds=1, local_steps=3)
+GRID = [dict(methods=['FedAvg', 'Demo'], seeds=2, **HOW),
+        dict(methods=['FedAvg', 'Demo(lam=1e38)'], seeds=1, **HOW)]
 def MEASURE(fed): return dict(rounds=fed.round_no)
 '''}
 
 @pytest.fixture(scope='module')
 def demo(tmp_path_factory):
-    "A call of `fedskew` in a process in which the papers have a neighbour, `demo/`; also what Python says there."
+    "A call of a Python in which the papers have a neighbour, `demo/`: what it prints."
     home = tmp_path_factory.mktemp('papers')
     (home/'demo').mkdir()
     for name, text in DEMO.items(): (home/'demo'/name).write_text(text)
@@ -237,14 +275,22 @@ def demo(tmp_path_factory):
 
 def fedskew(*argv): return f'from fedskew_nb.app.cli import main; sys.exit(main({[str(a) for a in argv]}))'
 
+LIST_AND_TABLE = '''
+from fedskew_nb.app.cli import main
+from fedskew_nb.app.names import methods_table
+assert main(["list"]) == 0
+print("== table")
+print(methods_table())
+'''
+
 @pytest.fixture(scope='module')
 def told(demo):
     "What `fedskew list` and the table of methods say there."
-    both = 'from fedskew_nb.app.names import methods_table; assert main(["list"]) == 0; print("== table"); print(methods_table())'
-    return demo('from fedskew_nb.app.cli import main; ' + both).split('== table')
+    return demo(LIST_AND_TABLE).split('== table')
 
 def test_a_new_paper_is_listed(told):
-    assert re.search(r'Demo +Features are kept small\.', told[0].partition('Systems of the papers')[2]) and 'Halving' in told[0]
+    systems = told[0].partition('Systems of the papers')[2]
+    assert re.search(r'Demo +Features are kept small\.', systems) and 'Halving' in told[0]
 
 def test_a_new_paper_is_in_the_table_of_methods(told):
     assert '| [Demo](2_methods/demo/02_method.ipynb) | Features are kept small. | nothing | yes |' in told[1]
@@ -272,7 +318,8 @@ def test_learner_copies(capsys, tmp_path):
     start = learn/'1_begin'/'01_start.ipynb'
     assert not any(c.get('outputs') or c.get('execution_count') for c in read(start)['cells'])
     start.write_text('mine')
-    assert '(1 kept' not in run(capsys, 'notebooks', learn, '--force')[1] and start.read_text() != 'mine'
+    again = run(capsys, 'notebooks', learn, '--force')[1]
+    assert '(1 kept' not in again and start.read_text() != 'mine'
     assert run(capsys, 'notebooks', notebook_folder())[0] == 2
 
 def test_links_between_learner_copies_work(capsys, tmp_path):

@@ -163,7 +163,7 @@ def branches(W, V, n, gen):
 
 @pytest.mark.parametrize('seed', range(4))
 def test_signs(seed):
-    "A step of the critic upwards, then one of E_s downwards: less on images held out; one of E_c upwards: more."
+    "A step of the critic up, then one of E_s down: less on images held out; one of E_c up: more."
     W, V = torch.randn(2, 8, 4, generator=generator('branches', seed))
     p = fit_critic(lambda n, gen: branches(W, V, n, gen), generator('c', seed), 10, 256)
     def shared(p, W, n, key): return shared_information(p, *branches(W, V, n, generator(key)), 7)
@@ -234,7 +234,8 @@ def test_watching_changes_nothing():
 
 def test_one_image_has_no_stranger():
     a, b = features(B=1)
-    with pytest.raises(ValueError, match='batch is 1: one image has no other'): shared_information(critic_of(), a, b, 1)
+    says = 'batch is 1: one image has no other'
+    with pytest.raises(ValueError, match=says): shared_information(critic_of(), a, b, 1)
 
 @pytest.mark.parametrize('shift', [0, 12, -12, 24])
 def test_a_shift_that_pairs_each_with_itself(shift):

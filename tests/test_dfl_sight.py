@@ -16,7 +16,9 @@ K, DOMAINS, SIDE = 4, 3, 8                                   # classes, domains,
 KEYS = {f'{what}_{b}' for what in ('class', 'domain', 'size') for b in 'cs'}
 
 def drawn(k, n=80):
-    "Images whose red says the class and whose blue the domain. Classes go round, so every other image has an even one."
+    """Images whose red says the class and whose blue the domain.
+
+    Classes go round, so every other image has an even one."""
     y, x = torch.arange(n)%K, torch.zeros(n, 3, SIDE, SIDE, dtype=torch.uint8)
     x[:, 0], x[:, 2] = (60*y).to(torch.uint8)[:, None, None], 60*(k%K)
     return Data(x, y)
@@ -43,10 +45,12 @@ class Known(Branches):
     def adapt(self, net):
         net = super().adapt(net)
         net.body.E_c, net.body.E_s = Level(self.invariant), Level(self.specific, self.by)
-        net.pool.E_c, net.pool.E_s, net.pool.cut, net.head.fc = nn.Flatten(), nn.Flatten(), True, nn.Linear(2*K, 128)
+        net.pool.E_c, net.pool.E_s, net.pool.cut = nn.Flatten(), nn.Flatten(), True
+        net.head.fc = nn.Linear(2*K, 128)
         return net
 
-def known(suite=None, **kw): return fed_of(Method('known', Known(**kw)), suite or known_suite(), small_conv(K, size=SIDE, width=2))
+def tiny(): return small_conv(K, size=SIDE, width=2)
+def known(suite=None, **kw): return fed_of(Method('known', Known(**kw)), suite or known_suite(), tiny())
 
 def test_each_branch_is_asked_for_both():
     "E_c holds exactly the class and E_s exactly the domain; the other question is answered by chance."
@@ -60,14 +64,17 @@ def test_the_branches_are_not_mixed_up():
     turned = branch_probes(known(invariant=2, specific=0))
     assert turned['class_s'] == turned['domain_c'] == 100 > 60 > max(turned['class_c'], turned['domain_s'])
 
-def test_nothing_without_branches(): assert branch_probes(fed_of(FedAvg, known_suite(), small_conv(K, size=SIDE, width=2))) == {}
+def test_nothing_without_branches(): assert branch_probes(fed_of(FedAvg, known_suite(), tiny())) == {}
 
-def test_six_hundred_images_of_all_domains():
+@pytest.mark.parametrize('domains, n, each', [(2, 100, 80), (2, 30, 30), (20, 100, PROBED//20)])
+def test_six_hundred_images_of_all_domains(domains, n, each):
     "However many domains there are; at most n of each; in an order that does not depend on anything."
-    for domains, n, each in ((2, 100, 80), (2, 30, 30), (20, 100, PROBED//20)):
-        images, domain = crowd(known_suite(domains), n)
-        assert len(images) == len(domain) == domains*each and domain.bincount().tolist() == [each]*domains
-        assert torch.equal(images.x[:, 2, 0, 0], (60*(domain%K)).to(torch.uint8)) and torch.equal(crowd(known_suite(domains), n)[1], domain)
+    images, domain = crowd(known_suite(domains), n)
+    assert len(images) == len(domain) == domains*each and domain.bincount().tolist() == [each]*domains
+    assert torch.equal(images.x[:, 2, 0, 0], (60*(domain%K)).to(torch.uint8))
+    assert torch.equal(crowd(known_suite(domains), n)[1], domain)
+
+def test_a_domain_without_images():
     empty = known_suite()
     empty.tests['none'] = drawn(0, 0)
     assert len(crowd(empty, 10)[0]) == 10*DOMAINS
@@ -76,7 +83,10 @@ def test_one_clients_model_answers_for_all():
     "A model is asked about all domains: that client 1 tells nothing of the domain does not help client 0."
     f, asked = known(), []
     model = f.model
-    f.model = lambda client: asked.append(client) or model(client=client)
+    def noted(client):
+        asked.append(client)
+        return model(client=client)
+    f.model = noted
     branch_probes(f, clients=2)
     assert asked == [0, 1]
 
@@ -95,23 +105,26 @@ def spoilt(by, who):
 def test_features_that_are_not_finite_are_left_out(bad):
     found = branch_probes(spoilt(bad, range(DOMAINS)))
     assert found['class_c'] == 100 and found['size_c'] == pytest.approx(1)
-    assert all(torch.tensor(v).isfinite() for v in found.values()) and (bad == 1e38 or not {'class_s', 'domain_s', 'size_s'} & found.keys())
+    assert all(torch.tensor(v).isfinite() for v in found.values())
+    assert bad == 1e38 or not {'class_s', 'domain_s', 'size_s'} & found.keys()
 
 def test_one_sick_model_leaves_the_others():
     f = spoilt(float('nan'), [0])
-    assert branch_probes(f)['domain_s'] == 100 and branch_probes(f, clients=1).keys() == {'class_c', 'domain_c', 'size_c'}
+    assert branch_probes(f)['domain_s'] == 100
+    assert branch_probes(f, clients=1).keys() == {'class_c', 'domain_c', 'size_c'}
 
 def test_one_domain_has_no_domain_to_name():
     assert branch_probes(known(known_suite(1))).keys() == KEYS-{'domain_c', 'domain_s'}
 
 def test_a_client_without_tests_has_no_size():
     s = known_suite()
-    found = branch_probes(known(replace(s, clients=[replace(c, test=drawn(0, 0)) for c in s.clients])))
+    clients = [replace(c, test=drawn(0, 0)) for c in s.clients]
+    found = branch_probes(known(replace(s, clients=clients)))
     assert found.keys() == KEYS-{'size_c', 'size_s'}
 
 def test_of_a_trained_federation():
     "The federation is as it was, and asking twice gives the same."
-    f = run(DFL, known_suite(), small_conv(K, size=SIDE, width=2), rounds=1)
+    f = run(DFL, known_suite(), tiny(), rounds=1)
     before = {k: v.clone() for k, v in f.server.items()}
     assert branch_probes(f) == branch_probes(f) and branch_probes(f).keys() == KEYS
     assert all(torch.equal(before[k], v) for k, v in f.server.items())

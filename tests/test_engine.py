@@ -1,5 +1,9 @@
-"What must hold of every run and teaches nothing: resume, order, noise, broken checkpoints, interruptions, wrong input."
-import os, signal, subprocess, sys, textwrap, time
+"""What must hold of every run and teaches nothing.
+
+Resume, order, noise, broken checkpoints, interruptions, wrong input.
+"""
+import json, os, signal, subprocess, sys, textwrap, time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 import pytest, torch
@@ -36,7 +40,8 @@ def suite():
 def new(suite, **k): return small_conv(suite.n_classes, size=suite.image_size, **(dict(width=8, seed=0) | k))
 
 def federation(suite, method=FedAvg, net=None, **k):
-    return Federation(method, net or new(suite), suite, **(dict(rounds=2, lr=.05, device='cpu', eval_every=1) | k))
+    how = dict(rounds=2, lr=.05, device='cpu', eval_every=1) | k
+    return Federation(method, net or new(suite), suite, **how)
 
 def run(suite, *a, **k):
     fed = federation(suite, *a, **k)
@@ -145,7 +150,9 @@ def test_momentum_starts_anew_in_every_round(suite):
 def test_parameters_of_two_types_train(suite):
     net = new(suite)
     class Wide(torch.nn.Module):
-        def __init__(self): super().__init__(); self.lin = torch.nn.Linear(net.head.in_features, suite.n_classes).double()
+        def __init__(self):
+            super().__init__()
+            self.lin = torch.nn.Linear(net.head.in_features, suite.n_classes).double()
         def forward(self, f): return self.lin(f.double())
     with torch.random.fork_rng(): net.head = Wide()
     first = net.state_dict()
@@ -161,7 +168,9 @@ def test_clipping_bounds_a_step(suite):
 
 # ---- broken files
 
-@pytest.mark.parametrize('damage', [lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'PK\x03\x04'+b], ids=['half', 'empty', 'zip'])
+DAMAGE = dict(half=lambda b: b[:len(b)//2], empty=lambda b: b'', zip=lambda b: b'PK\x03\x04'+b)
+
+@pytest.mark.parametrize('damage', DAMAGE.values(), ids=DAMAGE)
 def test_torn_checkpoint_is_named(suite, tmp_path, damage):
     p = tmp_path/'c'
     federation(suite, out=p).fit(1)
@@ -212,13 +221,14 @@ def test_killed_while_saving_loses_nothing(tmp_path):
 
 def test_two_threads_write_one_file(tmp_path):
     "Each under a name of its own: the file is whole, whoever was last."
-    from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor(8) as pool: list(pool.map(lambda i: write_json([i]*5000, tmp_path/'a.json'), range(40)))
-    import json
+    def write(i): write_json([i]*5000, tmp_path/'a.json')
+    with ThreadPoolExecutor(8) as pool: list(pool.map(write, range(40)))
     found = json.loads((tmp_path/'a.json').read_text())
     assert len(found) == 5000 and len(set(found)) == 1 and os.listdir(tmp_path) == ['a.json']
 
-@pytest.mark.parametrize('nest', [dict(a=1/3, b=[1, None, True, 'x'], c={3: {'d': torch.arange(3)}}), {}, dict(t=torch.tensor(7))], ids=['mixed', 'empty', 'scalar'])
+MIXED = dict(a=1/3, b=[1, None, True, 'x'], c={3: {'d': torch.arange(3)}})
+
+@pytest.mark.parametrize('nest', [MIXED, {}, dict(t=torch.tensor(7))], ids=['mixed', 'empty', 'scalar'])
 def test_a_nest_comes_back(tmp_path, nest):
     from kill import equal
     save_nest(nest, tmp_path/'n')
@@ -230,7 +240,9 @@ def test_a_tensor_in_two_places_is_one_again(tmp_path):
     back = load_nest(tmp_path/'n')
     assert back['a'] is back['b'][0] and back['c'] is not back['a'] and back['b'][1].tolist() == [0, 1]
 
-@pytest.mark.parametrize('text,word', [('{"rows": [', 'is not a stored run'), ('[1]', 'it has no rows'), ('{}', 'it has no rows')])
+TORN = [('{"rows": [', 'is not a stored run'), ('[1]', 'it has no rows'), ('{}', 'it has no rows')]
+
+@pytest.mark.parametrize('text,word', TORN)
 def test_what_is_no_history(tmp_path, text, word):
     (tmp_path/'h.json').write_text(text)
     with pytest.raises(ValueError, match=word): read_history(tmp_path/'h.json')
@@ -249,7 +261,8 @@ def test_nan_names_client_round_and_checkpoint(suite, tmp_path):
 
 def test_a_parameter_that_is_not_finite(suite):
     "The loss may still be finite when a step has ruined the model."
-    with pytest.raises(FloatingPointError, match='is not finite at client 0'): run(suite, lr=1e38, local_steps=1, eval_every=2)
+    how = dict(lr=1e38, local_steps=1, eval_every=2)
+    with pytest.raises(FloatingPointError, match='is not finite at client 0'): run(suite, **how)
 
 def test_one_image_and_batchnorm_on_vectors(suite):
     "ResNet-10 on 8-pixel images ends in a 1 × 1 map: a client with one image is left out, by name."
@@ -291,19 +304,30 @@ def test_claims_are_refused_by_name(suite):
     assert federation(suite, Method('x', A()) + Local).kept
 
 @pytest.mark.parametrize('said,word', [
-    (dict(rounds=0), 'rounds is 0'), (dict(lr=float('nan')), 'lr is nan'), (dict(lr=float('inf')), 'lr is inf'),
-    (dict(lr=0), 'lr is 0: it must be above 0'), (dict(participation=0.), 'participation is 0.0'),
+    (dict(rounds=0), 'rounds is 0'),
+    (dict(lr=float('nan')), 'lr is nan'),
+    (dict(lr=float('inf')), 'lr is inf'),
+    (dict(lr=0), 'lr is 0: it must be above 0'),
+    (dict(participation=0.), 'participation is 0.0'),
     (dict(participation=1.1), 'participation is 1.1: it must be above 0 and at most 1'),
-    (dict(batch_size=-1), 'batch_size is -1: it must be at least 1'), (dict(local_epochs=0), 'local_epochs is 0'),
-    (dict(local_steps=0), 'local_steps is 0'), (dict(rounds=2.5), 'rounds is 2.5: give a whole number'),
-    (dict(rounds=True), 'rounds is True: give a whole number'), (dict(seed=2**64), 'seed is'), (dict(pad=-1), 'pad is -1'),
-    (dict(lr='fast'), "lr is 'fast': give a finite number"), (dict(clip=0.), 'clip is 0.0'), (dict(threads=0), 'threads is 0'),
+    (dict(batch_size=-1), 'batch_size is -1: it must be at least 1'),
+    (dict(local_epochs=0), 'local_epochs is 0'),
+    (dict(local_steps=0), 'local_steps is 0'),
+    (dict(rounds=2.5), 'rounds is 2.5: give a whole number'),
+    (dict(rounds=True), 'rounds is True: give a whole number'),
+    (dict(seed=2**64), 'seed is'),
+    (dict(pad=-1), 'pad is -1'),
+    (dict(lr='fast'), "lr is 'fast': give a finite number"),
+    (dict(clip=0.), 'clip is 0.0'),
+    (dict(threads=0), 'threads is 0'),
     (dict(precision='fp16'), "precision is 'fp16': give fp32 or bf16")], ids=str)
 def test_settings_out_of_range(said, word):
     with pytest.raises(ValueError) as e: Setting(**said)
     assert word in str(e.value)
 
-@pytest.mark.parametrize('said,word', [(dict(house='fedavg'), "no house setting 'fedavg'"), (dict(epochs=2), "no setting 'epochs'")], ids=str)
+UNKNOWN = [(dict(house='fedavg'), "no house setting 'fedavg'"), (dict(epochs=2), "no setting 'epochs'")]
+
+@pytest.mark.parametrize('said,word', UNKNOWN, ids=str)
 def test_settings_that_are_unknown(suite, said, word):
     with pytest.raises(ValueError, match=word): federation(suite, **said)
 
@@ -311,7 +335,8 @@ def test_settings_that_are_unknown(suite, said, word):
 def test_houses_are_settings(house): assert setting_for(FedAvg, house).rounds == HOUSES[house]['rounds']
 
 @pytest.mark.parametrize('images,word', [
-    (torch.zeros(2, 3, 8, 8), 'give uint8 images'), (torch.zeros(8, 8, dtype=torch.uint8), 'give uint8 images')])
+    (torch.zeros(2, 3, 8, 8), 'give uint8 images'),
+    (torch.zeros(8, 8, dtype=torch.uint8), 'give uint8 images')])
 def test_images_that_are_none(suite, images, word):
     with pytest.raises(ValueError, match=word): federation(suite).predict(images)
 
@@ -341,20 +366,24 @@ def test_a_frozen_phase_counts_no_batch(suite):
         def phases(self, c): return [('head', 1, under('head'))]
     fed = federation(suite, Method('HeadOnly', HeadOnly()))
     up = fed.train_client(fed.clients[0]).upload
-    assert {n for n, v in up.state.items() if not torch.equal(v, fed.server[n])} == {'head.weight', 'head.bias'}
+    moved = {n for n, v in up.state.items() if not torch.equal(v, fed.server[n])}
+    assert moved == {'head.weight', 'head.bias'}
 
 # ---- the server
 
-@pytest.mark.parametrize('w', [torch.zeros(2), torch.tensor([1., -1.]), torch.tensor([1., float('nan')]), torch.ones(3), torch.tensor([1., float('inf')])], ids=str)
+NO_WEIGHTS = [[0., 0.], [1., -1.], [1., float('nan')], [1., 1., 1.], [1., float('inf')]]
+
+@pytest.mark.parametrize('w', NO_WEIGHTS, ids=str)
 def test_weights_that_are_none(w):
     class Wrong(Mechanism):
-        def weights(self, srv, ups): return w
+        def weights(self, srv, ups): return torch.tensor(w)
     ups = [Upload(k, 5, 'd', torch.ones(2), {}) for k in range(2)]
     with pytest.raises(ValueError, match='are no weights of 2 clients'):
         weights_of(Method('Wrong', Wrong()), SimpleNamespace(), ups)
 
 def test_size_of_a_nest():
-    assert size_of(dict(a=torch.zeros(3), b=[torch.zeros(2, dtype=torch.float64), 7, 'x'], c=(torch.zeros(1),))) == 32
+    nest = dict(a=torch.zeros(3), b=[torch.zeros(2, dtype=torch.float64), 7, 'x'], c=(torch.zeros(1),))
+    assert size_of(nest) == 32
 
 def test_merge_leaves_the_uploads_whole(suite):
     fed = federation(suite)
@@ -372,7 +401,8 @@ def test_traffic_counts_what_leaves_a_client(suite):
         def extras(self, srv, ups): return dict(word=torch.zeros(100))
     fed = run(suite, Method('Says', Says()))
     model = 4*sum(v.numel() for v in fed.server.values() if v.is_floating_point())
-    assert [(r['up'], r['down']) for r in fed.history.rounds] == [(5*(model+40), 5*model), (5*(model+40), 5*(model+400))]
+    up = 5*(model+40)
+    assert [(r['up'], r['down']) for r in fed.history.rounds] == [(up, 5*model), (up, 5*(model+400))]
     assert run(suite, Local).history.rounds[0]['up'] == 0
 
 # ---- scores
@@ -390,7 +420,10 @@ def test_a_model_is_asked_once_about_a_set(suite, monkeypatch):
     fed = federation(shared, rounds=1)
     fed.one_round()
     asked, right = [], Worker.right
-    monkeypatch.setattr(Worker, 'right', lambda self, x, y, net=None: asked.append(len(x)) or right(self, x, y, net))
+    def counted(self, x, y, net=None):
+        asked.append(len(x))
+        return right(self, x, y, net)
+    monkeypatch.setattr(Worker, 'right', counted)
     fed.score()
     assert len(questions(fed)) == 10 and len(asked) == 5
 
@@ -406,11 +439,13 @@ def test_without_anything_of_its_own_a_client_has_the_servers_model(suite):
 def test_memory_format_only_where_it_is_safe():
     narrow = torch.nn.Conv2d(4, 8, 1, stride=2)
     cpu, cuda = torch.device('cpu'), torch.device('cuda')
-    assert memory_format(narrow, True, cpu) == memory_format(torch.nn.Linear(2, 2), False, cpu) == torch.contiguous_format
+    assert memory_format(narrow, True, cpu) == torch.contiguous_format
+    assert memory_format(torch.nn.Linear(2, 2), False, cpu) == torch.contiguous_format
     assert memory_format(narrow, True, cuda) == torch.channels_last
 
 def test_small_things_about_the_device(monkeypatch):
-    assert isinstance(has_bf16(), bool) and usual_lanes(threads=10**6) == 1 and pick_device('cpu').type == 'cpu'
+    assert isinstance(has_bf16(), bool) and pick_device('cpu').type == 'cpu'
+    assert usual_lanes(threads=10**6) == 1
     monkeypatch.setenv('FEDSKEW_MALLOC', '0')
     assert keep_freed_memory() is False
 

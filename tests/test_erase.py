@@ -1,4 +1,4 @@
-"The Erased block, the surgery and the statistics where they teach nothing: layouts, shapes, refusals, counts, types."
+"The Erased block, the surgery, the statistics, where they teach nothing: layouts, shapes, refusals, counts."
 import copy, math
 import pytest, torch, torchvision
 import torch.nn.functional as F
@@ -62,7 +62,9 @@ def test_which_output_is_made_of_which_channel(G, ghost, order, itself):
     assert [i for i, _ in found] == order
     assert sum(same for _, same in found) == itself
 
-@pytest.mark.parametrize('T,G,t,cut_off', [(7,1,7,0), (7,2,4,1), (7,3,3,2), (7,4,2,1), (64,2,32,0), (64,3,22,2), (64,4,16,0)])
+CUTS = [(7,1,7,0), (7,2,4,1), (7,3,3,2), (7,4,2,1), (64,2,32,0), (64,3,22,2), (64,4,16,0)]
+
+@pytest.mark.parametrize('T,G,t,cut_off', CUTS)
 def test_channels_are_rounded_up_and_cut(T, G, t, cut_off):
     b = Erased(nn.Conv2d(3, T, 3), G=G)
     assert b.dfe.out_channels == t
@@ -103,7 +105,8 @@ def test_copies_of_a_linear_layers_features_are_the_same_numbers_up_to_sign():
     assert all(abs(abs(float(r[2*i,2*i+1]))-1) < 1e-3 for i in range(4))
 
 def test_one_image_is_torchs_refusal_in_training_and_fine_in_eval():
-    with pytest.raises(ValueError, match='Expected more than 1 value per channel'): Erased(nn.Linear(5,4))(torch.rand(1,5))
+    says = 'Expected more than 1 value per channel'
+    with pytest.raises(ValueError, match=says): Erased(nn.Linear(5,4))(torch.rand(1,5))
     assert Erased(nn.Linear(5,4)).eval()(torch.rand(1,5)).shape == (1,4)
 
 def test_between():
@@ -117,7 +120,8 @@ def test_between():
 def test_blocks_in_training_give_out_what_bn_dfe_reads():
     net, x = decompose(small_conv(10, width=4)), torch.rand(4, 3, 32, 32)
     read = []
-    for b in erased_blocks(net).values(): b.bn_dfe.register_forward_pre_hook(lambda m, args: read.append(args[0]))
+    def note(m, args): read.append(args[0])
+    for b in erased_blocks(net).values(): b.bn_dfe.register_forward_pre_hook(note)
     out = net(x)
     assert list(out.aux['erased']) == [0,1,2,3]
     assert all(o is r for o, r in zip(out.aux['erased'].values(), read))
@@ -178,8 +182,10 @@ REFUSED = [
     (lambda: tiny(conv(), nn.PReLU()), 'body.1 is a PReLU, neither Conv2d nor Linear'),
     (same_layer, 'body.1 is used 2 times'),
     (same_norm, 'body.1 stands behind several layers'),
-    (lambda: tiny(conv(), nn.BatchNorm2d(8, track_running_stats=False)), 'body.1, a BatchNorm2d that keeps no statistics'),
-    (lambda: tiny(nn.Identity(), nn.Conv2d(3,8,1), nn.ReLU(), nn.InstanceNorm2d(8, affine=True)), 'body.3 is a InstanceNorm2d'),
+    (lambda: tiny(conv(), nn.BatchNorm2d(8, track_running_stats=False)),
+     'body.1, a BatchNorm2d that keeps no statistics'),
+    (lambda: tiny(nn.Identity(), nn.Conv2d(3,8,1), nn.ReLU(), nn.InstanceNorm2d(8, affine=True)),
+     'body.3 is a InstanceNorm2d'),
     (lambda: tiny(Fork()), 'the output of body.0.conv is read by body.0.bn and by something else'),
     (lambda: tiny(Again()), 'body.0.bn is used 2 times')]
 
@@ -191,8 +197,13 @@ def test_what_cannot_be_split_is_refused_and_left_as_it_is(make, words):
     assert str(net) == before
 
 @pytest.mark.parametrize('G,words', [
-    (0, 'G is 0: give a whole number of at least 1'), (1.5, 'G is 1.5'), (2., 'G is 2.0'), (float('nan'), 'G is nan'),
-    (True, 'G is True'), (-2, 'G is -2'), (9, 'body.0 has 8 channels, fewer than G = 9')])
+    (0, 'G is 0: give a whole number of at least 1'),
+    (1.5, 'G is 1.5'),
+    (2., 'G is 2.0'),
+    (float('nan'), 'G is nan'),
+    (True, 'G is True'),
+    (-2, 'G is -2'),
+    (9, 'body.0 has 8 channels, fewer than G = 9')])
 def test_a_bad_G_is_refused(G, words):
     with pytest.raises(ValueError, match=words): decompose(tiny(conv()), G)
 
@@ -201,33 +212,41 @@ def kinds(body): return [type(m).__name__ for m in body]
 def test_whole_leaves_alone_what_cannot_be_split():
     net = decompose(tiny(conv(), nn.ReLU(), second(groups=2), nn.BatchNorm2d(8)), whole=True)
     assert kinds(net.body) == ['Erased','ReLU','Conv2d','BatchNorm2d']
-    with pytest.raises(ValueError, match='no layer to decompose'): decompose(tiny(conv(), nn.GroupNorm(2,8)), whole=True)
+    none = tiny(conv(), nn.GroupNorm(2,8))
+    with pytest.raises(ValueError, match='no layer to decompose'): decompose(none, whole=True)
 
 def test_a_net_without_layers_is_refused():
     class Blank(nn.Module):
         def forward(self, x): return x.mean((2,3))[:,:1].expand(-1,8)
-    with pytest.raises(ValueError, match='there is no layer to decompose'): decompose(Net(nn.Identity(), Blank(), nn.Linear(8,3)))
+    blank = Net(nn.Identity(), Blank(), nn.Linear(8,3))
+    with pytest.raises(ValueError, match='there is no layer to decompose'): decompose(blank)
 
 def test_a_norm_behind_an_inplace_relu_is_not_the_layers():
-    assert kinds(decompose(tiny(conv(), nn.ReLU(inplace=True), nn.BatchNorm2d(8))).body) == ['Erased','ReLU','BatchNorm2d']
+    net = decompose(tiny(conv(), nn.ReLU(inplace=True), nn.BatchNorm2d(8)))
+    assert kinds(net.body) == ['Erased','ReLU','BatchNorm2d']
 
 def test_splitting_twice_is_refused():
-    with pytest.raises(ValueError, match='body.block1.conv.dse has groups=8'): decompose(decompose(small_conv(10)))
+    net = decompose(small_conv(10))
+    with pytest.raises(ValueError, match='body.block1.conv.dse has groups=8'): decompose(net)
 
 def test_names_have_owners():
     net = decompose(small_conv(10))
     names, mine, group = list(net.state_dict()), is_eraser(net), by_block(net)
-    assert [n for n in names if mine(n)][:3] == [f'body.block1.conv.{k}' for k in ('bn_dse.weight','bn_dse.bias','dse.weight')]
+    first = [f'body.block1.conv.{k}' for k in ('bn_dse.weight','bn_dse.bias','dse.weight')]
+    assert [n for n in names if mine(n)][:3] == first
     assert not any(mine(n) and is_statistic(n) for n in names)
-    assert sorted(set(map(group, names))) == ['body.block1.conv','body.block2.conv','body.block3.conv','head','pool.fc']
+    blocks = [f'body.block{k}.conv' for k in (1,2,3)]
+    assert sorted(set(map(group, names))) == [*blocks,'head','pool.fc']
     assert sum(map(part_of(net, 'bn_dfe'), names)) == 4*5
 
 def torchvision_net(name):
     with seeded(0): return as_net(getattr(torchvision.models, name)(weights=None), n_classes=7, size=64)
 
 @pytest.mark.parametrize('make,blocks,whole', [
-    (lambda: small_conv(10), 4, False), (lambda: resnet10(10, width=16), 12, False),
-    (lambda: torchvision_net('resnet18'), 20, False), (lambda: torchvision_net('mobilenet_v3_small'), None, True)])
+    (lambda: small_conv(10), 4, False),
+    (lambda: resnet10(10, width=16), 12, False),
+    (lambda: torchvision_net('resnet18'), 20, False),
+    (lambda: torchvision_net('mobilenet_v3_small'), None, True)])
 def test_nets_answer_in_the_same_shape(make, blocks, whole):
     net = make()
     x = torch.zeros(2, 3, net.image_size, net.image_size)
@@ -239,7 +258,8 @@ def test_nets_answer_in_the_same_shape(make, blocks, whole):
 def test_a_resnets_blocks_keep_their_filters_and_add_no_relu():
     with seeded(0): net = decompose(resnet10(10, width=8))
     blk, plain = net.body.layer2[0], resnet10(10, width=8)
-    assert kinds((blk.conv2, blk.bn2, blk.shortcut.conv, blk.shortcut.bn)) == ['Erased','Identity','Erased','Identity']
+    layers = (blk.conv2, blk.bn2, blk.shortcut.conv, blk.shortcut.bn)
+    assert kinds(layers) == ['Erased','Identity','Erased','Identity']
     assert torch.equal(net.body.stem.conv.dfe.weight, plain.body.stem.conv.weight[:4])
     with torch.no_grad(): assert blk.conv2(randn(2, 16, 4, 4)).min() < 0
 
@@ -260,7 +280,9 @@ def trained_numbers(S, T, k, G=2):
     t = math.ceil(T/G)
     return S*t*(k*k or 1)+t + 2*t+(9*t*(G-1) if k else t*G) + 3*T
 
-@pytest.mark.parametrize('classes,plain,ours,mib', [(10, 12_974_154, 6_509_034, (49.5169,24.8667)), (7, 12_971_079, 6_505_959, None)])
+ALEXNETS = [(10, 12_974_154, 6_509_034, (49.5169,24.8667)), (7, 12_971_079, 6_505_959, None)]
+
+@pytest.mark.parametrize('classes,plain,ours,mib', ALEXNETS)
 def test_parameters_of_alexnet(classes, plain, ours, mib):
     with torch.device('meta'):
         net = alexnet_bn(classes, size=256)
@@ -283,7 +305,8 @@ def test_moments_are_batchnorms_and_can_be_biased():
 
 def test_moments_are_float32_or_finer():
     o = randn(6, 7, 5, 4)
-    assert batch_moments(o.half())[0].dtype == torch.float32 and batch_moments(o.double())[0].dtype == torch.float64
+    assert batch_moments(o.half())[0].dtype == torch.float32
+    assert batch_moments(o.double())[0].dtype == torch.float64
 
 def test_moving_moments_stay_batchnorms_over_ten_batches():
     bn, now = nn.BatchNorm2d(7), (torch.zeros(7), torch.ones(7))
@@ -291,20 +314,23 @@ def test_moving_moments_stay_batchnorms_over_ten_batches():
         o = randn(6, 7, 5, 4, seed=s)
         bn(o)
         now = moving_moments(now, batch_moments(o))
-    assert torch.allclose(now[0], bn.running_mean, atol=1e-6) and torch.allclose(now[1], bn.running_var, atol=1e-5)
+    assert torch.allclose(now[0], bn.running_mean, atol=1e-6)
+    assert torch.allclose(now[1], bn.running_var, atol=1e-5)
 
 def test_gap_is_the_papers_formula():
     mu, var, mu_g, var_g = randn(7), randn(7, seed=1)**2, randn(7, seed=2), randn(7, seed=3)**2
     paper = (mu-mu_g).norm()**2/7 + ((var.norm(p=1)-var_g.norm(p=1))/7)**2
     assert float(statistics_gap(mu, var, mu_g, var_g)) == pytest.approx(float(paper), abs=1e-5)
     assert float(statistics_gap(mu, var, mu, var)) == 0
-    assert float(statistics_gap(mu, var, mu, var.flip(0))) == pytest.approx(0, abs=1e-12)    # swapped variances: unseen
+    swapped = statistics_gap(mu, var, mu, var.flip(0))                                        # unseen
+    assert float(swapped) == pytest.approx(0, abs=1e-12)
 
 @pytest.mark.parametrize('gamma', [0., .5, .9, .99])
 def test_gradient_of_the_gap_is_its_closed_form(gamma):
-    scale, shift = (torch.tensor(v).double()[:,None,None] for v in ([1.,2,.5], [0.,1,-1]))
+    def double(*v): return torch.tensor(v).double()
+    scale, shift = double(1.,2,.5)[:,None,None], double(0.,1,-1)[:,None,None]
     o = (randn(4, 3, 5, 5, seed=7).double()*scale+shift).requires_grad_()
-    before, glob = (torch.zeros(3).double(), torch.ones(3).double()), (torch.tensor([.2,-.1,0]).double(), torch.tensor([.5,.5,1.2]).double())
+    before, glob = (double(0.,0,0), double(1.,1,1)), (double(.2,-.1,0), double(.5,.5,1.2))
     hat = moving_moments(before, batch_moments(o), gamma)
     grad, = torch.autograd.grad(statistics_gap(*hat, *glob), o, retain_graph=True)
     n, C = o[:,0].numel(), 3
@@ -313,8 +339,11 @@ def test_gradient_of_the_gap_is_its_closed_form(gamma):
     want = (mean+spread).detach()
     assert float((grad-want).abs().max()/grad.abs().max()) < 1e-12
 
-def test_layer_weights():
-    for L, beta in ((7,1e-3), (7,1.), (7,0.), (1,5.)): assert float(layer_weights(L, beta).sum()) == pytest.approx(1, abs=1e-12)
+@pytest.mark.parametrize('L, beta', [(7,1e-3), (7,1.), (7,0.), (1,5.)])
+def test_layer_weights_sum_to_one(L, beta):
+    assert float(layer_weights(L, beta).sum()) == pytest.approx(1, abs=1e-12)
+
+def test_layer_weights_are_a_softmax_of_the_depth():
     from_one = torch.softmax(.3*torch.arange(1, 8).double(), 0)
     assert torch.allclose(from_one, layer_weights(7, .3), atol=1e-12)
 

@@ -23,7 +23,8 @@ def resize(crop, size): return (F.interpolate(crop.double(), size, mode='bilinea
 
 # ---- paste
 
-@pytest.mark.parametrize('C, H, W', [(1, 7, 31), (3, 64, 20), (3, 1, 1), (3, 5, 224), (1, 128, 128), (1, 129, 128)])
+@pytest.mark.parametrize('C, H, W', [
+    (1, 7, 31), (3, 64, 20), (3, 1, 1), (3, 5, 224), (1, 128, 128), (1, 129, 128)])
 def test_pulled_is_a_resized_crop(C, H, W):
     x, box, to = pixels(40, C, H, W), some_boxes(40, H, W), some_boxes(40, H, W, 1)
     for image, out, (l, t, r, b), (L, T, R, B) in zip(x, pulled(x, box, to), box.tolist(), to.tolist()):
@@ -40,12 +41,14 @@ def test_identity_and_zeros():
     assert torch.equal(paste(x, 0*box, x.flip(0), box), paste(x, full, x.flip(0), box))
 
 def test_paste_by_outline_rounds_once():
-    x, bg, alpha, box = pixels(20, 3, 24, 32), pixels(20, 3, 24, 32, seed=1), pixels(20, 1, 24, 32, seed=2), some_boxes(20, 24, 32)
+    x, bg, alpha = pixels(20, 3, 24, 32), pixels(20, 3, 24, 32, seed=1), pixels(20, 1, 24, 32, seed=2)
+    box = some_boxes(20, 24, 32)
     a = alpha.double()/255*box_mask(box, (24, 32))
     assert torch.equal(paste(x, box, bg, box, alpha), (x*a+bg*(1-a)+.5).floor().byte())
 
 def test_inputs_are_left_alone():
-    x, bg, box, to = pixels(9, 3, 24, 32), pixels(9, 3, 24, 32, seed=1), some_boxes(9, 24, 32), some_boxes(9, 24, 32, 1)
+    x, bg = pixels(9, 3, 24, 32), pixels(9, 3, 24, 32, seed=1)
+    box, to = some_boxes(9, 24, 32), some_boxes(9, 24, 32, 1)
     before = [v.clone() for v in (x, bg, box, to)]
     paste(x, box, bg, to, flip=torch.arange(9) > 4)
     assert all(map(torch.equal, before, (x, bg, box, to)))
@@ -60,10 +63,14 @@ def test_boxes_moved_out_of_sight_are_the_whole_image():
     gone = (box[:, 0] == box[:, 2]) | (box[:, 1] == box[:, 3])
     assert gone.any() and (usable(box, (32, 32))[gone] == torch.tensor([0, 0, 32, 32])).all()
 
-@pytest.mark.parametrize('box, says', [([-1, 0, 3, 3], 'wide'), ([0, 0, 3, 25], '24 high'), ([5, 0, 5, 9], 'left must be below'),
-                                       ([0, 9, 9, 3], 'left must be below')])
+@pytest.mark.parametrize('box, says', [
+    ([-1, 0, 3, 3], 'wide'),
+    ([0, 0, 3, 25], '24 high'),
+    ([5, 0, 5, 9], 'left must be below'),
+    ([0, 9, 9, 3], 'left must be below')])
 def test_bad_boxes(box, says):
-    with pytest.raises(ValueError, match=says): check_boxes(torch.tensor([[0, 0, 0, 0], box]), pixels(2, 3, 24, 32))
+    boxes = torch.tensor([[0, 0, 0, 0], box])
+    with pytest.raises(ValueError, match=says): check_boxes(boxes, pixels(2, 3, 24, 32))
 
 def test_boxes_of_another_kind():
     for box in (torch.zeros(2, 4), torch.zeros(3, 4).long(), torch.zeros(2, 5).long()):
@@ -92,19 +99,24 @@ def test_blends_are_means(hole_aware):
     for k, b in enumerate(pool):
         seen, own = (~hole[group == k]).double(), x[group == k].double()
         total, n = (own*seen).sum(0), seen.sum(0)
-        mean = torch.where(n > 0, total/n.clamp(min=1), (total.sum((1, 2))/n.sum())[:, None, None]) if hole_aware else total/len(own)
+        whole = (total.sum((1, 2))/n.sum())[:, None, None]
+        mean = torch.where(n > 0, total/n.clamp(min=1), whole) if hole_aware else total/len(own)
         assert torch.equal(b, (mean+.5+1e-9).floor().byte())
 
 def test_a_background_by_itself():
     x, hole = pixels(5, 3, 12, 16), box_mask(some_boxes(5, 12, 16), (12, 16))
     pool, of = blends(x, hole, torch.zeros(5, dtype=torch.long), None, gen())
-    assert sorted(int(p.sum()) for p in pool*~hole[groups(of, of == 0, 0, gen())[0].argsort()]) == sorted(int(v.sum()) for v in x*~hole)
+    theirs = groups(of, of == 0, 0, gen())[0].argsort()
+    def sums(images): return sorted(int(v.sum()) for v in images)
+    assert sums(pool*~hole[theirs]) == sums(x*~hole)
 
 def test_places():
-    box = some_boxes(200, 24, 32)
-    for to in (random_places(200, (24, 32), gen()), same_size_places(box, (24, 32), gen()), random_places(200, (24, 32), gen(), (1.,))):
-        check_boxes(to, pixels(200, 3, 24, 32))
-    assert torch.equal(to, torch.tensor([[0, 0, 32, 24]]).expand(200, 4))
+    box, x = some_boxes(200, 24, 32), pixels(200, 3, 24, 32)
+    check_boxes(random_places(200, (24, 32), gen()), x)
+    check_boxes(same_size_places(box, (24, 32), gen()), x)
+    whole = random_places(200, (24, 32), gen(), (1.,))
+    check_boxes(whole, x)
+    assert torch.equal(whole, torch.tensor([[0, 0, 32, 24]]).expand(200, 4))
     moved = same_size_places(box, (24, 32), gen())
     assert torch.equal(moved[:, 2:]-moved[:, :2], box[:, 2:]-box[:, :2])
     with pytest.raises(ValueError, match='fractions'): random_places(2, (24, 32), gen(), (0., .5))
@@ -120,9 +132,10 @@ def test_every_allowed_background_is_drawn():
         assert ((counts-expected)[may].abs() < 5*expected.sqrt().expand(3, 6)[may]).all()
 
 def test_a_class_without_a_background_is_named():
+    zero, one = torch.tensor([0, 1]), torch.tensor([1])
     with pytest.raises(ValueError, match='class 4 may stand before none of the 2'):
-        draw_backgrounds(torch.tensor([0, 4]), torch.tensor([0, 1]), gen(), own_class)
-    with pytest.raises(ValueError, match='class 1'): draw_backgrounds(torch.tensor([1]), torch.tensor([1]), gen(), other_classes)
+        draw_backgrounds(torch.tensor([0, 4]), zero, gen(), own_class)
+    with pytest.raises(ValueError, match='class 1'): draw_backgrounds(one, one, gen(), other_classes)
 
 def test_on_a_suite():
     d = load_suite('emoji-pacs', 'tiny').clients[0].train
@@ -136,7 +149,8 @@ def test_on_a_suite():
 
 def test_crops_do_not_depend_on_chunks():
     x, box = pixels(10, 3, 24, 32), some_boxes(10, 24, 32)
-    assert torch.equal(object_crops(x, box, 3), object_crops(x, box)) and torch.equal(object_crops(x, 0*box), x)
+    assert torch.equal(object_crops(x, box, 3), object_crops(x, box))
+    assert torch.equal(object_crops(x, 0*box), x)
 
 def test_means_keep_bad_features_to_their_class():
     f, y = torch.tensor([[1., 2], [float('nan'), 0], [3, 4]]), torch.tensor([0, 1, 0])

@@ -52,7 +52,9 @@ def test_what_finish_and_state_hold_does_not_change_with_the_next_client(suite):
         assert torch.equal(r.upload.extra['nest'][0], head) and torch.equal(r.states['Sends']['mine'], head)
     assert not torch.equal(heads[0], heads[1])
 
-@pytest.mark.parametrize('said, steps', [(dict(local_steps=4), 4), (dict(local_steps=None, local_epochs=2), 6)])
+SHARES = [(dict(local_steps=4), 4), (dict(local_steps=None, local_epochs=2), 6)]
+
+@pytest.mark.parametrize('said, steps', SHARES)
 def test_phases_share_the_steps(suite, said, steps):
     "Each has its share, all see the batches of FedAvg, and a term is the mean over its own steps."
     seen = []
@@ -64,7 +66,8 @@ def test_phases_share_the_steps(suite, said, steps):
     terms = fed.train_client(fed.clients[0]).terms
     assert [p for p, _ in seen] == ['head']*(steps//2)+['body']*(steps//2)
     assert terms['head'] == terms['body'] == 3.
-    order = schedule(24, 8, generator(0, 0, 0, 'all', 'order'), said.get('local_epochs', 1), said['local_steps'])
+    dice = generator(0, 0, 0, 'all', 'order')
+    order = schedule(24, 8, dice, said.get('local_epochs', 1), said['local_steps'])
     assert [i for _, i in seen] == [i.tolist() for i in order]
 
 def test_a_frozen_module_is_in_eval_with_all_that_lies_in_it(suite):
@@ -72,17 +75,21 @@ def test_a_frozen_module_is_in_eval_with_all_that_lies_in_it(suite):
     seen = {}
     class Two(Mechanism):
         def phases(self, c): return [('head', 1, under('head')), ('body', 1, under('body'))]
-        def loss(self, c, b, out): return seen.update({c.phase: {n for n, m in c.net.named_modules() if m.training}}) or {}
+        def loss(self, c, b, out):
+            seen[c.phase] = {n for n, m in c.net.named_modules() if m.training}
+            return {}
     net = small()
     net.head = torch.nn.Sequential(torch.nn.Dropout(.1), net.head)
     fed_of(Method('T', Two()), suite, net).one_round()
     assert {n for n in seen['head'] if n} == {'neck', 'head', 'head.0', 'head.1'}
-    assert {'body.block1.bn', 'body.block1.pool'} <= seen['body'] and not any(n.startswith(('head', 'pool')) for n in seen['body'])
+    assert {'body.block1.bn', 'body.block1.pool'} <= seen['body']
+    assert not any(n.startswith(('head', 'pool')) for n in seen['body'])
 
 def test_a_phase_without_steps_is_refused(suite):
     class Two(Mechanism):
         def phases(self, c): return [('a', 1, under('head')), ('b', 1, under('body'))]
-    with pytest.raises(ValueError, match="phase 'a' gets none of 1 local steps"): run(Method('T', Two()), suite, local_steps=1)
+    says = "phase 'a' gets none of 1 local steps"
+    with pytest.raises(ValueError, match=says): run(Method('T', Two()), suite, local_steps=1)
 
 def test_a_client_knows_its_classes_and_how_its_model_wants_images(suite):
     seen = []
@@ -95,7 +102,8 @@ def test_a_client_knows_its_classes_and_how_its_model_wants_images(suite):
 
 class PerClient(Mechanism):
     "Client 1 gets four numbers, client 2 eight, client 0 none."
-    def extras(self, srv, ups): return dict(all=torch.zeros(1), own=Each({1: torch.ones(1), 2: torch.full((2,), 2.)}))
+    def extras(self, srv, ups):
+        return dict(all=torch.zeros(1), own=Each({1: torch.ones(1), 2: torch.full((2,), 2.)}))
     def start(self, c): c.state['got'] = {n: v.tolist() for n, v in c.down.items()}
 
 def test_extras_may_hold_a_value_per_client(suite, tmp_path):
@@ -115,7 +123,8 @@ def test_further_answers(suite):
     fed = fed_of(Method('U', Sure()), suite)
     found = fed.answers(suite.tests['photo'].x[:5], aux=('u',))
     assert sorted(found) == ['', 'u'] and found['u'].shape == (5,)
-    with pytest.raises(ValueError, match="no further answer 'v'"): fed.answers(suite.tests['photo'].x[:5], aux=('v',))
+    x = suite.tests['photo'].x[:5]
+    with pytest.raises(ValueError, match="no further answer 'v'"): fed.answers(x, aux=('v',))
 
 class WithU(torch.nn.Module):
     def __init__(self, head):
@@ -141,7 +150,8 @@ def test_adabn_trains_as_without_it_and_asks_another_model(suite):
     want = adabn(plain.model(), c.train, suite.mean, suite.std)
     assert same(fed.model(client=c.id).state_dict(), want.state_dict())
     right = int((fed.predict(c.test.x, client=c.id).argmax(1) == c.test.y).sum())
-    said, = (r['correct'] for r in fed.history.rows if (r['client'], r['moment'], r['round']) == (c.id, 'post_agg', 2))
+    last = (c.id, 'post_agg', 2)
+    said, = (r['correct'] for r in fed.history.rows if (r['client'], r['moment'], r['round']) == last)
     assert said == right
 
 def test_lanes_do_not_change_what_is_asked(suite):
@@ -153,7 +163,8 @@ def test_lanes_do_not_change_what_is_asked(suite):
 def test_equal_twins_are_one_and_others_are_refused():
     class OwnNorms(KeepBatchNorm): pass
     assert len((FedBN+Method('Both', KeepBatchNorm())).mechanisms) == 1
-    with pytest.raises(Contradiction, match='KeepBatchNorm is there twice'): FedBN+Method('Other', KeepBatchNorm(affine=False))
+    other = Method('Other', KeepBatchNorm(affine=False))
+    with pytest.raises(Contradiction, match='KeepBatchNorm is there twice'): FedBN+other
     assert len((FedBN+Method('Sub', OwnNorms())).mechanisms) == 2
 
 def test_a_place_may_be_needed_untouched():
@@ -165,7 +176,8 @@ def test_a_place_may_be_needed_untouched():
 def test_what_is_wanted_of_the_images_is_asked_before_round_1(suite):
     class Cuts(Mechanism): wants = ('boxes',)
     class Either(Mechanism): wants = ('boxes', 'masks')
-    with pytest.raises(ValueError, match='Cuts wants boxes, and the images of client 0, 1, 2 of emoji-pacs have none'):
+    says = 'Cuts wants boxes, and the images of client 0, 1, 2 of emoji-pacs have none'
+    with pytest.raises(ValueError, match=says):
         fed_of(Method('C', Cuts()), suite)
     fed_of(Method('C', Either()), suite)
 
@@ -186,5 +198,6 @@ def test_a_suite_from_a_file(tmp_path):
     (tmp_path/'mine.py').write_text(FILE.replace("'tiny'", "'quick'"))
     compare('FedAvg', text, out=tmp_path/'o', **call)
     assert len(list((tmp_path/'o'/'runs').glob('*.json'))) == 2          # another file, another run
-    with pytest.raises(ValueError, match='gives a int: it should be a function of the seed that returns a Suite'):
+    says = 'gives a int: it should be a function of the seed that returns a Suite'
+    with pytest.raises(ValueError, match=says):
         compare('FedAvg', f'{tmp_path}/mine.py:none', **call)

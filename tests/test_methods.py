@@ -19,10 +19,16 @@ from fedskew_nb.core.seeding import seeded
 @pytest.fixture(scope='module')
 def suite():
     s = load_suite('emoji-pacs', 'tiny')
-    return replace(s, clients=[replace(c, test=c.test[:8]) for c in s.clients[:3]], tests={d:t[:8] for d,t in s.tests.items()})
+    clients = [replace(c, test=c.test[:8]) for c in s.clients[:3]]
+    return replace(s, clients=clients, tests={d: t[:8] for d, t in s.tests.items()})
+
+def federation(method, suite, net=None, **kw):
+    how = dict(rounds=2, local_steps=2, batch_size=16) | kw
+    return Federation(method, net or small_conv(7, size=32, width=4), suite, device='cpu', **how)
 
 def run(method, suite, net=None, **kw):
-    fed = Federation(method, net or small_conv(7, size=32, width=4), suite, device='cpu', **(dict(rounds=2, local_steps=2, batch_size=16)|kw)); fed.fit()
+    fed = federation(method, suite, net, **kw)
+    fed.fit()
     return fed
 
 def test_mu_zero_is_fedavg_bit_for_bit_and_mu_one_is_not(suite):
@@ -31,23 +37,29 @@ def test_mu_zero_is_fedavg_bit_for_bit_and_mu_one_is_not(suite):
     assert plain.history.rows==run(FedProx(mu=0), suite).history.rows
     assert not equal(plain, run(FedProx(mu=1), suite))
 
-def test_mu_zero_in_the_houses(suite):
-    for kw in (dict(house='fedbn'), dict(house='fdse')): assert equal(run(FedAvg, suite, **kw), run(FedProx(mu=0), suite, **kw))
+@pytest.mark.parametrize('house', ['fedbn', 'fdse'])
+def test_mu_zero_in_the_houses(suite, house):
+    assert equal(run(FedAvg, suite, house=house), run(FedProx(mu=0), suite, house=house))
 
 @pytest.mark.parametrize('mu', [-1, float('nan'), float('inf')])
 def test_bad_mu(mu):
     with pytest.raises(ValueError, match='mu is'): FedProx(mu=mu)
 
 def test_the_pull_sees_parameters_only_and_leaves_the_received_model_alone(suite):
-    net = small_conv(7, size=32, width=4); before = {n:v.clone() for n,v in net.state_dict().items()}
+    net = small_conv(7, size=32, width=4)
+    before = {n: v.clone() for n, v in net.state_dict().items()}
     fed = run(FedProx(mu=1), suite, net)
     assert all(torch.equal(before[n],v) for n,v in net.state_dict().items())
     assert set(fed.history.rounds[0]['terms'])=={'prox','task'} and fed.history.rounds[0]['terms']['prox']>0
 
-@pytest.mark.parametrize('a,b', list(combinations([Prox(.1), KeepAll(), KeepBatchNorm(), KeepBatchNorm(affine=False)], 2)), ids=lambda m: repr(m))
+PARTS = [Prox(.1), KeepAll(), KeepBatchNorm(), KeepBatchNorm(affine=False)]
+
+@pytest.mark.parametrize('a,b', list(combinations(PARTS, 2)), ids=repr)
 def test_pairs_do_not_depend_on_their_order(suite, a, b):
-    try: one,other = Method('m', a, b), Method('m', b, a)
-    except ValueError as e: assert type(a).__name__ in str(e); return      # refused by name
+    try: one, other = Method('m', a, b), Method('m', b, a)
+    except ValueError as e:
+        assert type(a).__name__ in str(e)                       # refused by name
+        return
     assert equal(run(one, suite), run(other, suite))
 
 def test_local_sends_nothing_and_hears_nothing(suite):
@@ -58,12 +70,19 @@ def test_local_sends_nothing_and_hears_nothing(suite):
 
 def test_limits_of_keeping(suite):
     assert equal(run(FedAvg, suite), run(FedBN(statistics=False, affine=False), suite))
-    one = replace(suite, clients=suite.clients[:1])
-    assert all(torch.equal(v, run(m, one).state_of(0)[n]) for m in (Local,FedBN) for n,v in run(FedAvg, one).state_of(0).items())
 
-@pytest.mark.parametrize('net', [small_conv(7), resnet10(7, width=8), alexnet_bn(7, width=8)], ids=lambda n: n.name)
+@pytest.mark.parametrize('method', [Local, FedBN], ids=lambda m: m.name)
+def test_of_one_client_all_is_its_own(suite, method):
+    alone = replace(suite, clients=suite.clients[:1])
+    want, got = (run(m, alone).state_of(0) for m in (FedAvg, method))
+    assert all(torch.equal(v, got[n]) for n, v in want.items())
+
+NETS = [small_conv(7), resnet10(7, width=8), alexnet_bn(7, width=8)]
+
+@pytest.mark.parametrize('net', NETS, ids=lambda n: n.name)
 def test_fedbn_keeps_exactly_the_batchnorms(net):
-    norms = {f'{m}.{n}' for m,mod in net.named_modules() if isinstance(mod, (nn.BatchNorm1d,nn.BatchNorm2d)) for n in mod.state_dict()}
+    found = [(m, mod) for m, mod in net.named_modules() if isinstance(mod, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    norms = {f'{m}.{n}' for m, mod in found for n in mod.state_dict()}
     assert FedBN.kept(net)==norms and norms
     stats,affine = FedBN(affine=False).kept(net), FedBN(statistics=False).kept(net)
     assert stats|affine==norms and not stats&affine and all(n.endswith(('weight','bias')) for n in affine)
@@ -74,19 +93,27 @@ def test_shortcuts_are_found_on_a_resnet():
 
 def test_a_batchnorm_without_affine_or_without_statistics():
     def net(**kw):
-        with seeded(0): return Net(seq(conv=nn.Conv2d(3,4,3), n=nn.BatchNorm2d(4,**kw)), gap(), nn.Linear(4,7))
-    assert FedBN.kept(net(affine=False))=={'body.n.running_mean','body.n.running_var','body.n.num_batches_tracked'}
+        with seeded(0):
+            return Net(seq(conv=nn.Conv2d(3, 4, 3), n=nn.BatchNorm2d(4, **kw)), gap(), nn.Linear(4, 7))
+    statistics = {f'body.n.{s}' for s in ('running_mean', 'running_var', 'num_batches_tracked')}
+    assert FedBN.kept(net(affine=False)) == statistics
     assert FedBN.kept(net(track_running_stats=False))=={'body.n.weight','body.n.bias'}
 
 def test_a_model_without_batchnorm_is_refused(suite):
     with seeded(0): net = Net(seq(conv=nn.Conv2d(3,4,3), norm=nn.GroupNorm(2,4)), gap(), nn.Linear(4,7))
     with pytest.raises(ValueError, match='no BatchNorm'): run(FedBN, suite, net)
-    run(FedAvg, suite, net); run(Local, suite, net)
+    for method in (FedAvg, Local): run(method, suite, net)
 
-def test_views(suite):
-    for m,views in ((Local,{'personal'}), (FedBN,{'personal'}), (FedAvg,{'global','personal'}), (FedProx,{'global','personal'})):
-        fed = run(m, suite); assert {r['view'] for r in fed.history.rows}==views
-    with pytest.raises(ValueError, match='no global model'): run(FedBN, suite).model()
+BOTH = {'global', 'personal'}
+
+VIEWS = [(Local, {'personal'}), (FedBN, {'personal'}), (FedAvg, BOTH), (FedProx, BOTH)]
+
+@pytest.mark.parametrize('method,views', VIEWS)
+def test_views(suite, method, views):
+    fed = run(method, suite)
+    assert {r['view'] for r in fed.history.rows} == views
+    if views == BOTH: return
+    with pytest.raises(ValueError, match='no global model'): fed.model()
 
 def test_bowls():
     w = v = torch.tensor([.5,-1.])
@@ -95,13 +122,14 @@ def test_bowls():
     assert torch.allclose(bowl_rounds(1, rounds=300)[-1], torch.tensor([-7/9,-7/9]), atol=1e-4)
 
 def test_histograms_refuse_an_unknown_way():
-    with pytest.raises(ValueError, match='give nothing, averaged or own'): domain_histograms({'a':torch.zeros(9)}, 'mine')
+    says = 'give nothing, averaged or own'
+    with pytest.raises(ValueError, match=says): domain_histograms({'a': torch.zeros(9)}, 'mine')
 
 # ---- the server step, name by name
 
 def sent(method, suite):
     "A federation, and what its clients sent in the first round."
-    fed = Federation(method, small_conv(7, size=32, width=4), suite, device='cpu', rounds=3, local_steps=2, batch_size=16)
+    fed = federation(method, suite, rounds=3)
     return fed, [fed.train_client(c)[0] for c in fed.clients]
 
 def weighted(ups, name):
@@ -137,7 +165,8 @@ def test_a_client_that_sits_out_keeps_its_batchnorm_and_takes_the_rest():
     suite = load_suite('skew-digits', 'tiny')
     net = small_conv(10, size=28, width=4)
     first = {n: v.clone() for n, v in net.state_dict().items()}
-    fed = Federation(FedBN, net, suite, device='cpu', rounds=2, local_steps=2, batch_size=32, participation=.4)
+    how = dict(rounds=2, local_steps=2, batch_size=32, participation=.4)
+    fed = Federation(FedBN, net, suite, device='cpu', **how)
     for _ in range(2): fed.one_round()
     went = {k for r in fed.history.rounds for k in r['participants']}
     idle = next(c.id for c in suite.clients if c.id not in went)
@@ -148,7 +177,8 @@ def test_a_client_that_sits_out_keeps_its_batchnorm_and_takes_the_rest():
 
 def test_letters_lie():
     lying = nn.ModuleDict(dict(subnet=nn.Linear(2, 2)))
-    assert all('bn' in n for n in lying.state_dict()) and not any(map(is_batchnorm(lying), lying.state_dict()))
+    norms = is_batchnorm(lying)
+    assert all('bn' in n and not norms(n) for n in lying.state_dict())
 
 def test_a_batchnorm_has_five_entries():
     net = resnet10(7, width=8)
@@ -165,8 +195,12 @@ def test_torchvision_is_found_where_letters_fail(name):
 
 # ---- spelling, pages, pictures
 
-@pytest.mark.parametrize('bad,says', [(lambda: FedBN(affin=False), 'did you mean affine'), (lambda: FedProx(my=.1), 'did you mean mu'),
-                                      (lambda: FedAvg(mu=.1), 'it takes none')], ids=['FedBN', 'FedProx', 'FedAvg'])
+MISSPELT = [
+    (lambda: FedBN(affin=False), 'did you mean affine'),
+    (lambda: FedProx(my=.1), 'did you mean mu'),
+    (lambda: FedAvg(mu=.1), 'it takes none')]
+
+@pytest.mark.parametrize('bad,says', MISSPELT, ids=['FedBN', 'FedProx', 'FedAvg'])
 def test_a_misspelt_hyperparameter_is_refused_with_the_nearest(bad, says):
     with pytest.raises(ValueError, match=says): bad()
 

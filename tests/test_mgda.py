@@ -1,5 +1,6 @@
-"The consensus step where it teaches nothing: random and degenerate hulls, accuracy, types, memory, bad input."
+"The consensus step where it teaches nothing: random and degenerate hulls, accuracy, types, memory, refusals."
 import itertools, sys
+import matplotlib.pyplot as plt
 import numpy as np, pytest, torch
 from scipy.optimize import minimize
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -9,152 +10,253 @@ from fedskew_nb.methods.fdse.solvers import combine, gram
 from fedskew_nb.methods.fdse.pictures import hull_picture
 from fedskew_nb.methods.fdse.solvers import frank_wolfe, rule_from
 
+def gen(seed): return torch.Generator().manual_seed(seed)
 def units(D): return D/np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1e-300)
+def random_units(K, P): return units(np.random.default_rng((K, P)).standard_normal((K, P))+.5)
+
+def nearest(D):
+    """(λ, the nearest point, is it that?)
+
+    λ is on the simplex, and nobody objects: min ⟨d_k,u⟩ ≥ ‖u‖² up to rounding, from D itself."""
+    lam = min_norm(D@D.T)
+    u = lam@D
+    on_simplex = lam.dtype == np.float64 and lam.min() >= 0 and abs(lam.sum()-1) <= 1e-12
+    return lam, u, on_simplex and (D@u).min()-u@u >= -1e-12*(D*D).sum(1).max()
+
+SIZES = dict(zip((1, 2, 3, 4, 5, 8, 10, 20, 50, 100), (.02, .14, .14, .14, .14, .14, .14, .08, .04, .02)))
+
+def geometry(r, D):
+    "One of ten."
+    (K, P), h, few = D.shape, len(D)//2, max(1, len(D)//3)
+    def tiny(lo): return 10.**-r.uniform(1, lo)*r.standard_normal((K, P))
+    def repeated(): return D[r.integers(0, max(1, h), K)]
+    match int(r.integers(10)):
+        case 1: return r.standard_normal((K, few))@r.standard_normal((few, P))           # rank-deficient
+        case 2: return D[:1]+tiny(12)                                                    # nearly one vector
+        case 3: return repeated()
+        case 4:                                                                          # opposite, or nearly
+            D[h:2*h] = -D[:h]*(1+(r.random() < .5)*tiny(12)[:h])
+            return D
+        case 5: return repeated()+tiny(14)
+        case 6: return D+3*r.standard_normal(P)                                          # a shared part
+        case 7: return D*10.**r.uniform(-6, 6, (K, 1))                                   # of all lengths
+        case 8: return np.abs(D)
+        case 9: return D*(r.random((K, P)) < .3)                                         # sparse, some zero
+    return D
 
 def hull(r):
     "Random vectors in one of ten geometries, some made one long, some at another scale."
-    K = int(r.choice([1,2,3,4,5,8,10,20,50,100], p=[.02,.14,.14,.14,.14,.14,.14,.08,.04,.02])); D = r.standard_normal((K,int(r.integers(1,2*K+6)))); P = D.shape[1]; h = K//2
-    tiny = lambda lo: 10.**-r.uniform(1,lo)*r.standard_normal((K,P))
-    match int(r.integers(10)):
-        case 1: D = r.standard_normal((K,max(1,K//3)))@r.standard_normal((max(1,K//3),P))                           # rank-deficient
-        case 2: D = D[:1]+tiny(12)                                                                                  # nearly one vector
-        case 3: D = D[r.integers(0,max(1,h),K)]                                                                     # duplicates
-        case 4: D[h:2*h] = -D[:h]*(1+(r.random()<.5)*tiny(12)[:h])                                                  # opposite, or nearly
-        case 5: D = D[r.integers(0,max(1,h),K)]+tiny(14)                                                            # near-duplicates
-        case 6: D = D+3*r.standard_normal(P)                                                                        # a shared part
-        case 7: D = D*10.**r.uniform(-6,6,(K,1))                                                                    # of all lengths
-        case 8: D = np.abs(D)
-        case 9: D = D*(r.random((K,P))<.3)                                                                          # sparse, some zero
-    if r.random()<.7: D = units(D)
-    return D*10.**r.uniform(-8,8) if r.random()<.2 else D
+    K = int(r.choice([*SIZES], p=[*SIZES.values()]))
+    D = geometry(r, r.standard_normal((K, int(r.integers(1, 2*K+6)))))
+    if r.random() < .7: D = units(D)
+    return D*10.**r.uniform(-8, 8) if r.random() < .2 else D
 
 @pytest.mark.parametrize('part', range(4))
 def test_twenty_thousand_hulls(part):
-    "λ is on the simplex and nobody objects: min ⟨d_k,u⟩ ≥ ‖u‖² up to rounding, from the vectors themselves."
-    r = np.random.default_rng((2026,part))
-    for i in range(5000):
-        D = hull(r); G = D@D.T; lam = min_norm(G); u = lam@D
-        assert lam.dtype==np.float64 and lam.min()>=0 and abs(lam.sum()-1)<=1e-12, i
-        assert (D@u).min()-u@u >= -1e-12*G.diagonal().max(), (i, D.shape)
+    r = np.random.default_rng((2026, part))
+    for i in range(5000): assert nearest(hull(r))[2], i
 
 def test_opposite_pairs_and_close_pairs():
     r = np.random.default_rng(1)
     for i in range(2000):
-        d = r.standard_normal((1,int(r.integers(1,50)))); e = 10.**-r.uniform(0,17)*r.standard_normal(d.shape)
-        for D in (np.concatenate([d,-d*10.**r.uniform(-3,3)]), np.concatenate([d,e-d]), np.concatenate([d,d+e]), np.concatenate([d,-d,e]), np.concatenate([d,d+e,d-e])):
-            lam = min_norm(D@D.T); u = lam@D
-            assert lam.min()>=0 and abs(lam.sum()-1)<=1e-12 and (D@u).min()-u@u >= -1e-12*(D*D).sum(1).max(), i
+        d = r.standard_normal((1, int(r.integers(1, 50))))
+        e = 10.**-r.uniform(0, 17)*r.standard_normal(d.shape)
+        hulls = ([d, -d*10.**r.uniform(-3, 3)], [d, e-d], [d, d+e], [d, -d, e], [d, d+e, d-e])
+        for D in map(np.concatenate, hulls): assert nearest(D)[2], i
 
 def test_always_ends(monkeypatch):
     "Should scipy ever give up, the answer is Frank–Wolfe's: worse, but finite and on the simplex."
     def gives_up(*_, **__): raise RuntimeError('Maximum number of iterations reached.')
-    D = units(np.random.default_rng(0).standard_normal((5,9))); G = D@D.T; exact = min_norm(G)
-    monkeypatch.setattr(mgda, 'nnls', gives_up); lam = min_norm(G)
-    assert lam.min()>=0 and abs(lam.sum()-1)<1e-9 and abs(lam@G@lam-exact@G@exact)<1e-4
+    D = units(np.random.default_rng(0).standard_normal((5, 9)))
+    G = D@D.T
+    exact = min_norm(G)
+    monkeypatch.setattr(mgda, 'nnls', gives_up)
+    lam = min_norm(G)
+    assert lam.min() >= 0 and abs(lam.sum()-1) < 1e-9 and abs(lam@G@lam-exact@G@exact) < 1e-4
 
-def test_vectors_of_the_spec():
-    assert np.allclose(min_norm([[5,-.8],[-.8,1.29]])[0], .264892, atol=1e-6)
-    assert np.allclose(min_norm(np.eye(1)), [1]) and np.allclose(min_norm(np.zeros((3,3))), 1/3) and np.allclose(min_norm(np.ones((2,2))), .5)
-    a = consensus_step(torch.tensor([[1.,0],[-.8,.6]], dtype=torch.float64)); assert np.allclose(torch.tensor([[1.,0],[-.8,.6]]).double()@a.step, [.1,.1], atol=1e-15)
-    assert torch.allclose(consensus_step(torch.tensor([[3.,0],[0,4]])).step, torch.tensor([1.75,1.75]))
+@pytest.mark.parametrize('G, want', [
+    ([[5, -.8], [-.8, 1.29]], [.264892, .735108]),
+    (np.eye(1), [1]),
+    (np.zeros((3, 3)), [1/3]*3),
+    (np.ones((2, 2)), [.5]*2)])
+def test_weights_of_the_spec(G, want): assert np.allclose(min_norm(G), want, atol=1e-6)
+
+def test_steps_of_the_spec():
+    D = torch.tensor([[1., 0], [-.8, .6]], dtype=torch.float64)
+    assert np.allclose(D@consensus_step(D).step, [.1, .1], atol=1e-15)
+    step = consensus_step(torch.tensor([[3., 0], [0, 4]])).step
+    assert torch.allclose(step, torch.tensor([1.75, 1.75]))
     assert np.isclose(consensus_step(torch.eye(4)).u, .5)
 
-def test_invariants():
+def drawn_updates(s):
+    "Updates of many lengths that share the more the larger `s` is."
+    g, K, P = gen(s), 2+s%9, 5+7*s
+    D = torch.randn(K, P, generator=g, dtype=torch.float64)
+    D = D*10**torch.randn(K, 1, generator=g, dtype=torch.float64)
+    return D+.3*s/40*D[:1]
+
+@pytest.mark.parametrize('s', range(40))
+def test_invariants(s):
     "Nobody is hurt, the step is never longer than the mean length, scale moves nothing, order moves nothing."
-    for s in range(40):
-        g = torch.Generator().manual_seed(s); K,P = 2+s%9, 5+7*s; D = torch.randn(K,P,generator=g,dtype=torch.float64)*10**torch.randn(K,1,generator=g,dtype=torch.float64); D += .3*s/40*D[:1]
-        a = consensus_step(D); n = D.norm(dim=1)
-        assert (D@a.step >= -1e-12*n*a.step.norm()).all() and a.step.norm() <= n.mean()*(1+1e-12)
-        assert np.isclose(a.least, (D@a.step/n/a.step.norm()).min(), atol=1e-12) and np.isclose(a.mean_least, (D@D.mean(0)/n/D.mean(0).norm()).min(), atol=1e-12)
-        assert a.least >= a.u-1e-12 and np.isclose(a.u, a.step.norm()/n.mean(), atol=1e-12)
-        loud = D.clone(); loud[0] *= 1e6; assert np.isclose(consensus_step(loud).u, a.u, atol=1e-10)
-        assert torch.allclose(consensus_step(D.flip(0)).step, a.step, atol=1e-9*float(n.mean()))
+    D = drawn_updates(s)
+    a, n, mean = consensus_step(D), D.norm(dim=1), D.mean(0)
+    assert (D@a.step >= -1e-12*n*a.step.norm()).all() and a.step.norm() <= n.mean()*(1+1e-12)
+    assert np.isclose(a.least, (D@a.step/n/a.step.norm()).min(), atol=1e-12)
+    assert np.isclose(a.mean_least, (D@mean/n/mean.norm()).min(), atol=1e-12)
+    assert a.least >= a.u-1e-12 and np.isclose(a.u, a.step.norm()/n.mean(), atol=1e-12)
+    loud = D.clone()
+    loud[0] *= 1e6
+    assert np.isclose(consensus_step(loud).u, a.u, atol=1e-10)
+    assert torch.allclose(consensus_step(D.flip(0)).step, a.step, atol=1e-9*float(n.mean()))
 
-@pytest.mark.parametrize('shape', [(1,1), (2,7), (3,4096), (3,4095), (4,65536+4097), (10,300_001), (40,70_000), (6,2**18), (6,2**18+1), (2,1_000_003)])
+SHAPES = [(1, 1), (2, 7), (3, 4096), (3, 4095), (4, 65536+4097), (10, 300_001), (40, 70_000), (6, 2**18),
+          (6, 2**18+1), (2, 1_000_003)]
+
+@pytest.mark.parametrize('shape', SHAPES)
 def test_gram_is_accurate(shape):
-    g = torch.Generator().manual_seed(shape[1]); V = torch.randn(shape,generator=g)+torch.randn(shape[1],generator=g); base = torch.randn(shape[1],generator=g)
-    D = (V-base).double(); G = (D@D.T).numpy(); n = np.sqrt(G.diagonal()); close = lambda X: (np.abs(X-G)<=1e-6*np.outer(n,n)).all()
-    assert close(gram(V,base)) and close(gram(V-base)) and close(gram(V,base.expand(shape))) and gram(V).dtype==np.float64
-    assert np.allclose(gram(V.double(),base.double(),chunk=1000), ((V.double()-base.double())@(V.double()-base.double()).T).numpy(), rtol=1e-10)
-    for chunk in (1,64,10**6) if shape[1]<5000 else (1024,): assert close(gram(V,base,chunk=chunk))
+    P, g = shape[1], gen(shape[1])
+    V = torch.randn(shape, generator=g)+torch.randn(P, generator=g)
+    base = torch.randn(P, generator=g)
+    def product(D): return (D@D.T).numpy()
+    G = product((V-base).double())
+    n = np.sqrt(G.diagonal())
+    def close(X): return (np.abs(X-G) <= 1e-6*np.outer(n, n)).all()
+    assert close(gram(V, base)) and close(gram(V-base)) and close(gram(V, base.expand(shape)))
+    for chunk in (1, 64, 10**6) if P < 5000 else (1024,): assert close(gram(V, base, chunk=chunk))
+    V, base = V.double(), base.double()
+    assert np.allclose(gram(V, base, chunk=1000), product(V-base), rtol=1e-10)
+    assert gram(V.float()).dtype == np.float64
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_types_and_views(dtype):
-    g = torch.Generator().manual_seed(0); V,base = torch.randn(5,3000,generator=g).to(dtype),torch.randn(3000,generator=g).to(dtype)
-    a = consensus_step(V, base.expand(5,-1)); exact = consensus_step(V.double()-base.double())
-    assert isinstance(a, Agreement) and a.step.dtype==dtype and abs(a.u-exact.u)<5e-3 and isinstance(a.u, float) and isinstance(a.least, float)
-    assert torch.equal(a.step, consensus_step(V,base).step) and torch.equal(a.step, consensus_step(V,base.expand(5,-1).contiguous()).step)
-    assert float((a.step.double()-exact.step).norm()/exact.step.norm()) < dict(zip((torch.float16,torch.bfloat16,torch.float32,torch.float64), (2e-3,1e-2,1e-5,1e-12)))[dtype]
-    tall = V.T.contiguous().T; assert torch.allclose(consensus_step(tall,base).step.double(), exact.step, atol=.05)        # rows that are not contiguous
+FAR = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-12}
+
+@pytest.fixture(params=FAR, ids=str)
+def typed(request):
+    "Five rows and where they started, in a type; and the exact agreement."
+    g = gen(0)
+    V, base = (torch.randn(shape, generator=g).to(request.param) for shape in ((5, 3000), (3000,)))
+    return V, base, consensus_step(V.double()-base.double())
+
+def test_types(typed):
+    V, base, exact = typed
+    a = consensus_step(V, base)
+    assert isinstance(a, Agreement) and isinstance(a.u, float) and isinstance(a.least, float)
+    assert a.step.dtype == V.dtype and abs(a.u-exact.u) < 5e-3
+    assert float((a.step.double()-exact.step).norm()/exact.step.norm()) < FAR[V.dtype]
     assert not consensus_step(V.clone().requires_grad_(), base).step.requires_grad
+
+def test_views(typed):
+    V, base, exact = typed
+    step, wide = consensus_step(V, base).step, base.expand(5, -1)
+    assert torch.equal(step, consensus_step(V, wide).step)
+    assert torch.equal(step, consensus_step(V, wide.contiguous()).step)
+    tall = V.T.contiguous().T                                                   # rows that are not contiguous
+    assert torch.allclose(consensus_step(tall, base).step.double(), exact.step, atol=.05)
 
 @pytest.mark.parametrize('P', [10, 20_000, 2**18+5000])
 def test_promise_in_float32(P):
     "⟨Δ, Δ_k⟩ ≥ −1e-6·‖Δ‖‖Δ_k‖; in rows short enough for float64 also where the common direction is faint."
-    for s in range(40 if P<2**18 else 6):
-        g = torch.Generator().manual_seed(s); D = torch.randn(6,P,generator=g); D[1] = -D[0]+(10.**(-s/10) if P<2**18 else 1)*D[1]; a = consensus_step(D)
-        inner = (D.double()@a.step.double())/D.double().norm(dim=1); assert (inner >= -1e-6*a.step.double().norm()).all(), s
-        assert a.step.any() or a.u==0
+    short = P < 2**18
+    for s in range(40 if short else 6):
+        D = torch.randn(6, P, generator=gen(s))
+        D[1] = -D[0]+(10.**(-s/10) if short else 1)*D[1]
+        a, D = consensus_step(D), D.double()
+        inner = (D@a.step.double())/D.norm(dim=1)
+        assert (inner >= -1e-6*a.step.double().norm()).all(), s
+        assert a.step.any() or a.u == 0
 
-def test_idle_and_eps():
-    D = torch.tensor([[3.,4],[4,3],[0,0],[1e-20,0]]); a = consensus_step(D); assert a.idle==[2,3] and a.lam[2:].sum()==0 and abs(a.lam.sum()-1)<1e-12
-    assert torch.allclose(a.step, torch.full((2,), 10/4*.7)) and not consensus_step(D, eps=1e-8).step.any()
-    free,released = consensus_step(D[:2]),consensus_step(D[:2], eps=1e-8); assert torch.allclose(free.step, released.step, atol=1e-6)
-    for z in (torch.zeros(3,4), torch.zeros(1,4), torch.ones(2,0)): a = consensus_step(z); assert a.idle==list(range(len(z))) and not a.step.any() and (a.u,a.least,a.mean_least)==(0,0,0) and a.step.shape==z.shape[1:]
+IDLE = torch.tensor([[3., 4], [4, 3], [0, 0], [1e-20, 0]])
 
-def test_no_common_direction():
-    for D in (torch.tensor([[1.,2,3.3],[-3,-6,-9.9],[5,1,0]]), torch.tensor([[1.,0],[-.5,.75**.5],[-.5,-.75**.5]])):
-        for t in (torch.float32,torch.float64): a = consensus_step(D.to(t)); assert not a.step.any() and (a.u,a.least)==(0,0) and a.mean_least<=0 and abs(a.lam.sum()-1)<1e-12
+def test_who_did_not_move_is_idle():
+    a = consensus_step(IDLE)
+    assert a.idle == [2, 3] and a.lam[2:].sum() == 0 and abs(a.lam.sum()-1) < 1e-12
+    assert torch.allclose(a.step, torch.full((2,), 10/4*.7))
+
+def test_eps_of_the_release():
+    assert not consensus_step(IDLE, eps=1e-8).step.any()
+    free, released = consensus_step(IDLE[:2]), consensus_step(IDLE[:2], eps=1e-8)
+    assert torch.allclose(free.step, released.step, atol=1e-6)
+
+@pytest.mark.parametrize('shape', [(3, 4), (1, 4), (2, 0)], ids=str)
+def test_nobody_moved(shape):
+    D = torch.zeros(shape)
+    a = consensus_step(D)
+    assert a.idle == list(range(len(D))) and a.step.shape == D.shape[1:] and not a.step.any()
+    assert (a.u, a.least, a.mean_least) == (0, 0, 0)
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('rows', [[[1., 2, 3.3], [-3, -6, -9.9], [5, 1, 0]],
+                                  [[1., 0], [-.5, .75**.5], [-.5, -.75**.5]]], ids=['opposite', 'star'])
+def test_no_common_direction(rows, dtype):
+    a = consensus_step(torch.tensor(rows, dtype=dtype))
+    assert not a.step.any() and (a.u, a.least) == (0, 0)
+    assert a.mean_least <= 0 and abs(a.lam.sum()-1) < 1e-12
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), -float('inf')])
 def test_not_finite(value):
-    V = torch.randn(4,200_000, generator=torch.Generator().manual_seed(0)); V[1,-1] = V[3,5] = value
+    V = torch.randn(4, 200_000, generator=gen(0))
+    V[1, -1] = V[3, 5] = value
     with pytest.raises(NotFinite, match=r'rows \[1, 3\]') as e: consensus_step(V, torch.zeros(200_000))
-    assert e.value.rows==[1,3] and isinstance(e.value, ValueError)
-    with pytest.raises(ValueError, match='floating-point'): consensus_step(torch.ones(2,3,dtype=torch.int64))
-    with pytest.raises(ValueError, match='not finite'): min_norm(np.full((2,2), np.inf))
+    assert e.value.rows == [1, 3] and isinstance(e.value, ValueError)
+
+def test_no_numbers_to_agree_on():
+    whole = torch.ones(2, 3, dtype=torch.int64)
+    with pytest.raises(ValueError, match='floating-point'): consensus_step(whole)
+    with pytest.raises(ValueError, match='not finite'): min_norm(np.full((2, 2), np.inf))
+
+class Fresh(TorchDispatchMode):
+    "Bytes of the largest storage that is made while it is open, beside what is known."
+    def __init__(self, *known):
+        super().__init__()
+        self.most, self.known = 0, {t.untyped_storage().data_ptr() for t in known}
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else (out,):
+            if not isinstance(t, torch.Tensor) or t.untyped_storage().data_ptr() in self.known: continue
+            self.most = max(self.most, t.untyped_storage().nbytes())
+        return out
 
 def test_memory():
     "Beside V and g nothing larger than one buffer or the step itself is ever made."
-    class Fresh(TorchDispatchMode):
-        most,known = 0,set()
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for t in out if isinstance(out,(tuple,list)) else (out,):
-                if isinstance(t,torch.Tensor) and t.untyped_storage().data_ptr() not in self.known: self.most = max(self.most, t.untyped_storage().nbytes())
-            return out
-    K,P = 8,600_001; V,g = torch.randn(K,P),torch.randn(P).expand(K,-1); seen = Fresh(); seen.known = {V.untyped_storage().data_ptr(),g.untyped_storage().data_ptr()}
-    with seen: consensus_step(V, g)
+    K, P = 8, 600_001
+    V, g = torch.randn(K, P), torch.randn(P).expand(K, -1)
+    with Fresh(V, g) as seen: consensus_step(V, g)
     assert 0 < seen.most <= 4*max(P, K*65536) < V.untyped_storage().nbytes()/4
 
-def test_frank_wolfe_comes_near():
-    for K in (1,2,5,20):
-        D = units(np.random.default_rng(K).standard_normal((K,200))); G = D@D.T; a,b = min_norm(G),frank_wolfe(G, 5000); assert abs(b.sum()-1)<1e-9 and b.min()>=0 and -1e-14 <= b@G@b-a@G@a < 1e-5
-    assert frank_wolfe(np.zeros((3,3))).tolist()==[1/3]*3
+@pytest.mark.parametrize('K', [1, 2, 5, 20])
+def test_frank_wolfe_comes_near(K):
+    D = units(np.random.default_rng(K).standard_normal((K, 200)))
+    G = D@D.T
+    a, b = min_norm(G), frank_wolfe(G, 5000)
+    assert abs(b.sum()-1) < 1e-9 and b.min() >= 0 and -1e-14 <= b@G@b-a@G@a < 1e-5
 
-def test_agrees_with_torchjd():
-    MGDA = pytest.importorskip('torchjd.aggregation').MGDA
-    for K,P in ((2,3),(3,5),(6,30)):
-        d = units(np.random.default_rng((K,P)).standard_normal((K,P))+.5); u = MGDA(epsilon=1e-9, max_iters=100_000)(torch.from_numpy(d)).numpy()
-        assert np.linalg.norm(u-min_norm(d@d.T)@d)<1e-3
+def test_frank_wolfe_of_nothing(): assert frank_wolfe(np.zeros((3, 3))).tolist() == [1/3]*3
+
+@pytest.mark.parametrize('K, P', [(2, 3), (3, 5), (6, 30)])
+def test_agrees_with_torchjd(K, P):
+    MGDA, d = pytest.importorskip('torchjd.aggregation').MGDA, random_units(K, P)
+    u = MGDA(epsilon=1e-9, max_iters=100_000)(torch.from_numpy(d)).numpy()
+    assert np.linalg.norm(u-nearest(d)[1]) < 1e-3
 
 def test_rules():
-    agg = pytest.importorskip('torchjd.aggregation'); g = torch.randn(50).expand(3,-1); V = g+torch.randn(3,50)
-    assert torch.allclose(rule_from(agg.Mean())(V,g,None,None), V.mean(0), atol=1e-6) and torch.allclose(rule_from('Sum')(V,g,None,None), g[0]+(V-g).sum(0), atol=1e-5)
-    assert rule_from('Mean').__name__=='rule_from(Mean)' and rule_from(agg.Mean())(V.double(),g.double(),None,None).dtype==torch.float64
+    agg = pytest.importorskip('torchjd.aggregation')
+    g = torch.randn(50).expand(3, -1)
+    V = g+torch.randn(3, 50)
+    mean = rule_from(agg.Mean())
+    assert torch.allclose(mean(V, g, None, None), V.mean(0), atol=1e-6)
+    assert torch.allclose(rule_from('Sum')(V, g, None, None), g[0]+(V-g).sum(0), atol=1e-5)
+    assert mean(V.double(), g.double(), None, None).dtype == torch.float64
+    assert rule_from('Mean').__name__ == 'rule_from(Mean)'
     with pytest.raises(ValueError, match="'Meen'; near: Mean"): rule_from('Meen')
 
 def test_without_torchjd(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'torchjd.aggregation', None); monkeypatch.setitem(sys.modules, 'torchjd', None)
-    with pytest.raises(ImportError, match=r'UPGrad needs pip install "fedskew_nb\[agg\]"'): rule_from('UPGrad')
+    for module in ('torchjd.aggregation', 'torchjd'): monkeypatch.setitem(sys.modules, module, None)
+    says = r'UPGrad needs pip install "fedskew_nb\[agg\]"'
+    with pytest.raises(ImportError, match=says): rule_from('UPGrad')
 
-def test_picture():
-    import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt
-    for angles in ((0,),(0,90),(0,180),(10,10,10),(0,120,240),range(0,360,7)): assert hull_picture(angles).get_title(loc='left').startswith('‖u‖')
+@pytest.mark.parametrize('angles', [(0,), (0, 90), (0, 180), (10, 10, 10), (0, 120, 240), range(0, 360, 7)])
+def test_picture(angles):
+    assert hull_picture(angles).get_title(loc='left').startswith('‖u‖')
     plt.close('all')
-
-def gen(seed): return torch.Generator().manual_seed(seed)
-def random_units(K, P): return units(np.random.default_rng((K,P)).standard_normal((K,P))+.5)
 
 def all_faces(G):
     "‖u‖² by trying every set of active vectors."
@@ -186,7 +288,10 @@ def test_directions_between_others_count_nothing():
     d = units(np.array([[1.,0],[0,1],[1,1]]))
     assert np.allclose(min_norm(d@d.T), [.5,.5,0], atol=1e-12)
 
-@pytest.mark.parametrize('make', [lambda r, K: r.standard_normal((K,1000)), lambda r, K: np.abs(r.standard_normal((K,3)))@r.standard_normal((3,1000))])
+def anywhere(r, K): return r.standard_normal((K,1000))
+def within_three(r, K): return np.abs(r.standard_normal((K,3)))@r.standard_normal((3,1000))
+
+@pytest.mark.parametrize('make', [anywhere, within_three])
 def test_frank_wolfe_is_never_shorter(make):
     for K, seed in itertools.product((2,4,10,50), range(3)):
         d = units(make(np.random.default_rng((seed,K)), K))
@@ -214,7 +319,8 @@ def test_a_loud_client_does_not_turn_the_step(seed):
 @pytest.mark.parametrize('rho', [0.,.1,.5])
 def test_the_step_shrinks_with_disagreement(N, rho):
     for seed in range(3):
-        D = rho**.5*torch.randn(4000, generator=gen(seed))+(1-rho)**.5*torch.randn(N, 4000, generator=gen(100+seed))
+        shared, own = torch.randn(4000, generator=gen(seed)), torch.randn(N, 4000, generator=gen(100+seed))
+        D = rho**.5*shared+(1-rho)**.5*own
         assert abs(consensus_step(D).u/np.sqrt(rho+(1-rho)/N)-1) < .12
     assert np.isclose(consensus_step(torch.eye(N)).u, N**-.5, atol=1e-6)
 

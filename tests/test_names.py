@@ -2,11 +2,10 @@
 import inspect
 from dataclasses import replace
 import pytest
-from fedskew_nb.app import pages as families
+from fedskew_nb.app import families
 from fedskew_nb.app.calls import cut, from_file, literal, read_call
-from fedskew_nb.app.recipes import (
-    METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line, read_method, read_methods,
-    read_model, read_suite)
+from fedskew_nb.app.names import METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line
+from fedskew_nb.app.names import read_method, read_methods, read_model, read_suite
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 
@@ -22,8 +21,12 @@ wrong = 3
 '''
 
 @pytest.mark.parametrize('text, parts', [
-    ('FedAvg,FedProx(mu=.1)', ['FedAvg', 'FedProx(mu=.1)']), ("X(a=(1,2), b='p,q') , Y", ["X(a=(1,2), b='p,q')", 'Y']),
-    (',a,,b,', ['a', 'b']), ('', []), ("'a,b'", ["'a,b'"]), ('f({1:[2,3]}),g', ['f({1:[2,3]})', 'g'])])
+    ('FedAvg,FedProx(mu=.1)', ['FedAvg', 'FedProx(mu=.1)']),
+    ("X(a=(1,2), b='p,q') , Y", ["X(a=(1,2), b='p,q')", 'Y']),
+    (',a,,b,', ['a', 'b']),
+    ('', []),
+    ("'a,b'", ["'a,b'"]),
+    ('f({1:[2,3]}),g', ['f({1:[2,3]})', 'g'])])
 def test_cut(text, parts): assert cut(text) == parts
 
 @pytest.mark.parametrize('text', ['FedProx(mu=.1', "X(a='b)", 'X)'])
@@ -31,11 +34,16 @@ def test_open_brackets_are_refused(text):
     with pytest.raises(ValueError, match='ends inside a bracket or quote'): cut(text)
 
 def test_a_path_of_another_system():
-    assert read_call(r'C:\my files\m.py:Mine(a=[1,2], b="x=y")') == (r'C:\my files\m.py', 'Mine', dict(a=[1, 2], b='x=y'))
+    text = r'C:\my files\m.py:Mine(a=[1,2], b="x=y")'
+    assert read_call(text) == (r'C:\my files\m.py', 'Mine', dict(a=[1, 2], b='x=y'))
 
 @pytest.mark.parametrize('text, word', [
-    ('FedProx(mu=__import__("os").getcwd())', 'is no number'), ('FedProx(.1)', 'key=value'), ('os.system', 'cannot read'),
-    ('X(a=1+open("x"))', 'is no number'), ('X(1a=2)', 'key=value'), ('', 'cannot read')])
+    ('FedProx(mu=__import__("os").getcwd())', 'is no number'),
+    ('FedProx(.1)', 'key=value'),
+    ('os.system', 'cannot read'),
+    ('X(a=1+open("x"))', 'is no number'),
+    ('X(1a=2)', 'key=value'),
+    ('', 'cannot read')])
 def test_nothing_typed_is_run(text, word):
     with pytest.raises(ValueError, match=word): read_call(text)
 
@@ -44,8 +52,14 @@ def test_no_literal(text):
     with pytest.raises(ValueError, match='is no number'): literal(text)
 
 @pytest.mark.parametrize('text, word', [
-    ('', 'needs a name'), ('FedAvgg', 'did you mean FedAvg'), ('FedProx(nu=1)', 'did you mean mu'), ('Erase(H=2)', "Erase has no hyper-parameter 'H'"),
-    ('KeepErasers', 'builds on Erase'), ('KeepErasers(a=1)', 'it takes none'), ('FedProx(mu=nan)', 'mu'), ('FedProx + Prox(mu=2)', 'Prox is there twice')])
+    ('', 'needs a name'),
+    ('FedAvgg', 'did you mean FedAvg'),
+    ('FedProx(nu=1)', 'did you mean mu'),
+    ('Erase(H=2)', "Erase has no hyper-parameter 'H'"),
+    ('KeepErasers', 'builds on Erase'),
+    ('KeepErasers(a=1)', 'it takes none'),
+    ('FedProx(mu=nan)', 'mu'),
+    ('FedProx + Prox(mu=2)', 'Prox is there twice')])
 def test_methods_that_are_refused(text, word):
     with pytest.raises(ValueError, match=word): read_method(text)
 
@@ -56,8 +70,9 @@ def test_sums():
     assert read_method('Prox(mu=.5)+FedBN').name == 'Prox(mu=0.5) + FedBN'
 
 def test_a_method_is_itself():
-    assert read_method('FedBN') is METHODS['FedBN'] and read_method(METHODS['FedBN']) is METHODS['FedBN']
-    assert read_methods('FedAvg,,FedBN,') == [METHODS['FedAvg'], METHODS['FedBN']] == read_methods(['FedAvg', METHODS['FedBN']])
+    avg, bn = METHODS['FedAvg'], METHODS['FedBN']
+    assert read_method('FedBN') is bn and read_method(bn) is bn
+    assert read_methods('FedAvg,,FedBN,') == [avg, bn] == read_methods(['FedAvg', bn])
 
 @pytest.fixture
 def mine(tmp_path):
@@ -80,35 +95,52 @@ def test_files_that_cannot_be_read(mine):
     with pytest.raises(ValueError, match='ZeroDivisionError'): from_file(str(mine), 'Small')
     with pytest.raises(ValueError, match='there is no file'): from_file(str(mine.parent/'none.py'), 'X')
 
-@pytest.mark.parametrize('text, word', [('resnet11', 'did you mean resnet1'), ('small_conv(widht=8)', 'did you mean width')])
+MODELS = [('resnet11', 'did you mean resnet1'), ('small_conv(widht=8)', 'did you mean width')]
+
+@pytest.mark.parametrize('text, word', MODELS)
 def test_models_that_are_refused(text, word):
     with pytest.raises(ValueError, match=word): read_model(text, 5)
 
-def test_a_model_must_be_a_net(tmp_path):
-    (tmp_path/'net.py').write_text('from torch import nn\nbad = 3\ndef plain(n_classes): return nn.Linear(3, n_classes)\n')
-    with pytest.raises(ValueError, match='wrap it with as_net'): read_model(f'{tmp_path}/net.py:plain', 5)
-    with pytest.raises(ValueError, match='should be a function of n_classes'): read_model(f'{tmp_path}/net.py:bad', 5)
+NETS = '''
+from torch import nn
+bad = 3
+def plain(n_classes): return nn.Linear(3, n_classes)
+'''
+
+@pytest.mark.parametrize('name, says', [
+    ('plain', 'wrap it with as_net'), ('bad', 'should be a function of n_classes')])
+def test_a_model_must_be_a_net(tmp_path, name, says):
+    (tmp_path/'net.py').write_text(NETS)
+    with pytest.raises(ValueError, match=says): read_model(f'{tmp_path}/net.py:{name}', 5)
 
 @pytest.mark.parametrize('text, size, word', [
-    ('emoji-pac', 'tiny', 'did you mean emoji-pacs'), ('emoji-pacs', 'tinny', 'did you mean tiny'), ('emoji-pacs-without-phot', 'tiny', 'did you mean photo')])
+    ('emoji-pac', 'tiny', 'did you mean emoji-pacs'),
+    ('emoji-pacs', 'tinny', 'did you mean tiny'),
+    ('emoji-pacs-without-phot', 'tiny', 'did you mean photo')])
 def test_suites_that_are_refused(text, size, word):
     with pytest.raises(ValueError, match=word): read_suite(text, size)
 
 def test_a_suite_may_be_made():
     s = read_suite('emoji-pacs', 'tiny', 2)
-    assert read_suite(s) is s and read_suite(lambda seed: replace(s, data_seed=seed), data_seed=7).data_seed == 7
+    assert read_suite(s) is s
+    assert read_suite(lambda seed: replace(s, data_seed=seed), data_seed=7).data_seed == 7
+
+ONE_MODEL = {'FedAvg', 'FedProx', 'FedDyn', 'SCAFFOLD', 'FedHEAL', 'Fed-ensemble', 'FedFA-aug'}
+# what they have is kept, prepared, or a row for each
+NO_MODEL = {'Local', 'FedBN', 'FedRep', 'Ditto', 'PartialFed', 'PartialFed-Adaptive', 'FDSE', 'DFL'}
 
 def test_what_the_methods_need():
     probe = small_conv(3, size=28, width=4)
     needs = {n: needs_of(m, probe) for n, m in METHODS.items()}
     assert (needs['FedAvg']['needs'], needs['FedBN']['needs']) == ('nothing', 'BatchNorm')
     one = {n for n, d in needs.items() if d['global_model'] == 'yes'}
-    assert one >= {'FedAvg', 'FedProx', 'FedDyn', 'SCAFFOLD', 'FedHEAL', 'Fed-ensemble', 'FedFA-aug'}
-    assert not one & {'Local', 'FedBN', 'FedRep', 'Ditto', 'PartialFed', 'PartialFed-Adaptive', 'FDSE', 'DFL'}    # kept, prepared, or a row each
+    assert one >= ONE_MODEL and not one & NO_MODEL
+
+def test_the_table_of_needs():
     table = needs_table()
+    assert all(n in table for n in METHODS)
     rows = table.splitlines()
     assert '| FedBN | KeepBatchNorm | BatchNorm | no |' in rows and sum('| nothing |' in r for r in rows) == 2
-    assert all(n in table for n in METHODS)
     assert needs_table([METHODS['FedProx']]).splitlines()[2:] == ['| FedProx | Prox | nothing | yes |']
 
 def test_everything_says_what_it_is():
@@ -119,7 +151,8 @@ def test_everything_says_what_it_is():
 def test_every_method_has_one_family():
     found = families.by_family(METHODS)
     assert [n for members in found.values() for n in members] == list(METHODS)
-    assert list(found['A corrected gradient']) == ['SCAFFOLD', 'FedDC'] and {'F2DC', 'DFL'} <= found['Systems of the papers'].keys()
+    assert list(found['A corrected gradient']) == ['SCAFFOLD', 'FedDC']
+    assert {'F2DC', 'DFL'} <= found['Systems of the papers'].keys()
     for head, members in found.items(): assert head[0].isupper() and not any(n in head for n in members)
     told = methods_table().splitlines()
     at = told.index('| **A corrected gradient** |  |  |  |')
@@ -129,9 +162,11 @@ def test_families_without_notebooks(monkeypatch):
     def nowhere(): raise FileNotFoundError('no notebooks are installed')
     monkeypatch.setattr(families, 'notebook_folder', nowhere)
     found = families.by_family(METHODS)
-    assert list(found['Control']) == ['SCAFFOLD', 'FedDC'] and sum(map(len, found.values())) == len(METHODS)
+    assert list(found['Control']) == ['SCAFFOLD', 'FedDC']
+    assert sum(map(len, found.values())) == len(METHODS)
     homeless = {'Mine': Method('Mine')}
-    assert families.by_family(homeless) == {'Systems of the papers': homeless} and families.by_family({}) == {}
+    assert families.by_family(homeless) == {'Systems of the papers': homeless}
+    assert families.by_family({}) == {}
 
 @pytest.mark.parametrize('name', METHODS)
 def test_one_idea_in_twelve_words(name):
@@ -139,4 +174,5 @@ def test_one_idea_in_twelve_words(name):
     assert METHODS[name].says in ('', one_line(METHODS[name]))
 
 @pytest.mark.parametrize('name', PARTS)
-def test_every_mechanism_can_be_named(name): assert inspect.isclass(PARTS[name]) and PARTS[name].__name__ == name
+def test_every_mechanism_can_be_named(name):
+    assert inspect.isclass(PARTS[name]) and PARTS[name].__name__ == name

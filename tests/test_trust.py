@@ -1,4 +1,7 @@
-"How sure, and can it be believed: every measure against a loop, sklearn or a closed form; stored, resumed, reported; bad input."
+"""How sure, and can it be believed: every measure against a loop, sklearn or a closed form.
+
+Stored, resumed, reported; bad input.
+"""
 import itertools, json, math, sys, warnings
 from dataclasses import replace
 import numpy as np, pytest, torch
@@ -6,26 +9,29 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.probes import answers
-from fedskew_nb.analysis.calibration import ece
-from fedskew_nb.analysis.calibration import at_temperature, temperature
-from fedskew_nb.analysis.trust import (
-    asked, auroc, density, noisy, risk_coverage, strangers, together, uncertainty)
+from fedskew_nb.analysis.features import answers
+from fedskew_nb.analysis.scores import ece
+from fedskew_nb.analysis.temperature import at_temperature, temperature
+from fedskew_nb.analysis.trust import asked, auroc, density, noisy, risk_coverage, strangers, together
+from fedskew_nb.analysis.trust import uncertainty
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
 from fedskew_nb.app import cli
 from fedskew_nb.app.compare import compare, read_request, resume, stored_runs
 from fedskew_nb.app.plan import grid_runs
 from fedskew_nb.app.run import run_name
-from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.method import Method
+from fedskew_nb.core.method import Mechanism, Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 from feds import run
+from test_cli import images
 
-def probs(n=60, K=5, seed=0, scale=2.): return (scale*torch.randn(n, K, generator=generator(seed, 'p'))).softmax(1)
+NUMBERS = dict(abs_tol=2e-6)
+
+def probs(n=60, K=5, seed=0, scale=2.):
+    return (scale*torch.randn(n, K, generator=generator(seed, 'p'))).softmax(1)
 def classes(n=60, K=5, seed=0): return torch.randint(0, K, (n,), generator=generator(seed, 'c'))
 
 class Evident(nn.Module):
@@ -102,7 +108,8 @@ def test_a_constant_score_has_the_error_rate_everywhere():
 
 @pytest.mark.parametrize('s, w', [(3, 2), (0, 0)])
 def test_scores_that_do_not_fit(s, w):
-    with pytest.raises(ValueError, match=f'{s} scores for {w} answers'): risk_coverage(torch.rand(s), torch.zeros(w, dtype=torch.bool))
+    says = f'{s} scores for {w} answers'
+    with pytest.raises(ValueError, match=says): risk_coverage(torch.rand(s), torch.zeros(w, dtype=torch.bool))
 
 # ---- temperature
 
@@ -118,18 +125,20 @@ def test_the_temperature_is_where_the_loss_is_flat(factor):
 
 def test_the_temperature_beats_a_grid():
     p, y = probs(scale=4.), classes()
-    loss = lambda T: float(F.nll_loss(at_temperature(p, T).log(), y))
+    def loss(T): return float(F.nll_loss(at_temperature(p, T).log(), y))
     assert loss(temperature(p, y)) <= min(map(loss, np.geomspace(1/20, 20, 400)))+1e-6
 
 def test_probabilities_do_as_well_as_logits():
     z = 5*torch.randn(40, 6, generator=generator('z'), dtype=torch.double)
-    assert torch.allclose(at_temperature(z.softmax(1), 2.5), (z/2.5).softmax(1)) and torch.equal(at_temperature(z.softmax(1), 2.5).argmax(1), z.argmax(1))
+    said = at_temperature(z.softmax(1), 2.5)
+    assert torch.allclose(said, (z/2.5).softmax(1)) and torch.equal(said.argmax(1), z.argmax(1))
 
 def test_a_true_class_of_probability_0():
     assert math.isfinite(temperature(torch.tensor([[1., 0], [1., 0]]), torch.tensor([0, 1])))
 
 def test_no_validation_images_no_temperature():
-    with pytest.raises(ValueError, match='no validation images to fit a temperature on: give some'): temperature(probs()[:0], classes()[:0])
+    says = 'no validation images to fit a temperature on: give some'
+    with pytest.raises(ValueError, match=says): temperature(probs()[:0], classes()[:0])
 
 # ---- foreign images
 
@@ -137,7 +146,8 @@ def test_noise_is_added_after_normalisation_and_not_cut(suite):
     x = suite.tests['photo'].x
     a = noisy(x, suite)
     added = a-normalise(x, suite.mean, suite.std)
-    assert abs(added.std()-1.5) < .02 and abs(added.mean()) < .02 and a.max() > 3 and torch.equal(a, noisy(x, suite)) and not torch.equal(a, noisy(x, suite, seed=1))
+    assert abs(added.std()-1.5) < .02 and abs(added.mean()) < .02 and a.max() > 3
+    assert torch.equal(a, noisy(x, suite)) and not torch.equal(a, noisy(x, suite, seed=1))
     assert torch.equal(noisy(x, suite, sigma=0), normalise(x, suite.mean, suite.std))
 
 def test_strangers_share_no_class(suite):
@@ -145,11 +155,16 @@ def test_strangers_share_no_class(suite):
     assert strangers(digits, 30).shape == (30, 3, 28, 28) and strangers(suite, 7).dtype == torch.uint8
     assert not torch.equal(strangers(digits, 9)[..., :28], strangers(suite, 9)[..., :28, :28])
     assert strangers(replace(suite, classes=['Dog', *map(str, range(6))])) is None
-    assert torch.equal(strangers(replace(suite, classes=['DOG', *'bcdefg']), 9), strangers(suite, 9))        # a dog is in emoji-pacs, digits remain
+
+def test_strangers_are_found_whatever_the_capitals(suite):
+    "A dog is in emoji-pacs; digits remain."
+    assert torch.equal(strangers(replace(suite, classes=['DOG', *'bcdefg']), 9), strangers(suite, 9))
 
 def test_images_of_another_size(fed):
-    with pytest.raises(ValueError, match='of 9 × 32 pixels, and emoji-pacs has 32 × 32: resize them'): asked(fed, 0, torch.zeros(2, 3, 9, 32, dtype=torch.uint8))
-    with pytest.raises(ValueError, match='20 × 20 pixels'): trust_measures(fed, dict(mine=torch.zeros(2, 3, 20, 20, dtype=torch.uint8)))
+    flat, small = (torch.zeros(2, 3, *size, dtype=torch.uint8) for size in ((9, 32), (20, 20)))
+    says = 'of 9 × 32 pixels, and emoji-pacs has 32 × 32: resize them'
+    with pytest.raises(ValueError, match=says): asked(fed, 0, flat)
+    with pytest.raises(ValueError, match='20 × 20 pixels'): trust_measures(fed, dict(mine=small))
 
 # ---- asking
 
@@ -157,7 +172,8 @@ def test_asked_is_what_the_model_says(fed, suite):
     c = fed.clients[1]
     out = answers(fed.model(client=c.id), c.test, suite.mean, suite.std)
     said, floats = asked(fed, c.id, c.test.x), asked(fed, c.id, normalise(c.test.x, suite.mean, suite.std))
-    assert torch.allclose(said['logits'], out.logits, atol=1e-4) and torch.allclose(said['p'], out.logits.softmax(1), atol=1e-5) and 'u' not in said
+    assert torch.allclose(said['logits'], out.logits, atol=1e-4) and 'u' not in said
+    assert torch.allclose(said['p'], out.logits.softmax(1), atol=1e-5)
     assert all(torch.equal(said[k], floats[k]) for k in said)
 
 def test_floats_must_be_announced(fed, suite):
@@ -165,16 +181,21 @@ def test_floats_must_be_announced(fed, suite):
     for images, said in ((x.float(), dict()), (x, dict(normalised=True))):
         with pytest.raises(ValueError, match='images are .* of torch'): fed.answers(images, 0, **said)
 
+def images_through(nets, f):
+    "How many images go through these nets while `f` is called."
+    n = []
+    def count(m, args): n.append(len(args[0]))
+    hooks = [net.register_forward_pre_hook(count) for net in nets]
+    f()
+    for h in hooks: h.remove()
+    return sum(n)
+
 def test_asking_costs_one_pass(fed, suite):
     "The images that go through the net are the same with and without uncertainty, but for one black one."
-    def seen(f):
-        n = []
-        hooks = [net.register_forward_pre_hook(lambda m, a: n.append(len(a[0]))) for net in (fed.net, fed.worker.answering())]
-        f()
-        for h in hooks: h.remove()
-        return sum(n)
-    x = suite.tests['photo'].x
-    assert seen(lambda: uncertainty(**asked(fed, 0, x))) <= seen(lambda: fed.predict(x, 0))+1 and seen(lambda: fed.predict(x, 0)) == len(x)
+    x, nets = suite.tests['photo'].x, (fed.net, fed.worker.answering())
+    plain = images_through(nets, lambda: fed.predict(x, 0))
+    sure = images_through(nets, lambda: uncertainty(**asked(fed, 0, x)))
+    assert plain == len(x) and sure <= plain+1
 
 # ---- a whole federation
 
@@ -187,14 +208,15 @@ def check_facts(fed, suite, facts, clients):
     T = temperature(said_by(fed, clients, lambda c: c.val.x), torch.cat([c.val.y for c in clients]))
     want = dict(n=len(y), accuracy=float((~wrong).double().mean()), ECE=ece(p, y), T=T)
     want['ECE at T'] = ece((p.double().log()/T).softmax(1), y)
-    for k, v in want.items(): assert math.isclose(facts[k], v, abs_tol=2e-6), k
+    for k, v in want.items(): assert math.isclose(facts[k], v, **NUMBERS), k
     got = facts['scores']['1 - max p']
-    far = dict(noise=said_by(fed, clients, lambda c: noisy(c.test.x, suite, seed=c.id)))
-    far['unknown classes'] = said_by(fed, clients, lambda c: strangers(suite))
+    far = {'noise': said_by(fed, clients, lambda c: noisy(c.test.x, suite, seed=c.id)),
+           'unknown classes': said_by(fed, clients, lambda c: strangers(suite))}
     for k, q in far.items():
-        both = np.r_[s.numpy(), (1-q.max(1).values).numpy()]
-        assert math.isclose(got[k], roc_auc_score(np.r_[np.zeros(len(s)), np.ones(len(q))], both), abs_tol=2e-6)
-    assert math.isclose(got['wrong'], roc_auc_score(wrong, s), abs_tol=2e-6) and math.isclose(got['AURC'], risk_coverage(s, wrong).risk.mean(), abs_tol=2e-6)
+        both, kinds = np.r_[s.numpy(), (1-q.max(1).values).numpy()], np.r_[np.zeros(len(s)), np.ones(len(q))]
+        assert math.isclose(got[k], roc_auc_score(kinds, both), **NUMBERS), k
+    assert math.isclose(got['wrong'], roc_auc_score(wrong, s), **NUMBERS)
+    assert math.isclose(got['AURC'], risk_coverage(s, wrong).risk.mean(), **NUMBERS)
 
 def test_every_number_pooled_and_by_client(fed, suite):
     found = trust_measures(fed)
@@ -202,37 +224,49 @@ def test_every_number_pooled_and_by_client(fed, suite):
     check_facts(fed, suite, found['pooled'], fed.clients)
     for c, facts in zip(fed.clients, found['clients']): check_facts(fed, suite, facts, [c])
     assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'energy', '1 - max p at T'}
-    assert all(abs(np.mean(h)-1) < 1e-5 for h in found['pictures']['density'].values()) and len(found['pictures']['risk']) == 20
+    pictures = found['pictures']
+    assert len(pictures['risk']) == 20 and all(abs(np.mean(h)-1) < 1e-5 for h in pictures['density'].values())
     assert json.loads(json.dumps(found, allow_nan=False)) == found and trust_measures(fed) == found
 
-def test_clients_alike_are_asked_once(suite):
+@pytest.mark.parametrize('method, asked_', [(FedAvg, 2), (FedBN, 3)], ids=['FedAvg', 'FedBN'])
+def test_clients_alike_are_asked_once(suite, method, asked_):
     "Two clients of one domain: under FedAvg they share the model, under FedBN they do not."
     two = replace(suite, clients=[*suite.clients[:2], replace(suite.clients[0], id=7)])
-    assert [len(trust_measures(run(m, two), n=5)['clients']) for m in (FedAvg, FedBN)] == [2, 3]
+    assert len(trust_measures(run(method, two), n=5)['clients']) == asked_
 
-def test_no_validation_images_and_no_test_images(suite):
-    some = [replace(c, val=c.val[:0]) for c in suite.clients[:3]]
-    found = trust_measures(run(FedBN, replace(suite, clients=[*some, suite.clients[3]])), n=5)
+def without_validation(c): return replace(c, val=c.val[:0])
+
+def test_some_without_validation_images(suite):
+    some = [*map(without_validation, suite.clients[:3]), suite.clients[3]]
+    found = trust_measures(run(FedBN, replace(suite, clients=some)), n=5)
     assert ['T' in c for c in found['clients']] == [False]*3+[True] and 'T' in found['pooled']
-    none = replace(suite, clients=[replace(c, val=c.val[:0]) for c in suite.clients])
+
+def test_no_validation_images_no_temperature_anywhere(suite):
+    none = replace(suite, clients=[*map(without_validation, suite.clients)])
     found = trust_measures(run(FedBN, none), n=5)['pooled']
-    assert 'T' not in found and 'ECE at T' not in found and '1 - max p at T' not in found['scores'] and 'ECE' in found
-    assert trust_measures(run(FedAvg, suite.iid(0))) == {}
+    assert 'T' not in found and 'ECE at T' not in found and 'ECE' in found
+    assert '1 - max p at T' not in found['scores']
+
+def test_dealt_at_random_nobody_is_asked(suite): assert trust_measures(run(FedAvg, suite.iid(0))) == {}
 
 def test_evidence_gives_u(suite):
     fed = run(Method('Evident', Evidence()), suite, batch_size=16, lr=.1, rounds=2, local_steps=4)
     found = trust_measures(fed, n=10)
-    assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'u', '1 - max p at T'} and found['pictures']['score'] == 'u'
+    assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'u', '1 - max p at T'}
+    assert found['pictures']['score'] == 'u'
     c = fed.clients[0]
     said, net = asked(fed, c.id, c.test.x), fed.model(client=c.id)
     u = net.eval()(normalise(c.test.x, suite.mean, suite.std)).aux['u']
     assert torch.allclose(said['u'], u, atol=1e-5) and (said['u'] > 0).all() and (said['u'] <= 1).all()
-    wrong = said['p'].argmax(1) != c.test.y
-    assert math.isclose(found['clients'][0]['scores']['u']['wrong'], roc_auc_score(wrong, said['u']), abs_tol=2e-6)
+    wrong, got = said['p'].argmax(1) != c.test.y, found['clients'][0]['scores']['u']['wrong']
+    assert math.isclose(got, roc_auc_score(wrong, said['u']), **NUMBERS)
 
 def test_an_unseen_domain(suite):
-    less = replace(suite, clients=suite.clients[:3], tests={d: t for d, t in suite.tests.items() if d != 'sketch'}, unseen=dict(sketch=suite.tests['sketch']))
-    assert set(trust_measures(run(FedBN, less), n=5)['pooled']['scores']['entropy']) == {'wrong', 'AURC', 'noise', 'unseen domain', 'unknown classes'}
+    tests = dict(suite.tests)
+    unseen = dict(sketch=tests.pop('sketch'))
+    less = replace(suite, clients=suite.clients[:3], tests=tests, unseen=unseen)
+    found = trust_measures(run(FedBN, less), n=5)['pooled']['scores']['entropy']
+    assert set(found) == {'wrong', 'AURC', 'noise', 'unseen domain', 'unknown classes'}
 
 def test_a_model_that_is_always_right(suite):
     "No wrong answer, no AUROC: null in the file, an empty cell in the table."
@@ -243,7 +277,8 @@ def test_a_model_that_is_always_right(suite):
     found = trust_measures(fed, n=5)
     assert found['pooled']['accuracy'] == 1 and found['pooled']['scores']['entropy']['wrong'] is None
     fed.history.measures = dict(trust=found)
-    assert trust_tables(Comparison([fed.history]))['trust-scores'].numbers.columns.tolist().count('wrong') == 0
+    table = trust_tables(Comparison([fed.history]))['trust-scores']
+    assert 'wrong' not in table.numbers.columns.tolist()
 
 # ---- density
 
@@ -254,31 +289,53 @@ def test_density_is_a_histogram():
 
 # ---- tables over seeds
 
-HOW = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=2, size='tiny', rounds=1, local_steps=2, progress=False, model='small_conv(width=4)')
+HOW = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=2, size='tiny', rounds=1, local_steps=2,
+           progress=False, model='small_conv(width=4)')
+ONE = HOW | dict(seeds=1, control=False)
 
 @pytest.fixture(scope='module')
 def cmp(tmp_path_factory): return compare(**HOW, trust=True, out=tmp_path_factory.mktemp('trust'))
 
-def test_a_table_is_the_mean_over_seeds(cmp):
-    t, (a, b) = trust_tables(cmp), [h.measures['trust'] for h in cmp.histories if h.setting['method'] == 'FedBN']
-    row = t['trust'].numbers.set_index('method').loc['FedBN']
+@pytest.fixture(scope='module')
+def seeds(cmp):
+    "What was measured of FedBN under each seed."
+    return [h.measures['trust'] for h in cmp.histories if h.setting['method'] == 'FedBN']
+
+def row_of(cmp, table, **where):
+    numbers = trust_tables(cmp)[table].numbers
+    for column, value in where.items(): numbers = numbers[numbers[column] == value]
+    row, = numbers.to_dict('records')
+    return row
+
+def test_a_table_is_the_mean_over_seeds(cmp, seeds):
+    row = row_of(cmp, 'trust', method='FedBN')
     for k, scale in (('accuracy', 100), ('ECE', 100), ('T', 1), ('ECE at T', 100)):
-        assert math.isclose(row[k], scale*(a['pooled'][k]+b['pooled'][k])/2)
-    row = t['trust-scores'].numbers.set_index(['method', 'score']).loc[('FedBN', 'entropy')]
+        assert math.isclose(row[k], scale*sum(s['pooled'][k] for s in seeds)/2)
+
+def test_scores_are_means_over_seeds(cmp, seeds):
+    row = row_of(cmp, 'trust-scores', method='FedBN', score='entropy')
     for k in ('wrong', 'AURC', 'noise', 'unknown classes'):
-        assert math.isclose(row[k], 50*sum(x['pooled']['scores']['entropy'][k] for x in (a, b)))
-    row = t['trust-domains'].numbers.set_index(['method', 'measure']).loc[('FedBN', 'ECE')]
-    for i, c in enumerate(a['clients']): assert math.isclose(row[c['domain']], 50*(c['ECE']+b['clients'][i]['ECE']))
-    assert t['trust'].cells.method.tolist() == ['FedAvg', 'FedBN'] and ' ± ' in t['trust'].cells.ECE[0]
+        assert math.isclose(row[k], 50*sum(s['pooled']['scores']['entropy'][k] for s in seeds))
+
+def test_domains_are_means_over_seeds(cmp, seeds):
+    row = row_of(cmp, 'trust-domains', method='FedBN', measure='ECE')
+    for a, b in zip(*(s['clients'] for s in seeds)):
+        assert math.isclose(row[a['domain']], 50*(a['ECE']+b['ECE']))
+
+def test_cells_have_a_spread(cmp):
+    cells = trust_tables(cmp)['trust'].cells
+    assert cells.method.tolist() == ['FedAvg', 'FedBN'] and ' ± ' in cells.ECE[0]
 
 def test_controls_have_no_answer(cmp):
     "Dealt at random, a client has no domain to be asked about."
-    assert [bool(h.measures['trust']) for h in cmp.histories] == [True]*4+[False]*2 and not any('Not asked' in n for n in trust_tables(cmp)['trust'].notes)
+    assert [bool(h.measures['trust']) for h in cmp.histories] == [True]*4+[False]*2
+    assert not any('Not asked' in n for n in trust_tables(cmp)['trust'].notes)
 
 def test_who_was_not_asked_is_named(cmp):
     h = replace(cmp.histories[0], measures={})
     cold = replace(cmp.histories[2], measures=json.loads(json.dumps(cmp.histories[2].measures)))
-    for facts in (cold.measures['trust']['pooled'], *cold.measures['trust']['clients']): del facts['T'], facts['ECE at T']
+    trust = cold.measures['trust']
+    for facts in (trust['pooled'], *trust['clients']): del facts['T'], facts['ECE at T']
     stopped = replace(cmp.histories[3], measures=dict(stopped='NaN'))
     notes = trust_tables(Comparison([h, cmp.histories[1], cold, stopped]))['trust'].notes
     assert 'Not asked: FedAvg (seed 0). Compare again with --trust (trust=True).' in notes
@@ -296,37 +353,39 @@ def test_figures_are_drawn(cmp):
 # ---- stored, trained again, resumed
 
 def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
-    plain = compare(**HOW | dict(seeds=1), control=False, out=tmp_path)
-    with pytest.warns(UserWarning, match='2 of 2 finished runs were not asked how sure they are'):
-        told = compare(**HOW | dict(seeds=1), control=False, out=tmp_path, trust=True)
+    "And what is known stays where it is not asked for."
+    plain = compare(**ONE, out=tmp_path)
+    says = '2 of 2 finished runs were not asked how sure they are'
+    with pytest.warns(UserWarning, match=says): told = compare(**ONE, out=tmp_path, trust=True)
     assert told.histories == plain.histories and all('trust' in h.measures for h in told.histories)
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         again = resume(tmp_path, progress=False)
-        assert [h.measures for h in again.histories] == [h.measures for h in told.histories] and read_request(tmp_path)['trust'] is True
-        assert all('trust' in h.measures for _, h in stored_runs(tmp_path))
-        less = compare(**HOW | dict(seeds=1), control=False, out=tmp_path)          # not asked now: what is known stays
-    assert [h.measures for h in less.histories] == [h.measures for h in told.histories]
+        assert read_request(tmp_path)['trust'] is True
+        less = compare(**ONE, out=tmp_path)
+    want = [h.measures for h in told.histories]
+    assert [h.measures for h in again.histories] == [h.measures for h in less.histories] == want
+    assert all('trust' in h.measures for _, h in stored_runs(tmp_path))
 
 def rounds_of(fed): return dict(rounds=fed.round_no)
 
 def test_other_measures_stay(tmp_path):
-    how = HOW | dict(seeds=1, methods='FedBN', control=False, out=tmp_path)
+    how = ONE | dict(methods='FedBN', out=tmp_path)
     compare(**how, measure=rounds_of)
     with pytest.warns(UserWarning, match='1 of 1'): h, = compare(**how, trust=True).histories
     assert set(h.measures) == {'rounds', 'trust'}
     assert compare(**how, trust=True, measure=rounds_of).histories[0].measures == h.measures
 
 def test_trust_then_a_measure(tmp_path):
-    how = HOW | dict(seeds=1, methods='FedBN', control=False, out=tmp_path)
+    how = ONE | dict(methods='FedBN', out=tmp_path)
     compare(**how, trust=True)
     h, = compare(**how, measure=rounds_of).histories
     assert set(h.measures) == {'rounds', 'trust'}
 
 def test_a_papers_grid_can_be_asked_too():
-    assert all(r.trust for r in grid_runs('fedddl', trust=True)) and not any(r.trust for r in grid_runs('fedddl'))
-    asked, plain = (grid_runs('fedddl', trust=t, seeds=[0])[:4] for t in (True, False))
-    assert [run_name(r) for r in asked] == [run_name(r) for r in plain]       # the same runs
+    asked, plain = (grid_runs('fedddl', trust=t, seeds=[0]) for t in (True, False))
+    assert all(r.trust for r in asked) and not any(r.trust for r in plain)
+    assert [run_name(r) for r in asked[:4]] == [run_name(r) for r in plain[:4]]       # the same runs
 
 # ---- the command line
 
@@ -336,29 +395,35 @@ def fedskew(capsys, *argv):
     return code, said.out, said.err
 
 SHORT = ['--rounds', 1, '--set', 'local_steps=2', '--model', 'small_conv(width=4)']
+SAID = ('skew-digits, how sure and how right', 'what uncertainty finds', 'how right on each domain',
+        'unknown classes', 'ECE at T', 'How often a method is right', 'Wrong answers among', 'foreign ones')
+TABLES = {'trust', 'trust-scores', 'trust-domains'}
+DRAWN = {'skew-digits-trust-reliability.png', 'skew-digits-trust-risk.pdf', 'skew-digits-trust-foreign.png'}
 
 def test_the_report_has_tables_and_figures(capsys, tmp_path):
-    call = ['compare', '--suite', 'skew-digits', '--size', 'tiny', '--methods', 'Local,FedBN', '--seeds', 2, '--trust', '--out', tmp_path, *SHORT]
-    code, out, err = fedskew(capsys, *call)
+    "Also when it is called again without --trust."
+    tiny = ['--suite', 'skew-digits', '--size', 'tiny', '--methods', 'Local,FedBN', '--seeds', 1,
+            '--out', tmp_path]
+    code, out, err = fedskew(capsys, 'compare', *tiny, *SHORT, '--trust')
     html = (tmp_path/'report.html').read_text()
     assert code == 0 and 'what uncertainty finds' in out and 'on each domain' not in out
-    for part in ('skew-digits, how sure and how right', 'what uncertainty finds', 'how right on each domain', 'unknown classes', 'ECE at T', 'How often a method is right', 'Wrong answers among', 'foreign ones'):
-        assert part in html, part
-    assert {'skew-digits-trust-reliability.png', 'skew-digits-trust-risk.pdf', 'skew-digits-trust-foreign.png'} <= {p.name for p in (tmp_path/'figures').iterdir()}
+    assert [part for part in SAID if part not in html] == []
+    assert DRAWN <= {p.name for p in (tmp_path/'figures').iterdir()}
     assert json.loads((tmp_path/'compare.json').read_text())['trust'] is True
-    code, out, _ = fedskew(capsys, 'resume', tmp_path, '--json')
-    assert code == 0 and {'trust', 'trust-scores', 'trust-domains'} <= set(json.loads(out)['tables']['skew-digits'])
-    fedskew(capsys, *[a for a in call if a != '--trust'], '--no-control')
-    assert 'what uncertainty finds' in fedskew(capsys, 'report', tmp_path)[1]
+    code, out, _ = fedskew(capsys, 'compare', *tiny, *SHORT, '--json')
+    assert code == 0 and TABLES <= set(json.loads(out)['tables']['skew-digits'])
+    assert 'what uncertainty finds' in (tmp_path/'report.html').read_text()
 
 def test_an_own_folder(capsys, tmp_path):
-    from test_cli import images
-    code, out, err = fedskew(capsys, 'compare', '--data', images(tmp_path/'mine'), '--methods', 'FedBN', '--no-control', '--seeds', 1, '--trust', '--out', tmp_path/'out', *SHORT)
+    mine = ['--data', images(tmp_path/'mine'), '--methods', 'FedBN', '--no-control', '--seeds', 1]
+    code, out, err = fedskew(capsys, 'compare', *mine, *SHORT, '--trust', '--out', tmp_path/'out')
     assert code == 0, err
-    head = next(l for l in out.splitlines() if l.startswith('method') and 'wrong' in l or 'noise' in l)
+    head = next(l for l in out.splitlines() if 'noise' in l)
     assert 'unknown classes' in head and 'mine, how sure and how right' in out
 
 def test_without_torchmetrics_it_is_said_before_training(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'torchmetrics', None)
-    code, _, err = fedskew(capsys, 'compare', '--suite', 'emoji-pacs', '--size', 'tiny', '--methods', 'FedBN', '--trust', '--out', tmp_path, *SHORT)
-    assert code == 1 and "pip install 'fedskew_nb[metrics]'" in err and not list(tmp_path.rglob('*.safetensors'))
+    tiny = ['--suite', 'emoji-pacs', '--size', 'tiny', '--methods', 'FedBN', '--out', tmp_path]
+    code, _, err = fedskew(capsys, 'compare', *tiny, *SHORT, '--trust')
+    assert code == 1 and "pip install 'fedskew_nb[metrics]'" in err
+    assert not list(tmp_path.rglob('*.safetensors'))

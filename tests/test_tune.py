@@ -11,11 +11,15 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 
-SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)', progress=False)
+SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)',
+             progress=False)
+TWO = SHORT | dict(seeds=100, trials=2)
 
 def record(lr, **own): return dict(lr=lr, own=own, trials=4, seeds=[100, 101])
 
-TUNED = {'emoji-pacs': dict(FedAvg=record(.3), FedProx=record(.1, mu=.5)), 'skew-digits': dict(FedAvg=record(.03))}
+TUNED = {
+    'emoji-pacs': dict(FedAvg=record(.3), FedProx=record(.1, mu=.5)),
+    'skew-digits': dict(FedAvg=record(.03))}
 
 # ---- which trials
 
@@ -25,7 +29,9 @@ def search(best, trials, values=()):
     while todo := wanted(scores, trials, values): scores |= {(k, v): -abs(k-best) + (v == 1) for k, v in todo}
     return scores
 
-@pytest.mark.parametrize('trials, rates', [(2, [.03, .1]), (3, [.03, .1, .3]), (4, [.01, .03, .1, .3]), (6, [.003, .01, .03, .1, .3, 1])])
+GRIDS = [(2, [.03, .1]), (3, [.03, .1, .3]), (4, [.01, .03, .1, .3]), (6, [.003, .01, .03, .1, .3, 1])]
+
+@pytest.mark.parametrize('trials, rates', GRIDS)
 def test_the_grid_lies_around_a_tenth(trials, rates): assert [rate(k) for k, _ in wanted({}, trials)] == rates
 
 @pytest.mark.parametrize('best, n', [(-2, 4), (-3, 4), (-1, 5), (0, 6), (9, 6), (-4, 5), (-9, 6)])
@@ -38,22 +44,28 @@ def test_own_values_share_the_budget_and_come_at_the_best_rate():
     assert len(scores) == 6 and [t for t in scores if t[1]] == [(-3, .5), (-3, 1)]
 
 def test_what_was_chosen():
-    s = Search(4, 'mu', (1,), [Run('FedProx', 'x', seed=100)], {(-3, None): [1.], (-2, None): [3.], (-2, 1): [4.]})
-    assert {k: v for k, v in chosen(s).items() if k in ('lr', 'own', 'trials', 'edge')} == dict(lr=.1, own=dict(mu=1), trials=3, edge=True)
+    tried = {(-3, None): [1.], (-2, None): [3.], (-2, 1): [4.]}
+    found = chosen(Search(4, 'mu', (1,), [Run('FedProx', 'x', seed=100)], tried))
+    assert (found['lr'], found['own'], found['trials'], found['edge']) == (.1, dict(mu=1), 3, True)
 
 @pytest.mark.parametrize('own, word', [
-    (dict(FedProx=dict(nu=[1])), 'did you mean mu'), (dict(FedPrax=dict(mu=[1])), 'did you mean FedProx'),
-    (dict(FedProx=dict(mu=[1, 2, 3])), 'give more trials'), (dict(FedProx=dict(mu=[1], nu=[1])), 'at most one')])
+    (dict(FedProx=dict(nu=[1])), 'did you mean mu'),
+    (dict(FedPrax=dict(mu=[1])), 'did you mean FedProx'),
+    (dict(FedProx=dict(mu=[1, 2, 3])), 'give more trials'),
+    (dict(FedProx=dict(mu=[1], nu=[1])), 'at most one')])
 def test_own_is_checked(own, word):
-    with pytest.raises(ValueError, match=word): searches(planned('FedProx', 'emoji-pacs', control=False), 4, own)
+    runs = planned('FedProx', 'emoji-pacs', control=False)
+    with pytest.raises(ValueError, match=word): searches(runs, 4, own)
 
 # ---- what it looks at
 
 def test_no_test_image_is_asked():
-    fed = federation_of(Run('FedAvg', OnValidation('emoji-pacs', 'tiny'), seed=100, size='tiny', setting=dict(rounds=1, local_steps=1)))
-    real, asked = load_suite('emoji-pacs', 'tiny', 100), fed.suite
-    assert not asked.unseen and all(torch.equal(a.test.x, r.val.x) for a, r in zip(asked.clients, real.clients))
-    assert all(torch.equal(asked.tests[c.domain].x, c.val.x) for c in real.clients)         # one client per domain
+    where, short = OnValidation('emoji-pacs', 'tiny'), dict(rounds=1, local_steps=1)
+    asked = federation_of(Run('FedAvg', where, seed=100, size='tiny', setting=short)).suite
+    real = load_suite('emoji-pacs', 'tiny', 100)
+    assert not asked.unseen
+    for a, r in zip(asked.clients, real.clients):
+        assert torch.equal(a.test.x, r.val.x) and torch.equal(asked.tests[r.domain].x, r.val.x)
 
 def test_clients_without_validation_images_are_refused(suite):
     bare = replace(suite, name='bare', clients=[replace(c, val=c.val[:0]) for c in suite.clients])
@@ -61,11 +73,14 @@ def test_clients_without_validation_images_are_refused(suite):
 
 def test_a_run_that_stops_scores_nothing(monkeypatch):
     monkeypatch.setattr('fedskew_nb.app.tune.rate', lambda k: 10.**(12*k+36))
-    found = tune('FedAvg', **SHORT | dict(rounds=2), seeds=100, trials=2)['emoji-pacs']['FedAvg']
+    found = tune('FedAvg', **TWO | dict(rounds=2))['emoji-pacs']['FedAvg']
     assert 0. in [s for *_, s in found['scores']]
 
 @pytest.mark.parametrize('bad, word', [
-    (dict(seeds=[99]), 'pilot seeds'), (dict(trials=1), 'trials is 1'), (dict(lr=.1), 'leave it out'), (dict(suite='emoji'), 'did you mean')])
+    (dict(seeds=[99]), 'pilot seeds'),
+    (dict(trials=1), 'trials is 1'),
+    (dict(lr=.1), 'leave it out'),
+    (dict(suite='emoji'), 'did you mean')])
 def test_refused_before_anything_is_trained(bad, word, tmp_path):
     with pytest.raises(ValueError, match=word): tune('FedAvg', **SHORT | bad, out=tmp_path/'o')
     assert not (tmp_path/'o').exists()
@@ -73,41 +88,51 @@ def test_refused_before_anything_is_trained(bad, word, tmp_path):
 # ---- stopped, gone on, stored
 
 def test_stopped_and_called_again(tmp_path):
-    told, want = [], tune('FedAvg', **SHORT, seeds=100, trials=2)
+    told, want = [], tune('FedAvg', **TWO)
     def stop(done, of, run, history):
         told.append(run.setting['lr'])
         if done == 2: raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt): tune('FedAvg', **SHORT, seeds=100, trials=2, out=tmp_path, on_run=stop)
+    with pytest.raises(KeyboardInterrupt): tune('FedAvg', **TWO, out=tmp_path, on_run=stop)
     assert not (tmp_path/'tuned.json').exists() and len(list((tmp_path/'runs').iterdir())) == 2
-    assert tune('FedAvg', **SHORT, seeds=100, trials=2, out=tmp_path) == want == read_tuned(tmp_path/'tuned.json')
+    assert tune('FedAvg', **TWO, out=tmp_path) == want == read_tuned(tmp_path/'tuned.json')
 
 def test_another_suite_joins_the_file(tmp_path):
-    for s in ('emoji-pacs', 'skew-digits'): tune('FedAvg', **SHORT | dict(suite=s), seeds=100, trials=2, out=tmp_path)
+    for s in ('emoji-pacs', 'skew-digits'): tune('FedAvg', **TWO | dict(suite=s), out=tmp_path)
     assert list(read_tuned(tmp_path/'tuned.json')) == ['emoji-pacs', 'skew-digits']
 
 # ---- compare reads it
 
 @pytest.mark.parametrize('method, lr, own', [
-    ('FedAvg', .3, {}), ('FedProx', .1, dict(mu=.5)), ('FedProx(mu=2)', .1, {}), ('FedProx + FedBN', .1, {}), (FedProx, .1, dict(mu=.5))], ids=str)
+    ('FedAvg', .3, {}),
+    ('FedProx', .1, dict(mu=.5)),
+    ('FedProx(mu=2)', .1, {}),
+    ('FedProx + FedBN', .1, {}),
+    (FedProx, .1, dict(mu=.5))], ids=str)
 def test_who_gets_what(method, lr, own):
     found = budget(method, 'emoji-pacs-uneven', tuned=TUNED)
-    assert (found['setting']['lr'], found['own'], found['trials'], found['setting']['rounds']) == (lr, own, 4, 16)
+    setting = found['setting']
+    assert (setting['lr'], setting['rounds']) == (lr, 16) and (found['own'], found['trials']) == (own, 4)
 
 def test_a_tuned_method_keeps_its_name_and_is_another_run():
     avg, prox, _ = planned('FedProx', 'emoji-pacs', seeds=1, tuned=TUNED)
     fed = federation_of(replace(prox, size='tiny', setting=dict(rounds=1)))
     assert fed.method.name == prox.label == 'FedProx' and fed.method.spec() == FedProx(mu=.5).spec()
-    assert run_name(prox) != run_name(replace(prox, own={})) and run_name(avg) == run_name(replace(avg, trials=0, note=''))
+    assert run_name(prox) != run_name(replace(prox, own={}))
+    assert run_name(avg) == run_name(replace(avg, trials=0, note=''))
 
 def test_the_control_is_trained_at_the_rate_of_fedavg():
-    assert {(r.deal, r.setting['lr']) for r in planned('FedAvg', 'emoji-pacs', seeds=1, tuned=TUNED)} == {('skew', .3), ('iid', .3)}
+    runs = planned('FedAvg', 'emoji-pacs', seeds=1, tuned=TUNED)
+    assert {(r.deal, r.setting['lr']) for r in runs} == {('skew', .3), ('iid', .3)}
 
 @pytest.mark.parametrize('call, word', [
-    (dict(methods='FedBN'), 'FedBN was not tuned on emoji-pacs, only FedAvg, FedProx'), (dict(suite='mine'), 'nothing was tuned on mine'),
-    (dict(lr=.1), 'leave one out'), (dict(tuned='no.json'), 'there is no file no.json')])
+    (dict(methods='FedBN'), 'FedBN was not tuned on emoji-pacs, only FedAvg, FedProx'),
+    (dict(suite='mine'), 'nothing was tuned on mine'),
+    (dict(lr=.1), 'leave one out'),
+    (dict(tuned='no.json'), 'there is no file no.json')])
 def test_what_was_not_tuned_is_refused(call, word, suite):
     if call.get('suite'): call = dict(suite=replace(suite, name='mine'))
-    with pytest.raises(ValueError, match=word): planned(**dict(methods='FedAvg', suite='emoji-pacs', tuned=TUNED) | call)
+    call = dict(methods='FedAvg', suite='emoji-pacs', tuned=TUNED) | call
+    with pytest.raises(ValueError, match=word): planned(**call)
 
 def test_a_torn_file_is_named(tmp_path):
     (tmp_path/'t.json').write_text('{')
@@ -119,19 +144,23 @@ def test_the_request_keeps_what_was_tuned(tmp_path):
     file.write_text(json.dumps(TUNED))
     want = compare('FedProx', **SHORT, seeds=1, tuned=file, out=tmp_path/'o')
     file.unlink()
-    assert read_request(tmp_path/'o')['tuned'] == TUNED and resume(tmp_path/'o', progress=False).histories == want.histories
+    assert read_request(tmp_path/'o')['tuned'] == TUNED
+    assert resume(tmp_path/'o', progress=False).histories == want.histories
     assert [(h.setting['lr'], h.setting['trials']) for h in want.histories] == [(.3, 4), (.1, 4), (.3, 4)]
 
 def test_every_table_says_how_many_trials():
     cmp = compare('FedProx', **SHORT, seeds=1, tuned=TUNED)
-    notes = ['FedAvg: lr 0.3, chosen in 4 trials on validation images of seeds 100, 101.',
-             'FedProx: lr 0.1, mu 0.5, chosen in 4 trials on validation images of seeds 100, 101.']
-    for t in (cmp.table('global'), cmp.table('personal'), cmp.overview()): assert [n for n in t.notes if 'trials' in n] == notes
+    how = 'chosen in 4 trials on validation images of seeds 100, 101.'
+    notes = [f'FedAvg: lr 0.3, {how}', f'FedProx: lr 0.1, mu 0.5, {how}']
+    for t in (cmp.table('global'), cmp.table('personal'), cmp.overview()):
+        assert [n for n in t.notes if 'trials' in n] == notes
 
 def test_notes_are_those_of_the_suite():
-    cmp = compare('FedAvg', **SHORT | dict(suite=['skew-digits', 'emoji-pacs']), seeds=1, control=False, tuned=TUNED)
-    assert [n[:6] for n in cmp.table('global', 'emoji-pacs').notes if 'trials' in n] == ['lr 0.3']
-    assert [n.split(',')[0] for n in cmp.overview().notes if 'trials' in n] == ['skew-digits: lr 0.03', 'emoji-pacs: lr 0.3']
+    both = SHORT | dict(suite=['skew-digits', 'emoji-pacs'])
+    cmp = compare('FedAvg', **both, seeds=1, control=False, tuned=TUNED)
+    def notes(table): return [n.split(',')[0] for n in table.notes if 'trials' in n]
+    assert notes(cmp.table('global', 'emoji-pacs')) == ['lr 0.3']
+    assert notes(cmp.overview()) == ['skew-digits: lr 0.03', 'emoji-pacs: lr 0.3']
 
 # ---- the commands
 
@@ -144,6 +173,7 @@ def test_the_commands(capsys, tmp_path):
     assert 'emoji-pacs, tuned' in said.out and str(tmp_path/'tuned.json') in said.out
     assert main(['tune', *how, *trials, '--json', '--out', str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out) == read_tuned(tmp_path/'tuned.json')
-    more = ['--methods', 'FedProx', '--seeds', '1', '--tuned', str(tmp_path/'tuned.json'), '--out', str(tmp_path/'o')]
+    file, out = tmp_path/'tuned.json', tmp_path/'o'
+    more = ['--methods', 'FedProx', '--seeds', '1', '--tuned', str(file), '--out', str(out)]
     assert main(['compare', *how, *more]) == 0
-    assert 'chosen in' in capsys.readouterr().out and 'chosen in' in (tmp_path/'o'/'report.html').read_text()
+    assert 'chosen in' in capsys.readouterr().out and 'chosen in' in (out/'report.html').read_text()

@@ -1,4 +1,4 @@
-"What `pip install` puts on a machine: the package, its data and notebooks, nothing that a bare environment lacks."
+"What `pip install` puts on a machine: package, data, notebooks, and nothing that a bare environment lacks."
 import json, os, re, shutil, subprocess, sys, zipfile
 import pytest
 import sync
@@ -6,8 +6,8 @@ from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
 campaign = pytest.mark.campaign      # the long one, make test-all
-EXTRAS = ('sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat jupyterlab '
-          'jupytext yaml pypandoc pytest IPython ghapi fastgit notebook').split()
+EXTRAS = '''sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat
+            jupyterlab jupytext yaml pypandoc pytest IPython ghapi fastgit notebook'''.split()
 BARE = f'''
 import socket, sys
 from importlib.machinery import PathFinder
@@ -15,10 +15,13 @@ class Bare:
     "Finds what is installed, except the extras: for a bare environment they do not exist."
     invalidate_caches = PathFinder.invalidate_caches
     find_distributions = PathFinder.find_distributions
-    def find_spec(name, path=None, target=None): return None if name.partition('.')[0] in {EXTRAS} else PathFinder.find_spec(name, path, target)
+    def find_spec(name, path=None, target=None):
+        if name.partition('.')[0] in {EXTRAS}: return None
+        return PathFinder.find_spec(name, path, target)
 def closed(*args, **kwargs): raise OSError('no network')
 sys.meta_path = [Bare if f is PathFinder else f for f in sys.meta_path]
-socket.socket.connect = closed; socket.getaddrinfo = closed
+socket.socket.connect = closed
+socket.getaddrinfo = closed
 '''
 
 @pytest.fixture(scope='module')
@@ -29,7 +32,8 @@ def wheel(tmp_path_factory):
     before = sync.digests(tree)
     build(tree, out)
     made = ('build/', 'fedskew_nb.egg-info/')
-    assert {f: h for f, h in sync.digests(tree).items() if not f.startswith(made)} == before, 'building the wheel changed the tree'
+    after = {f: h for f, h in sync.digests(tree).items() if not f.startswith(made)}
+    assert after == before, 'building the wheel changed the tree'
     return next(out.glob('*.whl'))
 
 def without(*names): return {k: v for k, v in os.environ.items() if k not in names}
@@ -49,7 +53,8 @@ def installed(wheel, tmp_path_factory):
 def bare(installed, code, cwd):
     "Run code with the installed wheel, without the extras and without a network; a clean process."
     env = without('IN_TEST', 'PYTHONPATH')
-    env.update(HOME=str(cwd), XDG_CACHE_HOME=str(cwd/'cache'), LOCALAPPDATA=str(cwd/'cache'), MPLBACKEND='Agg')
+    env |= dict(HOME=str(cwd), MPLBACKEND='Agg')
+    for cache in ('XDG_CACHE_HOME', 'LOCALAPPDATA'): env[cache] = str(cwd/'cache')
     code = f'import sys; sys.path.insert(0, {str(installed)!r})\n{BARE}\n{code}'
     r = subprocess.run([sys.executable, '-c', code], cwd=cwd, env=env, capture_output=True, text=True)
     assert not r.returncode, r.stdout + r.stderr
@@ -66,13 +71,16 @@ def test_contents(wheel):
     assert not [n for n in names if n.startswith(('tests/', 'nbs/')) or '__pycache__' in n]
     for p in notebooks():
         nb = json.loads(z.read(f'fedskew_nb/notebooks/{p.relative_to(NBS).as_posix()}'))
-        assert all(not c['outputs'] and c['execution_count'] is None for c in nb['cells'] if c['cell_type'] == 'code')
+        code = [c for c in nb['cells'] if c['cell_type'] == 'code']
+        assert all(not c['outputs'] and c['execution_count'] is None for c in code)
 
 def test_metadata(wheel):
     z, cfg = zipfile.ZipFile(wheel), settings()
     meta = z.read(next(n for n in z.namelist() if n.endswith('.dist-info/METADATA'))).decode()
-    assert f'Version: {cfg["version"]}\n' in meta and 'License-Expression: Apache-2.0' in meta or 'License: Apache-2.0' in meta
-    assert f'Requires-Python: >={cfg["min_python"]}' in meta and 'Requires-Dist: torch>=' in meta and 'Provides-Extra: dev' in meta
+    wanted = [f'Version: {cfg["version"]}\n', f'Requires-Python: >={cfg["min_python"]}',
+              'Requires-Dist: torch>=', 'Provides-Extra: dev']
+    assert [w for w in wanted if w not in meta] == []
+    assert 'License-Expression: Apache-2.0' in meta or 'License: Apache-2.0' in meta
     assert any(n.endswith('LICENSE') for n in z.namelist())
     points = z.read(next(n for n in z.namelist() if n.endswith('entry_points.txt'))).decode()
     assert 'fedskew = fedskew_nb.app.cli:main' in points
@@ -80,12 +88,15 @@ def test_metadata(wheel):
 @campaign
 def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):
     "sdist -> wheel, as `python -m build` does: MANIFEST.in must name everything that setup.py reads."
-    tree = tmp_path/'tree'; tree.mkdir()
+    tree = tmp_path/'tree'
+    tree.mkdir()
     sync.copy_tree(ROOT, tree)
-    subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '-d', tmp_path], cwd=tree, check=True, capture_output=True)
+    command = [sys.executable, 'setup.py', '-q', 'sdist', '-d', tmp_path]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
     shutil.unpack_archive(next(tmp_path.glob('*.tar.gz')), tmp_path/'from')
     build(next((tmp_path/'from').iterdir()), tmp_path)
-    assert set(zipfile.ZipFile(next(tmp_path.glob('*.whl'))).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+    def names(file): return set(zipfile.ZipFile(file).namelist())
+    assert names(next(tmp_path.glob('*.whl'))) == names(wheel)
 
 COMMAND = """
 from fedskew_nb.app.cli import main
@@ -97,7 +108,7 @@ print(fs.__file__)
 
 @pytest.fixture(scope='module')
 def visit(installed, tmp_path_factory):
-    "`fedskew notebooks DIR` without a clone, and then every name, in one process: the folder, and what was said."
+    "`fedskew notebooks DIR` without a clone, then every name, in one process: the folder, and what was said."
     home = tmp_path_factory.mktemp('visit')
     return home/'learn', bare(installed, COMMAND.format(learn=str(home/'learn')), home)
 
@@ -108,7 +119,8 @@ def test_every_name_in_a_bare_installation(installed, visit):
 @campaign
 def test_readme_example(installed, tmp_path):
     "The example of README.md, first Python block, as a stranger would run it."
-    blocks = re.findall(r'^```+ ?python\n(.*?)^```', (ROOT/'README.md').read_text(encoding='utf-8'), re.M | re.S)
+    readme = (ROOT/'README.md').read_text(encoding='utf-8')
+    blocks = re.findall(r'^```+ ?python\n(.*?)^```', readme, re.M | re.S)
     code = next((b for b in blocks if 'fedskew_nb' in b), None)
     if code is None: pytest.skip('README.md has no example yet')
     bare(installed, code, tmp_path)

@@ -1,21 +1,23 @@
-"A hook that is misspelt, answers with the wrong thing or fails; a model, setting or argument that would change a result in silence."
+"""A hook that is misspelt, answers with the wrong thing or fails.
+
+A model, setting or argument that would change a result in silence.
+"""
 import pickle, re
 from dataclasses import dataclass, replace
 from pathlib import Path
 import numpy as np
 import pytest, torch
 from torch import nn
-from feds import equal, fed_of, run, same, small
+from feds import cut, equal, fed_of, name_of, run, same, small
 from fedskew_nb.app.calls import from_file
 from fedskew_nb.app.compare import _portably, compare
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import METHODS, read_method
+from fedskew_nb.app.names import METHODS, read_method
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import train_run
-from fedskew_nb.core.mechanism import message
+from fedskew_nb.core.ask import told
 from fedskew_nb.core.context import Each
-from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.method import Method
+from fedskew_nb.core.method import Mechanism, Method
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout
@@ -28,11 +30,12 @@ from fedskew_nb.methods.baselines.personal import FedBN
 
 @pytest.fixture(scope='module')
 def suite():
-    whole = load_suite('emoji-pacs', 'tiny')
-    clients = [replace(c, train=c.train[:n], val=c.val[:8], test=c.test[:8]) for c, n in zip(whole.clients[:3], (24, 16, 16))]
-    return replace(whole, clients=clients, tests={d: t[:8] for d, t in whole.tests.items()})
+    whole = cut(load_suite('emoji-pacs', 'tiny'), (24, 16, 16), tests=8)
+    return replace(whole, clients=[replace(c, val=c.val[:8]) for c in whole.clients])
 
-def one(suite, method, **kw): return run(method, suite, small(width=1), **dict(rounds=1, local_steps=1, lanes=1) | kw)
+def one(suite, method, **kw):
+    "One round of one step."
+    return run(method, suite, small(width=1), **dict(rounds=1, local_steps=1, lanes=1) | kw)
 
 def made(_name='Mine', **names):
     "A method of one mechanism with these names."
@@ -40,11 +43,14 @@ def made(_name='Mine', **names):
 
 # ---- spelling
 
-@pytest.mark.parametrize('name, near', [
-    ('lose', 'loss'), ('los', 'loss'), ('Loss', 'loss'), ('losses', 'loss'), ('weight', 'weights'), ('rule', 'rules'), ('phase', 'phases'),
-    ('adopt', 'adapt'), ('predicts', 'predict'), ('finished', 'finish'), ('extra', 'extras'), ('foward', 'forward'), ('batches', 'batch')])
-def test_a_misspelt_hook_is_refused_with_the_nearest(name, near):
-    with pytest.raises(ValueError, match=f'Mine.{name} is neither a hook nor a field of a @dataclass: did you mean .*{near}'): made(**{name: lambda self, *a: {}})
+NEAR = dict(
+    lose='loss', los='loss', Loss='loss', losses='loss', weight='weights', rule='rules', phase='phases',
+    adopt='adapt', predicts='predict', finished='finish', extra='extras', foward='forward', batches='batch')
+
+@pytest.mark.parametrize('name', NEAR)
+def test_a_misspelt_hook_is_refused_with_the_nearest(name):
+    says = f'Mine.{name} is neither a hook nor a field of a @dataclass: did you mean .*{NEAR[name]}'
+    with pytest.raises(ValueError, match=says): made(**{name: lambda self, *a: {}})
 
 class Plain:
     "A user's base, which is no mechanism."
@@ -65,52 +71,104 @@ def test_private_names_fields_and_what_the_package_has_are_allowed():
         stacks = True
         _table = (1, 2)
         def _helper(self): return self._table
-    assert Method('Fine', Fine()).hyper() and all(Method(m.name, *m.mechanisms) == m for m in METHODS.values())
+    assert Method('Fine', Fine()).hyper()
+    assert all(Method(m.name, *m.mechanisms) == m for m in METHODS.values())
 
 def test_a_field_that_no_value_reaches_is_refused():
     @dataclass
     class Weak(Mechanism): mu: float = .1
     class Strong(Weak): mu = 1.
-    with pytest.raises(ValueError, match='Strong.mu is set without a type, so the field stays 0.1: write @dataclass and `mu:float=…`'): Method('S', Strong())
+    says = 'Strong.mu is set without a type, so the field stays 0.1: write @dataclass and `mu:float=…`'
+    with pytest.raises(ValueError, match=says): Method('S', Strong())
 
 @pytest.mark.parametrize('name, value, says', [
-    ('loss', .5, 'Mine.loss is 0.5, but `loss` is a hook'), ('relies_on', 'neck', "Mine.relies_on is 'neck': give a dict"),
-    ('wants', 'boxes', "Mine.wants is 'boxes': give a tuple"), ('needs', Plain, 'Mine.needs is .*give a tuple'), ('needs', (Plain,), 'Mine.needs holds'),
-    ('run', ['momentum'], 'Mine.run is .*give a dict'), ('stacks', 1, 'Mine.stacks is 1: give a bool')])
+    ('loss', .5, 'Mine.loss is 0.5, but `loss` is a hook'),
+    ('untouched', 'neck', "Mine.untouched is 'neck': give a tuple"),
+    ('wants', 'boxes', "Mine.wants is 'boxes': give a tuple"),
+    ('needs', Plain, 'Mine.needs is .*give a tuple'),
+    ('needs', (Plain,), 'Mine.needs holds'),
+    ('run', ['momentum'], 'Mine.run is .*give a dict'),
+    ('stacks', 1, 'Mine.stacks is 1: give a bool')])
 def test_what_a_mechanism_says_of_itself_has_a_kind(name, value, says):
     with pytest.raises(ValueError, match=says): made(**{name: value})
 
 @pytest.mark.parametrize('args, says', [
-    ((Mechanism(),), 'the name of a method is'), (('',), "the name of a method is ''"), (('M', Mechanism), 'Mechanism is a class: write Mechanism()'),
-    (('M', FedAvg), 'methods are added with'), (('M', None), 'made of mechanisms, not of None')])
+    ((Mechanism(),), 'the name of a method is'),
+    (('',), "the name of a method is ''"),
+    (('M', Mechanism), 'Mechanism is a class: write Mechanism()'),
+    (('M', FedAvg), 'methods are added with'),
+    (('M', None), 'made of mechanisms, not of None')])
 def test_a_method_is_a_name_and_mechanisms(args, says):
     with pytest.raises(ValueError, match=re.escape(says)): Method(*args)
 
 # ---- answers
 
 def scalar(out): return out.logits.sum()*0
+head = under('head')
 WRONG = dict(
-    adapt=[(lambda s, net: None, 'None: return the net'), (lambda s, net: net.body, 'a Sequential: return the net')],
-    phases=[(lambda s, c: None, 'None: return'), (lambda s, c: [], r'\[\]: return'), (lambda s, c: [('a', 1)], r"\[\['a', 1\]\]: return"),
-            (lambda s, c: [('a', '1', under('head'))], "'1'"), (lambda s, c: [('a', -1, under('head'))], '-1'), (lambda s, c: [('a', float('nan'), under('head'))], 'nan'),
-            (lambda s, c: [('a', 1, 'head')], "'head'"), (lambda s, c: ('a', 1, under('head')), "'a'")],
+    adapt=[
+        (lambda s, net: None, 'None: return the net'),
+        (lambda s, net: net.body, 'a Sequential: return the net')],
+    phases=[
+        (lambda s, c: None, 'None: return'),
+        (lambda s, c: [], r'\[\]: return'),
+        (lambda s, c: [('a', 1)], r"\[\['a', 1\]\]: return"),
+        (lambda s, c: [('a', '1', head)], "'1'"),
+        (lambda s, c: [('a', -1, head)], '-1'),
+        (lambda s, c: [('a', float('nan'), head)], 'nan'),
+        (lambda s, c: [('a', 1, 'head')], "'head'"),
+        (lambda s, c: ('a', 1, head), "'a'")],
     start=[(lambda s, c: 3, '3: return nothing')],
-    inner=[(lambda s, c, b, out: scalar(out), 'a tensor of shape .* return nothing: a loss of the model belongs into the hook `loss`')],
-    batch=[(lambda s, c, b: None, 'None: return the batch'), (lambda s, c, b: b | dict(x=b['x']/255), r"\{'x': a tensor of shape \(8, 3, 32, 32\) and torch.float32\}"),
-           (lambda s, c, b: b | dict(x_more=b['x'].float()), "'x_more'"), (lambda s, c, b: b | dict(x=b['x'][0]), r"'x': a tensor of shape \(3, 32, 32\)"),
-           (lambda s, c, b: dict(x=b['x']), "a dict of 'x': return the batch"), (lambda s, c, b: b['x'], 'a tensor')],
-    forward=[(lambda s, c, b: None, 'None: return an Out'), (lambda s, c, b: c.net(b['x']).logits, 'a tensor')],
-    task=[(lambda s, c, b, out: None, 'None: return a scalar'), (lambda s, c, b, out: .5, '0.5: return a scalar'), (lambda s, c, b, out: out.logits.mean(1), r'a tensor of shape \(8,\)')],
-    loss=[(lambda s, c, b, out: scalar(out), r'a tensor of shape \(\) and torch.float32: return \{'), (lambda s, c, b, out: None, 'None: return'),
-          (lambda s, c, b, out: dict(a=.5), r"\{'a': 0.5\}: return"), (lambda s, c, b, out: dict(a=out.logits.mean(1)), r"\{'a': a tensor of shape \(8,\)"),
-          (lambda s, c, b, out: {1: scalar(out)}, r'\{1: a tensor'), (lambda s, c, b, out: dict(a=out.logits.argmax()), 'torch.int64')],
-    finish=[(lambda s, c: None, 'None: return'), (lambda s, c: [1], r'\[1\]: return'), (lambda s, c: dict(a=np.ones(3)), r"\{'a': a ndarray\}"), (lambda s, c: dict(a=[Plain()]), "'a': ")],
-    weights=[(lambda s, srv, ups: None, 'None: return a tensor'), (lambda s, srv, ups: [1., 2., 3.], r'\[1.0, 2.0, 3.0\]: return'), (lambda s, srv, ups: torch.ones(3, 1), r'\(3, 1\)')],
-    rules=[(lambda s, net: None, 'None: return a list of Rule'), (lambda s, net: Rule(under('head'), keep), 'a Rule: return a list'), (lambda s, net: [keep], 'function'),
-           (lambda s, net: [Rule('head', keep)], 'a Rule'), (lambda s, net: dict(head=keep), 'a dict')],
-    extras=[(lambda s, srv, ups: None, 'None: return'), (lambda s, srv, ups: dict(a=Plain()), "'a': a Plain"), (lambda s, srv, ups: dict(a=Each({0: Plain()})), "'a': a Each")],
-    predict=[(lambda s, net, out: None, 'None: return'), (lambda s, net, out: dict(a=out.logits[0]), r"'a': a tensor of shape \(7,\)"), (lambda s, net, out: dict(a=out.logits[:1]), r'\(1, 7\)'),
-             (lambda s, net, out: dict(a=out.logits[:, :3]), r'\(8, 3\)'), (lambda s, net, out: {'': out.logits.argmax(1)}, r'\(8,\)'), (lambda s, net, out: dict(a=out.logits.tolist()), "'a': a list")],
+    inner=[(lambda s, c, b, out: scalar(out),
+            'a tensor of shape .* return nothing: a loss of the model belongs into the hook `loss`')],
+    batch=[
+        (lambda s, c, b: None, 'None: return the batch'),
+        (lambda s, c, b: b | dict(x=b['x']/255),
+         r"\{'x': a tensor of shape \(8, 3, 32, 32\) and torch.float32\}"),
+        (lambda s, c, b: b | dict(x_more=b['x'].float()), "'x_more'"),
+        (lambda s, c, b: b | dict(x=b['x'][0]), r"'x': a tensor of shape \(3, 32, 32\)"),
+        (lambda s, c, b: dict(x=b['x']), "a dict of 'x': return the batch"),
+        (lambda s, c, b: b['x'], 'a tensor')],
+    forward=[
+        (lambda s, c, b: None, 'None: return an Out'),
+        (lambda s, c, b: c.net(b['x']).logits, 'a tensor')],
+    task=[
+        (lambda s, c, b, out: None, 'None: return a scalar'),
+        (lambda s, c, b, out: .5, '0.5: return a scalar'),
+        (lambda s, c, b, out: out.logits.mean(1), r'a tensor of shape \(8,\)')],
+    loss=[
+        (lambda s, c, b, out: scalar(out), r'a tensor of shape \(\) and torch.float32: return \{'),
+        (lambda s, c, b, out: None, 'None: return'),
+        (lambda s, c, b, out: dict(a=.5), r"\{'a': 0.5\}: return"),
+        (lambda s, c, b, out: dict(a=out.logits.mean(1)), r"\{'a': a tensor of shape \(8,\)"),
+        (lambda s, c, b, out: {1: scalar(out)}, r'\{1: a tensor'),
+        (lambda s, c, b, out: dict(a=out.logits.argmax()), 'torch.int64')],
+    finish=[
+        (lambda s, c: None, 'None: return'),
+        (lambda s, c: [1], r'\[1\]: return'),
+        (lambda s, c: dict(a=np.ones(3)), r"\{'a': a ndarray\}"),
+        (lambda s, c: dict(a=[Plain()]), "'a': ")],
+    weights=[
+        (lambda s, srv, ups: None, 'None: return a tensor'),
+        (lambda s, srv, ups: [1., 2., 3.], r'\[1.0, 2.0, 3.0\]: return'),
+        (lambda s, srv, ups: torch.ones(3, 1), r'\(3, 1\)')],
+    rules=[
+        (lambda s, net: None, 'None: return a list of Rule'),
+        (lambda s, net: Rule(head, keep), 'a Rule: return a list'),
+        (lambda s, net: [keep], 'function'),
+        (lambda s, net: [Rule('head', keep)], 'a Rule'),
+        (lambda s, net: dict(head=keep), 'a dict')],
+    extras=[
+        (lambda s, srv, ups: None, 'None: return'),
+        (lambda s, srv, ups: dict(a=Plain()), "'a': a Plain"),
+        (lambda s, srv, ups: dict(a=Each({0: Plain()})), "'a': a Each")],
+    predict=[
+        (lambda s, net, out: None, 'None: return'),
+        (lambda s, net, out: dict(a=out.logits[0]), r"'a': a tensor of shape \(7,\)"),
+        (lambda s, net, out: dict(a=out.logits[:1]), r'\(1, 7\)'),
+        (lambda s, net, out: dict(a=out.logits[:, :3]), r'\(8, 3\)'),
+        (lambda s, net, out: {'': out.logits.argmax(1)}, r'\(8,\)'),
+        (lambda s, net, out: dict(a=out.logits.tolist()), "'a': a list")],
     prepare=[(lambda s, c: c.net, 'a Net: return nothing: c.net is what changes')])
 CASES = [(hook, f, says) for hook, cases in WRONG.items() for f, says in cases]
 
@@ -120,15 +178,22 @@ def test_a_wrong_answer_is_named(suite, hook, f, says):
 
 @pytest.mark.parametrize('w', [[1., 2.], [1., 2., -3.], [1., float('nan'), 1.], [0., 0., 0.]], ids=str)
 def test_weights_that_are_none_name_the_mechanism(suite, w):
-    with pytest.raises(ValueError, match=r'Mine, Mine: the weights .* are no weights of 3 clients'): one(suite, made(weights=lambda s, srv, ups: torch.tensor(w)))
+    bad = made(weights=lambda s, srv, ups: torch.tensor(w))
+    says = r'Mine, Mine: the weights .* are no weights of 3 clients'
+    with pytest.raises(ValueError, match=says): one(suite, bad)
 
-@pytest.mark.parametrize('fn', [lambda V, g, w, srv: V.mean(), lambda V, g, w, srv: V[:2], lambda V, g, w, srv: V[0, 1:], lambda V, g, w, srv: None])
+NO_ROWS = [lambda V, g, w, srv: V.mean(), lambda V, g, w, srv: V[:2], lambda V, g, w, srv: V[0, 1:],
+           lambda V, g, w, srv: None]
+
+@pytest.mark.parametrize('fn', NO_ROWS)
+
 def test_a_rule_gives_a_row_for_all_or_one_each(suite, fn):
-    with pytest.raises(ValueError, match='Mine, rule <lambda> of head.weight returned .*: return one row of 896 numbers, or 3 rows'):
-        one(suite, made(rules=lambda s, net: [Rule(under('head'), fn)]))
+    says = 'Mine, rule <lambda> of head.weight returned .*: return one row of 896 numbers, or 3 rows'
+    with pytest.raises(ValueError, match=says): one(suite, made(rules=lambda s, net: [Rule(head, fn)]))
 
 def test_a_phase_that_trains_nothing_is_refused(suite):
-    with pytest.raises(ValueError, match="phase 'a' trains nothing") as e: one(suite, made(phases=lambda s, c: [('a', 1, under('heads'))]))
+    nothing = made(phases=lambda s, c: [('a', 1, under('heads'))])
+    with pytest.raises(ValueError, match="phase 'a' trains nothing") as e: one(suite, nothing)
     assert 'at client 0 (photo) in round 1' in e.value.__notes__[0]
 
 def test_the_default_can_be_said(suite):
@@ -142,16 +207,19 @@ def test_the_default_can_be_said(suite):
 
 # ---- probabilities
 
-def test_nan_of_a_path_names_the_mechanism(suite):
-    for path in ('a', ''):
-        bad = made(predict=lambda s, net, out: {path: out.logits*float('nan')})
-        with pytest.raises(ValueError, match=f'^Mine.predict returned NaN or infinity for the path {path!r}'): one(suite, bad)
-        fed = fed_of(bad, suite, small(width=1))
-        with pytest.raises(ValueError, match='Mine.predict returned NaN'): fed.predict(suite.clients[0].test.x)
+@pytest.mark.parametrize('path', ['a', ''])
+def test_nan_of_a_path_names_the_mechanism(suite, path):
+    bad = made(predict=lambda s, net, out: {path: out.logits*float('nan')})
+    says = f'^Mine.predict returned NaN or infinity for the path {path!r}'
+    with pytest.raises(ValueError, match=says): one(suite, bad)
+    fed = fed_of(bad, suite, small(width=1))
+    with pytest.raises(ValueError, match='Mine.predict returned NaN'): fed.predict(suite.clients[0].test.x)
 
 class OnceTrained(nn.Module):
     "A head whose answers are NaN at test, though not a number of its state is."
-    def __init__(self): super().__init__(); self.fc, self.seen = nn.Linear(128, 7), 0
+    def __init__(self):
+        super().__init__()
+        self.fc, self.seen = nn.Linear(128, 7), 0
     def forward(self, f):
         if self.training: self.seen += 1
         return self.fc(f)*(float('nan') if self.seen and not self.training else 1)
@@ -159,61 +227,73 @@ class OnceTrained(nn.Module):
 def test_nan_of_the_model_stops_the_run_and_is_never_scored(suite):
     net = small(width=1)
     net.head = OnceTrained()
-    fed = fed_of(FedAvg, suite, net, lanes=1, stack=False)
+    fed = fed_of(FedAvg, suite, net, lanes=1, fold=False, stack=False)
     with pytest.raises(FloatingPointError, match='FedAvg: the model answers NaN or infinity'): fed.fit()
     assert not fed.history.rows
 
 def test_a_model_that_starts_with_nan_is_refused(suite):
     net = small(width=1)
     with torch.no_grad(): net.head.weight.fill_(float('nan'))
-    with pytest.raises(ValueError, match='the model answers NaN or infinity before any training'): fed_of(FedAvg, suite, net)
+    says = 'the model answers NaN or infinity before any training'
+    with pytest.raises(ValueError, match=says): fed_of(FedAvg, suite, net)
 
 class Odd(Net):
     def forward(self, x): return super().forward(x).logits
 
 def test_a_net_that_gives_no_out_is_refused(suite):
     n = small(width=1)
-    with pytest.raises(ValueError, match='Odd gives no Out with logits'): fed_of(FedAvg, suite, Odd(n.body, n.pool, n.head))
+    odd = Odd(n.body, n.pool, n.head)
+    with pytest.raises(ValueError, match='Odd gives no Out with logits'): fed_of(FedAvg, suite, odd)
 
 # ---- errors of one's own
 
 class Stumbles(Mechanism):
     "Raises in one hook."
     def _stumble(self): raise KeyError('e_G')                     # this line
-LINE = 1+next(i for i, l in enumerate(Path(__file__).read_text().splitlines()) if '# this line' in l and 'raise' in l)
+LINES = Path(__file__).read_text().splitlines()
+LINE = 1+next(i for i, l in enumerate(LINES) if '# this line' in l and 'raise' in l)
 
 def stumbling(hook):
     "A method that raises KeyError in `hook`."
     return Method('Falls', type('Falls', (Stumbles,), {hook: lambda self, *a: self._stumble()})())
 
-@pytest.mark.parametrize('hook, where', [
-    ('phases', 'at client 0 (photo) in round 1'), ('start', 'at client 0 (photo) in round 1'), ('batch', 'at client 0 (photo) in round 1'),
-    ('forward', 'at client 0 (photo) in round 1'), ('inner', 'at client 0 (photo) in round 1'), ('task', 'at client 0 (photo) in round 1'),
-    ('loss', 'at client 0 (photo) in round 1'), ('finish', 'at client 0 (photo) in round 1'), ('weights', 'at the server in round 1'),
-    ('extras', 'at the server in round 1'), ('predict', 'at client 0 (photo) in round 1'), ('prepare', 'at client 0 (photo) in round 1'), ('adapt', ''), ('rules', '')])
+CLIENT, SERVER = 'at client 0 (photo) in round 1', 'at the server in round 1'
+OF_CLIENTS = 'phases start batch forward inner task loss finish predict prepare'
+WHERE = dict.fromkeys(OF_CLIENTS.split(), CLIENT)
+WHERE |= dict(weights=SERVER, extras=SERVER, adapt='', rules='')
+
+@pytest.mark.parametrize('hook, where', list(WHERE.items()))
 def test_an_error_keeps_its_type_and_says_where(suite, hook, where):
     with pytest.raises(KeyError) as e: one(suite, stumbling(hook))
     *outer, inner = e.value.__notes__
-    assert inner == f'in Falls.{hook}, {__file__}:{LINE}' and outer == ([f'Falls: {where}'] if where else [])
+    assert inner == f'in Falls.{hook}, {__file__}:{LINE}'
+    assert outer == ([f'Falls: {where}'] if where else [])
 
-def test_an_error_on_lanes_and_while_scoring(suite):
+def test_an_error_on_lanes(suite):
     class Late(Mechanism):
         def loss(self, c, b, out): return {}[f'round {c.round}'] if c.round and c.id == 2 else {}
-        def predict(self, net, out): return {} if net.training else dict(a=out.logits[[99]]) if out.logits.sum() == 0 else {}
-    with pytest.raises(KeyError, match='round 1') as e: run(Method('Late', Late()), suite, small(width=1), lanes=2)
-    assert e.value.__notes__[0] == 'Late: at client 2 (cartoon) in round 2' and 'in Late.loss, ' in e.value.__notes__[1]
-    fed = fed_of(stumbling('predict'), suite, small(width=1), rounds=3, eval_every=1, lanes=2, local_steps=1)
+    late = Method('Late', Late())
+    with pytest.raises(KeyError, match='round 1') as e: run(late, suite, small(width=1), lanes=2)
+    where, line = e.value.__notes__
+    assert where == 'Late: at client 2 (cartoon) in round 2' and 'in Late.loss, ' in line
+
+def test_an_error_while_scoring(suite):
+    how = dict(rounds=3, eval_every=1, lanes=2, local_steps=1)
+    fed = fed_of(stumbling('predict'), suite, small(width=1), **how)
     with pytest.raises(KeyError) as e: fed.fit(1)
     assert e.value.__notes__[0] == 'Falls: at the server after round 1'
 
 def test_an_error_in_a_rule_names_it(suite):
     def halve(V, g, w, srv): return V/{}['w']
-    with pytest.raises(KeyError) as e: one(suite, made(rules=lambda s, net: [Rule(under('head'), halve)]))
-    assert e.value.__notes__[0] == 'Mine: at the server in round 1' and e.value.__notes__[1].startswith('in Mine, rule halve of head.weight, ')
+    with pytest.raises(KeyError) as e: one(suite, made(rules=lambda s, net: [Rule(head, halve)]))
+    where, line = e.value.__notes__
+    assert where == 'Mine: at the server in round 1'
+    assert line.startswith('in Mine, rule halve of head.weight, ')
 
 def test_evidence_on_summed_heads_says_who_asked(suite):
     with pytest.raises(KeyError, match='e_G') as e: one(suite, read_method('Summed + Evidence'))
-    assert 'client 0 (photo) in round 1' in e.value.__notes__[0] and 'in Evidence.loss, ' in e.value.__notes__[1]
+    where, line = e.value.__notes__
+    assert 'client 0 (photo) in round 1' in where and 'in Evidence.loss, ' in line
 
 FILE = '''
 from fedskew_nb import Mechanism
@@ -223,29 +303,36 @@ class Odd(Exception):
     def __init__(self, a, b): super().__init__(f'{a} {b}')
 '''
 
-def test_errors_survive_the_way_to_another_process(tmp_path):
+@pytest.fixture
+def mine(tmp_path):
+    "Where a method stands that raises in line 4."
     (tmp_path/'mine.py').write_text(FILE)
-    how = dict(size='tiny', seeds=1, control=False, rounds=1, local_steps=1, model='small_conv(width=1)')
-    todo = planned(f'{tmp_path}/mine.py:Mine', 'emoji-pacs', **how)
+    return tmp_path/'mine.py'
+
+HOW = dict(size='tiny', control=False, rounds=1, local_steps=1, model='small_conv(width=1)')
+
+def test_errors_survive_the_way_to_another_process(mine):
+    todo = planned(f'{mine}:Mine', 'emoji-pacs', seeds=1, **HOW)
     with pytest.raises(RuntimeError) as e: _portably(train_run, *todo)
     back = pickle.loads(pickle.dumps(e.value))
-    assert str(back) == 'Odd: too odd' and 'Mine: at client 0' in message(back) and f'in Mine.loss, {tmp_path}/mine.py:4' in message(back)
+    assert str(back) == 'Odd: too odd'
+    assert 'Mine: at client 0' in told(back) and f'in Mine.loss, {mine}:4' in told(back)
 
 @pytest.mark.slow
-def test_an_error_in_another_process_keeps_file_line_client_and_round(tmp_path):
+def test_an_error_in_another_process_keeps_file_line_client_and_round(mine):
     "Even one that cannot be pickled."
-    (tmp_path/'mine.py').write_text(FILE)
     with pytest.raises(Exception, match='too odd') as e:
-        compare(f'{tmp_path}/mine.py:Mine', 'emoji-pacs', size='tiny', seeds=2, jobs=2, control=False, rounds=1, local_steps=1, model='small_conv(width=1)', progress=False)
+        compare(f'{mine}:Mine', 'emoji-pacs', seeds=2, jobs=2, progress=False, **HOW)
     first, second = e.value.__notes__
-    assert 'Mine: at client ' in first and 'in round 1' in first and second == f'in Mine.loss, {tmp_path}/mine.py:4'
+    assert 'Mine: at client ' in first and 'in round 1' in first and second == f'in Mine.loss, {mine}:4'
 
-def test_the_command_line_prints_where(tmp_path, capsys):
-    (tmp_path/'mine.py').write_text(FILE)
-    said = ['--suite', 'emoji-pacs', '--size', 'tiny', '--seeds', '1', '--no-control', '--set', 'rounds=1', '--set', 'local_steps=1', '--model', 'small_conv(width=1)']
-    assert main(['compare', '--methods', f'{tmp_path}/mine.py:Mine', '--out', f'{tmp_path}/o', *said]) == 1
+def test_the_command_line_prints_where(mine, tmp_path, capsys):
+    tiny = ['--suite', 'emoji-pacs', '--size', 'tiny', '--seeds', '1', '--no-control']
+    short = ['--set', 'rounds=1', '--set', 'local_steps=1', '--model', 'small_conv(width=1)']
+    assert main(['compare', '--methods', f'{mine}:Mine', '--out', f'{tmp_path}/o', *tiny, *short]) == 1
     err = capsys.readouterr().err
-    assert re.search(r'fedskew: Odd: too odd \[Mine: at client \d.* in round 1.*; in Mine.loss, .*mine.py:4\]', err)
+    where, line = r'Mine: at client \d.* in round 1.*', r'in Mine.loss, .*mine.py:4'
+    assert re.search(rf'fedskew: Odd: too odd \[{where}; {line}\]', err)
 
 # ---- noise, frozen parts, defaults of torch
 
@@ -264,15 +351,18 @@ def test_dropout_does_not_depend_on_what_ran_before(suite):
 class Rough(nn.Module):
     def forward(self, x): return x+torch.randn_like(x) if self.training else x
 
-@pytest.mark.parametrize('layer', [nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU(), Rough()], ids=lambda l: type(l).__name__)
+SHARED = [nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU(), Rough()]
+REFUSED = 'draws noise from the global generator'
+
+@pytest.mark.parametrize('layer', SHARED, ids=lambda l: type(l).__name__)
 def test_other_shared_dice_are_refused(suite, layer):
-    with pytest.raises(ValueError, match='draws noise from the global generator'): fed_of(FedAvg, suite, noisy(layer))
+    with pytest.raises(ValueError, match=REFUSED): fed_of(FedAvg, suite, noisy(layer))
 
 def test_dice_that_a_mechanism_brings_are_refused(suite):
     def adapt(self, net):
         net.neck = Rough()
         return net
-    with pytest.raises(ValueError, match='draws noise from the global generator'): fed_of(made(adapt=adapt), suite)
+    with pytest.raises(ValueError, match=REFUSED): fed_of(made(adapt=adapt), suite)
 
 def frozen_body():
     net = small(width=2)
@@ -284,54 +374,107 @@ class Turns(Mechanism):
 class Tithe(Mechanism):
     def rules(self, net): return [Rule(lambda n: True, lambda V, g, w, srv: .1*V.mean(0))]
 
-@pytest.mark.parametrize('method', [FedAvg, FedBN, METHODS['FedProx'], METHODS['Local'], METHODS['F2DC'], METHODS['RFedDis'], Method('Turns', Turns()), Method('Tithe', Tithe())], ids=lambda m: m.name)
+FROZEN = [FedAvg, FedBN, *(METHODS[n] for n in ('FedProx', 'Local', 'F2DC', 'RFedDis')),
+          Method('Turns', Turns()), Method('Tithe', Tithe())]
+
+@pytest.mark.parametrize('method', FROZEN, ids=name_of)
 def test_what_is_frozen_stays_frozen(suite, method):
     net = frozen_body()
     fed = run(method, suite, net, local_steps=2, weight_decay=.1)
+    want = {f'body.{n}': v for n, v in net.body.state_dict().items()}
     for state in [fed.server, *(fed.state_of(c.id) for c in fed.clients)]:
-        assert same({n: v for n, v in state.items() if n.startswith('body')}, {f'body.{n}': v for n, v in net.body.state_dict().items()})
-    assert not torch.equal(fed.state_of(0)['head.bias' if 'head.bias' in fed.server else 'head.psi_L.out.bias'], net.head.bias) or method.name == 'Tithe'
+        assert same({n: v for n, v in state.items() if n.startswith('body')}, want)
     assert not any(n.startswith('body') for n in fed.kept)
+    bias = 'head.bias' if 'head.bias' in fed.server else 'head.psi_L.out.bias'
+    assert method.name == 'Tithe' or not torch.equal(fed.state_of(0)[bias], net.head.bias)
 
 def test_a_frozen_body_is_neither_stacked_nor_counted(suite):
     fed = run(FedAvg, suite, frozen_body(), rounds=1)
     learns = sum(p.numel() for n, p in fed.net.named_parameters() if not n.startswith('body'))
-    assert 'frozen' in fed.why_lanes and fed.history.rounds[0]['up'] == 3*4*learns and fed.history.setting['frozen']
+    assert 'frozen' in fed.why_lanes and fed.history.setting['frozen']
+    assert fed.history.rounds[0]['up'] == 3*4*learns
 
 @pytest.mark.parametrize('name', ['FDSE', 'DFL'])
 def test_surgery_on_what_is_frozen_is_refused(suite, name):
-    with pytest.raises(ValueError, match=f'{name}: (Erase|Branches) changes `body.*`, which is frozen'): fed_of(METHODS[name], suite, frozen_body())
+    says = f'{name}: (Erase|Branches) changes `body.*`, which is frozen'
+    with pytest.raises(ValueError, match=says): fed_of(METHODS[name], suite, frozen_body())
 
 def test_a_model_of_which_nothing_learns_is_refused(suite):
-    with pytest.raises(ValueError, match='nothing in the model learns'): fed_of(FedAvg, suite, small().requires_grad_(False))
+    still = small().requires_grad_(False)
+    with pytest.raises(ValueError, match='nothing in the model learns'): fed_of(FedAvg, suite, still)
 
-@pytest.mark.parametrize('line', ['torch.set_default_dtype(torch.float64)', "torch.set_default_device('meta')"])
+DEFAULTS = ['torch.set_default_dtype(torch.float64)', "torch.set_default_device('meta')"]
+
+@pytest.mark.parametrize('line', DEFAULTS)
 def test_a_method_file_cannot_change_the_others(tmp_path, line):
-    (tmp_path/'m.py').write_text(f'import torch\nfrom fedskew_nb import Mechanism\n{line}\nclass Mine(Mechanism): pass\n')
-    with pytest.warns(UserWarning, match="m.py sets torch's default dtype or device .* put back"): from_file(f'{tmp_path}/m.py', 'Mine')
+    (tmp_path/'m.py').write_text(
+        f'import torch\nfrom fedskew_nb import Mechanism\n{line}\nclass Mine(Mechanism): pass\n')
+    says = "m.py sets torch's default dtype or device .* put back"
+    with pytest.warns(UserWarning, match=says): from_file(f'{tmp_path}/m.py', 'Mine')
     assert torch.zeros(1).dtype == torch.float32 and torch.zeros(1).device.type == 'cpu'
 
 # ---- arguments
 
 @pytest.mark.parametrize('how, says', [
-    (dict(method='FedAvg'), "method is 'FedAvg': give a Method"), (dict(method=None), 'method is None'), (dict(method=Turns), 'method is a type'), (dict(method=Turns()), 'method is a Turns'),
-    (dict(net=None), 'net is None'), (dict(net=small), 'net is a function'), (dict(net=Net), 'net is a type'), (dict(net=nn.Linear(3, 2)), 'Linear is not a Net: wrap it with as_net'),
-    (dict(suite='emoji-pacs'), "suite is 'emoji-pacs': give a Suite"), (dict(suite=None), 'suite is None'), (dict(suite=[]), r'suite is \[\]'),
-    (dict(house=3), 'there is no house setting 3'), (dict(house=['f2dc']), 'there is no house setting'),
-    (dict(device=None), 'device is None'), (dict(device=3), 'device is 3'), (dict(device=['cpu']), 'device is'), (dict(device='meta'), 'meta was asked for, but'), (dict(device='gpu'), "'gpu' is no device"),
-    (dict(out=3), 'out is 3'), (dict(out=''), "out is ''"), (dict(out=True), 'out is True'), (dict(out='/'), 'out is /, a folder'),
-    (dict(lanes=2.), 'lanes is 2.0'), (dict(lanes='2'), "lanes is '2'"), (dict(lanes=0), 'lanes is 0'), (dict(lanes=10**5), '100000 lanes with 1 threads each'), (dict(lanes=4, threads=512), '2048 threads')])
+    (dict(method='FedAvg'), "method is 'FedAvg': give a Method"),
+    (dict(method=None), 'method is None'),
+    (dict(method=Turns), 'method is a type'),
+    (dict(method=Turns()), 'method is a Turns'),
+    (dict(net=None), 'net is None'),
+    (dict(net=small), 'net is a function'),
+    (dict(net=Net), 'net is a type'),
+    (dict(net=nn.Linear(3, 2)), 'Linear is not a Net: wrap it with as_net'),
+    (dict(suite='emoji-pacs'), "suite is 'emoji-pacs': give a Suite"),
+    (dict(suite=None), 'suite is None'),
+    (dict(suite=[]), r'suite is \[\]'),
+    (dict(house=3), 'there is no house setting 3'),
+    (dict(house=['f2dc']), 'there is no house setting'),
+    (dict(device=None), 'device is None'),
+    (dict(device=3), 'device is 3'),
+    (dict(device=['cpu']), 'device is'),
+    (dict(device='meta'), 'meta was asked for, but'),
+    (dict(device='gpu'), "'gpu' is no device"),
+    (dict(out=3), 'out is 3'),
+    (dict(out=''), "out is ''"),
+    (dict(out=True), 'out is True'),
+    (dict(out='/'), 'out is /, a folder'),
+    (dict(lanes=2.), 'lanes is 2.0'),
+    (dict(lanes='2'), "lanes is '2'"),
+    (dict(lanes=0), 'lanes is 0'),
+    (dict(lanes=10**5), '100000 lanes with 1 threads each'),
+    (dict(lanes=4, threads=512), '2048 threads')])
 def test_arguments_of_a_federation(suite, how, says):
-    how = dict(method=FedAvg, net=None if 'net' in how else small(width=1), suite=suite) | dict(device='cpu') | how
-    with pytest.raises((ValueError, TypeError), match=says): Federation(**how)
+    right = dict(method=FedAvg, net=small(width=1), suite=suite, device='cpu')
+    with pytest.raises((ValueError, TypeError), match=says): Federation(**right | how)
 
-BAD = dict(rounds=['2', 2., True, None, 0], rungs=['2', 3, [2.], ['2']], local_epochs=['1', None], local_steps=[2.5, '2', True], batch_size=[None, 8., '8'],
-           lr=['.1', None, True, [.1], float('nan')], momentum=['0', True], weight_decay=[None, '0'], decay=['1', True], clip=['1', True, float('inf')],
-           uniform=['no', 1, None], participation=['1', True, None], eval_every=['1', 1.5], everywhere=['no', 0], pad=['4', 4.], flip=['no', 1],
-           seed=['0', 1.5, None, True], threads=[10**5, '2', 2., 0], channels_last=['no', 1], stack=['no', 1, 0], precision=[None, 16, ['fp32']])
+BAD = dict(
+    rounds=['2', 2., True, None, 0],
+    rungs=['2', 3, [2.], ['2']],
+    local_epochs=['1', None],
+    local_steps=[2.5, '2', True],
+    batch_size=[None, 8., '8'],
+    lr=['.1', None, True, [.1], float('nan')],
+    momentum=['0', True],
+    weight_decay=[None, '0'],
+    decay=['1', True],
+    clip=['1', True, float('inf')],
+    uniform=['no', 1, None],
+    participation=['1', True, None],
+    eval_every=['1', 1.5],
+    everywhere=['no', 0],
+    pad=['4', 4.],
+    flip=['no', 1],
+    seed=['0', 1.5, None, True],
+    threads=[10**5, '2', 2., 0],
+    channels_last=['no', 1],
+    fold=['no', 0],
+    stack=['no', 1, 0],
+    precision=[None, 16, ['fp32']])
+EACH = [(name, value) for name, values in BAD.items() for value in values]
 
-@pytest.mark.parametrize('name, value', [(n, v) for n, vs in BAD.items() for v in vs], ids=str)
+@pytest.mark.parametrize('name, value', EACH, ids=str)
 def test_every_setting_of_a_wrong_type_is_named(name, value):
-    with pytest.raises(ValueError, match=f'^({name}|a rung) (is|holds) '): setting_for(FedAvg, **{name: value})
+    says = f'^({name}|a rung) (is|holds) '
+    with pytest.raises(ValueError, match=says): setting_for(FedAvg, **{name: value})
 
 def test_no_setting_is_left_out(): assert BAD.keys() == vars(Setting()).keys()

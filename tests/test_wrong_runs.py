@@ -1,9 +1,10 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
-import sys
+import random, sys
 from dataclasses import dataclass, replace
 import pytest, torch
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.app import run as module
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
 from fedskew_nb.app.recipes import read_method
 from fedskew_nb.app.plan import planned
@@ -37,20 +38,29 @@ def mechanism(body, **names):
 
 ONE = '    mu: float = 1.\n    def loss(self, c, b, out): return dict(mine=self.mu*out.logits.sum())\n'
 
-@pytest.mark.parametrize('body', [ONE.replace('1.', '2.'), ONE.replace('sum', 'mean'), ONE.replace('mine', 'own'),
-                                  ONE + '    stacks = True\n', ONE + '    def start(self, c): pass\n'])
+OTHERS = [
+    ONE.replace('1.', '2.'),
+    ONE.replace('sum', 'mean'),
+    ONE.replace('mine', 'own'),
+    ONE+'    stacks = True\n',
+    ONE+'    def start(self, c): pass\n']
+
+@pytest.mark.parametrize('body', OTHERS)
 def test_a_class_that_is_defined_anew_under_its_name(body):
     assert digest(mechanism(ONE)) == digest(mechanism(ONE)) != digest(mechanism(body))
 
 def test_globals_closures_defaults_and_helpers():
     uses = '    def loss(self, c, b, out): return dict(mine=helper(out.logits))\n'
-    assert digest(mechanism(uses, helper=scaled(1))) == digest(mechanism(uses, helper=scaled(1))) != digest(mechanism(uses, helper=scaled(2)))
-    assert len({digest(f) for f in (scaled(1), lambda x, by=1: by*x, lambda x, by=2: by*x, lambda x: 2*x)}) == 4
+    def by(n): return digest(mechanism(uses, helper=scaled(n)))
+    assert by(1) == by(1) != by(2)
+    four = (scaled(1), lambda x, by=1: by*x, lambda x, by=2: by*x, lambda x: 2*x)
+    assert len({digest(f) for f in four}) == 4
 
 def test_tensors_sets_and_circles():
     t = torch.arange(4.)
     assert len({digest(x) for x in (t, t.double(), t.view(2, 2), t+1, t.clone().requires_grad_())}) == 5
-    assert digest({'b', 'a', 'c'}) == digest({'c', 'b', 'a'}) and digest(dict(a=1, b=2)) == digest(dict(b=2, a=1)) != digest(dict(a=2, b=1))
+    assert digest({'b', 'a', 'c'}) == digest({'c', 'b', 'a'})
+    assert digest(dict(a=1, b=2)) == digest(dict(b=2, a=1)) != digest(dict(a=2, b=1))
     a, b = [], []
     a.append(b), b.append(a)
     assert digest(a) == digest(b)
@@ -61,7 +71,8 @@ def test_the_method_of_a_run():
 
 def test_the_model_of_a_run():
     "A changed closure, an anonymous function, and a class of one's own that was edited."
-    assert name(model=lambda n: narrow(n)) == name(model=lambda n: narrow(n)) != name(model=lambda n: narrow(n, 3))
+    a, b, other = (lambda n: narrow(n)), (lambda n: narrow(n)), (lambda n: narrow(n, 3))
+    assert name(model=a) == name(model=b) != name(model=other)
 
 @pytest.mark.parametrize('change', [
     lambda s: s.clients[0].train.x[0, 0, 0, 0].bitwise_xor_(torch.tensor(1, dtype=torch.uint8)),
@@ -72,7 +83,8 @@ def test_the_images_of_a_run(change):
     assert name(suite=small()) == name() != name(suite=other)
 
 def test_mean_and_std_are_part_of_the_images():
-    assert len({name(suite=s) for s in (small(), replace(small(), mean=(.1, .2, .3)), replace(small(), std=(.1, .2, .3)))}) == 3
+    others = [dict(mean=(.1, .2, .3)), dict(std=(.1, .2, .3))]
+    assert len({name(suite=s) for s in (small(), *(replace(small(), **o) for o in others))}) == 3
 
 # ---- a file is edited
 
@@ -83,16 +95,26 @@ def test_a_file_edited_while_a_comparison_runs(tmp_path):
     f.write_text(MINE)
     run, = stamped([replace(A, method=f'{f}:Mine')])
     f.write_text(MINE.replace('.1', '.2'))
-    with pytest.raises(ValueError, match='a file of Mine has changed since this comparison began'): train_run(run)
+    says = 'a file of Mine has changed since this comparison began'
+    with pytest.raises(ValueError, match=says): train_run(run)
+
+IMPORTING = '''
+from fedskew_nb import FedProx
+import my_helper
+from my_strength import mu
+Mine = FedProx(mu=my_helper.strength()).named("Mine")
+'''
 
 def test_a_module_that_a_method_file_imports(tmp_path, monkeypatch):
-    "In the same process: Python would keep the helper as it was, and after a quick edit of as many letters its compiled copy."
+    """In the same process.
+
+    Python would keep the helper as it was, and after a quick edit of as many letters its compiled copy."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr('sys.dont_write_bytecode', False)
     (tmp_path/'my_strength.py').write_text('mu = .1\n')
     (tmp_path/'my_helper.py').write_text('from my_strength import mu\ndef strength(): return mu\n')
     f = tmp_path/'mine.py'
-    f.write_text('from fedskew_nb import FedProx\nimport my_helper\nfrom my_strength import mu\nMine = FedProx(mu=my_helper.strength()).named("Mine")\n')
+    f.write_text(IMPORTING)
     before, mine = name(method=f'{f}:Mine'), lambda: read_method(f'{f}:Mine').mechanisms[0].mu
     assert mine() == .1
     (tmp_path/'my_strength.py').write_text('mu = .25\n')
@@ -108,34 +130,42 @@ def test_images_changed_while_a_comparison_runs():
 
 # ---- names that lie
 
+TWICE = 'two different suites are called small'
+
 def test_two_suites_of_one_name():
-    with pytest.raises(ValueError, match='two different suites are called small'): compare('FedAvg', [small(), replace(small(), mean=(.1, .2, .3))], **TOY)
+    both = [small(), replace(small(), mean=(.1, .2, .3))]
+    with pytest.raises(ValueError, match=TWICE): compare('FedAvg', both, **TOY)
 
 def test_two_functions_that_make_suites_of_one_name():
-    made = [lambda seed: small(), lambda seed: replace(small(), std=(.1, .2, .3))]
-    with pytest.raises(ValueError, match='two different suites are called small'): compare('FedAvg', made, **TOY)
+    both = [lambda seed: small(), lambda seed: replace(small(), std=(.1, .2, .3))]
+    with pytest.raises(ValueError, match=TWICE): compare('FedAvg', both, **TOY)
 
 def test_the_same_suite_twice_is_one():
     assert len(compare('FedAvg', [small(), small()], **TOY)) == 1
 
 def test_images_of_ones_own_are_not_called_like_ours():
-    with pytest.raises(ValueError, match='your images are called skew-digits, which is an embedded suite'): compare('FedAvg', replace(small(), name='skew-digits'), **TOY)
+    mine = replace(small(), name='skew-digits')
+    says = 'your images are called skew-digits, which is an embedded suite'
+    with pytest.raises(ValueError, match=says): compare('FedAvg', mine, **TOY)
     ours = load_suite('emoji-pacs', 'tiny')
     assert run_name(Run('FedAvg', ours, size='tiny')) == run_name(Run('FedAvg', 'emoji-pacs', size='tiny'))
 
-@pytest.mark.parametrize('method', [FedProx.named('FedAvg'), Method('FedAvg', mechanism(ONE)), FedProx(mu=.5).named('FedProx')])
+SHADOWS = [FedProx.named('FedAvg'), Method('FedAvg', mechanism(ONE)), FedProx(mu=.5).named('FedProx')]
+
+@pytest.mark.parametrize('method', SHADOWS)
 def test_a_baseline_is_not_shadowed(method):
-    with pytest.raises(ValueError, match=rf"{method.name} is a method of the package, and yours is another: rename yours"): planned([method], control=False)
+    says = f'{method.name} is a method of the package, and yours is another: rename yours'
+    with pytest.raises(ValueError, match=says): planned([method], control=False)
 
 def test_a_file_that_shadows_or_repeats_a_baseline(tmp_path):
     (tmp_path/'a.py').write_text('from fedskew_nb import FedProx\nFedAvg = FedProx(mu=.1).named("FedAvg")\n')
     (tmp_path/'b.py').write_text('from fedskew_nb import FedAvg\n')
-    with pytest.raises(ValueError, match='FedAvg is a method of the package'): planned(f'{tmp_path}/a.py:FedAvg')
+    shadow = f'{tmp_path}/a.py:FedAvg'
+    with pytest.raises(ValueError, match='FedAvg is a method of the package'): planned(shadow)
     assert len(planned(f'{tmp_path}/b.py:FedAvg', control=False, seeds=1)) == 1
 
 def test_a_model_that_is_another_each_time():
-    "torch is seeded for it; what it draws elsewhere is refused, for the methods would not start from the same."
-    import random
+    "torch is seeded for it; what it draws elsewhere is refused, for methods would not start from the same."
     def unseeded(n):
         net = narrow(n)
         for p in net.parameters(): torch.nn.init.normal_(p)
@@ -148,29 +178,35 @@ def test_a_model_that_is_another_each_time():
     with pytest.raises(ValueError, match='strange has other first weights each time'): name(model=strange)
 
 def test_a_model_function_that_gives_no_net():
-    with pytest.raises(ValueError, match='Linear: wrap it with as_net'): name(model=lambda n: torch.nn.Linear(3, n))
+    def linear(n): return torch.nn.Linear(3, n)
+    with pytest.raises(ValueError, match='Linear: wrap it with as_net'): name(model=linear)
 
 # ---- what is counted
 
 @pytest.mark.parametrize('seeds', [[0, 0, 0], (1, 2, 1)])
 def test_a_seed_twice(seeds):
-    with pytest.raises(ValueError, match='twice: a run made twice is still one run'): planned('FedAvg', seeds=seeds)
+    says = 'twice: a run made twice is still one run'
+    with pytest.raises(ValueError, match=says): planned('FedAvg', seeds=seeds)
 
 def test_seed_is_no_setting():
     with pytest.raises(ValueError, match='seed is given as a setting'): planned('FedAvg', seed=5)
 
 def test_a_history_twice():
     h, = compare('FedAvg', small(), **TOY).histories
-    with pytest.raises(ValueError, match='the run of FedAvg on small, seed 0, is there twice'): Comparison([h, h])
+    says = 'the run of FedAvg on small, seed 0, is there twice'
+    with pytest.raises(ValueError, match=says): Comparison([h, h])
 
 # ---- folders of runs
 
 def test_another_comparison_into_the_same_folder(tmp_path):
     compare('FedAvg', 'emoji-pacs', size='tiny', seeds=1, out=tmp_path, **SHORT)
     before = (tmp_path/'compare.json').read_bytes()
-    for other in (dict(methods='FedBN'), dict(rounds=2), dict(model='small_conv(width=4)'), dict(suite='skew-digits'), dict(seeds=[1])):
+    others = [dict(methods='FedBN'), dict(rounds=2), dict(model='small_conv(width=4)'),
+              dict(suite='skew-digits'), dict(seeds=[1])]
+    for other in others:
         how = dict(methods='FedAvg', suite='emoji-pacs', size='tiny', seeds=1, out=tmp_path) | SHORT | other
-        with pytest.raises(ValueError, match='holds another comparison .* give another folder'): compare(**how)
+        says = 'holds another comparison .* give another folder'
+        with pytest.raises(ValueError, match=says): compare(**how)
     assert (tmp_path/'compare.json').read_bytes() == before
 
 def test_a_comparison_may_grow(tmp_path):
@@ -178,15 +214,15 @@ def test_a_comparison_may_grow(tmp_path):
     compare('FedAvg', seeds=1, **how)
     first = {p.name: p.stat().st_mtime_ns for p in (tmp_path/'runs').iterdir()}
     assert len(compare('FedAvg,FedBN', seeds=2, **how)) == 4
-    assert all((tmp_path/'runs'/k).stat().st_mtime_ns == t for k, t in first.items()) and len(stored_runs(tmp_path)) == 4
+    assert all((tmp_path/'runs'/k).stat().st_mtime_ns == t for k, t in first.items())
+    assert len(stored_runs(tmp_path)) == 4
 
 def test_runs_of_another_version_are_left_and_counted(tmp_path, monkeypatch):
-    from fedskew_nb.app import run as module
     compare('FedAvg', small(), out=tmp_path, **TOY)
     theirs = module.versions() | dict(fedskew_nb='0.0.9')
     monkeypatch.setattr(module, 'versions', lambda: theirs)
-    with pytest.warns(UserWarning, match='holds 1 runs of other data, code, settings or versions: they are kept, and not read'):
-        compare('FedAvg', small(), out=tmp_path, **TOY)
+    says = 'holds 1 runs of other data, code, settings or versions: they are kept, and not read'
+    with pytest.warns(UserWarning, match=says): compare('FedAvg', small(), out=tmp_path, **TOY)
     assert len(list((tmp_path/'runs').iterdir())) == 2
 
 def test_same_name_other_images_poison_nothing(tmp_path):
@@ -194,12 +230,14 @@ def test_same_name_other_images_poison_nothing(tmp_path):
     first = compare('FedAvg', a, out=tmp_path, **TOY)
     with pytest.warns(UserWarning, match='of other data'): other = compare('FedAvg', b, out=tmp_path, **TOY)
     assert first.histories != other.histories == compare('FedAvg', b, **TOY).histories
-    with pytest.warns(UserWarning, match='of other data'): assert compare('FedAvg', a, out=tmp_path, **TOY).histories == first.histories
+    with pytest.warns(UserWarning, match='of other data'): again = compare('FedAvg', a, out=tmp_path, **TOY)
+    assert again.histories == first.histories
 
 def test_a_checkpoint_of_other_images_is_refused(tmp_path):
     part = tmp_path/'c'
-    federation_of(replace(A, setting=dict(rounds=2, local_steps=1, eval_every=1)), out=part).fit(1)
-    other = replace(A, suite=replace(small(), mean=(.9, .9, .9)), setting=dict(rounds=2, local_steps=1, eval_every=1))
+    run = replace(A, setting=dict(rounds=2, local_steps=1, eval_every=1))
+    federation_of(run, out=part).fit(1)
+    other = replace(run, suite=replace(small(), mean=(.9, .9, .9)))
     with pytest.raises(ValueError, match="is of another run: its data is '"): federation_of(other).load(part)
 
 # ---- a folder from somebody else
@@ -215,7 +253,13 @@ def test_report_and_resume_run_nobodys_code(tmp_path):
     f.write_text(MINE)
     assert len(resume(tmp_path/'o', trust_code=True)) == 2
 
-def test_a_python_file_in_every_place_of_a_request():
-    places = [dict(methods=['FedAvg', '/a b/x.py:M(a=1)']), dict(methods='Local,/x.py:M'), dict(suite=['/x.py:s']), dict(model='/x.py:net'),
-              dict(grid='f2dc', said=dict(model='/x.py:net'))]
-    assert [python_files(p) for p in places] == [['/a b/x.py'], *[['/x.py']]*4] and python_files(dict(methods=['FedAvg'], model='resnet10')) == []
+PLACES = [
+    (dict(methods=['FedAvg', '/a b/x.py:M(a=1)']), ['/a b/x.py']),
+    (dict(methods='Local,/x.py:M'), ['/x.py']),
+    (dict(suite=['/x.py:s']), ['/x.py']),
+    (dict(model='/x.py:net'), ['/x.py']),
+    (dict(grid='f2dc', said=dict(model='/x.py:net')), ['/x.py']),
+    (dict(methods=['FedAvg'], model='resnet10'), [])]
+
+@pytest.mark.parametrize('request_, found', PLACES)
+def test_a_python_file_in_every_place_of_a_request(request_, found): assert python_files(request_) == found

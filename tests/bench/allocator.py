@@ -2,8 +2,8 @@
 
     python tests/bench/allocator.py [--pairs 5] [--tiny] [--out FILE.json]
 
-The allocator of Linux returns large blocks after every step and asks for them again; the engine tells it not to. A process cannot
-take that back, so each way has processes of its own, in turns.
+The allocator of Linux returns large blocks after every step and asks for them again; the engine tells it
+not to. A process cannot take that back, so each way has processes of its own, in turns.
 """
 import statistics
 from dataclasses import asdict
@@ -20,12 +20,16 @@ def seconds_per_round(work, rounds, threads):
     return {k: statistics.median(v) for k, v in r['seconds'].items()}
 
 def allocator(o):
-    seen = []
+    work, seen = asdict(o.work('W1')), []
+    def in_a_process(keep):
+        env = dict(FEDSKEW_MALLOC=keep)
+        return apart(__file__, 'seconds_per_round', env=env, work=work, rounds=2, threads=o.threads)
     for i in range(o.pairs):
-        ways, kw = ('1', '0') if i%2 else ('0', '1'), dict(work=asdict(o.work('W1')), rounds=2, threads=o.threads)
-        seen.append({v: apart(__file__, 'seconds_per_round', env=dict(FEDSKEW_MALLOC=v), **kw) for v in ways})
+        ways = ('1', '0') if i%2 else ('0', '1')
+        seen.append({v: in_a_process(v) for v in ways})
     def row(k, says):
-        return bench_row(f'W1 with freed memory kept: {says}', spread_of([s['1'][k]/s['0'][k] for s in seen]), '× without')
+        ratios = [s['1'][k]/s['0'][k] for s in seen]
+        return bench_row(f'W1 with freed memory kept: {says}', spread_of(ratios), '× without')
     return dict(rows=[row('bare', 'bare loop'), row('ours', 'ours')], processes=seen)
 
 if __name__ == '__main__': main(__doc__, allocator=allocator)

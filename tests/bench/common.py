@@ -1,4 +1,7 @@
-"What the scripts of this folder share: options, both sides on a number of threads, a clock in the engine's methods, processes, the file."
+"""What the scripts of this folder share.
+
+Options, both sides on a number of threads, a clock in the engine's methods, processes, the file.
+"""
 import argparse, json, os, subprocess, sys, time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,10 +37,10 @@ def on_threads(n, f):
     return call
 
 def main(doc, **items):
-    "Measure these items, {name: function of `Options` that returns rows and more}, print them, and add them to a file."
+    "Measure items, {name: function of `Options` that returns rows and more}; print them, add them to a file."
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--pairs', type=int, default=5, help='counted rounds of all sides')
-    p.add_argument('--out', help='FILE.json; one of the same machine is added to, also one of `fedskew bench`')
+    p.add_argument('--out', help='FILE.json; one of this machine is added to, also one of `fedskew bench`')
     p.add_argument('--device', default='cpu')
     p.add_argument('--tiny', action='store_true', help='very small, to see that it works')
     o = p.parse_args()
@@ -52,7 +55,8 @@ def clocked(
     spent: dict,     # {name: seconds}, added to
 ):
     "While it is open, calls of these methods are timed; a call inside of another one belongs to the outer."
-    inside, was = [False], [(c, m, getattr(c, m)) for ps in places.values() for c, m in ps]
+    inside = [False]
+    was = [(c, m, getattr(c, m)) for ps in places.values() for c, m in ps]
     def timed(name, f):
         def call(*args, **kw):
             if inside[0]: return f(*args, **kw)
@@ -68,9 +72,14 @@ def clocked(
     finally:
         for c, m, f in was: setattr(c, m, f)
 
+CALL = '''import json, sys
+from {script} import {name} as f
+print(json.dumps(f(**json.loads(sys.argv[1]))))
+'''
+
 def apart(script, name, env=None, **kw):
     "A function of a script by its name, in a fresh Python with these variables."
-    code = f'import json, sys; from {Path(script).stem} import {name} as f; print(json.dumps(f(**json.loads(sys.argv[1]))))'
+    code = CALL.format(script=Path(script).stem, name=name)
     path = os.pathsep.join([str(Path(script).parent), *filter(None, sys.path)])
     p = subprocess.run([sys.executable, '-c', code, json.dumps(kw)], capture_output=True, text=True,
                        env=os.environ | dict(PYTHONPATH=path) | (env or {}))

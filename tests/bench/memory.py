@@ -1,4 +1,6 @@
-"""Peak memory over the number of clients, each time in a fresh process: it should grow with the images, not with the models.
+"""Peak memory over the number of clients, each time in a fresh process.
+
+It should grow with the images, not with the models.
 
     python tests/bench/memory.py [--tiny] [--out FILE.json]
 
@@ -18,7 +20,8 @@ def used(peak=True):
     except (OSError, KeyError, ValueError): pass
     try: import resource
     except ImportError: return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if platform.system() == 'Darwin' else 1024)
+    unit = 2**20 if platform.system() == 'Darwin' else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/unit
 
 def of_a_round(work):
     "MiB before a federation is made, and at the peak of its first round."
@@ -31,9 +34,12 @@ def memory_growth(o):
     rows = []
     for n in (10, 100, 300, 1000):
         m = apart(__file__, 'of_a_round', work=asdict(o.work(replace(WORKS['W3'], clients=n))))
-        peak, added = (None, None) if m['peak'] is None else (round(m['peak']), round(m['peak']-m['before']))
-        says, target = f'{n:,} clients × 64 images', 2048. if n == 300 else None
-        rows += [bench_row(f'{says}: peak', peak, 'MiB', target), bench_row(f'{says}: added by the federation', added, 'MiB')]
+        known, target = m['peak'] is not None, 2048. if n == 300 else None
+        peak = round(m['peak']) if known else None
+        added = round(m['peak']-m['before']) if known else None
+        says = f'{n:,} clients × 64 images'
+        rows += [bench_row(f'{says}: peak', peak, 'MiB', target),
+                 bench_row(f'{says}: added by the federation', added, 'MiB')]
     return dict(rows=rows)
 
 if __name__ == '__main__': main(__doc__, memory_growth=memory_growth)

@@ -13,9 +13,14 @@ from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.server import Server
 
-PARTS = {'forward': [(Method, 'run_forward'), (Method, 'terms')], 'backward': [(Tensor, 'backward')],
-         'optimiser': [(torch.optim.SGD, 'step')], 'batches': [(Worker, 'raw_batch'), (Worker, 'ready_batch')],
-         'load': [(Worker, 'load')], 'merge': [(Server, 'receive'), (Server, 'aggregate')], 'evaluation': [(Federation, 'score')]}
+PARTS = {
+    'forward': [(Method, 'run_forward'), (Method, 'terms')],
+    'backward': [(Tensor, 'backward')],
+    'optimiser': [(torch.optim.SGD, 'step')],
+    'batches': [(Worker, 'raw_batch'), (Worker, 'ready_batch')],
+    'load': [(Worker, 'load')],
+    'merge': [(Server, 'receive'), (Server, 'aggregate')],
+    'evaluation': [(Federation, 'score')]}
 
 def round_parts(o):
     rows, parts = [], {}
@@ -25,7 +30,8 @@ def round_parts(o):
         side()
         for _ in range(o.pairs):
             with clocked(PARTS, {}) as spent: whole = seconds_of(side)
-            seen.append({p: spent.get(p, 0.) for p in PARTS} | {'copies and the rest': whole-sum(spent.values())})
+            rest = {'copies and the rest': whole-sum(spent.values())}
+            seen.append({p: spent.get(p, 0.) for p in PARTS} | rest)
         parts[name] = {p: spread_of([s[p] for s in seen])['value'] for p in seen[0]}
         shares = {p: spread_of([100*s[p]/sum(s.values()) for s in seen]) for p in seen[0]}
         rows += [bench_row(f'{name}: {p}', v, '% of the round') for p, v in shares.items()]

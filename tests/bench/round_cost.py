@@ -3,7 +3,8 @@
     python tests/bench/round_cost.py [PAIRS]      # 5 pairs of rounds by default
 
 Claims F2DC-22 and FDSE-16. The two methods train in turns, so that whatever else the machine does falls on
-both. A ratio of time is no test: it hangs on the machine. The papers print 1.02 for F2DC and 1.06 for FDSE; up to 1.25 we would call "modest".
+both. A ratio of time is no test: it hangs on the machine. The papers print 1.02 for F2DC and 1.06 for FDSE;
+up to 1.25 we would call "modest".
 """
 import os, sys, time
 from statistics import median

@@ -1,4 +1,4 @@
-"""What FDSE's server costs: its part of a round, and its min-norm aggregation alone for K clients and P parameters.
+"""What FDSE's server costs: its part of a round; and min-norm aggregation alone, for K clients, P parameters.
 
     python tests/bench/server.py [--pairs 5] [--tiny] [--out FILE.json]
 """
@@ -13,7 +13,7 @@ from fedskew_nb.methods.fdse.consensus import consensus_step
 CLOSING = dict(close=[(Server, 'aggregate')])
 
 def server_share(o):
-    "Ten clients of 64 images on AlexNet, its largest model: with the five local epochs of its paper, and with a single step."
+    "Ten clients of 64 images on AlexNet, the largest model: five local epochs, as the paper, and one step."
     w, rows, seconds = o.work(Work(10, 64, 64, 'alexnet_bn')), [], {}
     suite = w.suite()
     for says, epochs, target in (('five local epochs', 5, 5.), ('one local step', 1, None)):
@@ -24,7 +24,8 @@ def server_share(o):
             with clocked(CLOSING, {}) as spent: whole.append(seconds_of(side))
             close.append(spent['close'])
         share = spread_of([100*c/t for c, t in zip(close, whole)])
-        rows.append(bench_row(f'server step of FDSE, alexnet_bn, 10 clients, {says}', share, '% of the round', target))
+        named = f'server step of FDSE, alexnet_bn, 10 clients, {says}'
+        rows.append(bench_row(named, share, '% of the round', target))
     return dict(work=asdict(w), rows=rows, seconds=seconds)
 
 def server_sizes(o):

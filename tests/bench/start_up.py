@@ -1,4 +1,4 @@
-"""How long until the first step: making a federation, and from the call of `fit`, each time in a fresh process.
+"""How long until the first step: making a federation, and from the call of `fit`, each in a fresh process.
 
     python tests/bench/start_up.py [--pairs 5] [--tiny] [--out FILE.json]
 """
@@ -27,7 +27,8 @@ def first_step(work):
     return dict(make=made-start, first=min(begun)-called)
 
 def start_up(o):
-    seen = [apart(__file__, 'first_step', work=asdict(o.work('W1', images=64))) for _ in range(o.pairs)]
+    work = asdict(o.work('W1', images=64))
+    seen = [apart(__file__, 'first_step', work=work) for _ in range(o.pairs)]
     make, first = (spread_of([s[k] for s in seen]) for k in ('make', 'first'))
     return dict(rows=[bench_row('making the federation', make, 's'),
                       bench_row('from the call of fit to the first step', first, 's', 1.)])

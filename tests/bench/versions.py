@@ -2,19 +2,23 @@
 
     python tests/bench/versions.py OLD_CHECKOUT [NEW_CHECKOUT] [--pairs 5] [--only W1,W4] [--tiny]
 
-Each version lives in a process of its own, which waits while the other one works. They take turns, the other one first each time,
-and every turn gives one ratio new/old. Below 1 the new one is faster. Printed are the geometric mean of the ratios with its 95 %
-interval (t distribution of their logarithms), the medians of the seconds, and whether both ended with the same model, bit for bit.
-NEW_CHECKOUT is by default the checkout of this script. Only public names are used, so that old layouts can be asked, too.
+Each version lives in a process of its own, which waits while the other one works. They take turns, the other
+one first each time, and every turn gives one ratio new/old. Below 1 the new one is faster. Printed are the
+geometric mean of the ratios with its 95 % interval (t distribution of their logarithms), the medians of the
+seconds, and whether both ended with the same model, bit for bit. NEW_CHECKOUT is by default the checkout of
+this script. Only public names are used, so that old layouts can be asked, too.
 """
 import argparse, hashlib, json, math, os, statistics, subprocess, sys, time
 from pathlib import Path
 
 # clients, images of each, test images of each, batch, model, its width, what is timed
 WORKS = dict(
-    W1=(10, 256, 2, 64, 'small_conv', 32, 'train'), W2=(4, 64, 2, 64, 'resnet10', 64, 'train'),
-    W3=(60, 64, 2, 64, 'small_conv', 32, 'train'), W4=(20, 64, 2, 8, 'small_conv', 4, 'train'),
-    evaluation=(10, 64, 256, 64, 'small_conv', 32, 'score'), evaluation_W2=(4, 64, 64, 64, 'resnet10', 64, 'score'))
+    W1=(10, 256, 2, 64, 'small_conv', 32, 'train'),
+    W2=(4, 64, 2, 64, 'resnet10', 64, 'train'),
+    W3=(60, 64, 2, 64, 'small_conv', 32, 'train'),
+    W4=(20, 64, 2, 8, 'small_conv', 4, 'train'),
+    evaluation=(10, 64, 256, 64, 'small_conv', 32, 'score'),
+    evaluation_W2=(4, 64, 64, 64, 'resnet10', 64, 'score'))
 
 # ---- in the process of one version
 
@@ -28,15 +32,18 @@ def federation(name, tiny):
         x = torch.randint(0, 256, (n, 3, 32, 32), generator=g, dtype=torch.uint8)
         return fs.Data(x, torch.randint(0, 10, (n,), generator=g))
     cs = [fs.Client(k, f'd{k}', data(images), data(2), data(tests)) for k in range(clients)]
-    suite = fs.Suite('noise', list('0123456789'), cs, {c.domain: c.test for c in cs}, mean=(.5,)*3, std=(.5,)*3,
-                     source='random numbers', licence='none', shows='time', cannot='accuracy', size='bench', data_seed=0)
+    said = dict(source='random numbers', licence='none', shows='time', cannot='accuracy')
+    suite = fs.Suite('noise', list('0123456789'), cs, {c.domain: c.test for c in cs},
+                     mean=(.5,)*3, std=(.5,)*3, size='bench', data_seed=0, **said)
     net = getattr(fs, model)(10, width=width, seed=0)
-    return fs.Federation(fs.FedAvg, net, suite, rounds=10**6, batch_size=batch, local_epochs=1, seed=0, device='cpu')
+    how = dict(rounds=10**6, batch_size=batch, local_epochs=1, seed=0)
+    return fs.Federation(fs.FedAvg, net, suite, device='cpu', **how)
 
 def digest(fed):
     "Of the global model's numbers."
     h = hashlib.sha256()
-    for n, v in sorted(fed.model().state_dict().items()): h.update(n.encode()+v.contiguous().numpy().tobytes())
+    for n, v in sorted(fed.model().state_dict().items()):
+        h.update(n.encode()+v.contiguous().numpy().tobytes())
     return h.hexdigest()
 
 def worker(tiny):
@@ -59,10 +66,12 @@ class Version:
     "A checkout in a process of its own."
     def __init__(self, checkout, tiny):
         self.checkout = Path(checkout).resolve()
-        if not (self.checkout/'fedskew_nb').is_dir(): sys.exit(f'{checkout} holds no fedskew_nb: give a checkout of this project')
+        if not (self.checkout/'fedskew_nb').is_dir():
+            sys.exit(f'{checkout} holds no fedskew_nb: give a checkout of this project')
         command = [sys.executable, __file__, '--worker', *(['--tiny'] if tiny else [])]
         env = os.environ | dict(PYTHONPATH=str(self.checkout))
-        self.process = subprocess.Popen(command, env=env, cwd=self.checkout, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=env, cwd=self.checkout, **pipes)
     def ask(self, what, name):
         self.process.stdin.write(f'{what} {name}\n')
         self.process.stdin.flush()
@@ -106,7 +115,8 @@ def main():
     for name in o.only.split(','):
         a, b, same = compare(name, old, new, o.pairs)
         mean, low, high = interval([y/x for x, y in zip(a, b)])
-        print(f'{name:14} {mean:8.3f}  {low:.3f} to {high:.3f} {statistics.median(a):7.3f} {statistics.median(b):7.3f}  {same}', flush=True)
+        medians = f'{statistics.median(a):7.3f} {statistics.median(b):7.3f}'
+        print(f'{name:14} {mean:8.3f}  {low:.3f} to {high:.3f} {medians}  {same}', flush=True)
     for v in (old, new): v.close()
 
 if __name__ == '__main__': main()
