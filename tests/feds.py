@@ -3,6 +3,8 @@ import os
 from dataclasses import replace
 import torch
 from torch import nn
+from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.app.run import Run
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator, seeded
@@ -14,6 +16,10 @@ DEVICE = torch.device(os.environ.get('FEDSKEW_TEST_DEVICE', 'cpu'))          # p
 def name_of(v):
     "A method's name, for the ids of pytest."
     return getattr(v, 'name', None)
+
+def run_of(method='FedAvg', suite='emoji-pacs', model='small_conv', size='tiny', **facts):
+    "A run of what can be typed."
+    return Run(method_recipe(method), suite_recipe(suite, size), model_recipe(model), size=size, **facts)
 
 def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
 

@@ -132,7 +132,7 @@ class PlainEngine:
             srv = self.seen(ups, r, names=names, shapes=[old[n].shape for n in names])
             V = torch.stack([row(u.state, names) for u in ups])
             g = torch.stack([row(mine[u.id], names) for u in ups])
-            R = rule.fn(V, g, w, srv.seen_by(m) if m else srv)
+            R = rule.fn(V, g, w, srv.window(m) if m else srv)
             if R.ndim == 2:
                 for u, x in zip(ups, R): self.own[u.id] |= {n: v.clone() for n, v in srv.split(x).items()}
             if rule.fn.__name__ != 'keep': self.server |= srv.split(R if R.ndim == 1 else sum_in_order(R, w))

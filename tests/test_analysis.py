@@ -6,7 +6,7 @@ from feds import same
 from scipy import stats
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.data_plots import domain_grid, mosaic, partition_bars
+from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
@@ -15,7 +15,7 @@ from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_ad
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
-from fedskew_nb.analysis.stored import load_comparison, stored_names, stored_results
+from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, tex
 from fedskew_nb.core.models import small_conv
@@ -24,6 +24,7 @@ from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
+from fedskew_nb.engine.reading import Where
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 
@@ -108,7 +109,7 @@ def test_views_and_moments_are_never_mixed():
     hs += [history('Local', s, 900, view='personal') for s in (0, 1)]
     c = Comparison(hs)
     assert set(c.scores('global').method)=={'FedAvg'} and set(c.scores('personal').method)=={'Local'}
-    with pytest.raises(ValueError, match='no run has the view'): c.scores('global','post_local')
+    with pytest.raises(ValueError, match='no run has the view'): c.scores(Where('global', 'post_local'))
 
 def test_a_table_names_its_suite():
     c = Comparison([history('FedAvg',0,600), history('FedAvg',0,600,'other')])
@@ -229,7 +230,7 @@ def test_curves_are_named_at_their_ends():
     assert len(plot_curves(RUNS[0]).lines)==1
 
 def test_a_view_that_nobody_has_is_refused():
-    with pytest.raises(ValueError, match="has no score 'unseen'"): plot_curves(RUNS, view='unseen')
+    with pytest.raises(ValueError, match="has no score 'unseen'"): plot_curves(RUNS, where='unseen')
 
 def test_a_script_saves_a_figure(tmp_path):
     plot_curves(RUNS).figure.savefig(tmp_path/'a.png')

@@ -8,7 +8,8 @@ from torch import nn
 import plain_base_server as plain
 from feds import batches_of, cut, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
 from feds import trained_once, whole_and_resumed
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm
 from fedskew_nb.core.rules import Rule, keep

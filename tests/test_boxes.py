@@ -10,7 +10,7 @@ from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
 from fedskew_nb.data.boxes import COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes
 from fedskew_nb.data.detector import GroundingDINO, best_box
-from fedskew_nb.data.folder import Folder, load_folder
+from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import join
 from fedskew_nb.data.splits import dirichlet
 from fedskew_nb.data.suite import Suite
@@ -184,7 +184,7 @@ def test_boxes_of_another_image_size(home, bad):
     with pytest.raises(ValueError, match=says): load_folder(home, 20, bad=bad, boxes='boxes.csv')
 
 def test_a_changed_table_is_another_run(home, tmp_path):
-    plain, with_boxes = Folder(str(home), 20), Folder(str(home), 20, boxes='boxes.csv')
+    plain, with_boxes = folder(str(home), 20), folder(str(home), 20, boxes='boxes.csv')
     said, first = plain(0).fingerprint(), with_boxes(0)
     rows = read_boxes(home/'boxes.csv')
     write_boxes(home/'boxes.csv', [b._replace(left=b.left+3) for b in rows])
@@ -349,13 +349,13 @@ def test_compare_with_boxes_and_resume(capsys, home, tmp_path):
     def runs(): return {p.name for p in (out/'runs').iterdir()}
     code, _, err = run(capsys, 'compare', '--data', home, '--boxes', 'boxes.csv', *SMALL, '--out', out)
     assert code == 0, err
-    assert read_request(out)['suite'] == [Folder(str(home), 20, 'strict', 'boxes.csv')]
+    assert read_request(out)['suite'] == [folder(str(home), 20, 'strict', 'boxes.csv').text]
     stored = runs()
     assert run(capsys, 'resume', out)[0] == 0 and runs() == stored
     request = json.loads((out/'compare.json').read_text())
-    del request['folders'][0]['boxes']                      # as an earlier version wrote it
+    request |= dict(format=1, suites=[], folders=[dict(root=str(home), pixels=20, bad='strict')])
     (out/'compare.json').write_text(json.dumps(request))
-    assert read_request(out)['suite'] == [Folder(str(home), 20)]
+    assert read_request(out)['suite'] == [folder(str(home), 20).text]
     assert run(capsys, 'resume', out)[0] == 0 and len(runs()) == 2
 
 @pytest.mark.parametrize('more, says', [

@@ -5,14 +5,14 @@ import numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import *
 from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain, claims_of
-from fedskew_nb.analysis.claims import claims_table, deciding, gain, judge, measured, on_path, runs_of
+from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
+from fedskew_nb.analysis.stats import judge
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
-from fedskew_nb.analysis.judge import SMALLER
+from fedskew_nb.analysis.stats import SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
-from fedskew_nb.app.run import suite_name
-from fedskew_nb.core.find import papers
+from fedskew_nb.core.names import papers
 from fedskew_nb.core.models import n_bytes
 from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
 from fedskew_nb.methods.f2dc.claims import sooner
@@ -248,7 +248,7 @@ def test_domains_won_and_ranges():
     assert domains_won(a, (b, c)) > 0 > domains_won(b, (a, c))
     assert wider(a, (b, c, a, a)) > 0 > wider(a, (a, a, b, c))
     assert by_domain(a, 'personal') == (dict(a=60, b=60, c=60, d=50), dict(a=100, b=100, c=100, d=100))
-    late = gain(view='personal', moment='post_local')
+    late = gain(where=Where('personal', 'post_local'))
     assert late(own([70]*4, 'post_local'), own([60]*4, 'post_local')) == 10
 
 def test_sooner_needs_every_round():
@@ -279,7 +279,7 @@ def test_a_row_is_whole(c):
         name = m.partition('/')[0]
         assert read_method(name).name == name
 
-def run_of(method, suite, deal, seed, setting):
+def facts_of(method, suite, deal, seed, setting):
     return method, suite, deal, seed, setting['rounds'], setting['local_epochs']
 
 @pytest.mark.parametrize('paper', PAPERS)
@@ -289,9 +289,9 @@ def test_the_grid_makes_the_stored_runs(paper):
     for g in PAPERS[paper].GRID:
         budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every', 'tuned', 'house') if k in g}
         todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
-        assert all(read_method(u.method).name == u.method for u in todo)
-        made |= {run_of(u.method, suite_name(u.suite), u.deal, u.seed, u.setting) for u in todo}
-    kept = {run_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting)
+        assert all(u.method.made.name == u.method.name for u in todo)
+        made |= {facts_of(u.method.name, u.suite.name, u.deal, u.seed, u.setting) for u in todo}
+    kept = {facts_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting)
             for h in stored_claims(paper).histories}
     assert made == kept
 
@@ -354,7 +354,7 @@ def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch)
     for h in SURE.histories: h.save(tmp_path/'runs'/f'{h.setting["method"]}{h.setting["seed"]}.json')
     family = [HEAD, *(replace(HEAD, id=f'X-{k}', pending='more') for k in range(30))]
     def claims(which=''): return {'X': family[:1] if which else family}
-    monkeypatch.setattr('fedskew_nb.app.claims.claims_of', claims)
+    monkeypatch.setattr('fedskew_nb.app.cli.claims_of', claims)
     assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0 and 'undecided' in capsys.readouterr().out
 
 # ---- measures ----

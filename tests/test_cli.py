@@ -277,7 +277,7 @@ def fedskew(*argv): return f'from fedskew_nb.app.cli import main; sys.exit(main(
 
 LIST_AND_TABLE = '''
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.names import methods_table
+from fedskew_nb.app.catalogue import methods_table
 assert main(["list"]) == 0
 print("== table")
 print(methods_table())

@@ -7,11 +7,13 @@ from fedskew_nb.analysis.report import suite_tables
 from fedskew_nb.app import plan
 from fedskew_nb.app.compare import compare, compare_grid, read_request, resume, stored_runs
 from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
-from fedskew_nb.app.run import Run, federation_of, files_of, run_name, suite_name, train_run
+from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.app.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
+from feds import run_of
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
             model='small_conv(width=4)')                                     # mechanics only
@@ -19,12 +21,13 @@ ALONE = TINY | dict(methods='FedAvg', control=False)
 
 # ---- names of runs
 
-A = Run('FedAvg', 'skew-digits', size='tiny')
+A = run_of('FedAvg', 'skew-digits')
 
 CHANGES = [
-    dict(method='FedProx'), dict(method='FedProx(mu=.1)'), dict(suite='emoji-pacs'), dict(seed=1),
+    dict(method=method_recipe('FedProx')), dict(method=method_recipe('FedProx(mu=.1)')),
+    dict(suite=suite_recipe('emoji-pacs', 'tiny')), dict(seed=1),
     dict(deal='iid'), dict(size='quick'), dict(house='fedbn'), dict(setting=dict(lr=.1)),
-    dict(model='resnet10'), dict(device='cpu')]
+    dict(model=model_recipe('resnet10')), dict(device='cpu')]
 
 @pytest.mark.parametrize('change', CHANGES, ids=str)
 def test_every_fact_is_in_the_name(change): assert run_name(replace(A, **change)) != run_name(A)
@@ -35,7 +38,7 @@ def test_a_changed_method_file_is_another_run(tmp_path):
     f, text = tmp_path/'mine.py', 'from fedskew_nb import FedProx\nMine = FedProx(mu=.1).named("Mine")\n'
     def name(text):
         f.write_text(text)
-        return run_name(Run(f'{f}:Mine', 'emoji-pacs', size='tiny'))
+        return run_name(run_of(f'{f}:Mine'))
     assert name(text) == name(text+'# a comment\n') != name(text.replace('.1', '.2'))
 
 # ---- which runs
@@ -74,24 +77,24 @@ RATES = {'emoji-pacs': dict(FedAvg=.02, F2DC=.005)}
     ('F2DC(sigma=.3)', 'emoji-pacs-without-photo', .005),
     ('FedAvg + DC', 'emoji-pacs', .02),
     ('F2DC', 'skew-digits', .03),
-    ('F2DC', None, .03)])
+    ('F2DC', 'context-vehicles', .03)])
 def test_rates(monkeypatch, method, suite, lr):
     monkeypatch.setattr(plan, 'RATES', RATES)
-    assert learning_rate(method, suite) == lr
+    assert learning_rate(method_recipe(method), suite_recipe(suite))[0] == lr
 
 def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     monkeypatch.setattr(plan, 'RATES', RATES)
     chosen = planned('F2DC', 'emoji-pacs', seeds=1)
-    rates = {r.label: r.setting['lr'] for r in chosen}
+    rates = {r.title: r.setting['lr'] for r in chosen}
     assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID deal': .02}
     assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
     assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
     other = planned('F2DC', 'context-vehicles', seeds=1)
-    assert {r.note for r in other} == {'lr 0.03, not chosen on pilot seeds.'}
-    assert budget('F2DC', 'emoji-pacs', house='fedbn') == dict(setting={})
+    assert {r.title: r.note for r in other}['F2DC'] == 'lr 0.03, not chosen on pilot seeds.'
+    assert budget(method_recipe('F2DC'), suite_recipe('emoji-pacs'), house='fedbn') == dict(setting={})
 
 def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
-    run = replace(A, suite='emoji-pacs', setting=dict(rounds=1, local_steps=1), note='chosen.')
+    run = run_of(setting=dict(rounds=1, local_steps=1), note='chosen.')
     h = train_run(run, tmp_path)
     assert h.setting['note'] == 'chosen.'
     assert 'note' not in train_run(replace(run, note=''), tmp_path).setting
@@ -273,7 +276,7 @@ def small_conv_of_width_4(n_classes): return small_conv(n_classes, width=4)
 def test_a_grid_has_every_run_once_and_early_seeds_first(paper):
     runs = grid_runs(paper)
     def facts(r):
-        return r.label, suite_name(r.suite), r.deal, r.seed, r.model, repr(sorted(r.setting.items()))
+        return r.title, r.suite.name, r.deal, r.seed, r.model, repr(sorted(r.setting.items()))
     assert len({facts(r) for r in runs}) == len(runs)
     assert [r.seed for r in runs] == sorted(r.seed for r in runs)
 

@@ -2,7 +2,7 @@
 import colorsys
 import pytest, torch
 from fedskew_nb import FedAvg, Federation, small_conv
-from fedskew_nb.app.names import read_suite
+from fedskew_nb.app.recipes import read_suite
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of
 from fedskew_nb.data.colored import COLORED, colored_mnist, colored_mnist_foreground, paper_of, shuffled_half

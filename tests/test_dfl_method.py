@@ -6,8 +6,9 @@ import pytest, torch
 import plain_dfl as plain
 from feds import equal, far, fed_of, first, images, in_two_parts, rounds_of, run, same, trained_once
 from torch import nn
-from fedskew_nb.app.names import read_method
-from fedskew_nb.core.method import Contradiction, Mechanism, Method
+from fedskew_nb.app.recipes import read_method
+from fedskew_nb.core.method import Contradiction, Method
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.models import gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
@@ -262,14 +263,14 @@ def test_steps_of_a_branch_move_held_out_information(suite, phase, term, places,
     if phase == 'invariant': away_from(c, places)
     x, y = f.worker.images(c.data.train.x), c.data.train.y
     b, held, m = dict(x=x[:32], y=y[:32]), dict(x=x[32:]), mechanism_of(term)
-    for _ in range(40): m.inner(c.seen_by(m), b, c.net(b['x']))
+    for _ in range(40): m.inner(c.window(m), b, c.net(b['x']))
     p = {n: v.detach() for n, v in c.caches[type(m).__name__]['critic'].items()}
     def Î():
         two = m._pair(c, held, c.net(held['x']))
         return sum(float(shared_information(p, *two, s).detach()) for s in range(1, 32))/31
     before, mine = Î(), [q for n, q in c.net.named_parameters() if under(*places)(n)]
     for _ in range(8):
-        g = torch.autograd.grad(m.loss(c.seen_by(m), b, c.net(b['x']))[term], mine)
+        g = torch.autograd.grad(m.loss(c.window(m), b, c.net(b['x']))[term], mine)
         length = torch.cat([v.flatten() for v in g]).norm()+1e-12
         with torch.no_grad():
             for q, d in zip(mine, g): q.sub_(.02*d/length)
@@ -280,7 +281,7 @@ def test_I_c_begins_at_its_greatest(after_a_round):
     f = after_a_round(DFL)
     c, b, _ = at(f, 1, 'invariant')
     c.net.eval().load_state_dict(f.state_of(1))
-    E_c, E_G = Anchor()._pair(c.seen_by(Anchor()), b, c.net(b['x']))
+    E_c, E_G = Anchor()._pair(c.window(Anchor()), b, c.net(b['x']))
     assert torch.equal(E_c, E_G) and not E_G.requires_grad
 
 # ---- what is lent
@@ -345,7 +346,7 @@ def test_whose_batchnorms_a_lent_branch_has(pair):
     E.load_state_dict(own.state.sent_to(0)['E_s'][1], strict=False)
     with torch.no_grad(): want = E(b['x'])
     m = next(m for m in own.method.mechanisms if isinstance(m, Transfer))
-    assert torch.equal(m._foreign(c.seen_by(m), b, out)[0], want)
+    assert torch.equal(m._foreign(c.window(m), b, out)[0], want)
 
 def test_one_client_has_nobody_to_borrow_from(suite):
     f = run(DFL, replace(suite, clients=suite.clients[2:3]), net(), local_steps=2)

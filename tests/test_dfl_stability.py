@@ -19,7 +19,7 @@ def term_of(term, suite, rounds=0):
     f = fed_of(whole(term), suite, net(), rounds=4)
     if rounds: f.fit(rounds)
     c, b, out = at(f, 0, 'specific')
-    (loss,) = term.loss(c.seen_by(term), b, out).values()
+    (loss,) = term.loss(c.window(term), b, out).values()
     g, = torch.autograd.grad(loss, out.feat)
     return loss.detach(), g.chunk(2, 1)[0]
 
@@ -37,7 +37,7 @@ def test_a_wide_clip_changes_nothing(suite):
 def test_raw_features_meet_the_critic_as_they_are(suite):
     term = Tamed(raw=True)
     c, b, out = at(fed_of(whole(term), suite, net()), 0, 'specific')
-    read = term._features(c.seen_by(term), b, out)
+    read = term._features(c.window(term), b, out)
     for r, feature in zip(read, halves(out)): assert torch.equal(r, feature)
 
 def test_a_bounded_critic_stays_in_its_box(suite):

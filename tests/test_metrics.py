@@ -4,9 +4,12 @@ import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from torch import nn
 from fedskew_nb.analysis.costs import flops, payload
-from fedskew_nb.analysis.features import answers, effective_rank, spectrum
-from fedskew_nb.analysis.scores import diff, ece, reliability, summary
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
+from fedskew_nb.engine.reading import Where, diff
+from fedskew_nb.analysis.calibration import ece, reliability
+from fedskew_nb.engine.reading import summary
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import MODELS, n_bytes, small_conv
 from fedskew_nb.core.net import is_norm
 from fedskew_nb.core.rules import Rule, keep, mean
@@ -48,15 +51,15 @@ def test_clients_of_one_domain_are_added_up():
 
 def test_paths_and_rounds_do_not_mix():
     h = run(rows((2, 1), (4, 2))+rows((2, 7), (4, 8), path='client'), versions=dict(torch='2'))
-    assert h.curve().index.tolist() == [2, 4] and h.curve(path='client').a.tolist() == [70, 80]
-    assert h.summary(path='client', last=2)['AVG'] == 75
-    assert h.table(path='client').columns.name == 'global · post_agg · client · %'
+    assert h.curve().index.tolist() == [2, 4] and h.curve(Where(path='client')).a.tolist() == [70, 80]
+    assert h.summary(Where(path='client'), last=2)['AVG'] == 75
+    assert h.table(Where(path='client')).columns.name == 'global · post_agg · client · %'
 
 def test_what_was_not_scored_is_refused():
     h = run(rows((2, 1))+rows((2, 7), path='client'))
     says = "by 'backbone': it has global at post_agg; global at post_agg by client"
-    with pytest.raises(ValueError, match=says): h.curve(path='backbone')
-    with pytest.raises(ValueError, match='post_local'): h.summary('global', 'post_local')
+    with pytest.raises(ValueError, match=says): h.curve(Where(path='backbone'))
+    with pytest.raises(ValueError, match='post_local'): h.summary(Where('global', 'post_local'))
 
 def test_domain_order_is_that_of_the_rows():
     h = run([row for d in 'zam' for row in rows((1, 5), domain=d)])
@@ -160,7 +163,7 @@ class KeepNorms(Mechanism):
     def rules(self, net): return [Rule(is_norm(net), keep)]
 
 class HalfNorms(Mechanism):
-    def rules(self, net): return [Rule(is_norm(net), mean, part=.5)]
+    def rules(self, net): return [Rule(is_norm(net), mean, share=.5)]
 
 @pytest.fixture(scope='module')
 def toy():

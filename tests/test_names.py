@@ -2,10 +2,11 @@
 import inspect
 from dataclasses import replace
 import pytest
-from fedskew_nb.app import families
 from fedskew_nb.app.calls import cut, from_file, literal, read_call
-from fedskew_nb.app.names import METHODS, PARTS, catalogue, methods_table, needs_of, needs_table, one_line
-from fedskew_nb.app.names import read_method, read_methods, read_model, read_suite
+from fedskew_nb.app.recipes import METHODS, PARTS
+from fedskew_nb.app.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
+from fedskew_nb.app.recipes import read_method, read_model, read_suite
+from fedskew_nb.app.plan import method_recipes
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 
@@ -72,7 +73,7 @@ def test_sums():
 def test_a_method_is_itself():
     avg, bn = METHODS['FedAvg'], METHODS['FedBN']
     assert read_method('FedBN') is bn and read_method(bn) is bn
-    assert read_methods('FedAvg,,FedBN,') == [avg, bn] == read_methods(['FedAvg', bn])
+    for given in ('FedAvg,,FedBN,', ['FedAvg', bn]): assert [r.made for r in method_recipes(given)] == [avg, bn]
 
 @pytest.fixture
 def mine(tmp_path):
@@ -149,24 +150,16 @@ def test_everything_says_what_it_is():
     assert all(n in table for n in METHODS)
 
 def test_every_method_has_one_family():
-    found = families.by_family(METHODS)
-    assert [n for members in found.values() for n in members] == list(METHODS)
-    assert list(found['A corrected gradient']) == ['SCAFFOLD', 'FedDC']
-    assert {'F2DC', 'DFL'} <= found['Systems of the papers'].keys()
-    for head, members in found.items(): assert head[0].isupper() and not any(n in head for n in members)
-    told = methods_table().splitlines()
-    at = told.index('| **A corrected gradient** |  |  |  |')
-    assert told[at+1].startswith('| [SCAFFOLD](') and told[at+2].startswith('| [FedDC](')
-
-def test_families_without_notebooks(monkeypatch):
-    def nowhere(): raise FileNotFoundError('no notebooks are installed')
-    monkeypatch.setattr(families, 'notebook_folder', nowhere)
-    found = families.by_family(METHODS)
-    assert list(found['Control']) == ['SCAFFOLD', 'FedDC']
-    assert sum(map(len, found.values())) == len(METHODS)
-    homeless = {'Mine': Method('Mine')}
-    assert families.by_family(homeless) == {'Systems of the papers': homeless}
-    assert families.by_family({}) == {}
+    rows = families()
+    assert [n for _, _, members in rows for n in members] == list(METHODS)
+    of_head = {}
+    for _, head, members in rows: of_head.setdefault(head, {}).update(members)
+    assert list(of_head['A corrected gradient']) == ['SCAFFOLD', 'FedDC']
+    assert {'F2DC', 'DFL'} <= of_head['Systems of the papers'].keys()
+    for head, members in of_head.items(): assert head[0].isupper() and not any(n in head for n in members)
+    lines = methods_table().splitlines()
+    at = lines.index('| **A corrected gradient** |  |  |  |')
+    assert lines[at+1].startswith('| [SCAFFOLD](') and lines[at+2].startswith('| [FedDC](')
 
 @pytest.mark.parametrize('name', METHODS)
 def test_one_idea_in_twelve_words(name):

@@ -4,8 +4,9 @@ import pytest, torch
 from feds import DEVICE, far, fed_of, name_of, same
 from torch import nn
 from fedskew_nb.app.bench import noise_suite
-from fedskew_nb.app.names import METHODS
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.engine.federation import Federation

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.features import answers
-from fedskew_nb.analysis.scores import ece
-from fedskew_nb.analysis.temperature import at_temperature, temperature
+from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.calibration import ece
+from fedskew_nb.analysis.calibration import at_temperature, temperature
 from fedskew_nb.analysis.trust import asked, auroc, density, noisy, risk_coverage, strangers, together
 from fedskew_nb.analysis.trust import uncertainty
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
@@ -19,7 +19,8 @@ from fedskew_nb.app import cli
 from fedskew_nb.app.compare import compare, read_request, resume, stored_runs
 from fedskew_nb.app.plan import grid_runs
 from fedskew_nb.app.run import run_name
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.data.load import load_suite
@@ -192,7 +193,7 @@ def images_through(nets, f):
 
 def test_asking_costs_one_pass(fed, suite):
     "The images that go through the net are the same with and without uncertainty, but for one black one."
-    x, nets = suite.tests['photo'].x, (fed.net, fed.worker.answering())
+    x, nets = suite.tests['photo'].x, (fed.net,)
     plain = images_through(nets, lambda: fed.predict(x, 0))
     sure = images_through(nets, lambda: uncertainty(**asked(fed, 0, x)))
     assert plain == len(x) and sure <= plain+1

@@ -5,11 +5,13 @@ import pytest, torch
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.compare import compare, read_request, resume
 from fedskew_nb.app.plan import budget, planned, read_tuned
-from fedskew_nb.app.run import Run, federation_of, run_name
-from fedskew_nb.app.tune import OnValidation, Search, chosen, rate, searches, tune, wanted
+from fedskew_nb.app.recipes import method_recipe, suite_recipe
+from fedskew_nb.app.run import federation_of, run_name
+from fedskew_nb.app.tune import Search, chosen, on_validation, rate, searches, tune, wanted
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
+from feds import run_of
 
 SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)',
              progress=False)
@@ -45,7 +47,7 @@ def test_own_values_share_the_budget_and_come_at_the_best_rate():
 
 def test_what_was_chosen():
     tried = {(-3, None): [1.], (-2, None): [3.], (-2, 1): [4.]}
-    found = chosen(Search(4, 'mu', (1,), [Run('FedProx', 'x', seed=100)], tried))
+    found = chosen(Search(4, 'mu', (1,), [run_of('FedProx', seed=100)], tried))
     assert (found['lr'], found['own'], found['trials'], found['edge']) == (.1, dict(mu=1), 3, True)
 
 @pytest.mark.parametrize('own, word', [
@@ -60,8 +62,8 @@ def test_own_is_checked(own, word):
 # ---- what it looks at
 
 def test_no_test_image_is_asked():
-    where, short = OnValidation('emoji-pacs', 'tiny'), dict(rounds=1, local_steps=1)
-    asked = federation_of(Run('FedAvg', where, seed=100, size='tiny', setting=short)).suite
+    where = on_validation(suite_recipe('emoji-pacs', 'tiny'))
+    asked = federation_of(run_of('FedAvg', where, seed=100, setting=dict(rounds=1, local_steps=1))).suite
     real = load_suite('emoji-pacs', 'tiny', 100)
     assert not asked.unseen
     for a, r in zip(asked.clients, real.clients):
@@ -109,14 +111,14 @@ def test_another_suite_joins_the_file(tmp_path):
     ('FedProx + FedBN', .1, {}),
     (FedProx, .1, dict(mu=.5))], ids=str)
 def test_who_gets_what(method, lr, own):
-    found = budget(method, 'emoji-pacs-uneven', tuned=TUNED)
+    found = budget(method_recipe(method), suite_recipe('emoji-pacs-uneven'), tuned=TUNED)
     setting = found['setting']
     assert (setting['lr'], setting['rounds']) == (lr, 16) and (found['own'], found['trials']) == (own, 4)
 
 def test_a_tuned_method_keeps_its_name_and_is_another_run():
     avg, prox, _ = planned('FedProx', 'emoji-pacs', seeds=1, tuned=TUNED)
-    fed = federation_of(replace(prox, size='tiny', setting=dict(rounds=1)))
-    assert fed.method.name == prox.label == 'FedProx' and fed.method.spec() == FedProx(mu=.5).spec()
+    fed = federation_of(replace(prox, setting=dict(rounds=1)))
+    assert fed.method.name == prox.title == 'FedProx' and fed.method.spec() == FedProx(mu=.5).spec()
     assert run_name(prox) != run_name(replace(prox, own={}))
     assert run_name(avg) == run_name(replace(avg, trials=0, note=''))
 
@@ -130,7 +132,7 @@ def test_the_control_is_trained_at_the_rate_of_fedavg():
     (dict(lr=.1), 'leave one out'),
     (dict(tuned='no.json'), 'there is no file no.json')])
 def test_what_was_not_tuned_is_refused(call, word, suite):
-    if call.get('suite'): call = dict(suite=replace(suite, name='mine'))
+    if call.get('suite'): call = dict(suite=replace(suite, name='mine', base=''))
     call = dict(methods='FedAvg', suite='emoji-pacs', tuned=TUNED) | call
     with pytest.raises(ValueError, match=word): planned(**call)
 

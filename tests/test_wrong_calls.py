@@ -22,7 +22,7 @@ from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import read_tuned
 from fedskew_nb.app.tune import tune
 from fedskew_nb.core.models import small_conv
-from fedskew_nb.data.folder import Folder
+from fedskew_nb.data.folder import folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import read_history
@@ -279,7 +279,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
-    monkeypatch.setattr('fedskew_nb.app.compare.side_by_side', broken)
+    monkeypatch.setattr('fedskew_nb.app.jobs.side_by_side', broken)
     code, err = said(*ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o')
     assert code == 1 and 'a process was killed' in err and '0 of 2 runs are saved in o' in err
 
@@ -300,7 +300,7 @@ def test_runs_do_not_go_into_images(pets, said, out):
     assert sorted(p.name for p in pets.iterdir()) == ['day', 'night']
 
 def test_images_may_lie_beside_the_runs(pets):
-    assert len(compare('FedAvg', Folder(str(pets), 20), out=pets.parent, **CHEAP)) == 1
+    assert len(compare('FedAvg', folder(str(pets), 20), out=pets.parent, **CHEAP)) == 1
 
 def test_a_place_that_is_taken(here, said):
     (here/'file').write_text('x')
@@ -364,7 +364,7 @@ def test_a_changed_request_is_named(again, change):
     put(again/'compare.json', there | change)
     with pytest.raises(ValueError, match='compare.json is torn or changed'): read_request(again)
 
-@pytest.mark.parametrize('name', ['methods', 'suites', 'folders', 'seeds', 'size', 'model', 'setting'])
+@pytest.mark.parametrize('name', ['methods', 'suites', 'seeds', 'size', 'model', 'setting'])
 def test_a_request_that_lacks_something(again, name):
     there = json.loads((again/'compare.json').read_text())
     put(again/'compare.json', {k: v for k, v in there.items() if k != name})

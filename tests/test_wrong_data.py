@@ -11,12 +11,11 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from fedskew_nb.analysis.comparison import Comparison, deal_of
-from fedskew_nb.analysis.plots import run_name
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import read_boxes
 from fedskew_nb.data.cache import cached, digest
 from fedskew_nb.data.images import read_image
-from fedskew_nb.data.folder import Folder, load_folder
+from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import Data, as_data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import by_table, dirichlet, leave_out, shards, uneven
@@ -228,9 +227,9 @@ WRONG_SUITES = {
     'mean is nan': (of(mean=(float('nan'),)*3), 'three numbers'),
     'no name': (of(name=''), 'the name of a suite'),
     'name is None': (of(name=None), 'the name of a suite'),
-    'a path as name': (of(name='a/b'), 'a slash is for'),
-    'name ends in a slash': (of(name='a/'), 'a slash is for'),
-    'name begins with a slash': (of(name='/iid'), 'a slash is for'),
+    'a path as name': (of(name='a/b'), 'take a dash for the slash'),
+    'name ends in a slash': (of(name='a/'), 'take a dash for the slash'),
+    'name begins with a slash': (of(name='/iid'), 'take a dash for the slash'),
     'clients is a number': (of(clients=3), 'list of Client'),
     'clients are data': (of(clients=[images()]), 'list of Client'),
     'no client': (of(clients=[]), 'no client'),
@@ -423,7 +422,7 @@ WRONG_WISHES = {
     'size is a giant': (dict(size=10**9), 'size is 1000000000'),
     'seed is a half': (dict(data_seed=.5), 'data_seed is 0.5'),
     'name is a number': (dict(name=5), 'name of a suite'),
-    'a name with a slash': (dict(name='a/b'), 'a slash is for'),
+    'a name with a slash': (dict(name='a/b'), 'take a dash for the slash'),
     'an unknown field': (dict(licens='x'), 'did you mean licence'),
     'mean is one': (dict(mean=.5), 'mean is 0.5')}
 
@@ -511,19 +510,16 @@ DEALT = dict(
 def test_a_split_can_be_compared(deal):
     "Its runs, their controls and their pictures have names that can be read again."
     s = DEALT[deal](small())
-    def run(s, seed): return History(dict(method='FedAvg', suite=s.name, seed=seed))
+    def run(s, seed): return History(dict(method='FedAvg', suite=s.name, deal=s.deal, seed=seed))
     cmp = Comparison([run(t, seed) for t in (s, s.iid()) for seed in (0, 1)])
-    own = s.name.partition('/')[2] or 'skew'
-    assert [deal_of(h)[1] for h in cmp.histories[:2]] in ([own]*2, ['skew']*2)
-    assert {run_name(h) for h in cmp.histories} <= {'FedAvg', 'FedAvg/iid', 'pooled'}
+    assert [deal_of(h) for h in cmp.histories[::2]] == [(s.name, s.deal), (s.iid().name, 'iid')]
+    assert {h.label for h in cmp.histories} <= {'FedAvg', 'FedAvg/iid', 'FedAvg/pooled'}
 
 @pytest.mark.parametrize('deal', DEALT)
-def test_the_name_of_a_split_says_iid_once(deal):
+def test_a_split_and_its_control_are_told_apart(deal):
     s, plain = DEALT[deal](small()), small()
-    control = s.iid().name
-    assert control.endswith('/iid') and control.count('/') == 1
-    names = {s.name, plain.name, control, plain.iid().name}
-    assert len(names) == (3 if s.name == plain.name else 4)
+    assert s.iid().deal == 'iid'
+    assert len({(o.name, o.deal) for o in (s, plain, s.iid(), plain.iid())}) == 4
 
 # ---- folders
 def paint(file, seed=0, side=9, **kw):
@@ -565,7 +561,7 @@ def link_turned(tree):
 @pytest.mark.parametrize('change', [replaced, swapped, behind_a_link, link_turned], ids=lambda f: f.__name__)
 def test_nothing_stale_is_read(change, tree):
     "The same names, sizes and times are other images."
-    recipe = Folder(str(tree), 8)
+    recipe = folder(str(tree), 8)
     before = load(tree).fingerprint()
     assert recipe(0).fingerprint() == before == load(tree).fingerprint()
     change(tree)
@@ -582,7 +578,7 @@ def test_two_folders_of_one_name(tree, tmp_path):
     shutil.copytree(tree, other)
     replaced(other)
     still(other)
-    a, b = Folder(str(tree), 8), Folder(str(other), 8)
+    a, b = folder(str(tree), 8), folder(str(other), 8)
     assert a.name == b.name == 'set' and a(0).fingerprint() != b(0).fingerprint()
 
 posix = pytest.mark.skipif(os.name == 'nt', reason='no pipes and devices with names')
@@ -716,7 +712,7 @@ WRONG_CALLS = {
     'seed is None': (dict(data_seed=None), 'data_seed is'),
     'name is empty': (dict(name=''), 'name is'),
     'name is a number': (dict(name=5), 'name is 5'),
-    'name has a slash': (dict(name='a/b'), 'a slash is for'),
+    'name has a slash': (dict(name='a/b'), 'take a dash for the slash'),
     'cache is a text': (dict(cache='no'), "cache is 'no'"),
     'cache is None': (dict(cache=None), 'cache is None'),
     'boxes is a number': (dict(boxes=5), 'boxes is 5'),

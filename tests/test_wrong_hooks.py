@@ -10,14 +10,15 @@ import pytest, torch
 from torch import nn
 from feds import cut, equal, fed_of, name_of, run, same, small
 from fedskew_nb.app.calls import from_file
-from fedskew_nb.app.compare import _portably, compare
+from fedskew_nb.app.jobs import _portably
+from fedskew_nb.app.compare import compare
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.names import METHODS, read_method
+from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import train_run
-from fedskew_nb.core.ask import told
 from fedskew_nb.core.context import Each
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism, message
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout
@@ -83,7 +84,8 @@ def test_a_field_that_no_value_reaches_is_refused():
 
 @pytest.mark.parametrize('name, value, says', [
     ('loss', .5, 'Mine.loss is 0.5, but `loss` is a hook'),
-    ('untouched', 'neck', "Mine.untouched is 'neck': give a tuple"),
+    ('relies_on', 'neck', "Mine.relies_on is 'neck': give a dict"),
+    ('relies_on', dict(neck='touched'), "Mine.relies_on says 'touched' of 'neck': did you mean untouched"),
     ('wants', 'boxes', "Mine.wants is 'boxes': give a tuple"),
     ('needs', Plain, 'Mine.needs is .*give a tuple'),
     ('needs', (Plain,), 'Mine.needs holds'),
@@ -227,7 +229,7 @@ class OnceTrained(nn.Module):
 def test_nan_of_the_model_stops_the_run_and_is_never_scored(suite):
     net = small(width=1)
     net.head = OnceTrained()
-    fed = fed_of(FedAvg, suite, net, lanes=1, fold=False, stack=False)
+    fed = fed_of(FedAvg, suite, net, lanes=1, stack=False)
     with pytest.raises(FloatingPointError, match='FedAvg: the model answers NaN or infinity'): fed.fit()
     assert not fed.history.rows
 
@@ -316,7 +318,7 @@ def test_errors_survive_the_way_to_another_process(mine):
     with pytest.raises(RuntimeError) as e: _portably(train_run, *todo)
     back = pickle.loads(pickle.dumps(e.value))
     assert str(back) == 'Odd: too odd'
-    assert 'Mine: at client 0' in told(back) and f'in Mine.loss, {mine}:4' in told(back)
+    assert 'Mine: at client 0' in message(back) and f'in Mine.loss, {mine}:4' in message(back)
 
 @pytest.mark.slow
 def test_an_error_in_another_process_keeps_file_line_client_and_round(mine):
@@ -467,7 +469,7 @@ BAD = dict(
     seed=['0', 1.5, None, True],
     threads=[10**5, '2', 2., 0],
     channels_last=['no', 1],
-    fold=['no', 0],
+   
     stack=['no', 1, 0],
     precision=[None, 16, ['fp32']])
 EACH = [(name, value) for name, values in BAD.items() for value in values]

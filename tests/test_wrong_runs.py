@@ -1,14 +1,15 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
-import random, sys
+import pickle, random, sys
 from dataclasses import dataclass, replace
 import pytest, torch
+from feds import run_of
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.app import run as module
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.app.recipes import method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.app.plan import planned
-from fedskew_nb.app.run import Run, federation_of, run_name, stamped, train_run
+from fedskew_nb.app.run import federation_of, run_name, stamped, train_run
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
@@ -22,9 +23,15 @@ SHORT = dict(progress=False, rounds=1, local_steps=1, control=False)
 def narrow(n_classes, width=2): return small_conv(n_classes, size=8, width=width)
 
 TOY = SHORT | dict(seeds=1, model=narrow)
-A = Run('FedAvg', small(), model=narrow)
+A = run_of('FedAvg', small(), narrow)
 
-def name(**change): return run_name(replace(A, **change))
+RECIPES = dict(method=method_recipe, suite=suite_recipe, model=model_recipe)
+
+def changed(run=A, **change):
+    "The run with other facts, given as they are typed."
+    return replace(run, **{k: RECIPES[k](v) if k in RECIPES else v for k, v in change.items()})
+
+def name(**change): return run_name(changed(**change))
 
 # ---- what a thing is made of
 
@@ -93,10 +100,11 @@ MINE = 'from fedskew_nb import FedProx\nMine = FedProx(mu=.1).named("Mine")\n'
 def test_a_file_edited_while_a_comparison_runs(tmp_path):
     f = tmp_path/'mine.py'
     f.write_text(MINE)
-    run, = stamped([replace(A, method=f'{f}:Mine')])
+    run, = stamped([changed(run_of(setting=dict(rounds=1, local_steps=1)), method=f'{f}:Mine')])
     f.write_text(MINE.replace('.1', '.2'))
-    says = 'a file of Mine has changed since this comparison began'
-    with pytest.raises(ValueError, match=says): train_run(run)
+    assert train_run(run).setting['method'] == 'Mine'        # this process holds what it has read
+    elsewhere = pickle.loads(pickle.dumps(run))
+    with pytest.raises(ValueError, match='Mine changed since this comparison began'): train_run(elsewhere)
 
 IMPORTING = '''
 from fedskew_nb import FedProx
@@ -124,9 +132,9 @@ def test_a_module_that_a_method_file_imports(tmp_path, monkeypatch):
 
 def test_images_changed_while_a_comparison_runs():
     held = small()
-    run, = stamped([replace(A, suite=lambda seed: held)])
+    run, = stamped([changed(suite=lambda seed: held)])
     held = replace(held, mean=(.1, .2, .3))
-    with pytest.raises(ValueError, match='the images of small have changed'): train_run(run)
+    with pytest.raises(ValueError, match='the images of small changed'): train_run(run)
 
 # ---- names that lie
 
@@ -148,7 +156,7 @@ def test_images_of_ones_own_are_not_called_like_ours():
     says = 'your images are called skew-digits, which is an embedded suite'
     with pytest.raises(ValueError, match=says): compare('FedAvg', mine, **TOY)
     ours = load_suite('emoji-pacs', 'tiny')
-    assert run_name(Run('FedAvg', ours, size='tiny')) == run_name(Run('FedAvg', 'emoji-pacs', size='tiny'))
+    assert run_name(run_of(suite=ours)) == run_name(run_of())
 
 SHADOWS = [FedProx.named('FedAvg'), Method('FedAvg', mechanism(ONE)), FedProx(mu=.5).named('FedProx')]
 
@@ -237,7 +245,7 @@ def test_a_checkpoint_of_other_images_is_refused(tmp_path):
     part = tmp_path/'c'
     run = replace(A, setting=dict(rounds=2, local_steps=1, eval_every=1))
     federation_of(run, out=part).fit(1)
-    other = replace(run, suite=replace(small(), mean=(.9, .9, .9)))
+    other = changed(run, suite=replace(small(), mean=(.9, .9, .9)))
     with pytest.raises(ValueError, match="is of another run: its data is '"): federation_of(other).load(part)
 
 # ---- a folder from somebody else

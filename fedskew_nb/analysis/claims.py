@@ -16,10 +16,10 @@ from statistics import fmean, stdev
 from typing import Callable
 import pandas as pd
 from fastcore.basics import patch
-from .comparison import Comparison
+from .comparison import Comparison, answer_shown
 from .overview import stored_results
 from .stats import SMALLER, difference_text, judge, holm, p_value, seeds_for, t_interval
-from ..engine.reading import summary
+from ..engine.reading import Where, summary, where_of
 from .table import Table
 from ..core.names import papers, nearest
 from ..engine.history import History
@@ -49,20 +49,20 @@ def methods(self:Claim)->tuple:
     return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
 
 # %% ../../nbs/3_results/08_claims.ipynb #0000000b
-def by_domain(h:History, view:str='global', path:str='', moment:str='post_agg')->tuple:
+def by_domain(h:History, where='global')->tuple:
     "The last round's accuracy on each domain: ({domain: percent}, {domain: n})."
-    path = path if (view, moment, path) in h.views() else h.headline(view, moment)
-    mine = [r for r in h.rows if (r['view'], r['moment'], r['path']) == (view, moment, path)]
+    where = answer_shown(h, where_of(where))
+    mine = [r for r in h.rows if (r['view'], r['moment'], r['path']) == where]
     right, n = Counter(), Counter()
     for r in [r for r in mine if r['round'] == mine[-1]['round']]:
         right[r['domain']] += r['correct']
         n[r['domain']] += r['n']
     return {d: 100*right[d]/n[d] for d in n}, n
 
-def accuracy(h:History, column:str='AVG', view:str='global', path:str='', moment:str='post_agg')->float:
+def accuracy(h:History, column:str='AVG', where='global')->float:
     "AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."
     if 'stopped' in h.measures: return 0.
-    return summary(*by_domain(h, view, path, moment))[column]
+    return summary(*by_domain(h, where))[column]
 
 # %% ../../nbs/3_results/08_claims.ipynb #0000000c
 @dataclass(frozen=True)
@@ -70,11 +70,10 @@ class gain:
     "one − other in a score; `sign=-1` where less is better."
     column: str = 'AVG'
     sign: int = 1
-    view: str = 'global'
-    moment: str = 'post_agg'
+    where: str|Where = 'global'
     def __call__(self, a, b):
-        return self.sign*(accuracy(a, self.column, self.view, moment=self.moment)
-                          - accuracy(b, self.column, self.view, moment=self.moment))
+        one, other = (accuracy(h, self.column, self.where) for h in (a, b))
+        return self.sign*(one-other)
 
 @dataclass(frozen=True)
 class measured:

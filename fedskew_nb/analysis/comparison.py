@@ -10,6 +10,7 @@ from fastcore.basics import patch
 from .stats import t_interval, verdict
 from .table import Table, csv_text, pm, span
 from ..engine.history import History
+from ..engine.reading import TABLED, Where, where_of
 from ..core.files import whole_file
 
 # %% auto #0
@@ -61,33 +62,33 @@ def methods(self:Comparison)->list: return _seen(self, lambda h: h.setting['meth
 def seeds(self:Comparison)->list: return sorted(_seen(self, lambda h: h.setting['seed']))
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000000d
-def _has(h:History, view:str, moment:str)->bool:
-    return any(r['view'] == view and r['moment'] == moment for r in h.rows)
+def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
 
-def _read_scores(cmp, view, moment, path)->pd.DataFrame:
-    "The last round of every run that has this view."
+def answer_shown(h:History, where:Where)->Where:
+    "The answer that is asked for, if this run has it; else its headline."
+    return where if where in h.views() else h.headline(where)
+
+def scores_at(cmp, where:Where)->pd.DataFrame:
+    "The last round of every run that was scored there."
     rows = []
     for h in cmp.histories:
-        if not _has(h, view, moment): continue
-        suite, deal = deal_of(h)
-        shown = path if (view, moment, path) in h.views() else h.headline(view, moment)
-        run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], path=shown)
-        rows.append(run | h.summary(view, moment, shown))
+        if not is_scored(h, where): continue
+        (suite, deal), shown = deal_of(h), answer_shown(h, where)
+        run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], path=shown.path)
+        rows.append(run | h.summary(shown))
     if rows: return pd.DataFrame(rows)
-    known = sorted({f'{v} at {m}' for h in cmp.histories for v, m, _ in h.views()})
-    raise ValueError(f'no run has the view {view!r} at {moment!r}: known are {", ".join(known)}')
+    known = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
+    raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(known)}')
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000000e
 @patch
 def scores(self:Comparison,
-    view:str='global',        # global, personal or unseen
-    moment:str='post_agg',    # after the server's aggregation, or post_local: after the clients' training
-    path:str='',              # for runs that answer by several paths; the others, and '', give their headline
-)->pd.DataFrame:              # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
+    where='global',    # a view, or a Where; runs without its path give their headline
+)->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
     "The last round's scores of every run that has this view; read once."
-    key = view, moment, path
-    if key not in self._scores: self._scores[key] = _read_scores(self, *key)
-    return self._scores[key].copy()
+    where = where_of(where)
+    if where not in self._scores: self._scores[where] = scores_at(self, where)
+    return self._scores[where].copy()
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000011
 @patch
@@ -95,13 +96,11 @@ def paired(self:Comparison,
     suite:str,                     # which suite
     one:tuple,                     # (deal, method)
     other:tuple=('skew','FedAvg'), # what is taken off
-    view:str='global',
-    moment:str='post_agg',
+    where='global',                # a view, or a Where
     column:str='AVG',              # AVG, STD, ALL or worst
-    path:str='',
 )->dict|None:                      # see t_interval; None when no seed has both
     "one − other, seed by seed."
-    s = self.scores(view, moment, path)
+    s = self.scores(where)
     s = s[s.suite == suite]
     by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
     try: d = (by_seed.loc[one] - by_seed.loc[other]).dropna()
@@ -110,21 +109,21 @@ def paired(self:Comparison,
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000013
 @patch
-def skew_cost(self:Comparison, moment:str='post_agg')->dict:
+def skew_cost(self:Comparison, where='global')->dict:
     "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
-    if not any(_has(h, 'global', moment) for h in self.histories): return {}
-    found = {s: self.paired(s, ('iid', 'FedAvg'), moment=moment) for s in self.suites}
+    if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
+    found = {s: self.paired(s, ('iid', 'FedAvg'), where=where) for s in self.suites}
     return {s: i for s, i in found.items() if i}
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000015
 @patch
 def differences(self:Comparison,
-    view:str='global',
+    where='global',
     suite:str|None=None,   # default: the first
 )->pd.DataFrame:           # a row per seed, a column per method
     "Points of AVG above FedAvg on the skewed deal; an empty frame without FedAvg."
     suite = suite or self.suites[0]
-    s = self.scores(view)
+    s = self.scores(where)
     s = s[(s.suite == suite) & (s.deal == 'skew')]
     avg = s.pivot(index='seed', columns='method', values='AVG')
     if 'FedAvg' not in avg: return pd.DataFrame()
@@ -132,18 +131,19 @@ def differences(self:Comparison,
     return avg[others].sub(avg['FedAvg'], axis=0)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000018
-_COLUMNS = 'suite method deal AVG AVG_se STD STD_se worst worst_se n diff diff_se lo hi pairs verdict'.split()
+_COLUMNS = ['suite', 'method', 'deal', *(c for name in TABLED for c in (name, f'{name}_se')),
+            'n', 'diff', 'diff_se', 'lo', 'hi', 'pairs', 'verdict']
 
 def _label(method, deal, path): return method + DEALS[deal] + (f' [{path}]' if path else '')
 
-def _statistics_row(cmp, runs, suite, deal, method, path, view, moment)->dict:
+def _statistics_row(cmp, where, runs, suite, deal, method, path)->dict:
     "Means and standard errors of one method's runs, and its paired difference to FedAvg."
     row = dict(suite=suite, method=_label(method, deal, path), deal=deal, n=len(runs))
-    for k in ('AVG', 'STD', 'worst'):
+    for k in TABLED:
         i = t_interval(runs[k])
         row |= {k: i['mean'], f'{k}_se': i['se']}
     if (deal, method) == ('skew', 'FedAvg'): return row
-    d = cmp.paired(suite, (deal, method), view=view, moment=moment, path=path)
+    d = cmp.paired(suite, (deal, method), where=where._replace(path=path))
     if d is None: return row
     row |= dict(diff=d['mean'], diff_se=d['se'], lo=d['lo'], hi=d['hi'])
     return row | dict(pairs=d['n'], verdict=verdict(d))
@@ -151,18 +151,18 @@ def _statistics_row(cmp, runs, suite, deal, method, path, view, moment)->dict:
 # %% ../../nbs/3_results/06_comparison.ipynb #00000019
 @patch
 def statistics(self:Comparison,
-    view:str='global', moment:str='post_agg',
+    where='global',          # a view, or a Where
     suite:str|None=None,     # one suite; default: all of them
-    path:str='',
 )->pd.DataFrame:             # one row per suite, deal and method, in this order
     "Mean and standard error over seeds, and the paired difference to FedAvg."
-    s = self.scores(view, moment, path)
+    where = where_of(where)
+    s = self.scores(where)
     if suite: s = s[s.suite == suite]
-    if view == 'personal': s = s[s.deal == 'skew']        # dealt at random, a client has no domain of its own
+    if where.view == 'personal': s = s[s.deal == 'skew']        # dealt at random, a client has no domain of its own
     deals, methods = list(DEALS), self.methods
     def place(key): return key[0], deals.index(key[1]), methods.index(key[2])
     groups = dict(list(s.groupby(['suite', 'deal', 'method', 'path'])))
-    rows = [_statistics_row(self, groups[key], *key, view, moment) for key in sorted(groups, key=place)]
+    rows = [_statistics_row(self, where, groups[key], *key) for key in sorted(groups, key=place)]
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000001d
@@ -170,6 +170,8 @@ TITLES = {'global': "global view: every domain's test set",
           'personal': "personal view: each client's own model on its own domain",
           'unseen': 'unseen view: one model on domains that no client had'}
 WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training'}
+
+def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.moment]}'
 
 def sentence(suite:str, i:dict)->str:
     "The skew cost of one suite in one line."
@@ -188,7 +190,7 @@ def _the_suite(cmp, view, suite)->str:
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method': st.method})
-    for k in ('AVG', 'STD', 'worst'): out[k] = [pm(*v) for v in zip(st[k], st[f'{k}_se'])]
+    for k in TABLED: out[k] = [pm(*v) for v in zip(st[k], st[f'{k}_se'])]
     out['n'] = st.n.astype(str)
     if st['diff'].isna().all(): return out
     out['vs FedAvg'] = [pm(*v, sign=True) for v in zip(st['diff'], st.diff_se)]
@@ -213,19 +215,18 @@ def run_notes(cmp, suite:str)->list:
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
-    view:str='global',       # a table never mixes views
+    where='global',          # a view, or a Where: a table never mixes them; `F2DC [client]` names the path
     suite:str|None=None,     # one suite; needed where the comparison holds several
-    moment:str='post_agg',
-    path:str='',             # for methods that answer by several paths; `F2DC [client]` names the one shown
 )->Table:
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
-    suite = _the_suite(self, view, suite)
-    st = self.statistics(view, moment, suite, path)
+    where = where_of(where)
+    suite = _the_suite(self, where.view, suite)
+    st = self.statistics(where, suite)
     notes = [_SAYS, *run_notes(self, suite)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
-    cost = self.skew_cost(moment) if view == 'global' else {}
+    cost = self.skew_cost(where) if where.view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))
-    return Table(f'{suite}, {TITLES[view]}, {WHEN[moment]}', _cells(st), notes, st)
+    return Table(f'{suite}, {title_of(where)}', _cells(st), notes, st)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000024
 @patch
@@ -243,10 +244,10 @@ def rows(self:Comparison, last:bool=False)->pd.DataFrame:
     return pd.DataFrame(out)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000025
-def _by_domain(cmp, suite, view, moment)->pd.DataFrame: # deal, method, path, domain, mean, sem, label
+def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, mean, sem, label
     "Accuracy on each domain, mean and standard error over seeds."
-    r = cmp.rows(last=True).query('suite == @suite and view == @view and moment == @moment')
-    if view == 'personal': r = r[r.deal == 'skew']
+    r = cmp.rows(last=True).query('suite == @suite and view == @where.view and moment == @where.moment')
+    if where.view == 'personal': r = r[r.deal == 'skew']
     run = ['deal', 'method', 'path', 'domain']
     counts = r.groupby([*run, 'seed'], sort=False)[['correct', 'n']].sum()     # over the clients of a domain
     accuracy = (100*counts.correct/counts.n).rename('acc').reset_index()
@@ -257,16 +258,16 @@ def _by_domain(cmp, suite, view, moment)->pd.DataFrame: # deal, method, path, do
 # %% ../../nbs/3_results/06_comparison.ipynb #00000026
 @patch
 def domains(self:Comparison,
-    view:str='global', suite:str|None=None, moment:str='post_agg', path:str='',
+    where='global', suite:str|None=None,
 )->Table:
     "Accuracy per domain in the last round, mean ± standard error over seeds."
-    suite = suite or self.suites[0]
-    g, shown = _by_domain(self, suite, view, moment), self.statistics(view, moment, suite, path).method
+    suite, where = suite or self.suites[0], where_of(where)
+    g, shown = _by_domain(self, suite, where), self.statistics(where, suite).method
     names = list(dict.fromkeys(g.domain))
     g = g[g.label.isin(shown)].assign(text=lambda d: [pm(*v) for v in zip(d['mean'], d['sem'])])
     cells = g.pivot(index='label', columns='domain', values='text')
     cells = cells.reindex(index=shown, columns=names).fillna('')
-    caption = f'{suite}, accuracy in % on each domain, {view} view, {WHEN[moment]}'
+    caption = f'{suite}, accuracy in % on each domain, {where.view} view, {WHEN[where.moment]}'
     return Table(caption, cells.rename_axis(None, axis=1).reset_index(names='method'), (), g)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000029

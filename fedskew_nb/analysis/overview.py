@@ -8,10 +8,11 @@ __all__ = ['RISE', 'load_comparison', 'stored_results']
 # %% ../../nbs/3_results/07_overview.ipynb #00000003
 import math
 from fastcore.basics import patch
-from .comparison import DEALS, TITLES, WHEN, Comparison, run_notes, sentence
+from .comparison import DEALS, Comparison, run_notes, sentence, title_of
 from .table import Table, pm, span
 import pandas as pd
 from ..engine.history import STORED, history_of, impossible
+from ..engine.reading import where_of
 import gzip, json, zlib
 from importlib.resources import files
 from pathlib import Path
@@ -37,17 +38,18 @@ def _all_notes(cmp)->list:
 
 # %% ../../nbs/3_results/07_overview.ipynb #66ab224d
 @patch
-def overview(self:Comparison, view:str='global', moment:str='post_agg')->Table:
+def overview(self:Comparison, where='global')->Table:
     "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
-    st = self.statistics(view, moment)
+    where = where_of(where)
+    st = self.statistics(where)
     st['cell'] = [_cell(r) for r in st.itertuples()]
     by_deal = [dict.fromkeys(st[st.deal == d].method) for d in DEALS]
     names = [m for each in by_deal for m in each]
     cells = st.pivot(index='method', columns='suite', values='cell')
     cells = cells.reindex(index=names, columns=self.suites).fillna('')
-    cost = self.skew_cost(moment) if view == 'global' else {}
+    cost = self.skew_cost(where) if where.view == 'global' else {}
     notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *_all_notes(self)]
-    return Table(f'{TITLES[view]}, {WHEN[moment]}', cells.rename_axis(None, axis=1).reset_index(), notes, st)
+    return Table(title_of(where), cells.rename_axis(None, axis=1).reset_index(), notes, st)
 
 # %% ../../nbs/3_results/07_overview.ipynb #e8d1e39c
 @patch
@@ -58,17 +60,17 @@ def at(self:Comparison, round:int)->Comparison:
 # %% ../../nbs/3_results/07_overview.ipynb #c799d571
 RISE = 1.      # points in the last quarter of the rounds
 
-def _changes(cmp, rung, st, *which)->pd.Series:
+def _changes(cmp, rung, st, where)->pd.Series:
     "What the last quarter of these rounds added to each method's AVG; empty where nobody looked."
-    try: before = cmp.at(3*rung//4).statistics(*which)
+    try: before = cmp.at(3*rung//4).statistics(where)
     except ValueError: return pd.Series(dtype=float)
     return st.set_index('method').AVG - before.set_index('method').AVG
 
 def _mark(change:float)->str: return ', rising' if change >= RISE else ', falling' if change <= -RISE else ''
 
-def _rung(cmp, rung, st, *which)->pd.Series:
+def _rung(cmp, rung, st, where)->pd.Series:
     "A column of the table, from the statistics at this rung."
-    change = _changes(cmp, rung, st, *which)
+    change = _changes(cmp, rung, st, where)
     return pd.Series({r.method: _cell(r) + _mark(change.get(r.method, 0)) for r in st.itertuples()})
 
 # %% ../../nbs/3_results/07_overview.ipynb #89d662b5
@@ -77,17 +79,16 @@ _RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired diff
 
 # %% ../../nbs/3_results/07_overview.ipynb #3bf6e4e7
 @patch
-def rungs(self:Comparison, view:str='global', suite:str|None=None, moment:str='post_agg')->Table:
+def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
     "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
-    suite = suite or self.suites[0]
+    suite, where = suite or self.suites[0], where_of(where)
     mine = Comparison(h for h in self.histories if h.setting['suite'] == suite)
     at = {r for h in mine.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
-    found = {r: mine.at(r).statistics(view, moment) for r in sorted(at)}
-    cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, st, view, moment) for r, st in found.items()})
+    found = {r: mine.at(r).statistics(where) for r in sorted(at)}
+    cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, st, where) for r, st in found.items()})
     notes = [_RUNGS, *run_notes(self, suite)]
     numbers = pd.concat([st.assign(rounds=r) for r, st in found.items()])
-    title = f'{suite}, {TITLES[view]}, {WHEN[moment]}'
-    return Table(title, cells.rename_axis('method').reset_index(), notes, numbers)
+    return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
 
 # %% ../../nbs/3_results/07_overview.ipynb #dc3b693f
 def _misread(nest)->str:

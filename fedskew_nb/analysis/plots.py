@@ -65,14 +65,13 @@ def _method_curves(ax, name, seeds):
 def plot_curves(
     histories,          # a History or several; runs of one name are seeds
     metric:str='AVG',   # AVG, STD, ALL, worst, or a domain
-    view:str='global',  # global, personal or unseen
-    moment:str='post_agg',  # or post_local
+    where='global',     # a view, or a Where
     ax:Axes=None,
 )->Axes:                # in a script: plt.show(), or `.figure.savefig('curves.png')`
     "One thick line per method, its mean; every seed a thin one."
     ax = canvas(ax)
     for name, runs in by_name(histories).items():
-        _method_curves(ax, name, [h.curve(view, moment)[metric] for h in runs])
+        _method_curves(ax, name, [h.curve(where)[metric] for h in runs])
     over = f'{metric} over domains' if metric.isupper() else metric
     ax.set(xlabel='round', ylabel=f'{over}, %')
     ax.xaxis.get_major_locator().set_params(integer=True)
@@ -111,11 +110,11 @@ def seed_points(
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000023
 def finals(
-    histories, metric='AVG', view='global', moment='post_agg',
+    histories, metric='AVG', where='global',
 )->pd.DataFrame:       # a column per name, a row per seed
     "The last round's score of each run."
     def seed(h): return h.setting.get('data_seed', 0), h.setting.get('seed', 0)
-    def last(h): return h.curve(view, moment)[metric].iloc[-1]
+    def last(h): return h.curve(where)[metric].iloc[-1]
     return pd.DataFrame({name: {seed(h): last(h) for h in hs} for name, hs in by_name(histories).items()})
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000024

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
 from .comparison import Comparison, deal_of, sentence, write_whole
+from ..engine.reading import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .style import INK
 from .table import Table, csv_text
@@ -23,13 +24,13 @@ __all__ = ['setting_table', 'write_report']
 # %% ../../nbs/3_results/09_report.ipynb #00000008
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
-    said = {s for h in cmp.histories if deal_of(h)[0] == suite for s in h.views()}     # (view, moment, path)
-    views = [v for v in ('global', 'personal', 'unseen') if any(s[0] == v for s in said)]
-    paths = sorted({p for v, _, p in said if v == 'global'} - {'', 'client'})
+    scored = {w for h in cmp.histories if deal_of(h)[0] == suite for w in h.views()}
+    views = [v for v in VIEWS if any(w.view == v for w in scored)]
+    paths = sorted({w.path for w in scored if w.view == 'global'} - {'', 'client'})
     tables = {v: cmp.table(v, suite) for v in views}
-    if any(s[:2] == ('personal', 'post_local') for s in said):
-        tables['personal-local'] = cmp.table('personal', suite, 'post_local')
-    tables |= {f'global-{p}': cmp.table('global', suite, path=p) for p in paths}
+    trained = Where('personal', 'post_local')
+    if any(w[:2] == trained[:2] for w in scored): tables['personal-local'] = cmp.table(trained, suite)
+    tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
     if any(h.setting.get('rungs') for h in cmp.histories):
         tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
@@ -62,7 +63,7 @@ ABOVE = 'Personal view: points above FedAvg; every seed a point, lines 95 % inte
 def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     "{file stem: (caption, function that draws)} of one suite, whose tables are made."
     out = {}
-    runs = [h for h in cmp.histories if deal_of(h)[0] == suite and any(v == 'global' for v, *_ in h.views())]
+    runs = [h for h in cmp.histories if deal_of(h)[0] == suite and any(w.view == 'global' for w in h.views())]
     if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000003
 from __future__ import annotations
-import os, reprlib
+import os
 from dataclasses import fields
 from functools import lru_cache, partial, wraps
 from importlib.resources import files
@@ -14,7 +14,9 @@ from os import PathLike
 from pathlib import Path
 import torch
 from .calls import cut
-from .recipes import METHODS, embedded_suite, method_recipe, model_recipe, suite_recipe, variant_of
+from .recipes import (
+    METHODS, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
+from ..core.method import Method
 from .run import Run, method_of, stamped
 from ..core.files import misfit, read_json
 from ..core.identity import digest
@@ -124,7 +126,8 @@ def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else
 def method_recipes(methods)->list: # of Recipe
     "The methods of a comparison, every name once."
     given = cut(methods) if isinstance(methods, str) else as_list(methods)
-    if not given: raise ValueError(f'methods is {methods!r}: name at least one method')
+    if not given or not all(isinstance(o, (str, Method, Recipe)) for o in given):
+        raise ValueError(f'methods is {short(methods)}: name at least one method')
     named = {}
     for recipe in map(method_recipe, given):
         mine, ours = recipe.made, METHODS.get(recipe.name)
@@ -276,7 +279,7 @@ def check_arguments(given:dict, known):
         if k == 'size': one_of(v, SIZES, 'size')
         if k not in ARGUMENTS: continue
         good, advice = ARGUMENTS[k]
-        if not good(v): raise ValueError(f'{k} is {" ".join(reprlib.repr(v).split())}: {advice}')
+        if not good(v): raise ValueError(f'{k} is {short(v)}: {advice}')
 
 # %% ../../nbs/7_app/09_plan.ipynb #5022ed00
 def lies_apart(out, suites):

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000003
 from __future__ import annotations
-import inspect, torch
+import inspect, reprlib, torch
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, reduce
 from itertools import chain
@@ -83,6 +83,8 @@ def absolute(text:str)->str:
 
 def given(o, *_): return o
 
+def short(o)->str: return ' '.join(reprlib.repr(o).split())
+
 def method_recipe(o)->Recipe:
     "What was typed, or a Method."
     if isinstance(o, Recipe): return o
@@ -119,7 +121,8 @@ def suite_from_file(text:str, data_seed:int)->Suite:
 # %% ../../nbs/7_app/05_recipes.ipynb #cc37b9ca
 def named_suite(text:str, size:str)->Recipe:
     "A suite by its name or its call."
-    file, name, hp = read_call(text)
+    if variant_of(text)[0] in SUITES: file, name, hp = None, text, {}        # a domain's name may hold blanks
+    else: file, name, hp = read_call(text)
     if file:
         from_file(file, name)                    # refuses what is not there
         return Recipe(name, partial(suite_from_file, absolute(text)), absolute(text))
@@ -132,9 +135,9 @@ def suite_recipe(o, size:str='quick')->Recipe: # size: of an embedded suite
     "What was typed, a Suite, or a function of the seed."
     if isinstance(o, Recipe): return o
     if isinstance(o, Suite): return Recipe(o.name, partial(given, o), base=o.base)
-    if isinstance(o, str): return named_suite(o, size)
+    if isinstance(o, str) and o.strip(' ,'): return named_suite(o, size)
     if not callable(o) or isinstance(o, type):
-        raise ValueError(f'{o!r} is no suite: give a name, a Suite, or a function of the seed')
+        raise ValueError(f'suite is {short(o)}: give a name, a Suite, a function of the seed, or a list of them')
     name = getattr(o, '__name__', 'data')
     return Recipe(name, partial(suite_by, o, name))
 
@@ -183,10 +186,10 @@ def net_by(make, text:str, n_classes:int, *_)->Net:
 def model_recipe(o)->Recipe:
     "What was typed, or a function of the classes; called with n_classes, size and seed."
     if isinstance(o, Recipe): return o
-    if isinstance(o, str):
+    if isinstance(o, str) and o.strip(' ,'):
         file = file_of(o) or ''
         return Recipe(o.strip()[len(file):].lstrip(':'), partial(read_model, absolute(o)), absolute(o))
     if not callable(o) or isinstance(o, torch.nn.Module):
-        raise ValueError(f'model is {type(o).__name__}: give a name, or a function of n_classes that makes a new one')
+        raise ValueError(f'model is {short(o)}: give a name, or a function of n_classes that makes a new model')
     name = getattr(o, '__qualname__', type(o).__name__)
     return Recipe(name, partial(net_by, o, name))

@@ -57,7 +57,7 @@ def method_of(run:Run)->Method:
 def check_letters(run:Run, what:str, letters:str, thing:str):
     "Refuse what is no longer what the run is named for."
     if run.made_of is None or run.made_of[what] == letters: return
-    raise ValueError(f'{thing} has changed since this comparison began: call it again')
+    raise ValueError(f'{thing} changed since this comparison began: call it again')
 
 def suite_of(run:Run, held:dict|None=None)->Suite:
     "The suite of a run, not dealt anew; `held` keeps the one that was loaded last."

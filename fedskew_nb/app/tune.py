@@ -40,7 +40,7 @@ def on_validation(suite:Recipe)->Recipe:
     return Recipe(suite.name, partial(validation_suite, suite.make), base=suite.base)
 
 # %% ../../nbs/7_app/11_tune.ipynb #a00a9650
-def trial_score(history:History)->float: return accuracy(history, view='personal')
+def trial_score(history:History)->float: return accuracy(history, where='personal')
 
 # %% ../../nbs/7_app/11_tune.ipynb #1653a241
 def rate(k:int)->float:

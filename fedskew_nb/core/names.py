@@ -83,7 +83,7 @@ def papers()->dict: # {paper: module}
 class Recipe:
     "How to make a method, a suite of a seed, or a model of so many classes."
     name:str                                 # in tables and files
-    make:Callable=field(compare=False)       # anything that can be pickled
+    make:Callable=field(compare=False, repr=False)    # anything that can be pickled
     text:str=''                              # what can be typed to get it again; '' for an object of one's own
     base:str=''                              # what it is a variant of; default: itself
     def __post_init__(self): object.__setattr__(self, 'base', self.base or self.name)

@@ -8,9 +8,18 @@ import json
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from .history import History
+from typing import NamedTuple
 
 # %% auto #0
-__all__ = ['summary', 'diff']
+__all__ = ['VIEWS', 'MOMENTS', 'summary', 'Where', 'where_of', 'diff']
+
+# %% ../../nbs/6_engine/08_reading.ipynb #c0d901a9
+SCORES = dict(    # {column: what it makes of the accuracies a and the images n, or weights, of the domains}
+    AVG=lambda a, n: a.mean(),
+    STD=lambda a, n: a.std(ddof=1) if len(a) > 1 else float('nan'),
+    ALL=lambda a, n: (n*a).sum()/n.sum(),
+    worst=lambda a, n: a.min())
+TABLED = [name for name in SCORES if name != 'ALL']    # what comparisons print, with its standard error
 
 # %% ../../nbs/6_engine/08_reading.ipynb #0000000a
 def summary(
@@ -22,54 +31,59 @@ def summary(
     if not len(a): raise ValueError('there is no domain to sum up: give at least one accuracy')
     if n is None: n = np.ones(len(a))
     w = np.array(list(n.values()) if isinstance(n, dict) else n, float)
-    spread = a.std(ddof=1) if len(a) > 1 else float('nan')
-    return dict(AVG=a.mean(), STD=spread, ALL=(w*a).sum()/w.sum(), worst=a.min())
+    return {name: score(a, w) for name, score in SCORES.items()}
+
+# %% ../../nbs/6_engine/08_reading.ipynb #5918f540
+VIEWS, MOMENTS = ('global', 'personal', 'unseen'), ('post_agg', 'post_local')
+
+class Where(NamedTuple):
+    "Which scores of a run: of whose model, when, by which answer."
+    view: str = 'global'
+    moment: str = 'post_agg'
+    path: str = ''              # of a method with several answers; '' is its headline
+
+def where_of(o)->Where: return Where(o) if isinstance(o, str) else Where(*o)    # a view, or all three
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000012
-VIEWS, MOMENTS = ('global', 'personal', 'unseen'), ('post_agg', 'post_local')
-COLUMNS = ('AVG', 'STD', 'ALL', 'worst')
-
 @patch
-def views(self:History)->list:  # [(view, moment, path)]
+def views(self:History)->list:  # of Where
     "What was scored in this run, the headline first."
-    def place(said): return VIEWS.index(said[0]), MOMENTS.index(said[1]), said[2]
-    return sorted({(r['view'], r['moment'], r['path']) for r in self.rows}, key=place)
+    def place(w): return VIEWS.index(w.view), MOMENTS.index(w.moment), w.path
+    return sorted({Where(r['view'], r['moment'], r['path']) for r in self.rows}, key=place)
 
 @patch
-def headline(self:History, view:str='global', moment:str='post_agg')->str:
-    "The path that a table shows unless another is asked for: '' where there is one model, else `client`."
-    paths = [p for v, m, p in self.views() if (v, m) == (view, moment)]
-    for usual in ('', 'client'):
-        if usual in paths: return usual
-    return paths[0] if paths else ''
+def headline(self:History, where='global')->Where:
+    "The answer that a table shows unless another is named: '' where there is one model, else `client`."
+    where = where_of(where)
+    paths = [w.path for w in self.views() if w[:2] == where[:2]]
+    usual = next((p for p in ('', 'client') if p in paths), paths[0] if paths else '')
+    return where._replace(path=usual)
 
 # %% ../../nbs/6_engine/08_reading.ipynb #a15f1731
-def _said(view, moment, path)->str: return f'{view} at {moment}' + (f' by {path}' if path else '')
-
-def _unscored(h, view, moment, path)->str:
+def _unscored(h, where)->str:
     "Why there is no such score."
-    known = '; '.join(_said(*v) for v in h.views()) or 'nothing, fit() it first'
-    asked = f'{view!r} at {moment!r}' + (f' by {path!r}' if path else '')
-    return f'{h.setting.get("method", "this run")} has no score {asked}: it has {known}'
+    def words(w, show=str): return f'{show(w.view)} at {show(w.moment)}' + (f' by {show(w.path)}' if w.path else '')
+    known = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
+    return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {known}'
 
-def _sums(h, view, moment, path)->dict: # {round: {domain: [n, correct]}}
-    found, path = {}, path or h.headline(view, moment)
+def _sums(h, where)->dict: # {round: {domain: [n, correct]}}
+    where, sums = where_of(where), {}
+    if not where.path: where = h.headline(where)
     for r in h.rows:
-        if (r['view'], r['moment'], r['path']) != (view, moment, path): continue
-        both = found.setdefault(r['round'], {}).setdefault(r['domain'], [0, 0])
+        if (r['view'], r['moment'], r['path']) != where: continue
+        both = sums.setdefault(r['round'], {}).setdefault(r['domain'], [0, 0])
         both[0] += r['n']
         both[1] += r['correct']
-    if not found: raise ValueError(_unscored(h, view, moment, path))
-    return found
+    if not sums: raise ValueError(_unscored(h, where))
+    return sums
 
 # %% ../../nbs/6_engine/08_reading.ipynb #b0868488
 @patch
 def counts(self:History,
-    view:str='global', moment:str='post_agg',
-    path:str='',       # which of the method's answers; '' is its headline
+    where='global',    # a view, or a Where
 )->pd.DataFrame:       # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
-    found = _sums(self, view, moment, path)
+    found = _sums(self, where)
     flat = {(r, d): both for r, of in found.items() for d, both in of.items()}
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
     return pd.DataFrame(list(flat.values()), index, ['n', 'correct'])
@@ -77,31 +91,31 @@ def counts(self:History,
 # %% ../../nbs/6_engine/08_reading.ipynb #00000014
 @patch
 def curve(self:History,
-    view:str='global', moment:str='post_agg', path:str='',
+    where='global',    # a view, or a Where
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows, found = {}, _sums(self, view, moment, path)
+    rows, found = {}, _sums(self, where)
     for r in list(found)[-last:]:
         acc = {d: 100*right/n for d, (n, right) in found[r].items()}
         rows[r] = acc | summary(acc, [n for n, _ in found[r].values()])
     return pd.DataFrame(rows).T.rename_axis('round')
 
 @patch
-def summary(self:History, view:str='global', moment:str='post_agg', path:str='', last:int=1)->dict:
+def summary(self:History, where='global', last:int=1)->dict:
     "AVG, STD, ALL and worst in percent: the last evaluated round, or the mean of the `last` few."
-    return self.curve(view, moment, path, last)[list(COLUMNS)].mean().to_dict()
+    return self.curve(where, last)[[*SCORES]].mean().to_dict()
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000018
 @patch
 def table(self:History,
-    view:str|None=None, moment:str='post_agg', path:str='',
+    where=None,        # a view, or a Where
     last:int=1,        # the mean of so many evaluated rounds
 )->pd.DataFrame:       # one row, percent
     "The score of record: domains, AVG, STD, ALL, worst."
-    if view is None: view = self.views()[0][0] if self.rows else 'global'
-    t = self.curve(view, moment, path, last).mean().to_frame(self.setting.get('method', 'run')).T
-    t.columns.name = ' · '.join(filter(None, (view, moment, path, '%')))
+    where = where_of(where or (self.views()[0].view if self.rows else 'global'))
+    t = self.curve(where, last).mean().to_frame(self.setting.get('method', 'run')).T
+    t.columns.name = ' · '.join(filter(None, (*where, '%')))
     return t
 
 # %% ../../nbs/6_engine/08_reading.ipynb #0000001c

@@ -1,9 +1,9 @@
-"""What each trick brings: lanes, channels-last, folded norms, stacked clients.
+"""What each trick brings: lanes, channels-last, stacked clients.
 
     python tests/bench/tricks.py [--pairs 5] [--tiny] [--out FILE.json]
 
 All variants run in the same race. *No trick* is our engine as plainly as it can be: one lane, all cores for
-each operation, NCHW. Norms are folded, and small steps stacked, in the last variant only.
+each operation, NCHW. Small steps are stacked in the last variant only.
 """
 from common import main
 from fedskew_nb.app.bench import ask_round, ask_scores, bench_row, race
@@ -13,12 +13,12 @@ def variants(threads):
     plain = dict(lanes=1, threads=threads, channels_last=False)
     found = {'no trick': plain, 'lanes only': dict(channels_last=False),
              'channels-last only': plain | dict(channels_last=True), 'lanes and channels-last': {}}
-    return {k: v | dict(stack=False, fold=False) for k, v in found.items()}
+    return {k: v | dict(stack=False) for k, v in found.items()}
 
 def tricks(o):
     rows, races = [], {}
     cases = [('W1, training', 'W1', ask_round, None), ('W4, training', 'W4', ask_round, 'both, and stacked'),
-             ('W1, evaluation', 'W1', ask_scores, 'both, and folded norms')]
+             ('W1, evaluation', 'W1', ask_scores, None)]
     for name, work, ask, last in cases:
         w = o.work(work)
         suite, ways = w.suite(), variants(o.threads) | ({last: {}} if last else {})

@@ -12,7 +12,7 @@ from itertools import combinations
 import torch
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.app.combine import PAIRS, refusal, stored_pairs, tiny_net
-from fedskew_nb.app.names import METHODS, read_method
+from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.federation import Federation
 

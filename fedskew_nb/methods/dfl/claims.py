@@ -21,7 +21,7 @@ from .stability import still_shared
 PAPER = 'DFL'
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #8517e2d6
-OWN_HUE, EVERY_HUE = gain('AVG', view='personal'), gain('AVG')
+OWN_HUE, EVERY_HUE = gain('AVG', where='personal'), gain('AVG')
 FEW = 10      # training images of a client, where there are few
 
 FEW_DIGITS = Recipe(f'colored-mnist-{FEW}', partial(colored_mnist, 'quick', train=FEW), base='colored-mnist')

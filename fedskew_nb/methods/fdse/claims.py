@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
 from ...engine.history import History
+from ...engine.reading import Where
 from .unseen import fdse_measures
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f
@@ -26,7 +27,7 @@ def domains_won(a:History, others:list)->float:
 
 def wider(a:History, others:list)->float:
     "Range of AVG over the grid of τ less its range over the grid of β; both grids share `a`."
-    own, *rest = (accuracy(h, view='personal') for h in (a, *others))
+    own, *rest = (accuracy(h, where='personal') for h in (a, *others))
     tau, beta = [own, *rest[:2]], [own, *rest[2:]]
     return (max(tau) - min(tau)) - (max(beta) - min(beta))
 
@@ -53,7 +54,7 @@ BOTH, EMOJI = ('skew-digits', 'emoji-pacs'), ('emoji-pacs',)
 UNSEEN = (tuple(f'emoji-pacs-without-{d}' for d in ('photo', 'art', 'cartoon', 'sketch')),)
 SPLIT, NO_A = 'Erase + KeepErasers', 'Erase + Peers + Consistency'
 NO_B = 'Erase + Consensus + Consistency + KeepErasers'
-RECEIVED, TRAINED = gain(view='personal'), gain(view='personal', moment='post_local')
+RECEIVED, TRAINED = gain(where='personal'), gain(where=Where('personal', 'post_local'))
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #0000000b
 CLAIMS = [

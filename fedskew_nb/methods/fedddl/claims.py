@@ -19,7 +19,7 @@ from .probes import worse_boxes, ddl_measures
 PAPER = 'FedDDL'
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #ac63b54d
-UNSEEN = gain('AVG', view='unseen')
+UNSEEN = gain('AVG', where='unseen')
 
 def local_unseen(h:History)->list: # percent, one per client
     "Accuracy of each client's trained model on unseen backgrounds, in the last round."

@@ -11,14 +11,15 @@ from importlib.resources import files
 from statistics import fmean
 from ...analysis.claims import Claim, gain, measured, within
 from ...engine.history import History
+from ...engine.reading import Where
 from .controls import fewer, rfeddis_measures
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de0193b8
 PAPER = 'RFedDis'
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #2c6d8bc6
-OWN_DOMAIN = gain('AVG', view='personal')
-TRAINED = gain('AVG', view='personal', moment='post_local')
+OWN_DOMAIN = gain('AVG', where='personal')
+TRAINED = gain('AVG', where=Where('personal', 'post_local'))
 SOFTMAX, SCALED = '1 - max p', '1 - max p at T'
 
 def finds(h:History, score:str, what:str)->float:
