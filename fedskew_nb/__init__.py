@@ -1,7 +1,8 @@
 """Domain-skewed federated learning, from the picture to the equation to the tested code.
 
-The one module written by hand. Every public name of every module is here (`import fedskew_nb as fs; fs.Federation`, or
-`from fedskew_nb import *`), and is imported only when it is asked for: `import fedskew_nb` itself loads no torch.
+The one module written by hand. The public names of the modules are here (`import fedskew_nb as fs; fs.Federation`, or
+`from fedskew_nb import *`), and are imported only when they are asked for: `import fedskew_nb` itself loads no torch.
+Of a paper's folder it has what `method.py` defines; the rest is imported from its own module.
 """
 __version__ = "0.1.0"
 
@@ -13,7 +14,8 @@ from pathlib import Path
 def _names():
     "Every public name and the module it lives in, read from the `__all__` that nbdev writes, without importing anything."
     home, found = Path(__file__).parent, {}
-    for p in sorted(home.rglob('*.py')):
+    files = [p for of in ('*/*.py', 'methods/baselines/*.py', 'methods/*/method.py') for p in home.glob(of)]
+    for p in sorted(files):
         if p.name.startswith('_'): continue
         mod = '.'.join(p.relative_to(home).with_suffix('').parts)
         for line in re.findall(r'^__all__ = (\[.*?\])', p.read_text(encoding='utf-8'), re.M | re.S):

@@ -14,7 +14,7 @@ from ..engine.reading import TABLED, Where, where_of
 from ..core.files import whole_file
 
 # %% auto #0
-__all__ = ['DEALS', 'deal_of', 'Comparison', 'run_notes']
+__all__ = ['DEALS', 'deal_of', 'Comparison']
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000006
 DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['answers', 'spectrum', 'effective_rank', 'models_of', 'own_models', 'glance', 'silhouette', 'linear_probe', 'inside',
-           'saliency_inside', 'reestimate', 'adabn', 'measure']
+           'saliency_inside', 'restating', 'reestimate', 'adabn', 'measure']
 
 # %% ../../nbs/3_results/14_probes.ipynb #868ff686
 import torch
@@ -13,6 +13,7 @@ from ..core.net import evaluating, Net, Out
 from ..data.batch import normalise
 from ..data.images import Data
 import copy
+from contextlib import contextmanager
 from torch.nn.modules.batchnorm import _BatchNorm
 from .explain import gradcam
 from ..engine.reading import summary
@@ -113,6 +114,16 @@ def saliency_inside(net:Net, data:Data, mean, std)->float:
     return inside(gradcam(net, x, data.y.to(x.device)).cpu(), data.masks.cpu())
 
 # %% ../../nbs/3_results/14_probes.ipynb #00000011
+@contextmanager
+def restating(norms:list): # of BatchNorms
+    "Inside, statistics become plain means over all that passes."
+    momenta = [m.momentum for m in norms]
+    for m in norms:
+        m.reset_running_stats()
+        m.momentum = None            # a plain mean over the batches
+    yield
+    for m, momentum in zip(norms, momenta): m.momentum = momentum
+
 @torch.no_grad()
 def reestimate(
     net:Net,
@@ -120,13 +131,9 @@ def reestimate(
 ):
     "BatchNorm statistics become plain means over these batches; afterwards the net is in eval."
     norms = [m for m in net.eval().modules() if isinstance(m, _BatchNorm)]
-    momenta = [m.momentum for m in norms]
-    for m in norms:
-        m.reset_running_stats()
-        m.momentum = None            # a plain mean over the batches
-        m.train()
-    for x in batches: net(x)
-    for m, momentum in zip(norms, momenta): m.momentum = momentum
+    for m in norms: m.train()
+    with restating(norms):
+        for x in batches: net(x)
     net.eval()
 
 # %% ../../nbs/3_results/14_probes.ipynb #a9d94002
@@ -141,7 +148,8 @@ def adabn(
     return net
 
 # %% ../../nbs/3_results/14_probes.ipynb #54ba3c12
-def _accuracy(net, data, suite)->float: # percent
+def right_share(net:Net, data:Data, suite)->float: # percent
+    "Accuracy on these images."
     guess = answers(net, data, suite.mean, suite.std).logits.argmax(1)
     return 100*float((guess == data.y.cpu()).float().mean())
 
@@ -151,7 +159,7 @@ def own_adabn(fed:Federation)->dict: # {'restated': percent}, the name that stor
     for c in fed.clients:
         if not len(c.test): return {}
         net = adabn(fed.model(client=c.id), c.train, s.mean, s.std)
-        right[c.id] = _accuracy(net, c.test, s)
+        right[c.id] = right_share(net, c.test, s)
     return dict(restated=float(summary(right)['AVG']))
 
 # %% ../../nbs/3_results/14_probes.ipynb #00000014

@@ -19,7 +19,7 @@ from ..engine.federation import Federation
 from ..engine.scoring import model_of
 
 # %% auto #0
-__all__ = ['trust_measures', 'trust_tables', 'trust_figures']
+__all__ = ['trust_tables', 'trust_figures']
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #d6a746b7
 def foreign_sets(suite:Suite, n:int)->dict: # {set: images}

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.net import everything, evaluating
+from ...core.net import at_least_float32, everything, evaluating
 from ...core.names import not_negative
 from ...core.rules import Rule, keep
 
@@ -30,7 +30,7 @@ def class_means(
     counts = y.bincount(minlength=n_classes)
     total = f.new_zeros(n_classes, f.shape[1]).index_add_(0, y, f)
     means = total/counts.clamp(min=1)[:, None]
-    return means.to(feats.device, torch.promote_types(feats.dtype, torch.float32)), counts.to(feats.device)
+    return means.to(at_least_float32(feats)), counts.to(feats.device)
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #d9ffa52e
 def global_prototypes(

@@ -100,7 +100,7 @@ class TwinNet(Net):
         return Out(logs.logsumexp(0)-logs.new_tensor(len(outs)).log(), feat, aux={'first': logs[0]})
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #1b748ea6
-def fresh(net:Net)->Net:
+def fresh(net:nn.Module)->nn.Module:
     "A copy that starts from other weights, drawn now; frozen parts stay."
     net = copy.deepcopy(net)
     for m in net.modules():

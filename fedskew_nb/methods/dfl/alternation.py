@@ -16,15 +16,9 @@ from ...core.models import seq
 from ...core.net import Out, either, everything, probe, under
 from ...core.names import one_of
 from ...core.rules import Rule, keep
+from ..baselines.server import fresh
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #628689cb
-def restarted(m:nn.Module)->nn.Module:
-    "A copy whose layers start anew."
-    m = copy.deepcopy(m)
-    for layer in m.modules():
-        if hasattr(layer, 'reset_parameters'): layer.reset_parameters()
-    return m
-
 def _vectors(v)->Tensor:
     "What a branch gives, if it is nothing but a tensor."
     if isinstance(v, Tensor): return v
@@ -37,10 +31,10 @@ class Both(nn.Module):
     def __init__(self,
         m:nn.Module,    # becomes E_c
         cut:bool,       # each gets its half of the channels; else both get all
-        fresh:bool,     # E_s starts anew, not as a copy
+        anew:bool,      # E_s starts anew, not as a copy
     ):
         super().__init__()
-        self.E_s, self.E_c, self.cut = restarted(m) if fresh else copy.deepcopy(m), m, cut
+        self.E_s, self.E_c, self.cut = fresh(m) if anew else copy.deepcopy(m), m, cut
     def forward(self, x:Tensor)->Tensor:
         s, c = x.chunk(2, 1) if self.cut else (x, x)
         return torch.cat([_vectors(self.E_s(s)), _vectors(self.E_c(c))], 1)

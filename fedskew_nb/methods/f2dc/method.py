@@ -16,7 +16,7 @@ from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.rules import Rule, keep
 from ...core.models import has_map
-from ...core.net import probe, under
+from ...core.net import at_least_float32, probe, under
 from ...core.seeding import Random, generator
 from .correct import bottleneck, correction, decouple, rF, separation, wrong_label
 from .mask import gumbel_mask
@@ -42,7 +42,7 @@ class Decoupler(Random):
 def noise(self:Decoupler, S, part:str):
     "Uniform numbers like S: in training the client's stream, with `test_noise` the same for every batch."
     gen = self.generator if self.training else generator('mask noise at test', part)
-    return torch.rand(S.shape, generator=gen).to(S.device, torch.promote_types(S.dtype, torch.float32))
+    return torch.rand(S.shape, generator=gen).to(at_least_float32(S))
 
 @patch
 def mask(self:Decoupler, S):

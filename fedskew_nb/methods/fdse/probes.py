@@ -8,21 +8,15 @@ __all__ = ['own_features', 'own_silhouettes', 'erased_features', 'erased_means',
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000003
 import torch
 from torch import Tensor
-from ...analysis.probes import glance, linear_probe, models_of, own_adabn, answers
+from ...analysis.probes import answers, glance, linear_probe, own_adabn, own_models, silhouette
 from ...core.net import evaluating, Net
-from ...core.names import extra
 from ...data.batch import normalise
 from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from .surgery import erased_blocks
 
-# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000006
-def home_models(fed:Federation)->dict: # {domain: Net}
-    "For each domain the model that its (first) client uses."
-    nets = models_of(fed)
-    return {c.domain: nets[c.id if c.id in nets else -1] for c in reversed(fed.clients)}
-
+# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #c518700e
 def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), classes (N,), domain numbers (N,)
     "Features of `n` test images per domain, each domain through its own model."
     parts = {d: glance(test, n) for d, test in suite.tests.items() if d in nets}
@@ -31,20 +25,15 @@ def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), clas
     domain = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts.values())])
     return feat, y, domain
 
-# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000009
+# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #466c800d
 def own_features(fed:Federation, n:int=60)->tuple: # features (N, d), classes (N,), domain numbers (N,)
     "Features of `n` test images per domain, each through the model of its own client."
-    return home_features(home_models(fed), fed.suite, n)
-
-def _silhouette(feat, groups)->float:
-    "In [−1, 1]; 0 where there is one group, or every point is its own."
-    if not 1 < len(groups.unique()) < len(groups): return 0.
-    return float(extra('sklearn.metrics', 'scikit-learn').silhouette_score(feat.numpy(), groups.numpy()))
+    return home_features(own_models(fed), fed.suite, n)
 
 def own_silhouettes(fed:Federation, n:int=60)->dict:
     "Do raw features lie by class, and do they lie by domain? (FDSE, Fig. 4 as numbers)"
     feat, y, domain = own_features(fed, n)
-    return dict(own_class_silhouette=_silhouette(feat, y), own_domain_silhouette=_silhouette(feat, domain))
+    return dict(own_class_silhouette=silhouette(feat, y), own_domain_silhouette=silhouette(feat, domain))
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #0000000c
 def erased_features(
@@ -76,7 +65,7 @@ def domain_probe(
     n:int=100,         # images per domain
 )->dict:               # {'probe': percent, 'probes': percent per block}; {} without erasers
     "Can the domain be read off the erased features? Each domain goes through its own model (FDSE, Sec. 4.2)."
-    nets, suite = home_models(fed), fed.suite
+    nets, suite = own_models(fed), fed.suite
     domains = [d for d in suite.tests if d in nets]
     if not erased_blocks(fed.net) or len(domains)<2: return {}
     parts = [erased_means(nets[d], glance(suite.tests[d], n), suite.mean, suite.std) for d in domains]
