@@ -58,11 +58,11 @@ class PlainF2DC(nn.Module):
         whole = plus+star
         logits = self.h(average(whole) if self.r_F is None else self.r_F(whole))
         return logits, average(plus), average(minus), average(star)
-    def terms(self, x, y, g_a, g_b, sigma=.1, tau=.06, lam1=.8, lam2=1., wrong_from_m=False):
+    def terms(self, x, y, g_a, g_b, sigma=.1, tau=.06, lam1=.8, lam2=1.):
         "The terms of Eq. 9 for one batch."
         logits, plus, minus, star = self(x, g_a, g_b, sigma)
         cos = (plus*minus).sum(1)/((plus*plus).sum(1).sqrt()*(minus*minus).sum(1).sqrt())
-        wrong = highest_wrong(self.m(minus) if wrong_from_m else logits, y)
+        wrong = highest_wrong(logits, y)
         apart = cross_entropy(self.m(plus), y)+cross_entropy(self.m(minus), wrong)
         return dict(
             task=cross_entropy(logits, y),                                   # Eq. 8

@@ -12,9 +12,10 @@ from feds import equal, fed_of, first, run, small
 from kill import equal as same_nest
 from plain_engine import PlainEngine
 from torch import nn
-from fedskew_nb.app.names import METHODS
+from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.core.convert import as_net
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.lanes import in_order, stream_for
@@ -82,7 +83,7 @@ CASES = {
 def test_equal_to_a_loop_without_lanes(suite, case):
     suite = first(suite, 3, tests=6)
     method, kw = CASES[case]
-    kw = dict(rounds=3, local_steps=2, batch_size=12, lr=.05, eval_every=2, fold=False) | kw
+    kw = dict(rounds=3, local_steps=2, batch_size=12, lr=.05, eval_every=2) | kw
     net = kw.pop('net', small)
     loop = PlainEngine(method, net(), suite, **kw).fit()
     feds = [fed_of(method, suite, net(), lanes=lanes, **kw) for lanes in (1, 2, 8)]
@@ -96,17 +97,6 @@ def test_equal_to_a_loop_without_lanes(suite, case):
         for k, v in got.items(): assert same_nest(v, getattr(loop, k)), f'{k} with {fed.setting.lanes} lanes'
         assert fed.history == feds[0].history
 
-@pytest.mark.parametrize('name', METHODS)
-def test_folded_probabilities(suite, name):
-    two = first(suite, 2, tests=4)
-    a, b = (fed_of(METHODS[name], two, lanes=2, eval_every=1, fold=fold) for fold in (False, True))
-    for fed in (a, b): fed.fit()
-    assert equal(a, b)
-    for c in two.clients:
-        for fed in (a, b): fed.worker.load(fed.state_of(c.id))
-        p, q = (fed.worker.probabilities(c.train.x) for fed in (a, b))
-        assert p.keys() == q.keys() and all(float((p[k]-q[k]).abs().max()) <= 1e-5 for k in p)
-    assert len(b.worker.folding.pairs) >= 3
 
 # ---- the global dice
 
@@ -204,7 +194,7 @@ def ends_well(fed, t, calm):
     fed.fit()
     return same_nest(outcome(fed), calm)
 
-def stop_of(fed, c): return next(w.stop for w in fed.workers if w.net is c.net)
+def stop_of(fed, c): return next(w.stop for w in fed.lanes.workers if w.net is c.net)
 
 @pytest.mark.parametrize('lanes', [1, 2, 8])
 @pytest.mark.parametrize('place', ['start', 'loss', 'finish'])
@@ -429,7 +419,7 @@ def test_interrupted_anywhere_in_a_round(suite):
     "A round has happened, or it has not: no place in its code where half of it would be lost."
     clients = [replace(c, train=c.train[:4], test=c.test[:2]) for c in suite.clients[:2]]
     few = replace(suite, clients=clients, tests={'photo': suite.tests['photo'][:2]})
-    how = dict(lanes=1, rounds=1, local_steps=1, fold=False)
+    how = dict(lanes=1, rounds=1, local_steps=1)
     fed = fed_of(Method('Late', Late(), KeepBatchNorm()), few, small(width=1), **how)
     start, wrong = copy.deepcopy(fed.server), []
     n, want = press_at(fed), outcome(fed)
@@ -517,7 +507,7 @@ def alive(monkeypatch):
 def test_uploads_are_summed_as_they_come(suite, lanes, alive):
     "As many whole uploads live at any time as the window of the lanes holds; after the round, none."
     most, ups = alive
-    how = dict(lanes=lanes, rounds=2, local_steps=1, fold=False, stack=False)
+    how = dict(lanes=lanes, rounds=2, local_steps=1, stack=False)
     for m in (FedAvg, FedProx, Method('Late', Late())):
         fed_of(m, many(suite, 16), small(width=1), **how).one_round()
     assert most['FedAvg'] <= 2*lanes+1 and most['FedProx'] <= 2*lanes+1 and most['Late'] == 16
@@ -575,7 +565,7 @@ def test_lanes_that_are_no_number(suite, lanes):
 def test_more_lanes_than_clients(suite):
     one = replace(suite, clients=suite.clients[:1])
     a, b = (run(FedAvg, one, lanes=lanes) for lanes in (100, 1))
-    assert equal(a, b) and a.history == b.history and len(a.workers) <= 5
+    assert equal(a, b) and a.history == b.history and len(a.lanes.workers) <= 5
 
 @pytest.mark.parametrize('lanes, threads', [(1, 1), (2, 1), (1, 2)])
 def test_threads_are_restored(suite, lanes, threads):

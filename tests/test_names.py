@@ -73,7 +73,8 @@ def test_sums():
 def test_a_method_is_itself():
     avg, bn = METHODS['FedAvg'], METHODS['FedBN']
     assert read_method('FedBN') is bn and read_method(bn) is bn
-    for given in ('FedAvg,,FedBN,', ['FedAvg', bn]): assert [r.made for r in method_recipes(given)] == [avg, bn]
+    for given in ('FedAvg,,FedBN,', ['FedAvg', bn]):
+        assert [r.made for r in method_recipes(given)] == [avg, bn]
 
 @pytest.fixture
 def mine(tmp_path):

@@ -17,11 +17,16 @@ def forget():
 
 def anew(codes):
     "What each of them prints in a process that forgets the package before it; libraries are read once."
-    return fresh(f'import sys\n{FORGET}\nfor code in {list(codes)!r}: forget(); exec(code, {{}})').splitlines()
+    loop = f'for code in {list(codes)!r}: forget(); exec(code, {{}})'
+    return fresh(f'import sys\n{FORGET}\n{loop}').splitlines()
 
-def test_import_is_light(): assert fresh('import fedskew_nb, sys; print({"torch", "pandas", "matplotlib"} & sys.modules.keys() or "light")') == 'light'
+def test_import_is_light():
+    heavy = '{"torch", "pandas", "matplotlib"}'
+    assert fresh(f'import fedskew_nb, sys; print({heavy} & sys.modules.keys() or "light")') == 'light'
 
-def test_help_without_torch(): assert fresh('import fedskew_nb as fs, sys; dir(fs); fs.__all__; fs.__version__; print("torch" in sys.modules)') == 'False'
+def test_help_without_torch():
+    looked = 'dir(fs); fs.__all__; fs.__version__'
+    assert fresh(f'import fedskew_nb as fs, sys; {looked}; print("torch" in sys.modules)') == 'False'
 
 def test_every_name_resolves():
     for n in fs.__all__: assert getattr(fs, n) is not None and n in dir(fs), n
@@ -36,18 +41,26 @@ def test_unknown_name():
 
 def test_no_name_twice():
     "Two modules must not export the same name: the lazy package could only show one of them."
-    seen = {}
-    for p in sorted((ROOT/'fedskew_nb').rglob('*.py')):
-        if p.name.startswith('_'): continue
+    home, listed = ROOT/'fedskew_nb', {}
+    patterns = 'core/*.py', 'data/*.py', 'engine/*.py', 'analysis/*.py', 'app/*.py'
+    methods = 'methods/baselines/*.py', 'methods/*/method.py'
+    for p in (p for pattern in (*patterns, *methods) for p in home.glob(pattern)):
         for names in re.findall(r'^__all__ = (\[.*?\])', p.read_text(encoding='utf-8'), re.M | re.S):
-            for n in ast.literal_eval(names): assert seen.setdefault(n, p.name) == p.name, f'{n} is exported by {seen[n]} and {p.name}'
+            for n in ast.literal_eval(names): listed.setdefault(n, []).append(p.relative_to(home).as_posix())
+    assert set(listed) == set(fs.__all__)
+    assert {n: files for n, files in listed.items() if len(files) > 1} == {}
+
+def test_import_star_gives_what_pages_use(): assert len(fs.__all__) <= 430
 
 def test_no_name_is_a_rooms():
     "Importing a room puts it into the package under its name: no public name may be the same."
     rooms = {p.stem for p in (ROOT/'fedskew_nb').iterdir() if p.name[0] not in '_.'}
     assert {'core', 'data', 'engine', 'analysis', 'methods', 'app'} <= rooms and not rooms & set(fs.__all__)
 
-FIRST = ['import fedskew_nb.app.compare', 'from fedskew_nb import *', 'fs.compare; import fedskew_nb.app.compare']
+FIRST = [
+    'import fedskew_nb.app.compare',
+    'from fedskew_nb import *',
+    'fs.compare; import fedskew_nb.app.compare']
 
 @pytest.fixture(scope='module')
 def kinds():
@@ -59,14 +72,25 @@ def test_a_function_of_its_modules_name(first, kinds):
     "`fs.compare` is the function, whichever way the module came in."
     assert kinds[first] == 'function'
 
-def test_every_name_without_torchvision(kinds): assert kinds['then'] == 'False'    # it takes as long to load as torch
+def test_every_name_without_torchvision(kinds):
+    "It takes as long to load as torch."
+    assert kinds['then'] == 'False'
 
-def test_patches_come_along():
-    "A method that a later module adds to a class is there for whoever takes the class, or the one who makes it, from the package."
-    from fedskew_nb._modidx import d
-    home = {s.rsplit('.', 1)[1]: mod for mod, syms in d['syms'].items() for s in syms if s.removeprefix(mod + '.').count('.') == 0}
-    added = sorted({tuple(p) for mod, syms in d['syms'].items() for s in syms
-                    if len(p := s.removeprefix(mod + '.').split('.')) == 2 and home.get(p[0], mod) != mod and p[0] in fs.__all__})
-    codes = [f'import fedskew_nb as fs; print([m for m in {added} if not hasattr(getattr(fs, m[0]), m[1])])',
-             'import fedskew_nb as fs, sys; fs.Federation; print(hasattr(sys.modules["fedskew_nb.engine.history"].History, "table"))']
-    assert anew(codes) == ['[]', 'True']
+WHOLE = dict(
+    Method='core.method kept', History='engine.history table', Comparison='analysis.comparison overview',
+    Suite='data.suite from_datasets', Federation='engine.federation fit')
+
+def test_a_class_is_whole_where_it_is_imported():
+    "Its own module gives all of its methods, in a fresh Python."
+    def code(name, module, method):
+        return f'from fedskew_nb.{module} import {name}; print(hasattr({name}, {method!r}))'
+    assert anew([code(name, *where.split()) for name, where in WHOLE.items()]) == ['True']*len(WHOLE)
+
+ADAPTED = '''
+from fedskew_nb.methods.{folder}.method import {name}
+from fedskew_nb.core.models import small_conv
+print(type({name}.adapt(small_conv(3, size=32, width=8))).__name__)'''
+
+@pytest.mark.parametrize('name', ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL'])
+def test_a_method_is_whole_where_it_is_imported(name):
+    assert anew([ADAPTED.format(folder=name.lower(), name=name)]) == ['Net']

@@ -17,7 +17,7 @@ from fedskew_nb.core.seeding import seeded
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.rfeddis.controls import Fewer, Summed, head_probes
+from fedskew_nb.methods.rfeddis.controls import Summed, fewer, head_probes
 from fedskew_nb.methods.rfeddis.disentangle import disentangling_loss
 from fedskew_nb.methods.rfeddis.evidence import vacuity
 from fedskew_nb.methods.rfeddis.method import Disentangle, EqualWeights, Evidence, RFedDis, TwoHeads
@@ -392,6 +392,6 @@ def test_probes_know_what_is_there(suite):
     assert set(head_probes(fed(RFedDis, suite), 10)) == {'domain_G', 'domain_L'}
 
 def test_fewer_images_are_a_part_of_more():
-    few, whole = Fewer(30, 'tiny')(3), load_suite('skew-digits', 'tiny', 3)
-    for a, b in zip(few.clients, whole.clients):
+    some, whole = fewer(30, 'tiny')(3), load_suite('skew-digits', 'tiny', 3)
+    for a, b in zip(some.clients, whole.clients):
         assert len(a.train) == 30 and a.train.x.equal(b.train.x[:30]) and a.test.x.equal(b.test.x)

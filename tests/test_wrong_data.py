@@ -61,8 +61,8 @@ def swapped(s): s.tests = dict(zip(s.tests, reversed(s.tests.values())))
 def shape(s):
     for d in s._datas(): d.x = d.x.transpose(2, 3).contiguous()
 
-CHANGES = [grey, val, asked, mask, box, no_box, label, labels_swapped, renamed, mean, std, number, domain, order,
-           fewer, unseen, one_test_less, turned, swapped, shape]
+CHANGES = [grey, val, asked, mask, box, no_box, label, labels_swapped, renamed, mean, std, number, domain,
+           order,            fewer, unseen, one_test_less, turned, swapped, shape]
 
 @pytest.mark.parametrize('change', CHANGES, ids=lambda f: f.__name__)
 def test_what_a_run_computes_from_is_in_the_fingerprint(change):
@@ -137,7 +137,8 @@ def pipe(home):
     os.mkfifo(name)
 
 no_windows = pytest.mark.skipif(os.name == 'nt', reason='no pipes with names')
-SPOILT = [zeroed, one_bit, torn, of_another, other_words, no_seal, no_table, pytest.param(pipe, marks=no_windows)]
+SPOILT = [zeroed, one_bit, torn, of_another, other_words, no_seal, no_table,
+          pytest.param(pipe, marks=no_windows)]
 
 @pytest.mark.parametrize('spoil', SPOILT, ids=lambda f: f.__name__)
 def test_a_spoilt_cache_file_is_drawn_again(spoil, home):
@@ -432,8 +433,9 @@ def test_wrong_wishes_are_refused(case):
     refused(lambda: Suite.from_datasets(ONE, **wish), says)
 
 NONE = (X[:0], Y[:0])
-DOMAINS = [None, {}, [], 'a', [('a', SHOTS, SHOTS)], {'': (SHOTS, SHOTS)}, {1: (SHOTS, SHOTS)}, {'a': SHOTS[0]},
-           {'a': (SHOTS,)}, {'a': (SHOTS, NONE)}, {'a': (SHOTS, [])}, {'a': (NONE, SHOTS)}, {'a': (NONE, NONE)}]
+DOMAINS = [
+    None, {}, [], 'a', [('a', SHOTS, SHOTS)], {'': (SHOTS, SHOTS)}, {1: (SHOTS, SHOTS)}, {'a': SHOTS[0]},
+    {'a': (SHOTS,)}, {'a': (SHOTS, NONE)}, {'a': (SHOTS, [])}, {'a': (NONE, SHOTS)}, {'a': (NONE, NONE)}]
 
 @pytest.mark.parametrize('domains', DOMAINS, ids=range(len(DOMAINS)))
 def test_domains_that_are_none(domains): refused(lambda: Suite.from_datasets(domains), 'domain|a: |test set')
@@ -612,7 +614,8 @@ def test_traps_behind_a_name(trap, says, tree):
     "Refused by name, or left out with a count; without a hang, and without a flood of memory."
     trap(tree/'a'/'cat')
     refused(lambda: load(tree), 'cat/9.* is no readable image: .*('+says+')')
-    for said in (pytest.warns(UserWarning, match='1 unreadable left out'), nullcontext()):   # then from the cache
+    # first from the folder, then from the cache
+    for said in (pytest.warns(UserWarning, match='1 unreadable left out'), nullcontext()):
         with said: s = load(tree, bad='skip')
         assert '16 images; 1 unreadable left out, first a/cat/9' in s.source
 

@@ -46,6 +46,7 @@ class Claim:
 # %% ../../nbs/3_results/08_claims.ipynb #3eb1d62c
 @patch(as_prop=True)
 def methods(self:Claim)->tuple:
+    "The methods that it speaks of."
     return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
 
 # %% ../../nbs/3_results/08_claims.ipynb #0000000b

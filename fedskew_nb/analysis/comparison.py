@@ -53,13 +53,19 @@ class Comparison:
 def _seen(cmp, get)->list: return list(dict.fromkeys(map(get, cmp.histories)))
 
 @patch(as_prop=True)
-def suites(self:Comparison)->list: return _seen(self, lambda h: deal_of(h)[0])
+def suites(self:Comparison)->list:
+    "The names of its suites."
+    return _seen(self, lambda h: deal_of(h)[0])
 
 @patch(as_prop=True)
-def methods(self:Comparison)->list: return _seen(self, lambda h: h.setting['method'])
+def methods(self:Comparison)->list:
+    "The names of its methods."
+    return _seen(self, lambda h: h.setting['method'])
 
 @patch(as_prop=True)
-def seeds(self:Comparison)->list: return sorted(_seen(self, lambda h: h.setting['seed']))
+def seeds(self:Comparison)->list:
+    "All its seeds, in order."
+    return sorted(_seen(self, lambda h: h.setting['seed']))
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000000d
 def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())

@@ -88,7 +88,8 @@ class BareLoop:
 # %% ../../nbs/7_app/13_bench.ipynb #3068a623
 @patch
 @torch.no_grad()
-def score(self:BareLoop, batch:int=64)->int: # how many it gets right
+def score(self:BareLoop, batch:int=64)->int:
+    "How many test images it gets right."
     self.net.eval()
     pieces = [(x, y) for X, Y in self.tests for x, y in zip(X.split(batch), Y.split(batch))]
     return sum(int((self.net(x).logits.argmax(1) == y).sum()) for x, y in pieces)

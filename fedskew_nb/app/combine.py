@@ -15,7 +15,9 @@ from ..core.method import Contradiction
 from ..core.models import small_conv
 
 # %% ../../nbs/7_app/02_combine.ipynb #441cdafb
-def tiny_net(): return small_conv(3, size=16, width=4, seed=0)
+def tiny_net():
+    "The net on which pairs are tried."
+    return small_conv(3, size=16, width=4, seed=0)
 
 def refusal(
     one, other,     # methods, or their names

@@ -50,7 +50,9 @@ class ClientContext(Context):
 
 # %% ../../nbs/4_core/07_context.ipynb #0000000c
 @patch
-def params(self:ClientContext)->dict: return dict(self.net.named_parameters())
+def params(self:ClientContext)->dict: # {name: parameter}
+    "The parameters of the net in training."
+    return dict(self.net.named_parameters())
 
 @patch
 def gen(self:ClientContext,

@@ -91,7 +91,9 @@ class BasicBlock(nn.Module):
         return (self.bn2(self.conv2(inner)) + self.shortcut(x)).relu()
 
 # %% ../../nbs/4_core/02_models.ipynb #00000018
-def gap()->nn.Sequential: return seq(gap=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+def gap()->nn.Sequential:
+    "Global average pooling: (B, C, H, W) → (B, C)."
+    return seq(gap=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
 
 def stage(ni:int, nf:int, n:int, stride:int)->nn.Sequential:
     "`n` residual blocks; the first one changes channels and size."
@@ -117,11 +119,14 @@ def resnet(
         return signed(net, size, f'resnet{2+2*sum(blocks)}', width, 64)
 
 
+
 # %% ../../nbs/4_core/02_models.ipynb #0000001a
 def resnet10(n_classes, width=64, size=32, seed=0)->Net:
+    "ResNet-10: one residual block per stage."
     return resnet((1,1,1,1), n_classes, width, size, seed=seed)
 
 def resnet18(n_classes, width=64, size=32, seed=0)->Net:
+    "ResNet-18: two residual blocks per stage."
     return resnet((2,2,2,2), n_classes, width, size, seed=seed)
 
 # %% ../../nbs/4_core/02_models.ipynb #00000024

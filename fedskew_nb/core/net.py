@@ -86,12 +86,22 @@ def of_type(net:nn.Module, types)->Callable:
     owned = {f'{name}.{n}'.lstrip('.') for name, m in mine for n in m.state_dict() if '.' not in n}
     return owned.__contains__
 
-def is_norm(net:nn.Module)->Callable: return of_type(net, NORMS)
-def is_batchnorm(net:nn.Module)->Callable: return of_type(net, nn.modules.batchnorm._BatchNorm)
-def is_conv(net:nn.Module)->Callable: return of_type(net, nn.modules.conv._ConvNd)
+def is_norm(net:nn.Module)->Callable:
+    "Predicate: an entry of a normalisation layer."
+    return of_type(net, NORMS)
+
+def is_batchnorm(net:nn.Module)->Callable:
+    "Predicate: an entry of a BatchNorm."
+    return of_type(net, nn.modules.batchnorm._BatchNorm)
+
+def is_conv(net:nn.Module)->Callable:
+    "Predicate: an entry of a convolution."
+    return of_type(net, nn.modules.conv._ConvNd)
 
 # %% ../../nbs/4_core/01_net.ipynb #00000014
-def everything(name:str)->bool: return True
+def everything(name:str)->bool:
+    "Predicate: every entry."
+    return True
 
 def is_learnt(net:nn.Module)->Callable:
     "Predicate: a parameter, not a statistic."
@@ -128,7 +138,9 @@ def probe(
     with evaluating(net): return net(black)
 
 # %% ../../nbs/4_core/01_net.ipynb #30f97867
-def at_least_float32(v:Tensor)->Tensor: return v if v.dtype == torch.float64 else v.float()
+def at_least_float32(v:Tensor)->Tensor:
+    "float64 as it is, all else in float32."
+    return v if v.dtype == torch.float64 else v.float()
 
 # %% ../../nbs/4_core/01_net.ipynb #0000001b
 def check_logits(net:Net, out):

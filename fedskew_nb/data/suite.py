@@ -66,13 +66,19 @@ def embedded(name:str):
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000000b
 @patch(as_prop=True)
-def n_classes(self:Suite)->int: return len(self.classes)
+def n_classes(self:Suite)->int:
+    "How many classes there are."
+    return len(self.classes)
 
 @patch(as_prop=True)
-def domains(self:Suite)->list: return list(self.tests)
+def domains(self:Suite)->list:
+    "The names of the domains that have a test set."
+    return list(self.tests)
 
 @patch(as_prop=True)
-def image_size(self:Suite)->int: return next(iter(self.tests.values())).x.shape[-1]
+def image_size(self:Suite)->int:
+    "The side of its images, pixels."
+    return next(iter(self.tests.values())).x.shape[-1]
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000012
 def counts(y:Tensor, n_classes:int)->list:
@@ -154,7 +160,9 @@ def _repr_markdown_(self:Suite)->str:
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000025
 @patch(as_prop=True)
-def nbytes(self:Suite)->int: return sum(d.nbytes for d in self._datas())
+def nbytes(self:Suite)->int:
+    "Bytes of all its images, labels, masks and boxes."
+    return sum(d.nbytes for d in self._datas())
 
 @patch
 def _datas(self:Suite)->list:

@@ -64,7 +64,8 @@ def label(self: History)->str: # 'FedAvg', 'FedAvg/iid'
     return method if deal == 'skew' else f'{method}/{deal}'
 
 @patch
-def __repr__(self: History):
+def __repr__(self: History)->str:
+    "Its method, rounds and scores in a line."
     name = self.setting.get('method', '?')
     return f'History({name}, {len(self.rounds)} rounds, {len(self.rows)} scores)'
 

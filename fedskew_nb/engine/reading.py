@@ -42,7 +42,9 @@ class Where(NamedTuple):
     moment: str = 'post_agg'
     path: str = ''              # of a method with several answers; '' is its headline
 
-def where_of(o)->Where: return Where(o) if isinstance(o, str) else Where(*o)    # a view, or all three
+def where_of(o)->Where:
+    "A view, or all three, as a Where."
+    return Where(o) if isinstance(o, str) else Where(*o)
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000012
 @patch

@@ -34,7 +34,9 @@ class Question:
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #56d2284e
 @patch(as_prop=True)
-def key(self: Question)->tuple: return self.model, id(self.data)
+def key(self: Question)->tuple:
+    "Questions of one key have one answer."
+    return self.model, id(self.data)
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #e2003e71
 def all_sets(suite)->list: # [(view, domain, images)]

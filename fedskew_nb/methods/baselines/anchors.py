@@ -145,6 +145,7 @@ def _of_round(self:SemanticAnchors, c, f)->tuple: # (C, d) anchors, margin
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #d329c359
 @patch
 def loss(self:SemanticAnchors, c, b, out):
+    "Its three terms, as far as they have a weight (FedSA)."
     if not self._on: return {}
     f, y, terms = out.feat, b['y'], {}
     A, gap = self._of_round(c, f.detach())

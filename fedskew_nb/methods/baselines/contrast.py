@@ -60,6 +60,7 @@ def _frozen(self:ModelContrast, c, x:Tensor)->tuple: # z_glob, z_prev
 
 @patch
 def loss(self:ModelContrast, c, b, out):
+    "μ·ℓ_con (MOON, Eq. 4)."
     if not self.mu: return {}
     return dict(moon=self.mu*model_contrast(out.feat, *self._frozen(c, b['x']), self.tau))
 

@@ -70,6 +70,7 @@ FAMILY = 'What the heads ask for'       # over its methods in every list
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
 @patch
 def loss(self:HeadAlignment, c, b, out):
+    "γ times how far the head's gradient lies from everyone's mean (FedIIR)."
     head = trained_head(c) if self.gamma else {}
     if not head: return {}
     mean = c.down.get('head_gradient', {})
@@ -159,6 +160,7 @@ def under_head(module, head:dict, feat:Tensor, ce)->dict:
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #c1d902a9
 @patch
 def loss(self:GradientMatching, c, b, out):
+    "How little the head's gradients agree, within the client and with the others (MCGDM)."
     head, heads = trained_head(c), c.down.get('heads', {}) if self.lam_inter else {}
     if not head or not (self.lam_intra or heads): return {}
     terms, ce = {}, lambda logits: F.cross_entropy(logits, b['y'])

@@ -110,6 +110,7 @@ def linked(to:Tensor)->Tensor: # (n,)
     return of.unique(return_inverse=True)[1]
 
 def means_of(X:Tensor, of:Tensor)->Tensor: # one row per cluster
+    "The mean of each cluster."
     return torch.stack([X[of == j].mean(0) for j in range(int(of.max())+1)])
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #69bfb25c

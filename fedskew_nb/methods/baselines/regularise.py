@@ -41,6 +41,7 @@ class Dynamic(Mechanism):
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #b534732b
 @patch
 def rules(self:Dynamic, net):
+    "What is learnt is averaged against the memories; without α as ever."
     return [Rule(is_learnt(net), self._against)] if self.alpha else []
 
 @patch

@@ -22,33 +22,18 @@ def _sizes(n, Q, C)->Tensor:
         raise ValueError(f'Q is {Q} and C is {C}: there is at least one domain and one class')
     return n
 
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #0000000b
-def _by_class(share, counts, C)->Tensor:    # (K, C)
-    "B of Eq. 10: each client's share of each class; its share of all images if no counts are known."
-    if counts is None: return share[:, None].expand(-1, C)
-    B = counts.double()/counts.double().sum(0).clamp(min=1)
-    if B.shape != (len(share), C):
-        raise ValueError(f'counts are {tuple(B.shape)}: give one row per client and one column per class, '
-                         f'{(len(share), C)}')
-    return B
-
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #0000000c
+# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #931d6e05
 def domain_weights(
     n,                    # (K,) training images of each participant
     Q:int,                # domains in the federation
     C:int,                # classes
     alpha:float=1.,       # of the size, Eq. 11
     beta:float=.4,        # of the discrepancy, Eq. 11
-    N:float|None=None,    # images in the federation; Σ n by default
-    counts=None,          # (K, C) images per class: Eq. 10 before its approximation
 )->Tensor:                # (K,) p_k, summing to 1
     "Domain-aware aggregation, F2DC Eqs. 10 and 11."
     n = _sizes(n, Q, C)
-    N = n.sum() if N is None else N
-    if not 0 < N < torch.inf:
-        raise ValueError(f'N is {N}: it counts the images of the federation, so give a number above 0')
-    share = n/N
-    d = ((_by_class(share, counts, C)-1/Q)**2).sum(1).div(2).sqrt()
+    share = n/n.sum()
+    d = ((share[:, None].expand(-1, C)-1/Q)**2).sum(1).div(2).sqrt()
     s = torch.sigmoid(alpha*share-beta*d)
     return s/s.sum()
 
@@ -77,8 +62,6 @@ class DomainAware(Mechanism):
     alpha:float=1.             # of the size, Eq. 11
     beta:float=.4              # of the discrepancy, Eq. 11
     Q:int|None=None            # domains; counted among all clients by default
-    classwise:bool=False       # Eq. 10 with n_k^c/n^c instead of n_k/N
-    all_clients:bool=False     # N over all clients instead of the participants
     by_size:bool=False         # n_k/N, as in the released code
     early = True               # all it reads is known before the training
     def __post_init__(self): _whole(self.Q)
@@ -89,7 +72,4 @@ def weights(self:DomainAware, srv, ups):
     "p_k of this round's participants."
     if self.by_size: return Mechanism.weights(self, srv, ups)      # the default
     n, Q = [u.n for u in ups], _domains(self.Q, srv)
-    counts = torch.stack([u.counts for u in ups])
-    N = sum(srv.sizes.values()) if self.all_clients else None
-    by_class = counts if self.classwise else None
-    return domain_weights(n, Q, counts.shape[1], self.alpha, self.beta, N, by_class)
+    return domain_weights(n, Q, len(ups[0].counts), self.alpha, self.beta)

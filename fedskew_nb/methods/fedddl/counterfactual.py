@@ -49,9 +49,17 @@ def same_size_places(
     return _anywhere(box[:, 2:]-box[:, :2], size, g)
 
 # %% ../../../nbs/2_methods/fedddl/01_counterfactual.ipynb #afbd7125
-def any_class(y, of): return torch.ones(len(y), len(of), dtype=torch.bool, device=of.device)
-def other_classes(y, of): return y.to(of.device)[:, None] != of
-def own_class(y, of): return y.to(of.device)[:, None] == of
+def any_class(y, of)->Tensor: # (len(y), len(of)) bool
+    "Every background may stand behind every object."
+    return torch.ones(len(y), len(of), dtype=torch.bool, device=of.device)
+
+def other_classes(y, of)->Tensor: # (len(y), len(of)) bool
+    "Only backgrounds of other classes may."
+    return y.to(of.device)[:, None] != of
+
+def own_class(y, of)->Tensor: # (len(y), len(of)) bool
+    "Only backgrounds of the same class may."
+    return y.to(of.device)[:, None] == of
 
 def draw_backgrounds(
     y:Tensor,             # (N,) classes of the objects
