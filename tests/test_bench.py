@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 import pytest, torch
 import fedskew_nb
-from fedskew_nb.app import bench
+from fedskew_nb.app import rounds
 from fedskew_nb.app.bench import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
 from fedskew_nb.app.bench import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
 from fedskew_nb.app.bench import noise_suite, processor_name, race, read_bench, run_bench, spread_of
 from fedskew_nb.app.shell import parser_of
 from fedskew_nb.app.recipes import METHODS
-from fedskew_nb.app.bench import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
-from fedskew_nb.app.bench import noting, rounds_frame, rounds_table, with_boxes
+from fedskew_nb.app.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
+from fedskew_nb.app.rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
 from fedskew_nb.data.batch import normalise
 from fedskew_nb.engine.device import has_bf16, threads_of
@@ -217,7 +217,7 @@ WRONG = [
 
 @pytest.mark.parametrize('kw,says', WRONG)
 def test_command_refuses(kw, says, monkeypatch):
-    monkeypatch.setattr(bench, 'run_bench', None)      # nothing can be measured by mistake
+    monkeypatch.setattr(rounds, 'run_bench', None)      # nothing can be measured by mistake
     with pytest.raises(ValueError, match=says): bench_command(**kw)
 
 def test_what_is_shipped():

@@ -1,155 +1,277 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
+
 import base64, io, json, re, shutil, subprocess
 import pytest, yaml
 from PIL import Image
 import check_docs, check_site, own_links, pages, project, quick, readme, sync
 
-PNG = base64.b64encode(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC')).decode()
+PNG = base64.b64encode(
+    base64.b64decode(
+        'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC'
+    )
+).decode()
 
-def md(text): return dict(cell_type='markdown', metadata={}, source=text)
-def raw(text): return dict(cell_type='raw', metadata={}, source=text)
-def code(text, *outs): return dict(cell_type='code', metadata={}, execution_count=None, source=text, outputs=list(outs))
-def png(): return dict(output_type='display_data', metadata={}, data={'image/png': PNG, 'text/plain': '<Figure>'})
-def said(text): return dict(output_type='stream', name='stdout', text=text)
-def write(path, *cells): path.write_text(json.dumps(dict(cells=list(cells), metadata={}, nbformat=4, nbformat_minor=5)))
+def md(text):
+    return dict(cell_type='markdown', metadata={}, source=text)
+
+def raw(text):
+    return dict(cell_type='raw', metadata={}, source=text)
+
+def code(text, *outs):
+    return dict(cell_type='code', metadata={}, execution_count=None, source=text, outputs=list(outs))
+
+def png():
+    return dict(output_type='display_data', metadata={}, data={'image/png': PNG, 'text/plain': '<Figure>'})
+
+def said(text):
+    return dict(output_type='stream', name='stdout', text=text)
+
+def write(path, *cells):
+    path.write_text(json.dumps(dict(cells=list(cells), metadata={}, nbformat=4, nbformat_minor=5)))
 
 FIGURE = '#| label: fig-{}\n#| fig-cap: "A cap."\n#| fig-alt: "An alt."\nplot()'
-SIDEBAR = 'website:\n  sidebar:\n    contents:\n      - index.ipynb\n      - section: More\n        contents: [other.ipynb]\n'
+SIDEBAR = '''website:
+  sidebar:
+    contents:
+      - index.ipynb
+      - section: More
+        contents: [other.ipynb]
+'''
 
 @pytest.fixture
 def site(tmp_path):
     "Two processed pages without a fault."
-    write(tmp_path/'index.ipynb', raw('---\ntitle: Scratch\noutput-file: index.html\n---'),
-          md('## A part\n\nSee @fig-one, [there](other.ipynb#a-part-there), [here](#a-part) and $\\frac{a}{b}$.'), code(FIGURE.format('one'), png()), code('1+1', said('2\n')))
-    write(tmp_path/'other.ipynb', md('# Other\n\n## A part there\n\nA [page](index.ipynb).'))
-    (tmp_path/'sidebar.yml').write_text(SIDEBAR)
+    write(
+        tmp_path / 'index.ipynb',
+        raw('---\ntitle: Scratch\noutput-file: index.html\n---'),
+        md(
+            '## A part\n\nSee @fig-one, [there](other.ipynb#a-part-there), '
+            '[here](#a-part) and $\\frac{a}{b}$.'
+        ),
+        code(FIGURE.format('one'), png()),
+        code('1+1', said('2\n')),
+    )
+    write(tmp_path / 'other.ipynb', md('# Other\n\n## A part there\n\nA [page](index.ipynb).'))
+    (tmp_path / 'sidebar.yml').write_text(SIDEBAR)
     return tmp_path
 
 def faults(root):
     pages, side = check_docs.check(root)
     return [f for p in pages.values() for f in p.faults] + side
 
-def test_good_pages_have_no_fault(site): assert faults(site) == []
+def test_good_pages_have_no_fault(site):
+    assert faults(site) == []
 
 SITE = (lambda c: c['doc_host'] + c['doc_baseurl'])(project.settings())
 SEEDED = {
-    'a dead link':              (md('[x](gone.ipynb)'), 'dead link gone.ipynb'),
-    'a dead anchor elsewhere':  (md('[x](index.ipynb#no-such-part)'), 'dead anchor index.ipynb#no-such-part'),
-    'a dead anchor here':       (md('[x](#nowhere)'), 'dead anchor #nowhere'),
-    'a dead image':             (md('![x](gone.png)'), 'dead link gone.png'),
-    'a dead HTML link':         (md('See <a href="gone.ipynb">x</a>.'), 'dead link gone.ipynb'),
-    'a link to a made page':    (md('[x](index.html)'), 'link to the notebook file'),
-    'a link out of the site':   (md('[x](../README.md)'), 'leaves the site'),
-    'a dead page of the site':  (md(f'[x]({SITE}/gone.html)'), 'dead link'),
+    'a dead link': (md('[x](gone.ipynb)'), 'dead link gone.ipynb'),
+    'a dead anchor elsewhere': (md('[x](index.ipynb#no-such-part)'), 'dead anchor index.ipynb#no-such-part'),
+    'a dead anchor here': (md('[x](#nowhere)'), 'dead anchor #nowhere'),
+    'a dead image': (md('![x](gone.png)'), 'dead link gone.png'),
+    'a dead HTML link': (md('See <a href="gone.ipynb">x</a>.'), 'dead link gone.ipynb'),
+    'a link to a made page': (md('[x](index.html)'), 'link to the notebook file'),
+    'a link out of the site': (md('[x](../README.md)'), 'leaves the site'),
+    'a dead page of the site': (md(f'[x]({SITE}/gone.html)'), 'dead link'),
     'a dead anchor of the site': (md(f'[x]({SITE}/index.html#gone)'), 'dead anchor'),
-    'a page by its address':    (md(f'[x]({SITE}/index.html#a-part)'), 'a link to the site by its address'),
-    'a link in a signature':    (md('```python\ndef f(\n    x, # [`Net`](../net.ipynb#net)\n```'), 'a raw link in a signature'),
-    'a broken formula':         (md('A $\\frac{a$ b.'), 'bad formula'),
-    'an undefined macro':       (md('$$\\nosuchmacro{x}$$'), 'bad formula'),
-    'an unresolved figure':     (md('See @fig-none.'), 'unresolved reference @fig-none'),
-    'an unresolved equation':   (md('By @eq-none.'), 'unresolved reference @eq-none'),
-    'a label used twice':       (code(FIGURE.format('one') + '\n', png()), None),
-    'a figure without label':   (code('plot()', png()), 'no label'),
-    'a figure without caption': (code('#| label: fig-b\n#| fig-alt: "x"\nplot()', png()), 'fig-b has no fig-cap'),
-    'a figure without alt':     (code('#| label: fig-b\n#| fig-cap: "x"\nplot()', png()), 'fig-b has no fig-alt'),
-    'a path of this machine':   (code('f()', said('saved in /tmp/tmpab12/x.json')), '/tmp/tmpab12'),
-    'an address in memory':     (code('f', said('<function f at 0x7f96a2064e10>')), 'at 0x7f96a2064e10'),
-    'a stored error':           (code('f()', dict(output_type='error', ename='ValueError', evalue='no', traceback=[])), 'stored output is an error'),
+    'a page by its address': (md(f'[x]({SITE}/index.html#a-part)'), 'a link to the site by its address'),
+    'a link in a signature': (
+        md('```python\ndef f(\n    x, # [`Net`](../net.ipynb#net)\n```'),
+        'a raw link in a signature',
+    ),
+    'a broken formula': (md('A $\\frac{a$ b.'), 'bad formula'),
+    'an undefined macro': (md('$$\\nosuchmacro{x}$$'), 'bad formula'),
+    'an unresolved figure': (md('See @fig-none.'), 'unresolved reference @fig-none'),
+    'an unresolved equation': (md('By @eq-none.'), 'unresolved reference @eq-none'),
+    'a label used twice': (code(FIGURE.format('one') + '\n', png()), None),
+    'a figure without label': (code('plot()', png()), 'no label'),
+    'a figure without caption': (
+        code('#| label: fig-b\n#| fig-alt: "x"\nplot()', png()),
+        'fig-b has no fig-cap',
+    ),
+    'a figure without alt': (code('#| label: fig-b\n#| fig-cap: "x"\nplot()', png()), 'fig-b has no fig-alt'),
+    'a path of this machine': (code('f()', said('saved in /tmp/tmpab12/x.json')), '/tmp/tmpab12'),
+    'an address in memory': (code('f', said('<function f at 0x7f96a2064e10>')), 'at 0x7f96a2064e10'),
+    'a stored error': (
+        code('f()', dict(output_type='error', ename='ValueError', evalue='no', traceback=[])),
+        'stored output is an error',
+    ),
 }
+
 @pytest.mark.parametrize('name', SEEDED)
 def test_seeded_fault_is_found(site, name):
     cell, expected = SEEDED[name]
-    if expected is None: write(site/'other.ipynb', md('# Other\n\n## A part there'), cell, cell); expected = 'fig-one is used twice'
-    else: write(site/'other.ipynb', md('# Other\n\n## A part there'), cell)
+    if expected is None:
+        write(site / 'other.ipynb', md('# Other\n\n## A part there'), cell, cell)
+        expected = 'fig-one is used twice'
+    else:
+        write(site / 'other.ipynb', md('# Other\n\n## A part there'), cell)
     found = faults(site)
     assert len(found) == 1 and expected in found[0], found
 
 def test_page_missing_from_the_sidebar(site):
-    write(site/'third.ipynb', md('# Third'))
+    write(site / 'third.ipynb', md('# Third'))
     assert faults(site) == ['third.ipynb is not in sidebar.yml']
 
 def test_sidebar_names_a_missing_page(site):
-    (site/'sidebar.yml').write_text(SIDEBAR.replace('[other.ipynb]', '[other.ipynb, gone.ipynb, other.ipynb]'))
-    assert faults(site) == ['sidebar.yml names gone.ipynb, which is no page', 'sidebar.yml names other.ipynb twice']
+    (site / 'sidebar.yml').write_text(
+        SIDEBAR.replace('[other.ipynb]', '[other.ipynb, gone.ipynb, other.ipynb]')
+    )
+    assert faults(site) == [
+        'sidebar.yml names gone.ipynb, which is no page',
+        'sidebar.yml names other.ipynb twice',
+    ]
 
 def test_checker_fails_loudly(site, capsys):
     check_docs.main(site)
     assert 'no fault' in capsys.readouterr().out
-    write(site/'other.ipynb', md('# Other\n\n## A part there\n\n[x](gone.ipynb)'))
-    with pytest.raises(SystemExit, match='1 faults'): check_docs.main(site)
-    with pytest.raises(SystemExit, match='no pages'): check_docs.main(site/'empty')
+    write(site / 'other.ipynb', md('# Other\n\n## A part there\n\n[x](gone.ipynb)'))
+    with pytest.raises(SystemExit, match='1 faults'):
+        check_docs.main(site)
+    with pytest.raises(SystemExit, match='no pages'):
+        check_docs.main(site / 'empty')
 
 def test_rendered_site(tmp_path):
-    (tmp_path/'a.html').write_text('<h2 id="x">X</h2><a href="b.html#y">b</a><a href="https://example.org">out</a>')
-    (tmp_path/'b.html').write_text('<h2 id="y">Y</h2><a href="a.html#x">a</a>')
+    (tmp_path / 'a.html').write_text(
+        '<h2 id="x">X</h2><a href="b.html#y">b</a><a href="https://example.org">out</a>'
+    )
+    (tmp_path / 'b.html').write_text('<h2 id="y">Y</h2><a href="a.html#x">a</a>')
     assert list(check_site.faults(tmp_path)) == []
-    (tmp_path/'b.html').write_text('<a href="a.html#z">a</a><a href="c.html">c</a><script src="https://cdn.example.org/x.js"></script>')
-    assert sorted(check_site.faults(tmp_path)) == ['a.html: dead anchor b.html#y', 'b.html fetches https://cdn.example.org/x.js', 'b.html: dead anchor a.html#z', 'b.html: dead link c.html']
+    (tmp_path / 'b.html').write_text(
+        '<a href="a.html#z">a</a><a href="c.html">c</a><script src="https://cdn.example.org/x.js"></script>'
+    )
+    assert sorted(check_site.faults(tmp_path)) == [
+        'a.html: dead anchor b.html#y',
+        'b.html fetches https://cdn.example.org/x.js',
+        'b.html: dead anchor a.html#z',
+        'b.html: dead link c.html',
+    ]
 
 def test_rendered_site_by_its_address(tmp_path):
-    (tmp_path/'a.html').write_text(f'<a href="{SITE}/a.html">a</a>')
+    (tmp_path / 'a.html').write_text(f'<a href="{SITE}/a.html">a</a>')
     assert list(check_site.faults(tmp_path)) == [f'a.html: a link to the site by its address {SITE}/a.html']
 
 def test_links_inside_the_site_are_relative():
-    text = f'[`Net`]({SITE}/4_core/net.html#net), [x]({SITE}/gone.html), [y](https://example.org/4_core/net.html)'
-    assert own_links.relative(text, '1_begin/07_own_model.ipynb') == text.replace(f'{SITE}/4_core/net.html', '../4_core/01_net.ipynb')
+    elsewhere = 'https://example.org/4_core/net.html'
+    text = f'[`Net`]({SITE}/4_core/net.html#net), [x]({SITE}/gone.html), [y]({elsewhere})'
+    assert own_links.relative(text, '1_begin/07_own_model.ipynb') == text.replace(
+        f'{SITE}/4_core/net.html', '../4_core/01_net.ipynb'
+    )
     assert own_links.relative(f'{SITE}/4_core/net.html', '4_core/06_method.ipynb') == '01_net.ipynb'
     module, name = project.settings()['procs'].split(':')
-    assert getattr(__import__(module), name) is own_links.relative_links      # what nbdev calls
+    assert getattr(__import__(module), name) is own_links.relative_links  # what nbdev calls
 
 def test_readme(site):
-    write(site/'index.ipynb', raw('---\ntitle: Scratch\ndescription: One\n  sentence.\noutput-file: index.html\n---'), md('Begin [here](start.ipynb#first), or [there](https://example.org/x.ipynb). It\'s $x^2$.\n\n| a | b |\n|---|--:|\n| 1 | 2 |'),
-          code('#| echo: false\n' + FIGURE.format('one'), png()), code('#| eval: false\nx = 1', said('2\n')), code('#| output: false\ny = 2', said('3\n')))
-    text, figures = readme.make(project.read(site/'index.ipynb'))
-    assert '# Scratch\n\n> One sentence.' in text and '[here](nbs/start.ipynb#first)' in text and '](https://example.org/x.ipynb)' in text
-    assert '![An alt.](nbs/images/index-one.png)' in text and figures == {'index-one.png': base64.b64decode(PNG)} and 'plot()' not in text
-    assert "It's" in text and '``` python\nx = 1\n```' in text and '``` text\n2\n```' in text and '``` text\n3' not in text and '| 1 ' in text
+    write(
+        site / 'index.ipynb',
+        raw('---\ntitle: Scratch\ndescription: One\n  sentence.\noutput-file: index.html\n---'),
+        md(
+            'Begin [here](start.ipynb#first), or [there](https://example.org/x.ipynb). It\'s $x^2$.\n\n'
+            '| a | b |\n|---|--:|\n| 1 | 2 |'
+        ),
+        code('#| echo: false\n' + FIGURE.format('one'), png()),
+        code('#| eval: false\nx = 1', said('2\n')),
+        code('#| output: false\ny = 2', said('3\n')),
+    )
+    text, figures = readme.make(project.read(site / 'index.ipynb'))
+    assert (
+        '# Scratch\n\n> One sentence.' in text
+        and '[here](nbs/start.ipynb#first)' in text
+        and '](https://example.org/x.ipynb)' in text
+    )
+    assert (
+        '![An alt.](nbs/images/index-one.png)' in text
+        and figures == {'index-one.png': base64.b64decode(PNG)}
+        and 'plot()' not in text
+    )
+    assert (
+        "It's" in text
+        and '``` python\nx = 1\n```' in text
+        and '``` text\n2\n```' in text
+        and '``` text\n3' not in text
+        and '| 1 ' in text
+    )
 
 @pytest.fixture
 def little(tmp_path):
     "A project with one notebook, in step."
     for f in ('settings.ini', 'pyproject.toml', '.gitignore', '_quarto.yml', 'nbs/_quarto.yml'):
-        (tmp_path/f).parent.mkdir(exist_ok=True); shutil.copy(project.ROOT/f, tmp_path/f)
-    (tmp_path/'fedskew_nb').mkdir(); (tmp_path/'fedskew_nb'/'__init__.py').write_text(f'__version__ = "{project.settings()["version"]}"\n')
-    nb = dict(cells=[dict(code('#| default_exp one'), id='a0'), dict(code('#| export\ndef f(x): return x'), id='a1')],
-              metadata=dict(kernelspec=dict(display_name='python3', language='python', name='python3')), nbformat=4, nbformat_minor=5)
-    (tmp_path/'nbs'/'00_one.ipynb').write_text(json.dumps(nb))
+        (tmp_path / f).parent.mkdir(exist_ok=True)
+        shutil.copy(project.ROOT / f, tmp_path / f)
+    (tmp_path / 'fedskew_nb').mkdir()
+    (tmp_path / 'fedskew_nb' / '__init__.py').write_text(f'__version__ = "{project.settings()["version"]}"\n')
+    nb = dict(
+        cells=[
+            dict(code('#| default_exp one'), id='a0'),
+            dict(code('#| export\ndef f(x): return x'), id='a1'),
+        ],
+        metadata=dict(kernelspec=dict(display_name='python3', language='python', name='python3')),
+        nbformat=4,
+        nbformat_minor=5,
+    )
+    (tmp_path / 'nbs' / '00_one.ipynb').write_text(json.dumps(nb))
     subprocess.run(['git', 'init', '-q'], cwd=tmp_path, check=True)
-    subprocess.run([sync.sys.executable, '-c', sync.TOOLS], cwd=tmp_path, check=True, env={k: v for k, v in sync.os.environ.items() if k != 'IN_TEST'})
+    subprocess.run(
+        [sync.sys.executable, '-c', sync.TOOLS],
+        cwd=tmp_path,
+        check=True,
+        env={k: v for k, v in sync.os.environ.items() if k != 'IN_TEST'},
+    )
     return tmp_path
 
 def test_sync(little):
     assert sync.differences(little) == []
-    mod = little/'fedskew_nb'/'one.py'
+    mod = little / 'fedskew_nb' / 'one.py'
     good = mod.read_text()
     mod.write_text(good.replace('return x', 'return x + 1'))
     assert sync.differences(little) == ['fedskew_nb/one.py is not what export and clean make of it']
-    assert 'x + 1' in mod.read_text()                           # looking changes nothing
+    assert 'x + 1' in mod.read_text()  # looking changes nothing
     mod.unlink()
     assert sync.differences(little) == ['fedskew_nb/one.py is written by export, but is not here']
     mod.write_text(good)
-    nb = little/'nbs'/'00_one.ipynb'
+    nb = little / 'nbs' / '00_one.ipynb'
     nb.write_text(nb.read_text().replace('"execution_count": null', '"execution_count": 7', 1))
     assert sync.differences(little) == ['nbs/00_one.ipynb is not what export and clean make of it']
     assert 'fedskew_nb/one.py' in sync.unknown(little)
 
 def test_quick_chooses():
-    nbs, tests = quick.to_run(['fedskew_nb/core/method.py', 'README.md', 'tests/test_package.py', 'tests/tools/proc.py', 'nbs/gone.ipynb'])
-    assert nbs == ['nbs/4_core/03_method.ipynb'] and tests == ['tests/test_package.py', 'tests/test_sync.py', 'tests/test_tools.py']
+    nbs, tests = quick.to_run(
+        [
+            'fedskew_nb/core/method.py',
+            'README.md',
+            'tests/test_package.py',
+            'tests/tools/proc.py',
+            'nbs/gone.ipynb',
+        ]
+    )
+    assert nbs == ['nbs/4_core/06_method.ipynb'] and tests == [
+        'tests/test_package.py',
+        'tests/test_sync.py',
+        'tests/test_tools.py',
+    ]
 
 def test_directives():
     d = project.directives('#| export\n#| eval: false\n# | label: fig-x\nx = 1\n#| no')
     assert d == {'export': '', 'eval': 'false', 'label': 'fig-x'}
-    assert project.skipped('#| slow\nf()') and project.skipped('nbdev.nbdev_export()') and not project.skipped('#| export\nf()')
+    assert (
+        project.skipped('#| slow\nf()')
+        and project.skipped('nbdev.nbdev_export()')
+        and not project.skipped('#| export\nf()')
+    )
 
 def test_pages_that_do_not_read_well(tmp_path):
     "Each rule of the checker finds its fault, and nothing else."
+
     def faults(code, **outputs):
-        cell = dict(cell_type='code', source=code, outputs=[dict(output_type='display_data', data=outputs)] if outputs else [])
-        write(tmp_path/'x.ipynb', cell)
-        return {rule for rule, _ in pages.read_page(tmp_path/'x.ipynb').faults}
+        cell = dict(
+            cell_type='code',
+            source=code,
+            outputs=[dict(output_type='display_data', data=outputs)] if outputs else [],
+        )
+        write(tmp_path / 'x.ipynb', cell)
+        return {rule for rule, _ in pages.read_page(tmp_path / 'x.ipynb').faults}
+
     assert faults('x = 1\nif x: y = 2') == set()
-    assert faults('x = ' + '1'*107) == {'width'}
+    assert faults('x = ' + '1' * 107) == {'width'}
     assert faults('x = 1; y = 2') == {'semicolon'} and faults('plot();') == set()
     assert faults('x and f()') == {'side effect'}
     assert faults('[[[a for a in b] for b in c] for c in d]') == {'nesting'}
@@ -157,44 +279,82 @@ def test_pages_that_do_not_read_well(tmp_path):
     assert faults('#| fig-cap: one: two\nplot()') == {'header'}
     assert faults('df', **{'text/html': '<table>'}) == {'html'}
     assert faults('plot()', **{'image/png': PNG, 'text/markdown': '|'}) == {'figure'}
-    for line in ("ax.legend(fontsize=7)", "ax.text(0, 0, 'a', size=7.5)", "ax.tick_params(labelsize=6.5)"): assert faults(line) == {'letters'}
-    for line in ("ax.text(0, 0, 'a', size=8)", "small_conv(10, size=4)"): assert faults(line) == set()
-    assert faults('interact(f, x=(0, 1))') == {'sliders'} and faults('# In `make lab`\ninteract(f, x=(0, 1))') == set()
+    for line in ("ax.legend(fontsize=7)", "ax.text(0, 0, 'a', size=7.5)", "ax.tick_params(labelsize=6.5)"):
+        assert faults(line) == {'letters'}
+    for line in ("ax.text(0, 0, 'a', size=8)", "small_conv(10, size=4)"):
+        assert faults(line) == set()
+    assert (
+        faults('interact(f, x=(0, 1))') == {'sliders'}
+        and faults('# In `make lab`\ninteract(f, x=(0, 1))') == set()
+    )
 
-PROSE = {"See Figure 2.": 'number', "(Fig. 5)": 'number', "## Table 3: parts": 'number', "The paper's Figures 2 and 3, its Table 1, F2DC's Fig. 4.": None,
-         "| Fig. 2 |": None, "> (Wang et al., Fig. 2.)": None, "with preset='shared'": 'quotes', "with `preset='shared'`": None,
-         '```bash\n' + 'x'*111 + '\n```': 'width', '```bibtex\n' + 'x'*111 + '\n```': None}
+PROSE = {
+    "See Figure 2.": 'number',
+    "(Fig. 5)": 'number',
+    "## Table 3: parts": 'number',
+    "The paper's Figures 2 and 3, its Table 1, F2DC's Fig. 4.": None,
+    "| Fig. 2 |": None,
+    "> (Wang et al., Fig. 2.)": None,
+    "with preset='shared'": 'quotes',
+    "with `preset='shared'`": None,
+    '```bash\n' + 'x' * 111 + '\n```': 'width',
+    '```bibtex\n' + 'x' * 111 + '\n```': None,
+}
+
 @pytest.mark.parametrize('text', PROSE)
-def test_prose_that_does_not_read_well(text): assert [rule for rule, _ in pages.prose_faults(text)] == [PROSE[text]]*bool(PROSE[text])
+def test_prose_that_does_not_read_well(text):
+    assert [rule for rule, _ in pages.prose_faults(text)] == [PROSE[text]] * bool(PROSE[text])
 
 def figure(pixels, **said):
     out = io.BytesIO()
     Image.new('RGBA', (pixels, 10)).save(out, 'PNG')
-    return dict(output_type='display_data', data={'image/png': base64.b64encode(out.getvalue()).decode()}, metadata={'image/png': said} if said else {})
+    return dict(
+        output_type='display_data',
+        data={'image/png': base64.b64encode(out.getvalue()).decode()},
+        metadata={'image/png': said} if said else {},
+    )
 
 def test_wide_figures():
     "An inch is 120 pixels of the page; a figure with two pixels for one says its width."
     rules = lambda out: [rule for rule, _ in pages.figure_faults(code('plot()', out), 'plot()')]
-    assert rules(figure(961)) == ['figure'] and rules(figure(960)) == [] and rules(figure(1900, width=950)) == []
+    assert (
+        rules(figure(961)) == ['figure'] and rules(figure(960)) == [] and rules(figure(1900, width=950)) == []
+    )
 
 def test_a_drawing_needs_few_colours():
     "A photograph keeps all of its."
-    import nbexec                                                    # slow to load
+    import nbexec  # slow to load
+
     def png(im):
         out = io.BytesIO()
         im.save(out, 'PNG')
         return base64.b64encode(out.getvalue()).decode()
+
     drawing, photo = Image.new('RGBA', (99, 99), 'teal'), Image.effect_noise((99, 99), 90).convert('RGBA')
     photo.putalpha(255)
-    photo = Image.merge('RGBA', (photo.getchannel(0), photo.getchannel(1).rotate(90), photo.getchannel(2).rotate(180), photo.getchannel(3)))
+    photo = Image.merge(
+        'RGBA',
+        (
+            photo.getchannel(0),
+            photo.getchannel(1).rotate(90),
+            photo.getchannel(2).rotate(180),
+            photo.getchannel(3),
+        ),
+    )
     few = nbexec.in_few_colours(png(drawing))
     assert Image.open(io.BytesIO(base64.b64decode(few))).mode == 'P' and nbexec.in_few_colours(few) == few
     assert nbexec.in_few_colours(png(photo)) == png(photo)
 
 def test_a_line_of_code_fits_its_box():
-    "110 characters of the widest of our fonts, between Quarto's gutters of 1.5 em, in a box with its padding."
-    html, css = yaml.safe_load((project.ROOT/'_quarto.yml').read_text())['format']['html'], (project.NBS/'styles.css').read_text()
-    size, = re.findall(r'pre > code.*?font-size: ([\d.]+)rem', css)
-    padding, = re.findall(r'div.sourceCode pre .*?padding: \S+ ([\d.]+)rem', css)
+    "110 characters of the widest of our fonts, between gutters of 1.5 em, in a box with its padding."
+    html, css = (
+        yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['format']['html'],
+        (project.NBS / 'styles.css').read_text(),
+    )
+    (size,) = re.findall(r'pre > code.*?font-size: ([\d.]+)rem', css)
+    (padding,) = re.findall(r'div.sourceCode pre .*?padding: \S+ ([\d.]+)rem', css)
     body, em = int(html['grid']['body-width'].removesuffix('px')), 17
-    assert pages.WIDTH*.602*float(size)*em <= body - 3*em - 2 - 2*float(padding)*em and html['code-overflow'] == 'scroll'
+    assert (
+        pages.WIDTH * 0.602 * float(size) * em <= body - 3 * em - 2 - 2 * float(padding) * em
+        and html['code-overflow'] == 'scroll'
+    )

@@ -286,7 +286,8 @@ def claims_of(
 )->dict:                # {paper: [Claim]}
     "The claims of all papers, or some of them."
     found = {p: [c for c in m.CLAIMS if fnmatch(c.id, which + '*')] for p, m in papers().items()}
-    if not any(found.values()): raise ValueError(f'no claim begins with {which!r}: {nearest(which, papers())}')
+    if not any(found.values()):
+        raise ValueError(f'no claim begins with {which!r}: {nearest(which, papers())}')
     return {p: cs for p, cs in found.items() if cs}
 
 @lru_cache(None)

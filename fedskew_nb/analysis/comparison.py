@@ -67,21 +67,22 @@ def seeds(self:Comparison)->list:
     "All its seeds, in order."
     return sorted(_seen(self, lambda h: h.setting['seed']))
 
-# %% ../../nbs/3_results/06_comparison.ipynb #0000000d
+# %% ../../nbs/3_results/06_comparison.ipynb #973cbdeb
 def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
 
 def answer_shown(h:History, where:Where)->Where:
     "The answer that is asked for, if this run has it; else its headline."
     return where if where in h.views() else h.headline(where)
 
+# %% ../../nbs/3_results/06_comparison.ipynb #0000000d
 def scores_at(cmp, where:Where)->pd.DataFrame:
     "The last round of every run that was scored there."
     rows = []
     for h in cmp.histories:
         if not is_scored(h, where): continue
         (suite, deal), shown = deal_of(h), answer_shown(h, where)
-        run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'], path=shown.path)
-        rows.append(run | h.summary(shown))
+        run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
+        rows.append(run | dict(path=shown.path) | h.summary(shown))
     if rows: return pd.DataFrame(rows)
     known = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
     raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(known)}')
@@ -164,7 +165,7 @@ def statistics(self:Comparison,
     where = where_of(where)
     s = self.scores(where)
     if suite: s = s[s.suite == suite]
-    if where.view == 'personal': s = s[s.deal == 'skew']        # dealt at random, a client has no domain of its own
+    if where.view == 'personal': s = s[s.deal == 'skew']    # dealt at random, a client has no own domain
     deals, methods = list(DEALS), self.methods
     def place(key): return key[0], deals.index(key[1]), methods.index(key[2])
     groups = dict(list(s.groupby(['suite', 'deal', 'method', 'path'])))

@@ -100,7 +100,6 @@ def word_for(lo:float, hi:float, margin:float|None=None, needed:float|None=None)
     if hi >= -(needed or 0): return 'undecided'
     return 'does not hold' if needed is None else 'contradicted'
 
-# %% ../../nbs/3_results/04_stats.ipynb #c10c1782
 LOOK = {'holds': ('o', PALETTE['green']), 'does not hold': ('s', PALETTE['crimson']),
         'contradicted': ('s', PALETTE['crimson']), SMALLER: ('v', PALETTE['blue']), 'undecided': ('D', INK)}
 

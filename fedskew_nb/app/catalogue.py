@@ -70,6 +70,7 @@ def under_heads(lines:dict)->list:
         found += aligned({n: lines[n] for n in members}, wide)
     return found
 
+# %% ../../nbs/7_app/06_catalogue.ipynb #6132e36e
 def list_command(
     json:bool=False,   # as JSON
 ):

@@ -16,7 +16,7 @@ from .. import __version__
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
 from ..analysis.report import suite_tables, write_report
-from .bench import bench_command
+from .rounds import bench_command
 from .boxes import boxes_command
 from .calls import cut, literal, no_exit, read_call
 from .catalogue import list_command, notebooks_command, usual_methods
@@ -282,7 +282,9 @@ def answer(argv)->int|None:
     if not argv or argv[0] in ('-h', '--help', 'help'):
         print(usage())
         return 0 if argv else 2
-    if argv[0] == '--version': return print(__version__) or 0
+    if argv[0] == '--version':
+        print(__version__)
+        return 0
     if argv[0] in COMMANDS and not gone(argv): return None
     complain(gone(argv) or f'there is no command {argv[0]!r}: {nearest(argv[0], COMMANDS)}')
     return 2

@@ -13,8 +13,8 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from .calls import cut, file_of
 from .jobs import run_all
-from .plan import (
-    SCHEDULE, TUNED, as_list, begun, check_arguments, checked, grid_of, grid_runs, planned, read_tuned, which_seeds)
+from .plan import SCHEDULE, TUNED, as_list, begun, check_arguments, checked, grid_of
+from .plan import grid_runs, planned, read_tuned, which_seeds
 from .run import finished, noted, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
@@ -60,12 +60,14 @@ def compare_grid(
     how = dict(measure=grid_of(grid)[1], keep_stopped=True)
     return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, **how))
 
-# %% ../../nbs/7_app/10_compare.ipynb #20e4e96f
+# %% ../../nbs/7_app/10_compare.ipynb #a6ad2450
 FORMAT = 3
+
 WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'trust')
 
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
 
+# %% ../../nbs/7_app/10_compare.ipynb #20e4e96f
 def request_of(todo, seeds, size, want)->dict:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*WHICH, 'model')}
@@ -73,7 +75,8 @@ def request_of(todo, seeds, size, want)->dict:
         mine = ('lr',) if want.get('tuned') else ()          # each method's own
         setting = {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in mine} | setting
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
-    texts = dict(methods=once(r.method.text for r in todo if r.deal == 'skew'), suites=once(r.suite.text for r in todo))
+    methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)
+    texts = dict(methods=once(methods), suites=once(suites))
     return {k: want[k] for k in WHICH if k in want} | texts | dict(
         seeds=which_seeds(seeds), size=size, model=todo[0].model.text or None, setting=setting)
 
@@ -97,20 +100,23 @@ def check_request(d:dict):
     "Refuse arguments that `compare` would refuse."
     grid, names = 'grid' in d, [f.name for f in fields(Setting)]
     given = d['said'] if grid else {k: v for k, v in d.items() if k not in _ASIDE} | d['setting']
-    odd = [] if grid else [stranger(d['setting'], names), *(stranger(f, _FOLDER) for f in d.get('folders', ()))]
+    folders = (stranger(f, _FOLDER) for f in d.get('folders', ()))
+    odd = [] if grid else [stranger(d['setting'], names), *folders]
     for why in filter(None, odd): raise ValueError(why)
     if not grid and not d['methods']: raise ValueError('it has no method')
     if not grid and not d['seeds']: raise ValueError('it has no seed')
     check_arguments(given, signature(planned).parameters)
     setting_for(Method('any'), given.get('house'), **{k: given[k] for k in names if k in given})
 
+# %% ../../nbs/7_app/10_compare.ipynb #e0bde253
 def read_request_file(path)->dict:
     "What lies in a `compare.json`, or a sentence that names the file."
     mend = f'call compare again into {Path(path).parent}, finished runs are kept'
     d = read_json(path, dict, 'torn or changed', mend)
     version, number = d.pop('version', '?'), d.pop('format', None)
     if number not in (1, 2, FORMAT):
-        raise ValueError(f'{Path(path).parent} was written by fedskew_nb {version}, in a format this version does not know')
+        raise ValueError(f'{Path(path).parent} was written by fedskew_nb {version}, '
+                         'in a format this version does not know')
     shape = _GRID if 'grid' in d else _LIST
     why = misfit(d, shape) or stranger(d, shape)
     try:

@@ -56,6 +56,7 @@ def side_by_side(todo:list, train, tell, jobs:int):
             for p in set(mp.active_children())-before: p.terminate()
             raise
 
+# %% ../../nbs/7_app/08_jobs.ipynb #652822b8
 def survived(f, *args):
     "Call `f`; a process that was killed from outside is named."
     try: return f(*args)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from .calls import cut
 from .recipes import (
-    METHODS, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
+    GIVE_SUITE, METHODS, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
 from ..core.method import Method
 from .run import Run, method_of, stamped
 from ..core.files import misfit, read_json
@@ -47,7 +47,9 @@ RATES = {    # at quick: {suite: {method: lr}}
 
 # %% ../../nbs/7_app/09_plan.ipynb #422dd95e
 OTHERS = .03                 # of a method or suite that has no pilot
+
 PILOTS = (100, 101)          # seeds on which the rates were chosen
+
 TUNED = {str: {str: {'lr': float, 'trials': int, 'seeds': [int], 'own?': dict}}}
 
 @lru_cache(None)
@@ -62,6 +64,7 @@ def shipped_rates()->dict: # {suite: {method: record}}
                 if not first or first['size'] != 'quick': found[suite][method] = record
     return found
 
+# %% ../../nbs/7_app/09_plan.ipynb #3fe64113
 def known_name(recipe:Recipe, known)->str|None:
     "The name of the thing, or of what it comes from, if it is known."
     return next((n for n in (recipe.name, recipe.base) if n in known), None)
@@ -92,16 +95,20 @@ def read_tuned(tuned)->dict|None:
     if why: raise ValueError(f'tuned is not what tune wrote ({why}): give its tuned.json')
     return found
 
-# %% ../../nbs/7_app/09_plan.ipynb #a485c5eb
-def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a Run
-    "The tuned rate of a method, its tuned hyper-parameters, and a note."
+# %% ../../nbs/7_app/09_plan.ipynb #cee3d94f
+def tuned_record(method:Recipe, suite:Recipe, tuned:dict)->tuple: # (record, whose)
+    "What was tuned for a method on a suite."
     where = known_name(suite, tuned)
     if where is None:
         raise ValueError(f'nothing was tuned on {suite.name}, only on {", ".join(tuned)}: tune there, too')
-    name = known_name(method, tuned[where])
-    if name is None:
-        raise ValueError(f'{method.name} was not tuned on {where}, only {", ".join(tuned[where])}: tune it, too')
-    record = tuned[where][name]
+    name, known = known_name(method, tuned[where]), ', '.join(tuned[where])
+    if name: return tuned[where][name], name
+    raise ValueError(f'{method.name} was not tuned on {where}, only {known}: tune it, too')
+
+# %% ../../nbs/7_app/09_plan.ipynb #4a1113a5
+def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a Run
+    "The tuned rate of a method, its tuned hyper-parameters, and a note."
+    record, name = tuned_record(method, suite, tuned)
     own = record.get('own', {}) if name == method.name else {}
     chosen = ', '.join(f'{k} {v}' for k, v in dict(lr=record['lr'], **own).items())
     seeds = ', '.join(map(str, record['seeds']))
@@ -113,16 +120,21 @@ def budget(method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, t
     "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
     plan = {} if house else SCHEDULE.get(size, {})
     if tuned:
-        if 'lr' in setting: raise ValueError('lr is given, and tuned gives each method its own: leave one out')
+        if 'lr' in setting:
+            raise ValueError('lr is given, and tuned gives each method its own: leave one out')
         chosen = tuned_budget(method, suite, tuned)
         return chosen | dict(setting=plan | chosen['setting'] | setting)
     if house or size != 'quick' or 'lr' in setting: return dict(setting=plan | setting)
     lr, note = learning_rate(method, suite)
     return dict(setting=plan | dict(lr=lr) | setting, note=note)
 
-# %% ../../nbs/7_app/09_plan.ipynb #9a61e0be
+# %% ../../nbs/7_app/09_plan.ipynb #4011b4ca
 def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else [x]
 
+# %% ../../nbs/7_app/09_plan.ipynb #e9599d8e
+def other_method(one:Method, two:Method)->bool: return digest(one.mechanisms) != digest(two.mechanisms)
+
+# %% ../../nbs/7_app/09_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe
     "The methods of a comparison, every name once."
     given = cut(methods) if isinstance(methods, str) else as_list(methods)
@@ -130,20 +142,18 @@ def method_recipes(methods)->list: # of Recipe
         raise ValueError(f'methods is {short(methods)}: name at least one method')
     named = {}
     for recipe in map(method_recipe, given):
-        mine, ours = recipe.made, METHODS.get(recipe.name)
-        if ours and digest(ours.mechanisms) != digest(mine.mechanisms):
-            raise ValueError(f'{mine.name} is a method of the package, and yours is another: '
-                             f"rename yours, .named('My {mine.name}')")
-        first = named.setdefault(recipe.name, recipe)
-        if digest(first.made.mechanisms) != digest(mine.mechanisms):
-            raise ValueError(f'two different methods are called {mine.name}: rename one with .named()')
+        name, ours, first = recipe.name, METHODS.get(recipe.name), named.setdefault(recipe.name, recipe)
+        if ours and other_method(ours, recipe.made):
+            raise ValueError(f'{name} is a method of the package, and yours is another: '
+                             f"rename yours, .named('My {name}')")
+        if other_method(first.made, recipe.made):
+            raise ValueError(f'two different methods are called {name}: rename one with .named()')
     return list(named.values())
 
 # %% ../../nbs/7_app/09_plan.ipynb #00000010
 def suite_recipes(suite, size:str)->list: # of Recipe
     "The suites of a comparison."
-    if isinstance(suite, (list, tuple)) and not suite:
-        raise ValueError(f'suite is {suite!r}: give a name, a Suite, a function of the seed, or a list of them')
+    if isinstance(suite, (list, tuple)) and not suite: raise ValueError(f'suite is {suite!r}: {GIVE_SUITE}')
     return [suite_recipe(s, size) for s in as_list(suite)]
 
 def which_seeds(seeds)->list:
@@ -155,7 +165,7 @@ def which_seeds(seeds)->list:
     if found and whole: return found
     raise ValueError(f'seeds is {found}: give how many (3), or a list of whole numbers')
 
-# %% ../../nbs/7_app/09_plan.ipynb #00000012
+# %% ../../nbs/7_app/09_plan.ipynb #6620a7e8
 def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
     "The lines of the table, controls last."
     recipes, average = method_recipes(methods), method_recipe(METHODS['FedAvg'])
@@ -163,18 +173,16 @@ def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
     return [(m, 'skew') for m in recipes] + [(average, deal) for deal, on in
                                              (('iid', control), ('pooled', pooled)) if on]
 
+# %% ../../nbs/7_app/09_plan.ipynb #a053e3a3
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
     control=True,          # FedAvg on the IID split
     pooled=False,          # one client with all
-    model='small_conv',    # name or function
-    house=None,            # protocol: f2dc, fedbn, fdse
-    device='auto',
-    tuned=None, trust=False,    # see read_tuned; measure how sure the models are
+    model='small_conv', house=None, device='auto', tuned=None, trust=False,
     **setting,             # fields of Setting
 )->list: # of Run
     "Every run, all of the first seed first."
-    if 'seed' in setting: raise ValueError('seed is given as a setting: say which seeds, seeds=[…]')
+    if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
     tuned, net = read_tuned(tuned), model_recipe(model)
     same = dict(size=size, house=house, device=device, trust=trust)
     lines, suites = lines_of(methods, control, pooled), suite_recipes(suite, size)
@@ -182,7 +190,7 @@ def planned(
     return [Run(m, s, net, deal, seed, **same, **how(m, s))
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 
-# %% ../../nbs/7_app/09_plan.ipynb #e1894222
+# %% ../../nbs/7_app/09_plan.ipynb #3779d938
 def check_runs(todo:list):
     "Look at every number, and whether mechanisms agree, before anything is trained."
     for run in {(r.method, r.suite): r for r in todo}.values():
@@ -192,6 +200,7 @@ def check_runs(todo:list):
     if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     pick_device(todo[0].device)
 
+# %% ../../nbs/7_app/09_plan.ipynb #dcf91ca6
 def check_ours(runs:list):
     "Refuse a suite of your own that is called like an embedded one."
     for run in {(r.suite, r.seed): r for r in runs}.values():
@@ -234,18 +243,23 @@ def grid_of(paper:str)->tuple: # (list of arguments of compare, measure or None)
     module = known[one_of(paper.lower(), known, 'grid')]
     return module.GRID, getattr(module, 'MEASURE', None)
 
+# %% ../../nbs/7_app/09_plan.ipynb #4644ed93
 def grid_runs(grid:str, **more)->list: # of Run
     "Every run of a paper's grid once, the first seed first; what the caller says goes before the grid."
     rows, _ = grid_of(grid)
     mine = more | (dict(tuned=None) if 'lr' in more else {})
     runs = [run for row in rows for run in planned(**(row | mine))]
-    def same(r): return r.method, r.suite, r.model, repr([getattr(r, f.name) for f in fields(r)[3:] if f.name != 'note'])
+    def facts(r): return [getattr(r, f.name) for f in fields(r)[3:] if f.name != 'note']
+    def same(r): return r.method, r.suite, r.model, repr(facts(r))
     return sorted({same(run): run for run in runs}.values(), key=lambda run: run.seed)
 
 # %% ../../nbs/7_app/09_plan.ipynb #d33a708c
 MOST = 10_000        # seeds; whoever wants more has mistyped
 
-def is_path(o)->bool: return isinstance(o, str) and bool(o.strip()) or isinstance(o, PathLike) and Path(o) != Path()
+def is_path(o)->bool:
+    if isinstance(o, str): return bool(o.strip())
+    return isinstance(o, PathLike) and Path(o) != Path()
+
 def is_switch(o)->bool: return isinstance(o, bool)
 def is_count(o)->bool: return isinstance(o, int) and not isinstance(o, bool)
 def is_grid(o)->bool: return isinstance(o, dict) and not misfit(o, {str: dict})
@@ -256,8 +270,10 @@ def are_seeds(o)->bool:
     if not isinstance(o, (list, tuple, range)): return is_count(o) and o <= MOST
     return len(o) <= MOST and all(is_count(s) and abs(s) < 2**63 for s in o)
 
-# %% ../../nbs/7_app/09_plan.ipynb #133faedc
+# %% ../../nbs/7_app/09_plan.ipynb #1fe92c4e
 _FUNCTION, _SWITCH = (maybe(callable), 'give a function, or leave it out'), (is_switch, 'give True or False')
+
+# %% ../../nbs/7_app/09_plan.ipynb #133faedc
 ARGUMENTS = dict(    # {argument: (its test, what to give)}
     seeds=(are_seeds, f'give how many (3, at most {MOST}), or a list of whole numbers'),
     trials=(lambda o: is_count(o) and o <= 100, 'give a whole number from 2 to 100'),
@@ -290,6 +306,7 @@ def lies_apart(out, suites):
         if root not in (Path(out).resolve(), *Path(out).resolve().parents): continue
         raise ValueError(f'{out} lies in the images of {root}: write somewhere else')
 
+# %% ../../nbs/7_app/09_plan.ipynb #3b5ccd3b
 def checked(f):
     "`f`, whose arguments are looked at first."
     @wraps(f)

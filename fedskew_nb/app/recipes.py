@@ -118,7 +118,7 @@ def suite_from_file(text:str, data_seed:int)->Suite:
     file, name, hp = read_call(text)
     return suite_by(from_file(file, name), text, data_seed, **hp)
 
-# %% ../../nbs/7_app/05_recipes.ipynb #cc37b9ca
+# %% ../../nbs/7_app/05_recipes.ipynb #91b89d64
 def named_suite(text:str, size:str)->Recipe:
     "A suite by its name or its call."
     if variant_of(text)[0] in SUITES: file, name, hp = None, text, {}        # a domain's name may hold blanks
@@ -131,13 +131,16 @@ def named_suite(text:str, size:str)->Recipe:
     one_of(base, SUITES, 'suite')
     return Recipe(name, partial(embedded_suite, base, kind, gone, one_of(size, SIZES, 'size')), name, base)
 
+# %% ../../nbs/7_app/05_recipes.ipynb #40b2348b
+GIVE_SUITE = 'give a name, a Suite, a function of the seed, or a list of them'
+
 def suite_recipe(o, size:str='quick')->Recipe: # size: of an embedded suite
     "What was typed, a Suite, or a function of the seed."
     if isinstance(o, Recipe): return o
     if isinstance(o, Suite): return Recipe(o.name, partial(given, o), base=o.base)
     if isinstance(o, str) and o.strip(' ,'): return named_suite(o, size)
     if not callable(o) or isinstance(o, type):
-        raise ValueError(f'suite is {short(o)}: give a name, a Suite, a function of the seed, or a list of them')
+        raise ValueError(f'suite is {short(o)}: {GIVE_SUITE}')
     name = getattr(o, '__name__', 'data')
     return Recipe(name, partial(suite_by, o, name))
 
@@ -176,13 +179,14 @@ def read_model(
         raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes')
     return net_by(partial(make, **taken(make, name, dict(size=size, seed=seed), hp)), text, n_classes)
 
-# %% ../../nbs/7_app/05_recipes.ipynb #40b2348b
+# %% ../../nbs/7_app/05_recipes.ipynb #0575d0b0
 def net_by(make, text:str, n_classes:int, *_)->Net:
     "What somebody's function of the classes gives, if it is a net."
     net = call_checked(make, text, n_classes)
     if isinstance(net, Net): return net
     raise ValueError(f'{text} returned a {type(net).__name__}: wrap it with as_net (page Your own model)')
 
+# %% ../../nbs/7_app/05_recipes.ipynb #98819f07
 def model_recipe(o)->Recipe:
     "What was typed, or a function of the classes; called with n_classes, size and seed."
     if isinstance(o, Recipe): return o
@@ -190,6 +194,7 @@ def model_recipe(o)->Recipe:
         file = file_of(o) or ''
         return Recipe(o.strip()[len(file):].lstrip(':'), partial(read_model, absolute(o)), absolute(o))
     if not callable(o) or isinstance(o, torch.nn.Module):
-        raise ValueError(f'model is {short(o)}: give a name, or a function of n_classes that makes a new model')
+        raise ValueError(f'model is {short(o)}: '
+                         'give a name, or a function of n_classes that makes a new model')
     name = getattr(o, '__qualname__', type(o).__name__)
     return Recipe(name, partial(net_by, o, name))

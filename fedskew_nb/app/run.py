@@ -98,6 +98,7 @@ def first_net(run:Run, suite:Suite)->str:
     raise ValueError(f'the model {run.model.name} has other first weights each time: '
                      'draw them with torch, whose seed is set, so that all methods start from the same')
 
+# %% ../../nbs/7_app/07_run.ipynb #2d78aaed
 def stamped(todo:list)->list: # of Run
     "Each run once, with what it is made of."
     held, shared = {}, {}
@@ -197,6 +198,6 @@ def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
         history.measures = dict(stopped=str(e))
         return history
     if before: history.measures = before.measures
-    if measure: history.measures |= measure(fed) or dict(nothing=True)       # so that it is not measured again
+    if measure: history.measures |= measure(fed) or dict(nothing=True)    # so that it is not measured again
     if run.trust: history.measures['trust'] = trust_measures(fed)
     return history

@@ -137,7 +137,9 @@ class Walk:
         self.count += 1
     def go(self, o):
         if isinstance(o, PLAIN): return self.say(f'{type(o).__name__} {o!r};')
-        if isinstance(o, bytes): return self.say(f'{len(o)} bytes;') or self.hash.update(o)
+        if isinstance(o, bytes):
+            self.say(f'{len(o)} bytes;')
+            return self.hash.update(o)
         if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
         self.enter(o)
         found = made_from(o)

@@ -15,10 +15,11 @@ from .names import nearest
 from .net import Net, Out
 from .rules import Rule
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #fdf6317a
+# %% ../../nbs/4_core/05_mechanism.ipynb #32852cb7
 class Default:
     "What a hook answers that leaves it at the default: `return super().task(c, b, out)`."
 
+# %% ../../nbs/4_core/05_mechanism.ipynb #fdf6317a
 class Mechanism:
     "One idea of a method: every hook is optional and returns its answer. Subclass it as a `@dataclass`."
     needs = ()              # mechanisms that it builds on
@@ -62,6 +63,7 @@ def described(o)->str:
     if isinstance(o, (list, tuple)) and len(o) < 4: return f'[{", ".join(map(described, o))}]'
     return f'a {type(o).__name__}'
 
+# %% ../../nbs/4_core/05_mechanism.ipynb #75b68cba
 def answer_is(fits)->Callable:
     "A check of one thing by a test `(answer, *arguments of the hook) → bool`."
     return lambda o, *args: '' if fits(o, *args) else described(o)
@@ -74,12 +76,18 @@ def entries_are(fits)->Callable:
         return next((f'{{{k!r}: {described(v)}}}' for k, v in wrong), '')
     return misfit
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #cc1cb534
+# %% ../../nbs/4_core/05_mechanism.ipynb #ba8c6908
 def is_scalar(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 0 and o.is_floating_point()
+
 def is_vector(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 1
+
 def is_nothing(o, *_)->bool: return o is None
+
 def is_net(o, *_)->bool: return isinstance(o, Net)
+
 def is_out(o, *_)->bool: return isinstance(o, Out) and isinstance(o.logits, Tensor) and o.logits.ndim == 2
+
+# %% ../../nbs/4_core/05_mechanism.ipynb #cc1cb534
 def is_rule(o)->bool: return isinstance(o, Rule) and all(map(callable, (o.claims, o.fn, o.by)))
 
 def is_nest(o)->bool:
@@ -117,11 +125,14 @@ class Hook:
     default:str=''        # what holds where nobody answers
     training:bool=True    # is it part of a client's training?
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #1e2dc2fa
+# %% ../../nbs/4_core/05_mechanism.ipynb #ae211493
 _NEST = '{name: tensors, numbers or text, or lists and dicts of them}'
+
+# %% ../../nbs/4_core/05_mechanism.ipynb #1e2dc2fa
 CLIENT = dict(    # what happens at a client, in its order
     start  =Hook('all', 'nothing: what should last goes into c.state or c.cache', answer_is(is_nothing)),
-    phases =Hook('exclusive', '[(name, share of the steps above 0, trainable(name)), …]', answer_is(list_of(is_phase, 1))),
+    phases =Hook('exclusive', '[(name, share of the steps above 0, trainable(name)), …]',
+                 answer_is(list_of(is_phase, 1))),
     batch  =Hook('chained', "the batch, a dict with 'y' and with uint8 images (B, 3, H, W) in 'x' "
                  "and in each 'x_…'", batch_misfit),
     forward=Hook('exclusive', 'an Out', answer_is(is_out)),
@@ -133,7 +144,8 @@ CLIENT = dict(    # what happens at a client, in its order
 # %% ../../nbs/4_core/05_mechanism.ipynb #c0861309
 OTHERS = dict(    # before the first round, at the server, and at the end
     adapt  =Hook('chained', 'the net', answer_is(is_net), training=False),
-    weights=Hook('exclusive', 'a tensor with one weight for each upload', answer_is(is_vector), 'n_k / Σ n', False),
+    weights=Hook('exclusive', 'a tensor with one weight for each upload', answer_is(is_vector),
+                 'n_k / Σ n', False),
     rules  =Hook('claims', 'a list of Rule(claims, fn)', answer_is(list_of(is_rule)), 'mean', False),
     extras =Hook('union', _NEST, entries_are(lambda k, v, *_: is_nest(v)), training=False),
     prepare=Hook('all', 'nothing: c.net is what changes', answer_is(is_nothing), training=False),
@@ -193,9 +205,10 @@ def check_words(m:Mechanism):
         raise ValueError(f'{kind(m)}.{n} is set without a type, so the field stays {f.default!r}: '
                          f'write @dataclass and `{n}:{getattr(f.type, "__name__", f.type)}=…`')
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0
+# %% ../../nbs/4_core/05_mechanism.ipynb #de4a0fa5
 PLACED = ('reads', 'untouched', 'sent')
 
+# %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0
 def check_lines(m:Mechanism):
     "Refuse a hook that cannot be called, and what a mechanism says of itself in the wrong kind of thing."
     for n in HOOKS:
@@ -205,6 +218,10 @@ def check_lines(m:Mechanism):
         value, wanted = getattr(m, n), type(getattr(Mechanism, n))
         if isinstance(value, wanted) or (wanted is tuple and isinstance(value, list)): continue
         raise ValueError(f'{kind(m)}.{n} is {value!r}: give a {wanted.__name__}')
+
+# %% ../../nbs/4_core/05_mechanism.ipynb #c56a856d
+def check_others(m:Mechanism):
+    "Refuse needs and places that are none."
     for need in m.needs:
         if inspect.isclass(need) and issubclass(need, Mechanism): continue
         raise ValueError(f'{kind(m)}.needs holds {need!r}: give classes of mechanisms')
@@ -221,6 +238,7 @@ def check_mechanism(m):
         raise ValueError(f'a method is made of mechanisms, not of {m!r}: methods are added with +')
     check_words(m)
     check_lines(m)
+    check_others(m)
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #15e94d2c
 def message(e:BaseException)->str:

@@ -37,27 +37,29 @@ def ordered(ms)->tuple:
         left.remove(ready)
     return tuple(done)
 
+# %% ../../nbs/4_core/06_method.ipynb #06bd55a5
+def check_name(name):
+    "Refuse a name that is none."
+    if isinstance(name, str) and name: return
+    raise ValueError(f'the name of a method is {name!r}: write Method("Name", mechanism, …)')
+
 # %% ../../nbs/4_core/06_method.ipynb #00000010
 class Method:
     "A name and the mechanisms that make a federated method."
     def __init__(self,
         name:str,                  # as the paper spells it
-        *mechanisms:Mechanism,     # in any order
+        *mechanisms:Mechanism,
         presets:dict|None=None,    # {'released': {hyper-parameter: value}}
-        page:str='',               # its notebook, without suffix: '2_methods/f2dc/04_method'
-        ink:str='',                # its colour in every figure, a name of the palette: 'vermillion'
-        says:str='',               # its idea in at most twelve words
-        base:str='',               # its name before it was changed; of a sum, that of its first summand
+        page:str='',               # its notebook: '2_methods/f2dc/04_method'
+        ink:str='',                # its colour, a name of the palette: 'vermillion'
+        says:str='',               # its idea, in twelve words
+        base:str='',               # its name before it was changed; of a sum, its first summand's
     ):
-        if not isinstance(name, str) or not name:
-            raise ValueError(f'the name of a method is {name!r}: write Method("Name", mechanism, …)')
+        check_name(name)
         for m in mechanisms: check_mechanism(m)
         self.name, self.mechanisms, self.presets = name, ordered(distinct(mechanisms)), presets or {}
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
-        self._no_twins()
-        self._have_needs()
-        self._one_each()
-        self.run = self._demands()
+        self.run = self._agreed()
 
 # %% ../../nbs/4_core/06_method.ipynb #00000011
 @patch
@@ -105,7 +107,11 @@ def _one_each(self:Method):
         if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
 
 @patch
-def _demands(self:Method):
+def _agreed(self:Method)->dict: # {field of Setting: value}
+    "What they demand of the training, if they get on with each other."
+    self._no_twins()
+    self._have_needs()
+    self._one_each()
     out, who = {}, {}
     for m in self.mechanisms:
         for k, v in m.run.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
+from fastcore.basics import patch
 
 # %% ../../nbs/4_core/11_names.ipynb #65be4ea8
 def nearest(name:str, known)->str:
@@ -82,20 +83,23 @@ def papers()->dict: # {paper: module}
 @dataclass(frozen=True)
 class Recipe:
     "How to make a method, a suite of a seed, or a model of so many classes."
-    name:str                                 # in tables and files
+    name:str       # in tables and files
     make:Callable=field(compare=False, repr=False)    # anything that can be pickled
-    text:str=''                              # what can be typed to get it again; '' for an object of one's own
-    base:str=''                              # what it is a variant of; default: itself
+    text:str=''    # what can be typed to get it again; '' for an object of one's own
+    base:str=''    # what it is a variant of; default: itself
     def __post_init__(self): object.__setattr__(self, 'base', self.base or self.name)
     def __call__(self, *args, **kwargs):
         "The thing, made anew."
         return self.make(*args, **kwargs)
     def __reduce__(self): return Recipe, (self.name, self.make, self.text, self.base)
-    def holding(self, thing)->'Recipe':
-        "The same recipe, with the thing at hand."
-        vars(self)['made'] = thing
-        return self
     @cached_property
     def made(self):
         "The thing, made once: for what needs no argument."
         return self.make()
+
+# %% ../../nbs/4_core/11_names.ipynb #0212c600
+@patch
+def holding(self:Recipe, thing)->Recipe:
+    "The same recipe, with the thing at hand."
+    vars(self)['made'] = thing
+    return self

@@ -171,11 +171,10 @@ def fractal(n:int, size:int, g:Generator, beta:float)->Tensor:   # (n, 1, size, 
     z = torch.fft.irfft2(torch.fft.rfft2(normal(g,n,size,size))*f**(-beta/2), s=(size,size))
     return ((z-z.mean((1,2),keepdim=True))/(z.std((1,2),keepdim=True)+1e-6))[:,None]
 
-# %% ../../nbs/5_data/08_draw.ipynb #0000001f
+# %% ../../nbs/5_data/08_draw.ipynb #00000020
 GREY = torch.tensor([[.299,.587,.114]]).expand(3,3)
 TURN = torch.tensor([[.168,.330,-.497],[-.328,.035,.292],[1.25,-1.05,-.203]])
 
-# %% ../../nbs/5_data/08_draw.ipynb #00000020
 def turn_hue(x:Tensor, angle:Tensor)->Tensor:   # (n, 3, H, W), (n,) in radians
     "Turn the colours around the grey axis, one angle per image."
     c, s = angle.cos()[:,None,None], angle.sin()[:,None,None]

@@ -189,6 +189,7 @@ def shapes3d_like(size:str='quick', data_seed:int=0)->Suite:
     unseen = {'other rooms': in_other_rooms(s, data_seed)}
     return rooms_suite(SHAPES3D, rooms, s, unseen, size=size, data_seed=data_seed)
 
+# %% ../../nbs/5_data/14_rooms.ipynb #d74c4217
 @embedded('shapes3d-like-scale')
 def shapes3d_like_scale(size:str='quick', data_seed:int=0)->Suite:
     "Four solids in any room; each of ten clients has objects of one size; see `SHAPES3D_SIZES`."

@@ -42,7 +42,8 @@ def by_table(
         want, test = counts_of([rows[i][1:] for i in at], suite, d), tests_of(suite, d)
         for i, (train, val) in zip(at, dealt_to(suite, d, want, generator('by_table', seed, d))):
             clients[i] = Client(i, d, train, val, test)
-    return replace(suite, name=f'{suite.title}-{name}', deal='skew', clients=[clients[i] for i in sorted(clients)])
+    in_order = [clients[i] for i in sorted(clients)]
+    return replace(suite, name=f'{suite.title}-{name}', deal='skew', clients=in_order)
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000008
 def rows_of(table, suite:Suite)->list:

@@ -39,7 +39,7 @@ class Suite:
     classes:list             # their names, in the order of the labels
     clients:list             # who trains
     tests:dict               # {domain: Data}
-    unseen:dict=field(default_factory=dict)   # {domain: Data} that no client has
+    unseen:dict=field(default_factory=dict)    # {domain: Data} that no client has
     mean:tuple=(.5,.5,.5)    # subtracted from images in [0, 1], per channel
     std:tuple=(.25,.25,.25)  # and divided by
     source:str=''            # where the images come from

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Federation']
 
-# %% ../../nbs/6_engine/05_federation.ipynb #00000003
+# %% ../../nbs/6_engine/05_federation.ipynb #c2f2f5f5
 import time
 from copy import deepcopy
 from dataclasses import replace
@@ -18,8 +18,6 @@ from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.suite import Client, Suite
-
-# %% ../../nbs/6_engine/05_federation.ipynb #c2f2f5f5
 from .guard import begun, check_arguments, check_fits, lane_count, naming, who_trains
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker, copied
@@ -34,15 +32,15 @@ from .stack import stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008
 class Federation:
-    "A method, a model and a suite of clients; `fit()` runs the rounds."
+    "A method, a model, a suite of clients; `fit()` runs rounds."
     def __init__(self,
         method: Method, net: Net,  # what to do; the first model (copied, never changed)
         suite: Suite,              # clients and test sets
-        house: str|None = None,    # training protocol: 'f2dc', 'fedbn', 'fdse'
+        house: str|None = None,    # protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # or 'cpu', 'cuda', 'mps'
         out=None,                  # file for a checkpoint after every evaluation
         lanes: int|None = None,    # clients at a time; default: one per core
-        **setting,                 # any field of `Setting`
+        **setting,                 # fields of `Setting`
     ):
         check_arguments(method, net, suite, out)
         self.method, self.house, self.out = method, house, out

@@ -32,7 +32,8 @@ def check_method(method):
 def check_parts(net, suite):
     "The model and the clients."
     if not isinstance(net, nn.Module):
-        raise TypeError(f'net is {described(net)}, which is not a Net: wrap a model with as_net(model, body=…, '
+        raise TypeError(f'net is {described(net)}, which is not a Net: '
+                        'wrap a model with as_net(model, body=…, '
                         'head=…), or call the function that makes it')
     if not isinstance(suite, Suite):
         raise ValueError(f'suite is {described(suite)}: give a Suite, such as load_suite("skew-digits")')
@@ -42,7 +43,8 @@ def check_out(out):
     "The file of a checkpoint."
     if out is None: return
     if not isinstance(out, (str, os.PathLike)) or not str(out):
-        raise ValueError(f'out is {described(out)}: give the name of a file for the checkpoint, or leave it out')
+        raise ValueError(f'out is {described(out)}: '
+                         'give the name of a file for the checkpoint, or leave it out')
     if not Path(out).is_dir(): return
     raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
 
@@ -85,7 +87,8 @@ def lane_count(lanes, setting: Setting, device: torch.device)->int:
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
         raise ValueError(f'lanes is {lanes!r}: give a whole number of at least 1')
     if lanes*setting.threads <= MOST_THREADS: return lanes
-    raise ValueError(f'{lanes} lanes with {setting.threads} threads each are {lanes*setting.threads} threads: '
+    raise ValueError(f'{lanes} lanes with {setting.threads} threads each are '
+                     f'{lanes*setting.threads} threads: '
                      f'give at most {MOST_THREADS} together')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #1dcd08e8
@@ -94,7 +97,8 @@ def _check_wants(m, suite: Suite):
     poor = [str(c.id) for c in suite.clients if lacks(c.train, m.wants)]
     if not poor: return
     raise ValueError(f'{kind(m)} wants {" or ".join(m.wants)}, and the images of client {", ".join(poor)} of '
-                     f'{suite.name} have none: take emoji-pacs or a context suite, or load_folder(…, boxes=…)')
+                     f'{suite.name} have none: take emoji-pacs or a context suite, '
+                     'or load_folder(…, boxes=…)')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #87695284
 def check_fits(method: Method, net: Net, suite: Suite, setting: Setting, device: torch.device):

@@ -37,14 +37,18 @@ class History:
     rounds: list = field(default_factory=list)      # of each round: loss terms, participants, bytes
     timing: list = field(default_factory=list)      # seconds of each round: what differs in every run
     peak_memory: int|None = None                    # bytes
-    measures: dict = field(default_factory=dict)    # further numbers of the trained models, if somebody asked
+    measures: dict = field(default_factory=dict)    # further numbers of the trained models
     def __post_init__(self): self.setting = modern(self.setting)
     def grown(self, rounds=(), rows=())->'History':
         "A longer history; this one stays as it is."
         return replace(self, rounds=[*self.rounds, *rounds], rows=[*self.rows, *rows])
-    def as_dict(self)->dict: return dict(vars(self))
 
 # %% ../../nbs/6_engine/04_history.ipynb #a9cf69db
+@patch
+def as_dict(self: History)->dict:
+    "Its fields, for a file."
+    return dict(vars(self))
+
 @patch(as_prop=True)
 def df(self: History)->pd.DataFrame:
     "The scores as a tidy frame, with an accuracy in percent."
@@ -63,6 +67,7 @@ def label(self: History)->str: # 'FedAvg', 'FedAvg/iid'
     method, deal = self.setting.get('method', '?'), self.setting.get('deal', 'skew')
     return method if deal == 'skew' else f'{method}/{deal}'
 
+# %% ../../nbs/6_engine/04_history.ipynb #69e3ac6d
 @patch
 def __repr__(self: History)->str:
     "Its method, rounds and scores in a line."
@@ -74,6 +79,7 @@ def save(self: History, path):
     "Write it as JSON, whole or not at all."
     write_json(self.as_dict(), path)
 
+# %% ../../nbs/6_engine/04_history.ipynb #53f6eab2
 @patch(cls_method=True)
 def load(cls: History, path)->History:
     "A stored run."

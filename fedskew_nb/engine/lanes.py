@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000003
 import contextlib, queue, threading, time
+from fastcore.basics import patch
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 import torch
@@ -90,10 +91,10 @@ def _on_stream(stream):
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #34769afb
 class Lanes:
-    "Workers side by side."
+    "Workers."
     def __init__(self,
-        worker,             # has `twin()`, and looks at its event `stop`
-        most:int=1,         # how many lanes
+        worker,             # has `twin()` and an event `stop`
+        most:int=1,         # lanes
         threads:int=1,      # of one operation
         device='cpu',
     ):
@@ -108,7 +109,10 @@ class Lanes:
         try: yield from in_order(f if n == 1 else self._on_stream(f), workers, jobs, self.threads, stop)
         finally:
             for w in workers: w.stop = threading.Event()
-    def _on_stream(self, f):
-        def do(worker, job):
-            with stream_for(self.device): return f(worker, job)
-        return do
+
+# %% ../../nbs/6_engine/10_lanes.ipynb #d84df541
+@patch
+def _on_stream(self:Lanes, f):
+    def do(worker, job):
+        with stream_for(self.device): return f(worker, job)
+    return do

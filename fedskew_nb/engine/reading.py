@@ -64,7 +64,9 @@ def headline(self:History, where='global')->Where:
 # %% ../../nbs/6_engine/08_reading.ipynb #a15f1731
 def _unscored(h, where)->str:
     "Why there is no such score."
-    def words(w, show=str): return f'{show(w.view)} at {show(w.moment)}' + (f' by {show(w.path)}' if w.path else '')
+    def words(w, show=str):
+        by = f' by {show(w.path)}' if w.path else ''
+        return f'{show(w.view)} at {show(w.moment)}{by}'
     known = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
     return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {known}'
 

@@ -7,6 +7,7 @@ __all__ = ['HOUSES', 'Training', 'Setting', 'in_full', 'due', 'read_rungs', 'set
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000003
 import math
+from fastcore.basics import patch
 from dataclasses import dataclass, fields
 from itertools import chain, count, islice
 from types import NoneType
@@ -46,12 +47,17 @@ class Setting(Training):
     stack: bool|None = None     # clients as one; None: a rule
     precision: str = 'fp32'     # 'bf16': faster, coarser
     def __post_init__(self): check_setting(self)
-    def rate(self, round: int)->float:
-        "The learning rate of a round, counted from 0."
-        return self.lr*self.decay**round
-    def sgd(self, params, lr: float)->torch.optim.SGD:
-        "The optimiser of local training, fresh."
-        return torch.optim.SGD(params, lr, self.momentum, weight_decay=self.weight_decay, foreach=True)
+
+# %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
+@patch
+def rate(self: Setting, round: int)->float:
+    "The learning rate of a round, counted from 0."
+    return self.lr*self.decay**round
+
+@patch
+def sgd(self: Setting, params, lr: float)->torch.optim.SGD:
+    "The optimiser of local training, fresh."
+    return torch.optim.SGD(params, lr, self.momentum, weight_decay=self.weight_decay, foreach=True)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000008
 LIMITS = dict(

@@ -88,13 +88,14 @@ def stacks_of(clients:list, height:int=HEIGHT)->list: # [(client, …), …]
     return out
 
 # %% ../../nbs/6_engine/11_stack.ipynb #c1b81ecf
-def why_one_by_one(method:Method, net:nn.Module, setting:Setting, clients:list, size:int)->str: # '' if stacked
+def why_one_by_one(method:Method, net:nn.Module, setting:Setting, clients:list, size:int)->str: # or ''
     "Why the clients of a federation are trained one by one; `stack=True` where that cannot be is refused."
     if setting.stack is False: return 'stack=False was asked for'
     why = why_not_stacked(method, net, setting, size)
     if not why and all(len(s) == 1 for s in stacks_of(clients)):
         why = 'no two neighbours have equally many images'
-    if why and setting.stack: raise ValueError(f'{method.name} cannot be stacked: {why}. Leave stack=True out')
+    if why and setting.stack:
+        raise ValueError(f'{method.name} cannot be stacked: {why}. Leave stack=True out')
     return why
 
 # %% ../../nbs/6_engine/11_stack.ipynb #7b3096c3

@@ -2,82 +2,125 @@
 
     python tests/tools/check_docs.py _proc
 
-Looks for dead links, images and anchors, unresolved or doubled cross references, figures without label, caption or alternative text,
-formulas that pandoc cannot set, local paths and addresses of objects in outputs, links to the site's own address, and pages missing in the sidebar or in the folder.
+Looks for dead links, images and anchors, links of names to other things of that name, unresolved or doubled
+cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, local
+paths and addresses of objects in outputs, links to the site's own address, and pages missing in the sidebar
+or in the folder.
 """
+
 import json, posixpath, re, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
-from project import ROOT, directives, notebooks, read, site, source
+import own_links
+from project import NBS, ROOT, directives, notebooks, read, site, source
 
-READER  = 'markdown+lists_without_preceding_blankline'
-XREF    = re.compile(r'^(fig|tbl|eq|sec|lst|thm|lem|cor|prp|def|exm|exr)-')
-PRIVATE = re.compile(rf'(?<![\w.])(?:{re.escape(str(ROOT))}|/tmp/|/home/\w|/root/)[\w./-]*|\bat 0x[0-9a-f]{{6,}}')
-SCHEME  = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
+READER = 'markdown+lists_without_preceding_blankline'
+XREF = re.compile(r'^(fig|tbl|eq|sec|lst|thm|lem|cor|prp|def|exm|exr)-')
+PRIVATE = re.compile(
+    rf'(?<![\w.])(?:{re.escape(str(ROOT))}|/tmp/|/home/\w|/root/)[\w./-]*|\bat 0x[0-9a-f]{{6,}}'
+)
+EMPTY = 'Call self as a function.', 'Return repr(self).', 'Initialize self.'  # what stands for no docstring
+SCHEME = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
 
 @dataclass
 class Page:
     "What a page defines and what it points to."
-    out: str                                     # name of the rendered file
-    ids: list = field(default_factory=list)      # anchors
-    refs: list = field(default_factory=list)     # @fig-x and the like
+
+    out: str  # name of the rendered file
+    ids: list = field(default_factory=list)  # anchors
+    refs: list = field(default_factory=list)  # @fig-x and the like
     links: list = field(default_factory=list)
     images: list = field(default_factory=list)
-    maths: list = field(default_factory=list)    # (display?, TeX)
+    maths: list = field(default_factory=list)  # (display?, TeX)
     faults: list = field(default_factory=list)
 
 def pandoc(text, to, *extra):
-    r = subprocess.run([pypandoc.get_pandoc_path(), '-f', READER, '-t', to, *extra], input=text, capture_output=True, text=True, encoding='utf-8')
+    r = subprocess.run(
+        [pypandoc.get_pandoc_path(), '-f', READER, '-t', to, *extra],
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding='utf-8',
+    )
     return r.stdout, r.stderr
 
 def walk(o):
     "Every node of pandoc's tree."
     if isinstance(o, dict):
-        if 't' in o: yield o
-        for v in o.values(): yield from walk(v)
+        if 't' in o:
+            yield o
+        for v in o.values():
+            yield from walk(v)
     elif isinstance(o, list):
-        for v in o: yield from walk(v)
+        for v in o:
+            yield from walk(v)
 
 def texts(cell):
     "Everything that a code cell shows as text."
     for o in cell.get('outputs', []):
-        if 'text' in o: yield ''.join(o['text'])
+        if 'text' in o:
+            yield ''.join(o['text'])
         for k, v in o.get('data', {}).items():
-            if k.startswith('text/'): yield ''.join(v)
+            if k.startswith('text/'):
+                yield ''.join(v)
 
 def take_links(text, page):
-    "nbdev turns names in backticks into links, also where a link cannot be: inside another link, and in the comments of a signature."
-    page.faults += [f'a link inside a link: {m}' for m in re.findall(r'\[\[`[^`\n]*`\]\([^)\n]*\)[^\]\n]*\]\([^)\n]*\)', text)]
+    "nbdev links names in backticks, also where a link cannot be: inside another, and in a signature."
+    page.faults += [
+        f'a link inside a link: {m}'
+        for m in re.findall(r'\[\[`[^`\n]*`\]\([^)\n]*\)[^\]\n]*\]\([^)\n]*\)', text)
+    ]
     for block in re.findall(r'^```.*?^```', text, re.S | re.M):
-        page.faults += [f'a raw link in a signature: {l.strip()}' for l in block.splitlines() if re.search(r'\]\((http|[\w./-]*\.ipynb)', l)]
+        page.faults += [
+            f'a raw link in a signature: {l.strip()}'
+            for l in block.splitlines()
+            if re.search(r'\]\((http|[\w./-]*\.ipynb)', l)
+        ]
 
 def take_code(cell, page):
     "Labels of a code cell, and what is wrong with its figures."
     d, label = directives(source(cell)), None
     if label := d.get('label'):
         page.ids.append(label)
-        page.faults += [f'{label} has no {k}' for k in ('fig-cap', 'fig-alt') if label.startswith('fig-') and not d.get(k, '').strip('"\' ')]
+        page.faults += [
+            f'{label} has no {k}'
+            for k in ('fig-cap', 'fig-alt')
+            if label.startswith('fig-') and not d.get(k, '').strip('"\' ')
+        ]
     drawn = any('image/png' in o.get('data', {}) for o in cell.get('outputs', []))
     shown = d.get('output', '').lower() != 'false' and d.get('include', '').lower() != 'false'
-    if drawn and shown and not (label or '').startswith('fig-'): page.faults.append(f'a figure has no label: {source(cell)[:60]!r}')
-    for t in texts(cell): page.faults += [f'an output shows {m}' for m in PRIVATE.findall(t)]
+    if drawn and shown and not (label or '').startswith('fig-'):
+        page.faults.append(f'a figure has no label: {source(cell)[:60]!r}')
+    for t in texts(cell):
+        page.faults += [f'an output shows {m}' for m in PRIVATE.findall(t)]
     for o in cell.get('outputs', []):
-        if o.get('output_type') == 'error': page.faults.append(f'a stored output is an error: {o.get("ename")}: {o.get("evalue")}')
+        if o.get('output_type') == 'error':
+            page.faults.append(f'a stored output is an error: {o.get("ename")}: {o.get("evalue")}')
 
 def take_markdown(text, page):
     "Anchors, references, links, images and formulas of a page's prose."
     for n in walk(json.loads(pandoc(text, 'json')[0])):
         t, c = n['t'], n.get('c')
-        if t == 'Header': page.ids.append(c[1][0])
-        elif t in ('Div', 'Span', 'Code', 'CodeBlock', 'Figure', 'Table'): page.ids.append(c[0][0])
-        elif t == 'Cite': page.refs += [x['citationId'] for x in c[0]]
-        elif t == 'Link': page.ids.append(c[0][0]); page.links.append(c[2][0])
-        elif t == 'Image': page.ids.append(c[0][0]); page.images.append(c[2][0])
-        elif t == 'Math': page.maths.append((c[0]['t'] == 'DisplayMath', c[1]))
+        if t == 'Header':
+            page.ids.append(c[1][0])
+        elif t in ('Div', 'Span', 'Code', 'CodeBlock', 'Figure', 'Table'):
+            page.ids.append(c[0][0])
+        elif t == 'Cite':
+            page.refs += [x['citationId'] for x in c[0]]
+        elif t == 'Link':
+            page.ids.append(c[0][0])
+            page.links.append(c[2][0])
+        elif t == 'Image':
+            page.ids.append(c[0][0])
+            page.images.append(c[2][0])
+        elif t == 'Math':
+            page.maths.append((c[0]['t'] == 'DisplayMath', c[1]))
         elif t in ('RawInline', 'RawBlock') and c[0] == 'html':
-            page.ids += re.findall(r'\bid="([^"]+)"', c[1]); page.links += re.findall(r'\bhref="([^"]+)"', c[1]); page.images += re.findall(r'\bsrc="([^"]+)"', c[1])
+            page.ids += re.findall(r'\bid="([^"]+)"', c[1])
+            page.links += re.findall(r'\bhref="([^"]+)"', c[1])
+            page.images += re.findall(r'\bsrc="([^"]+)"', c[1])
     page.ids += re.findall(r'\{#(eq-[\w-]+)\}', text)
     page.ids = [i for i in page.ids if i]
 
@@ -90,75 +133,121 @@ def read_page(path):
         page.faults += [f'a {cell["cell_type"]} cell names {m}' for m in PRIVATE.findall(s)]
         if cell['cell_type'] == 'code':
             take_code(cell, page)
-            said = [''.join(md) for o in cell.get('outputs', []) if (md := o.get('data', {}).get('text/markdown'))]
-            for text in said: take_links(text, page)
+            said = [
+                ''.join(md) for o in cell.get('outputs', []) if (md := o.get('data', {}).get('text/markdown'))
+            ]
+            for text in said:
+                take_links(text, page)
             prose += said
         elif cell['cell_type'] == 'raw' and s.lstrip().startswith('---'):
             prose.insert(0, s)
-            if m := re.search(r'^output-file:\s*(\S+)', s, re.M): page.out = m[1]
+            if m := re.search(r'^output-file:\s*(\S+)', s, re.M):
+                page.out = m[1]
         elif cell['cell_type'] == 'markdown':
             take_links(s, page)
+            page.faults += [f'no sentence, but {e!r}: {s[:80]!r}' for e in EMPTY if e in s]
             prose.append(s)
     take_markdown('\n\n'.join(prose), page)
     return page
 
 def bad_formulas(page):
-    if not page.maths: return []
+    if not page.maths:
+        return []
     doc = '\n\n'.join(('$$%s$$' if shown else '$%s$') % m.strip() for shown, m in page.maths)
-    return ['bad formula: ' + ' '.join(b.split()) for b in
-            re.findall(r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)', pandoc(doc, 'html', '--mathml')[1], re.S)]
+    return [
+        'bad formula: ' + ' '.join(b.split())
+        for b in re.findall(
+            r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)',
+            pandoc(doc, 'html', '--mathml')[1],
+            re.S,
+        )
+    ]
 
 def bad_link(link, name, pages, outs, root, site):
     "Why a link leads nowhere, or None; `outs`: {rendered file: page}."
-    if site and link.startswith(site):                          # written by nbdev: `core` in prose becomes a link to the site
-        path, _, anchor = link[len(site):].lstrip('/').partition('#')
+    if site and link.startswith(site):  # written by nbdev: `core` in prose becomes a link to the site
+        path, _, anchor = link[len(site) :].lstrip('/').partition('#')
         target = outs.get(path or 'index.html')
-        if not target: return f'dead link {link}'
-    elif SCHEME.match(link): return
+        if not target:
+            return f'dead link {link}'
+    elif SCHEME.match(link):
+        return
     else:
         path, _, anchor = link.partition('#')
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
-        if target.endswith('.html'): return f'link to a rendered page {link}: link to the notebook file'
-        if target.startswith('../'): return f'link {link} leaves the site'
-        if target not in pages and not (root/target).exists(): return f'dead link {link}'
-    if anchor and target in pages and anchor not in pages[target].ids: return f'dead anchor {link}'
-    if site and link.startswith(site): return f'a link to the site by its address, {link}: link to the notebook file'
+        if target.endswith('.html'):
+            return f'link to a rendered page {link}: link to the notebook file'
+        if target.startswith('../'):
+            return f'link {link} leaves the site'
+        if target not in pages and not (root / target).exists():
+            return f'dead link {link}'
+    if anchor and target in pages and anchor not in pages[target].ids:
+        return f'dead anchor {link}'
+    if site and link.startswith(site):
+        return f'a link to the site by its address, {link}: link to the notebook file'
 
 def sidebar_faults(root, pages):
-    if not (root/'sidebar.yml').exists(): return []
+    if not (root / 'sidebar.yml').exists():
+        return []
+
     def files(items):
         for x in items:
-            if isinstance(x, str): yield x
-            else: yield from ([x['href']] if 'href' in x else []); yield from files(x.get('contents', []))
-    bars = yaml.safe_load((root/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
+            if isinstance(x, str):
+                yield x
+            else:
+                yield from ([x['href']] if 'href' in x else [])
+                yield from files(x.get('contents', []))
+
+    bars = yaml.safe_load((root / 'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
     named = list(files(bars if isinstance(bars, list) else bars['contents']))
-    return ([f'sidebar.yml names {x}, which is no page' for x in sorted(set(named) - pages.keys())]
-          + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(named) - {'index.ipynb'})]
-          + [f'sidebar.yml names {x} twice' for x in sorted({x for x in named if named.count(x) > 1})])
+    return (
+        [f'sidebar.yml names {x}, which is no page' for x in sorted(set(named) - pages.keys())]
+        + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(named) - {'index.ipynb'})]
+        + [f'sidebar.yml names {x} twice' for x in sorted({x for x in named if named.count(x) > 1})]
+    )
+
+def namesake_faults(root, name):
+    "Automatic links that lead to another thing of that name than the page's code means."
+    if not (NBS / name).exists():
+        return []
+    names = own_links.meant(read(NBS / name))
+    texts = [source(c) for c in read(root / name)['cells'] if c['cell_type'] == 'markdown']
+    return [f'a link to a namesake: {m}' for t in texts for m in own_links.namesakes(t, name, names)]
 
 def check(root):
     "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of the sidebar])."
     root = Path(root)
     paths = notebooks(root)
-    with ThreadPoolExecutor() as pool:                          # pandoc is a process of its own
+    with ThreadPoolExecutor() as pool:  # pandoc is a process of its own
         pages = dict(zip((p.relative_to(root).as_posix() for p in paths), pool.map(read_page, paths)))
         formulas = list(pool.map(bad_formulas, pages.values()))
     outs, own = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}, site()
     for (name, p), bad in zip(pages.items(), formulas):
         p.faults += [f'unresolved reference @{r}' for r in p.refs if XREF.match(r) and r not in p.ids]
-        p.faults += [f'label {i} is used twice' for i in sorted({i for i in p.ids if XREF.match(i) and p.ids.count(i) > 1})]
+        p.faults += [
+            f'label {i} is used twice'
+            for i in sorted({i for i in p.ids if XREF.match(i) and p.ids.count(i) > 1})
+        ]
         p.faults += filter(None, (bad_link(l, name, pages, outs, root, own) for l in p.links + p.images))
-        p.faults += bad
+        p.faults += bad + namesake_faults(root, name)
     return pages, sidebar_faults(root, pages)
 
 def main(folder='_proc'):
     pages, faults = check(folder)
-    if not pages: sys.exit(f'no pages in {folder}')
+    if not pages:
+        sys.exit(f'no pages in {folder}')
     for name, p in pages.items():
-        print(f'{name} -> {p.out}: {len(p.maths)} formulas, {len(p.links)} links, {len(p.images)} images, {len(p.faults)} faults')
-        for f in p.faults: print('   ', f)
-    for f in faults: print(f)
-    if n := len(faults) + sum(len(p.faults) for p in pages.values()): sys.exit(f'{n} faults')
+        print(
+            f'{name} -> {p.out}: {len(p.maths)} formulas, {len(p.links)} links, {len(p.images)} images, '
+            f'{len(p.faults)} faults'
+        )
+        for f in p.faults:
+            print('   ', f)
+    for f in faults:
+        print(f)
+    if n := len(faults) + sum(len(p.faults) for p in pages.values()):
+        sys.exit(f'{n} faults')
     print(f'{len(pages)} pages, no fault')
 
-if __name__ == '__main__': main(*sys.argv[1:])
+if __name__ == '__main__':
+    main(*sys.argv[1:])

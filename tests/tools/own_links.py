@@ -1,15 +1,19 @@
-"""Links inside the site are relative, so that any copy of it works: nbdev turns `Net` in prose into a link to the site's own address.
+"""Links and the module of a page, as the site shows them; a processor of nbdev (`procs` in settings.ini).
 
-A processor of nbdev (`procs` in settings.ini), after its own: each such link becomes one to the notebook file, which Quarto follows.
+nbdev turns each `Net` in prose into a link to the site's own address, of whatever page exports that name. Here
+such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
+where the page's own code means that very thing: where it imports it or exports it.
+Under the title of a page that exports stands what to import.
 """
-import os, re
+import ast, os, re
 from functools import cache
 from pathlib import Path
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
-from project import NBS, notebooks, site
+from project import NBS, ROOT, default_exp, directives, notebooks, read, site, source
 
 PAGE = re.compile(re.escape(site()) + r'/([\w./-]+\.html)')
+NAMED = re.compile(r'\[`([^`\n]+)`\]\(([^)\s]+)\)')      # [`Net`](where)
 
 @cache
 def our_pages():
@@ -19,12 +23,101 @@ def our_pages():
 def relative(text, page):
     "`text` of a page (its path in nbs/), with each link to one of our pages as a link to its notebook."
     files = our_pages()
-    def link(m): return os.path.relpath(files[m[1]], Path(page).parent).replace(os.sep, '/') if m[1] in files else m[0]
+    def link(m):
+        return os.path.relpath(files[m[1]], Path(page).parent).replace(os.sep, '/') if m[1] in files else m[0]
     return PAGE.sub(link, text)
 
+# ---- what a page's code means by a name
+def code_of(nb):
+    "(its tree, is it exported) of every code cell of a notebook."
+    for c in nb['cells']:
+        if c['cell_type'] != 'code': continue
+        exported = bool({'export', 'exports', 'exporti'} & directives(source(c)).keys())
+        code = re.sub(r'^(\s*)[%!].*$', r'\1pass', source(c), flags=re.M)
+        try: yield ast.parse(code), exported
+        except SyntaxError: pass
+
+def given(tree):
+    "Names that the statements of a cell define."
+    for n in tree.body:
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef)): yield n.name
+        elif isinstance(n, ast.Assign):
+            yield from (t.id for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name))
+
+@cache
+def package_names():
+    "{public name: its module} of the package."
+    import fedskew_nb
+    return {n: f'fedskew_nb.{module}' for n, module in fedskew_nb._names().items()}
+
+def imported(tree):
+    "(name, module) of what a cell imports of the package."
+    public = package_names()
+    for n in ast.walk(tree):
+        if isinstance(n, ast.ImportFrom) and (n.module or '').startswith('fedskew_nb'):
+            names = [a.asname or a.name for a in n.names]
+            if names == ['*']: yield from public.items()
+            elif n.module == 'fedskew_nb': yield from ((name, public.get(name, '')) for name in names)
+            else: yield from ((name, n.module) for name in names)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == 'fs':
+            yield n.attr, public.get(n.attr, '')
+
+def meant(nb):
+    "{name: module}: what the code of a notebook means by a name of the package."
+    cells, mine = list(code_of(nb)), f'fedskew_nb.{default_exp(nb)}'
+    found = {name: module for tree, _ in cells for name, module in imported(tree)}
+    for tree, exported in cells:
+        for name in given(tree):
+            if exported: found[name] = mine
+            else: found.pop(name, None)                  # the page's own, which hides the package's
+    return found
+
+@cache
+def modules():
+    "{address of a thing on the site: its module}."
+    from fedskew_nb._modidx import d
+    return {where: module for module, things in d['syms'].items() for where, _ in things.values()}
+
+def leads_to(link, page):
+    "The module of the thing that a link of a page (its path in nbs/) leads to; '' if it is none."
+    path, _, anchor = link.partition('#')
+    if m := PAGE.match(link): path = m[1]
+    else: path = _nbpath2html(Path(os.path.normpath(Path(page).parent/path))).as_posix()
+    return modules().get(f'{path}#{anchor}', '')
+
+@cache
+def documented(module):
+    "The names that the page of a module documents."
+    text = (ROOT/module.replace('.', '/')).with_suffix('.py').read_text(encoding='utf-8')
+    lists = re.findall(r'^__all__ = (\[.*?\])', text, re.M | re.S)
+    return {name for found in lists for name in ast.literal_eval(found)}
+
+def is_namesake(name, link, page, names):
+    "Does an automatic link lead to another thing, or nowhere? `names`: what the page's code means."
+    module, root = leads_to(link, page), re.split(r'\W', name)[0]
+    if not module or name.startswith('fedskew_nb'): return False
+    return names.get(root) != module or root not in documented(module)
+
+def without_namesakes(text, page, names):
+    "`text` with those links as plain code."
+    def plain(m): return f'`{m[1]}`' if is_namesake(m[1], m[2], page, names) else m[0]
+    return NAMED.sub(plain, text)
+
+def namesakes(text, page, names):
+    "The links of a text that lead to a namesake."
+    return [m[0] for m in NAMED.finditer(text) if is_namesake(m[1], m[2], page, names)]
+
+# ---- the processor
 class relative_links(Processor):
+    def begin(self):
+        self.page = Path(self.nb.path_).resolve().relative_to(NBS)
+        self.names = meant(read(NBS/self.page))
+        self.module = default_exp(read(NBS/self.page))
+    def mended(self, text): return relative(without_namesakes(text, self.page, self.names), self.page)
     def cell(self, cell):
-        page = Path(self.nb.path_).resolve().relative_to(NBS)
-        if cell.cell_type == 'markdown': cell.source = relative(cell.source, page)
+        if cell.cell_type == 'markdown': cell.source = self.mended(cell.source)
         for o in cell.get('outputs', []):
-            if lines := o.get('data', {}).get('text/markdown'): o['data']['text/markdown'] = [relative(l, page) for l in lines]
+            if lines := o.get('data', {}).get('text/markdown'):
+                o['data']['text/markdown'] = [self.mended(l) for l in lines]
+        first = self.module and cell.cell_type == 'markdown' and cell.source.startswith('*You need:*')
+        if first: cell.source += f'\n\n*Module:* `fedskew_nb.{self.module}`'

@@ -1,32 +1,46 @@
-"""Does every page read well? Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that can be
-read, sliders that leave something on the site, whose table is meant; and how long a page takes.
+"""Does every page read well?
+
+Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that can
+be read, sliders that leave something on the site, whose table is meant, how long a page takes; words enough for
+what a page exports, and one definition of a public word.
 
     python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
 """
-import ast, base64, re, struct, sys
+
+import ast, base64, math, re, struct, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import yaml
-from project import NBS, directives, notebooks, read, source
+from project import NBS, default_exp, directives, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
-INCHES, POINTS, DPI = 8, 8, 120                # of a figure: its width, its text, what the site shows as an inch
-LETTERS = re.compile(r'(?:fontsize|labelsize|titlesize)\s*=\s*(\d+(?:\.\d+)?)|(?:text|annotate|legend|title)\(.*\bsize=(\d+(?:\.\d+)?)')
-THEIRS  = re.compile(r'\b(?:Figs?\.|Figures?|Tables?) \d')            # of a paper: ours have no number in prose
+INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
+LETTERS = re.compile(
+    r'(?:fontsize|labelsize|titlesize)\s*=\s*(\d+(?:\.\d+)?)|'
+    r'(?:text|annotate|legend|title)\(.*\bsize=(\d+(?:\.\d+)?)'
+)
+THEIRS = re.compile(r'\b(?:Figs?\.|Figures?|Tables?) \d')  # of a paper: ours have no number in prose
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
-LONG = {                                      # cells that may be longer, and why
-    '4_core/06_method.ipynb': 'class Mechanism',              # all hooks stand in one table
-    '5_data/04_datasets.ipynb': '@patch(cls_method=True)'}    # ten documented parameters
+GALLERIES = '3_results/11_plots.ipynb'  # pages with more cells: a figure for every function
+LONG = {  # cells that may be longer: all hooks in one table, ten documented parameters or fields
+    '4_core/05_mechanism.ipynb': 'class Mechanism',
+    '5_data/02_suite.ipynb': '@dataclass(eq=False)\nclass Suite',
+    '5_data/04_datasets.ipynb': '@patch(cls_method=True)',
+}
 
 @dataclass
 class Page:
     "One notebook: how long it is, and what is wrong with it."
+
     name: str
     cells: int = 0
     widest: int = 0
-    minutes: float = 0.
-    tests: list = field(default_factory=list)      # characters of each cell that tests
-    faults: list = field(default_factory=list)     # (rule, what)
+    minutes: float = 0.0
+    words: int = 0  # of prose
+    exported: int = 0  # characters of code
+    public: dict = field(default_factory=dict)  # {name that it exports: its module}
+    tests: list = field(default_factory=list)  # characters of each cell that tests
+    faults: list = field(default_factory=list)  # (rule, what)
 
 def shown(src):
     "The code of a cell without its `#|` lines."
@@ -34,8 +48,10 @@ def shown(src):
 
 def parsed(code):
     "The syntax tree of a cell; None for a cell that is not Python alone."
-    try: return ast.parse(re.sub(r'^(\s*)[%!].*$', r'\1pass', code, flags=re.M))
-    except SyntaxError: return None
+    try:
+        return ast.parse(re.sub(r'^(\s*)[%!].*$', r'\1pass', code, flags=re.M))
+    except SyntaxError:
+        return None
 
 def imports(code):
     "Does a cell hold nothing but imports?"
@@ -46,74 +62,128 @@ def joined(tree):
     "Lines on which a `;` joins two statements."
     for node in ast.walk(tree):
         for body in (getattr(node, k, None) for k in ('body', 'orelse', 'finalbody')):
-            if not isinstance(body, list): continue
+            if not isinstance(body, list):
+                continue
             yield from (b.lineno for a, b in zip(body, body[1:]) if a.end_lineno == b.lineno)
 
+# functions and methods that give nothing: only their side effect can be meant
+MUTE = set('print setattr delattr add append clear discard extend insert remove reverse sort update'.split())
+
+def gives_nothing(node):
+    "Is it a call that is made for its side effect alone? A set's `add` is, a tensor's `add` has no such place."
+    if not isinstance(node, ast.Call):
+        return False
+    return getattr(node.func, 'id', getattr(node.func, 'attr', '')) in MUTE
+
 def side_effects(tree):
-    "Lines on which `and`, `or` or a conditional stands for an `if`."
+    "Lines on which `and`, `or`, `not` or a conditional stands for a statement."
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, (ast.BoolOp, ast.IfExp)): yield node.lineno
+        if isinstance(node, ast.Expr) and isinstance(node.value, (ast.BoolOp, ast.IfExp)):
+            yield node.lineno
+        asked = node.values if isinstance(node, ast.BoolOp) else [getattr(node, 'operand', None)]
+        if isinstance(node, ast.IfExp):
+            asked = [node.test]
+        if any(map(gives_nothing, asked)):
+            yield node.lineno
 
 def nested(tree):
     "Lines with comprehensions three deep."
     kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    def depth(node): return isinstance(node, kinds) + max(map(depth, ast.iter_child_nodes(node)), default=0)
+
+    def depth(node):
+        return isinstance(node, kinds) + max(map(depth, ast.iter_child_nodes(node)), default=0)
+
     for node in ast.walk(tree):
-        if isinstance(node, kinds) and depth(node) > 2: yield node.lineno
+        if isinstance(node, kinds) and depth(node) > 2:
+            yield node.lineno
 
 def code_faults(code):
     "(rule, what) of a piece of Python."
     for l in code.splitlines():
-        if len(l) > WIDTH: yield 'width', f'a line of {len(l)} characters: {l.strip()[:70]!r}'
-    if (tree := parsed(code)) is None: return
+        if len(l) > WIDTH:
+            yield 'width', f'a line of {len(l)} characters: {l.strip()[:70]!r}'
+    if (tree := parsed(code)) is None:
+        return
     lines = code.splitlines()
     for rule, found in (('semicolon', joined), ('side effect', side_effects), ('nesting', nested)):
-        yield from ((rule, repr(lines[n-1].strip()[:80])) for n in sorted(set(found(tree))))
+        yield from ((rule, repr(lines[n - 1].strip()[:80])) for n in sorted(set(found(tree))))
 
 def header_faults(src):
     "`#|` lines that Quarto cannot read as YAML."
     for l in src.splitlines():
-        if not (m := re.match(r'^#\|\s*([\w-]+:.*)$', l)): continue
-        try: value = yaml.safe_load(m[1])
-        except yaml.YAMLError as e: value = e
-        if not isinstance(value, dict): yield 'header', f'{l[:80]!r} is no YAML: put its text into quotes'
+        if not (m := re.match(r'^#\|\s*([\w-]+:.*)$', l)):
+            continue
+        try:
+            value = yaml.safe_load(m[1])
+        except yaml.YAMLError as e:
+            value = e
+        if not isinstance(value, dict):
+            yield 'header', f'{l[:80]!r} is no YAML: put its text into quotes'
 
 def inches(out):
     "How wide the site shows a stored PNG."
-    said = out.get('metadata', {}).get('image/png', {}).get('width')            # of a figure with two pixels for one
+    said = out.get('metadata', {}).get('image/png', {}).get('width')  # of a figure with two pixels for one
     pixels = said or struct.unpack('>I', base64.b64decode(''.join(out['data']['image/png']))[16:20])[0]
-    return pixels/DPI
+    return pixels / DPI
 
 def figure_faults(cell, code):
     "Figures wider than the page, text that is too small, sliders that leave a blank."
     for o in cell.get('outputs', []):
-        if 'image/png' in o.get('data', {}) and (w := inches(o)) > INCHES: yield 'figure', f'{w:.1f} inches wide, at most {INCHES}'
+        if 'image/png' in o.get('data', {}) and (w := inches(o)) > INCHES:
+            yield 'figure', f'{w:.1f} inches wide, at most {INCHES}'
     for l in code.splitlines():
-        if (m := LETTERS.search(l)) and float(m[1] or m[2]) < POINTS: yield 'letters', f'text of less than {POINTS} points: {l.strip()[:80]!r}'
+        if (m := LETTERS.search(l)) and float(m[1] or m[2]) < POINTS:
+            yield 'letters', f'text of less than {POINTS} points: {l.strip()[:80]!r}'
     if re.search(r'^interact\(', code, re.M) and 'make lab' not in code:
-        yield 'sliders', 'the site shows no slider: show some positions, and say in the cell that it moves in `make lab`'
+        yield (
+            'sliders',
+            'the site shows no slider: show some positions, and say in the cell that it moves in `make lab`',
+        )
 
 def prose_faults(md):
-    "Code that is too wide, numbers of a paper's tables and figures that could be ours, quotes that would be curled."
+    "Code that is too wide, numbers of a paper's tables that could be ours, quotes that would be curled."
     for lang, block in re.findall(r'^``` *(\w*).*?\n(.*?)^```', md, re.S | re.M):
-        if lang == 'bibtex': continue
-        yield from (('width', f'a line of {len(l)} characters: {l.strip()[:70]!r}') for l in block.splitlines() if len(l) > WIDTH)
+        if lang == 'bibtex':
+            continue
+        yield from (
+            ('width', f'a line of {len(l)} characters: {l.strip()[:70]!r}')
+            for l in block.splitlines()
+            if len(l) > WIDTH
+        )
     text = re.sub(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$', ' ', md, flags=re.S)
     for l in text.splitlines():
-        if m := re.search(r'\w+=[\'"]\S*', l): yield 'quotes', f'{m[0]} is code: put it into backticks'
-        if l.lstrip().startswith(('|', '>')): continue                          # a column or a source says whose it is
+        if m := re.search(r'\w+=[\'"]\S*', l):
+            yield 'quotes', f'{m[0]} is code: put it into backticks'
+        if l.lstrip().startswith(('|', '>')):
+            continue  # a column or a source says whose it is
         for m in THEIRS.finditer(l):
-            if not re.search(r"(['’]s|\bits|\band|\bto|,)( own)? $", l[:m.start()]): yield 'number', f"{l[max(0, m.start()-30):m.end()]!r}: say the paper's"
+            if not re.search(r"(['’]s|\bits|\band|\bto|,)( own)? $", l[: m.start()]):
+                yield 'number', f"{l[max(0, m.start() - 30) : m.end()]!r}: say the paper's"
 
 def output_faults(cell):
     "Outputs that the site cannot show as they are."
     kinds = [k for o in cell.get('outputs', []) for k in o.get('data', {})]
-    if 'text/html' in kinds: yield 'html', 'an output of text/html makes the site load scripts: show a table as Markdown'
-    if 'image/png' in kinds and 'text/markdown' in kinds: yield 'figure', 'one cell gives a figure and a table: make two cells'
+    if 'text/html' in kinds:
+        yield 'html', 'an output of text/html makes the site load scripts: show a table as Markdown'
+    if 'image/png' in kinds and 'text/markdown' in kinds:
+        yield 'figure', 'one cell gives a figure and a table: make two cells'
     label = directives(source(cell)).get('label', '')
-    if label.startswith('fig-') and 'image/png' not in kinds: yield 'figure', f'{label} is not stored: run `make execute`'
+    if label.startswith('fig-') and 'image/png' not in kinds:
+        yield 'figure', f'{label} is not stored: run `make execute`'
 
-def words(md): return len(re.findall(r'\w+', re.sub(r'\$\$.*?\$\$|```.*?```', ' ', md, flags=re.S)))
+def words(md):
+    return len(re.findall(r'\w+', re.sub(r'\$\$.*?\$\$|```.*?```', ' ', md, flags=re.S)))
+
+def public_names(code, header):
+    "What a cell gives to `import *`."
+    if 'exporti' in header or (tree := parsed(code)) is None:
+        return
+    for n in tree.body:
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef)):
+            if not any('patch' in ast.unparse(d) for d in n.decorator_list):
+                yield n.name
+        elif isinstance(n, ast.Assign):
+            yield from (t.id for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name))
 
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
@@ -121,20 +191,65 @@ def read_page(path):
     for c in nb['cells']:
         s = source(c)
         if c['cell_type'] == 'markdown':
-            page.minutes += words(s)/180
+            page.minutes += words(s) / 180
+            page.words += words(s)
             page.faults += prose_faults(s)
-        if c['cell_type'] != 'code': continue
+        if c['cell_type'] != 'code':
+            continue
         code = shown(s)
-        if not imports(code): page.minutes += len(code)/600
+        if not imports(code):
+            page.minutes += len(code) / 600
+        if not imports(code) and {'export', 'exports', 'exporti'} & directives(s).keys():
+            page.exported += len(code)
+            page.public |= dict.fromkeys(public_names(code, directives(s)), default_exp(nb))
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c), *figure_faults(c, code)]
-        if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')): page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
-        if TESTS.search(code) and 'export' not in ' '.join(directives(s)): page.tests.append(len(code))
-    if page.cells > CELLS: page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
-    if page.minutes > MINUTES: page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
+        if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')):
+            page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
+        if TESTS.search(code) and 'export' not in ' '.join(directives(s)):
+            page.tests.append(len(code))
+    if page.cells > CELLS and page.name not in GALLERIES:
+        page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
+    if page.minutes > MINUTES:
+        page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
     return page
 
-def median(values): return sorted(values)[len(values)//2] if values else 0
+PROSE, THIN = 100, 50  # words for 1,000 exported characters, of a room and of each of its pages
+
+def room_of(page):
+    "The folder of a page; of the methods each paper's."
+    return page.name.rpartition('/')[0]
+
+def thin(words, exported):
+    return 1000 * words / exported if exported else math.inf
+
+def prose_of_rooms(pages):
+    "A room that lists more than it tells. The app is a listing by nature, claims are data."
+    rooms = {}
+    for p in pages:
+        if not p.name.startswith('7_app'):
+            rooms.setdefault(room_of(p), []).append(p)
+    for room, of in rooms.items():
+        told = thin(sum(p.words for p in of), sum(p.exported for p in of))
+        if told < PROSE:
+            yield f'{room}: {told:.0f} words for 1,000 exported characters, at least {PROSE}'
+        for p in of:
+            told = thin(p.words, p.exported)
+            if told < THIN and 'claims' not in p.name:
+                yield f'{p.name}: {told:.0f} words for 1,000 exported characters, at least {THIN}'
+
+def doubles(pages):
+    "A public word that two pages define."
+    homes = {}
+    for p in pages:
+        for name, module in p.public.items():
+            homes.setdefault(name, []).append(module)
+    for name, of in homes.items():
+        if len(of) > 1 and not name.startswith('_'):
+            yield f'{name} is defined by {" and ".join(of)}'
+
+def median(values):
+    return sorted(values)[len(values) // 2] if values else 0
 
 def main(*names):
     verbose, names = '-v' in names, [n for n in names if n != '-v']
@@ -142,10 +257,18 @@ def main(*names):
     print(f'{"page":44} cells widest minutes median-test faults')
     for p in pages:
         print(f'{p.name:44} {p.cells:5} {p.widest:6} {p.minutes:7.0f} {median(p.tests):11} {len(p.faults):6}')
-        if names or verbose: print(*(f'    {rule}: {what}' for rule, what in p.faults), sep='\n')
-    n = sum(len(p.faults) for p in pages)
+        if names or verbose:
+            print(*(f'    {rule}: {what}' for rule, what in p.faults), sep='\n')
+    shared = [] if names else [*doubles(pages), *prose_of_rooms(pages)]
+    print(*shared, sep='\n')
+    n = sum(len(p.faults) for p in pages) + len(shared)
     tests = [t for p in pages for t in p.tests]
-    print(f'{len(pages)} pages, widest line {max(p.widest for p in pages)}, median test cell {median(tests)} characters, {n} faults')
-    if n: sys.exit(1)
+    print(
+        f'{len(pages)} pages, widest line {max(p.widest for p in pages)}, '
+        f'median test cell {median(tests)} characters, {n} faults'
+    )
+    if n:
+        sys.exit(1)
 
-if __name__ == '__main__': main(*sys.argv[1:])
+if __name__ == '__main__':
+    main(*sys.argv[1:])

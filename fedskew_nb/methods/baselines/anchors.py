@@ -84,7 +84,7 @@ FedTGP = Method('FedTGP', ClassMeans(), TGP(), page=_PAGE,
                 says='Features lean on class vectors that the server trains apart.')
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e019d46a
-FAMILY = 'Anchors'       # over its methods in every list
+FAMILY = 'Anchors'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #9e64c062
 def drawn_anchors(seed:int, n:int, like:Tensor)->Tensor: # (n, d)

@@ -141,4 +141,4 @@ FedFA_aug = Method('FedFA-aug', FeatureAugment(), page='2_methods/baselines/14_a
                    says='Noise on feature statistics, wider where the clients differ.')
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
-FAMILY = 'Noise on the style of features'       # over its methods in every list
+FAMILY = 'Noise on the style of features'    # its head in every list

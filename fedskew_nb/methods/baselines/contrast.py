@@ -47,7 +47,7 @@ MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
-FAMILY = 'Contrast at the client'       # over its methods in every list
+FAMILY = 'Contrast at the client'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
 @patch

@@ -66,7 +66,7 @@ SCAFFOLD = Method('SCAFFOLD', ControlVariates(), ServerStep(), page='2_methods/b
                   says="Control variates take out of every step what is the client's own.")
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #5c9d5e40
-FAMILY = 'A corrected gradient'       # over its methods in every list
+FAMILY = 'A corrected gradient'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #ba21822a
 FedDC = Method('FedDC', ControlVariates(), Dynamic(alpha=.01), page='2_methods/baselines/05_control',

@@ -54,7 +54,7 @@ Local = Method('Local', KeepAll(), page='2_methods/baselines/03_personal', ink='
                says='Every client keeps its whole model; nothing is shared.')
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #7be7733e
-FAMILY = 'What to keep at home'       # over its methods in every list
+FAMILY = 'What to keep at home'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000019
 STATISTICS = ('running_mean', 'running_var', 'num_batches_tracked')

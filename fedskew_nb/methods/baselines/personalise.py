@@ -35,7 +35,7 @@ LG_FedAvg = Method('LG-FedAvg', KeepPlaces(), page='2_methods/baselines/09_perso
                    says='Every client keeps its own body; the head is averaged.')
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #d0ec5dd6
-FAMILY = 'A model for each client'       # over its methods in every list
+FAMILY = 'A model for each client'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #57d9ddd0
 def _positive(who:str, **values):

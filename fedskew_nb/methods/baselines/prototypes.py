@@ -93,7 +93,7 @@ FedProto = Method('FedProto', ClassMeans(), ProtoPull(), page=_PAGE,
                   says='Features lean on the mean prototype of their class.')
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #712b20b6
-FAMILY = 'Prototypes'       # over its methods in every list
+FAMILY = 'Prototypes'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #f655b335
 def first_neighbours(X:Tensor)->Tensor: # (n,)

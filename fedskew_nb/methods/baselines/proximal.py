@@ -91,4 +91,4 @@ FedProx = Method('FedProx', Prox(), page='2_methods/baselines/02_proximal', ink=
                  says='A pull holds every client near the model it received.')
 
 # %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #3a3d71d6
-FAMILY = 'A pull back to the start'       # over its methods in every list
+FAMILY = 'A pull back to the start'    # its head in every list

@@ -55,7 +55,7 @@ FedDyn = Method('FedDyn', Dynamic(), page='2_methods/baselines/04_regularise',
                 says="Each client's loss is bent until all want the same model.")
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #a010d7c1
-FAMILY = 'A further loss'       # over its methods in every list
+FAMILY = 'A further loss'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #dd5a6677
 def correlated(

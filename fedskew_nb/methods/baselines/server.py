@@ -78,7 +78,7 @@ FedHEAL = Method('FedHEAL', Heal(), page='2_methods/baselines/10_server',
                  says='Drops updates against the own past; far clients count more.')
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #8746e7ee
-FAMILY = 'A server that does more than average'       # over its methods in every list
+FAMILY = 'A server that does more than average'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #40ed5979
 def turn(seed, round:int, client:int, K:int)->int:

@@ -167,7 +167,7 @@ FedCCRL = Method('FedCCRL', StyleViews(), AlignViews(), page='2_methods/baseline
                  says="Views in other clients' styles, aligned in feature and prediction.")
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #ccbc8913
-FAMILY = 'Views in the style of other clients'       # over its methods in every list
+FAMILY = 'Views in the style of other clients'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #da44e7f5
 @patch

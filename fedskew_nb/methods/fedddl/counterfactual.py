@@ -61,6 +61,7 @@ def own_class(y, of)->Tensor: # (len(y), len(of)) bool
     "Only backgrounds of the same class may."
     return y.to(of.device)[:, None] == of
 
+# %% ../../../nbs/2_methods/fedddl/01_counterfactual.ipynb #18d73453
 def draw_backgrounds(
     y:Tensor,             # (N,) classes of the objects
     of:Tensor,            # (P,) classes of the backgrounds
