@@ -35,7 +35,8 @@ def layer(x, own, spread, g):
     "FFA on a batch: `own` are the client's running means, changed in place, `spread` what the server said."
     if float(torch.rand((), generator=g)) >= .5: return x
     B, C = x.shape[:2]
-    mu, sd = ([[style(x[b, c])[k] for c in range(C)] for b in range(B)] for k in (0, 1))
+    def styles(k): return [[style(x[b, c])[k] for c in range(C)] for b in range(B)]
+    mu, sd = styles(0), styles(1)
     with torch.no_grad():
         for k, s in enumerate((mu, sd)):
             for c in range(C): own[k][c] = .99*own[k][c]+.01*sum(s[b][c] for b in range(B))/B

@@ -49,7 +49,8 @@ def feddyn(net, rounds, sizes, lr, alpha):
 def scaffold(net, rounds, sizes, lrs, eta_g=1., alpha=0.):
     "Algorithm 1, option II; with α > 0 on the drift loss of FedDC (CVPR 2022), h the drifts."
     x, learnt = copy.deepcopy(net.state_dict()), [n for n, _ in net.named_parameters()]
-    own, h = ({k: {n: torch.zeros_like(x[n]) for n in learnt} for k in sizes} for _ in range(2))
+    def zeros(): return {n: torch.zeros_like(x[n]) for n in learnt}
+    own, h = ({k: zeros() for k in sizes} for _ in range(2))
     P = {k: sizes[k]/sum(sizes.values()) for k in sizes}
     for todo, lr in zip(rounds, lrs):
         c, sent = {n: sum(P[k]*own[k][n] for k in sizes) for n in learnt}, {}

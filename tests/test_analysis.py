@@ -372,3 +372,7 @@ def test_heat_of_nothing_counts_as_uniform():
     m = torch.zeros(1,1,4,4,dtype=torch.uint8)
     m[...,:2] = 255
     assert inside(torch.zeros(1,4,4), m)==.5
+
+def test_a_difference_is_what_a_method_has_more():
+    c = Comparison([history('FedAvg', 0, 600), history('B', 0, 700)])
+    assert c.differences().loc[0, 'B'] == pytest.approx(10.)

@@ -20,7 +20,7 @@ from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.client import Worker, widened
 from fedskew_nb.engine.device import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import History, read_history
+from fedskew_nb.engine.history import History, mean_terms, read_history
 from fedskew_nb.engine.scoring import questions
 from fedskew_nb.engine.server import Server, size_of, weights_of
 from fedskew_nb.core.rules import rule_groups
@@ -453,3 +453,15 @@ def test_small_things_about_the_device(monkeypatch):
 def test_cuda_sees_the_same_batches(suite):
     a, b = run(suite, rounds=1), run(suite, rounds=1, device='cuda')
     assert all(torch.allclose(a.server[n], b.server[n].cpu(), atol=1e-2) for n in a.server)
+
+def test_a_term_that_a_client_lacks_counts_as_0():
+    assert mean_terms([dict(ce=1., mine=4.), dict(ce=3.)]) == dict(ce=2., mine=2.)
+
+def test_the_server_takes_the_largest_counter_whoever_comes_last(suite):
+    "A client of forty images makes five steps of eight, one of eight makes one."
+    clients = [replace(c, train=c.train[:n]) for c, n in zip(suite.clients, (40, 8))]
+    two = replace(suite, clients=clients)
+    fed = Federation(FedAvg, small_conv(10, size=28, width=4), two, rounds=1, batch_size=8, lanes=1)
+    fed.one_round()
+    counters = [v for n, v in fed.server.items() if n.endswith('num_batches_tracked')]
+    assert counters and all(int(v) == 5 for v in counters)

@@ -250,7 +250,12 @@ def test_the_limit_does_draw_noise(suite):
     fed = fed_of(LIMITS['DFD'], suite)
     drawn = []
     noise = fed.net.neck.noise
-    fed.net.neck.noise = lambda S, *a: drawn.append(noise(S, *a)) or drawn[-1]
+
+    def noted(S, *a):
+        drawn.append(noise(S, *a))
+        return drawn[-1]
+
+    fed.net.neck.noise = noted
     fed.fit(1)
     assert len(drawn) >= 8 and not torch.equal(drawn[0], drawn[1])
 
@@ -725,7 +730,9 @@ def test_bad_softness_and_temperature(k, v):
     with pytest.raises(ValueError, match=f'{k} is .*above 0'):
         F2DC(**{k: v})
     with pytest.raises(ValueError, match=f'{k} is .*above 0'):
-        gumbel_mask(torch.zeros(2), v) if k == 'sigma' else separation(torch.ones(1, 2), torch.ones(1, 2), v)
+        if k == 'sigma':
+            gumbel_mask(torch.zeros(2), v)
+        separation(torch.ones(1, 2), torch.ones(1, 2), v)
 
 @pytest.mark.parametrize('n', [(3, -1), (0, 0), (), (1, float('nan')), (1, float('inf'))], ids=str)
 def test_bad_sizes(n):
@@ -1314,3 +1321,11 @@ def test_a_mask_of_ones_repairs_nothing_and_a_mask_of_zeros_is_a_residual_block(
     assert torch.equal(f + correction(decouple(f, one)[1], one, A_C), f)
     assert torch.equal(f + correction(decouple(f, none)[1], none, A_C), f + A_C(f))
     assert all(separation(*map(rF, decouple(f, m))) == 0 for m in (one, none))
+
+def test_the_floor_of_the_norms_has_no_gradient():
+    "A vector far below the floor is divided by a constant: the slope is that of a dot product."
+    a = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    b = (1e-6 * torch.tensor([[1.0, 2.0]], dtype=torch.float64)).requires_grad_()
+    separation(a, b, 1.0).backward()
+    floor = 1e-3 * float((a + b).detach().norm())
+    assert torch.allclose(b.grad, a / a.norm() / floor, rtol=1e-9)

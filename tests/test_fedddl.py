@@ -179,3 +179,11 @@ def test_pull_does_not_depend_on_scale():
     torch.testing.assert_close(pull(1e-4*f, 1e-4*U, y), pull(f, U, y))
     torch.testing.assert_close(pull(f.bfloat16(), U, y), pull(f.bfloat16().float(), U, y))
     with pytest.raises(ValueError, match='above 0'): pull(f, U, y, tau=0)
+
+def test_the_pull_is_a_mean_over_those_who_are_pulled():
+    "A feature whose class has no prototype counts neither above nor below the line."
+    f, U = torch.randn(4, 3), torch.randn(3, 3)
+    y, had = torch.tensor([0, 1, 2, 1]), torch.tensor([True, True, False])
+    cosines = F.normalize(f)@F.normalize(U).T/.5
+    terms = [F.cross_entropy(cosines[i, :2][None], y[i:i+1]) for i in (0, 1, 3)]
+    assert torch.allclose(pull(f, U, y, .5, had), sum(terms)/3, atol=1e-5)

@@ -10,6 +10,7 @@ from fedskew_nb.core.context import Each
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import under
+from fedskew_nb.core.rules import Rule, by_all, keep, mean, rule_groups
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
@@ -60,7 +61,9 @@ def test_phases_share_the_steps(suite, said, steps):
     seen = []
     class Two(Mechanism):
         def phases(self, c): return [('head', 1, under('head')), ('body', 1, under('body'))]
-        def batch(self, c, b): return seen.append((c.phase, b['i'].tolist())) or b
+        def batch(self, c, b):
+            seen.append((c.phase, b['i'].tolist()))
+            return b
         def loss(self, c, b, out): return {c.phase: out.logits.sum()*0+3}
     fed = fed_of(Method('T', Two()), suite, **said)
     terms = fed.train_client(fed.clients[0]).terms
@@ -201,3 +204,11 @@ def test_a_suite_from_a_file(tmp_path):
     says = 'gives a int: it should be a function of the seed that returns a Suite'
     with pytest.raises(ValueError, match=says):
         compare('FedAvg', f'{tmp_path}/mine.py:none', **call)
+
+def test_two_rules_of_one_mechanism_are_two_groups():
+    "Also where each claims all of its names as one group."
+    class Two(Mechanism):
+        def rules(self, net): return [Rule(under('body'), mean, by_all), Rule(under('head'), keep, by_all)]
+    groups = rule_groups(Method('Two', Two()).rules(small()))
+    found = {rule.fn: {n.partition('.')[0] for n in names} for m, rule, names in groups if m}
+    assert found == {mean: {'body'}, keep: {'head'}}

@@ -7,7 +7,7 @@ from fedskew_nb.core.convert import FAMILIES, IMAGENET, REFUSED, as_net
 from fedskew_nb.core.models import MODELS, alexnet_bn, has_batchnorm, has_convs, has_map, n_params
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import Net, check_net, probe
-from fedskew_nb.core.seeding import Random, seeded
+from fedskew_nb.core.seeding import Dropout, Random, seeded
 
 tvm = torchvision.models
 
@@ -118,3 +118,12 @@ def test_map_needs_a_net():
 
 def test_half_the_width_is_a_quarter_of_the_parameters():
     assert n_params(resnet10(7, width=32)) < n_params(resnet10(7))/3.9
+
+@pytest.mark.parametrize('p', [.1, .3, .8])
+def test_dropout_keeps_the_mean(p):
+    "What is kept is as much larger as less is kept."
+    drop, x = Dropout(p), torch.ones(100, 100)
+    drop.generator = gen(0)
+    y = drop(x)
+    assert set(y.unique().tolist()) == {0., float(torch.tensor(1.)/(1-p))}
+    assert abs(float((y > 0).float().mean())-(1-p)) < .02

@@ -1,4 +1,4 @@
-"The rhythm of our notebooks (CONTRIBUTING.md), as far as a machine can see it: one walk, which lists the faults."
+"The rhythm of our notebooks (CONTRIBUTING.md), as far as a machine can see it: one walk that lists faults."
 import ast, re
 import pytest
 from project import NBS, default_exp, directives, notebooks, read, source
@@ -16,7 +16,7 @@ def plain_markdown(nb):
     "What Jupyter, GitHub and the site all show."
     for s in cells(nb, 'markdown'):
         text = re.sub(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$', '', s, flags=re.S)
-        if re.search(r'^:::', text, re.M) or re.search(r'\{#[\w-]+\}', text): yield f'Quarto-only markup: {s[:80]!r}'
+        if re.search(r'^:::|\{#[\w-]+\}', text, re.M): yield f'Quarto-only markup: {s[:80]!r}'
 
 def imports_stand_alone(nb):
     "Building the site runs the cells with imports: they hold nothing else."
@@ -30,7 +30,7 @@ def imports_stand_alone(nb):
 def outputs_are_stored(nb):
     "Neither Quarto nor GitHub runs a notebook: what is to be seen must be stored, and no error."
     code = [c for c in nb['cells'] if c['cell_type'] == 'code']
-    if any(o['output_type'] == 'error' for c in code for o in c['outputs']): yield 'a stored output is an error'
+    if any(o['output_type'] == 'error' for c in code for o in c['outputs']): yield 'a stored error'
     if any(c.get('execution_count') for c in code): yield 'run `make export`: it drops the execution counts'
     shows = any(re.search(r'\b(show|imshow|plot|display|print)\b', source(c)) for c in code)
     if shows and not any(c['outputs'] for c in code): yield 'run `make execute`'

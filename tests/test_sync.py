@@ -19,7 +19,7 @@ def has_its_notebook(path):
     if not header: return 'was written by hand: modules come from notebooks'
     nb = (path.parent/header[1]).resolve()
     if not nb.exists(): return f'comes from {header[1]}, which is gone: delete the module'
-    if f'fedskew_nb.{default_exp(read(nb))}' != name(path): return f'comes from {header[1]}, which writes another'
+    if f'fedskew_nb.{default_exp(read(nb))}' != name(path): return f'is not what {header[1]} writes'
 
 def is_in_the_index(path):
     from fedskew_nb._modidx import d
@@ -42,10 +42,10 @@ def imports_only_rooms_before_it(path):
     if mine not in ROOMS: return f'lies in no room: {", ".join(ROOMS)}'
     rooms = {module: module.split('.')[0] for module in imported(path)}
     for module, room in rooms.items():
-        if room and ROOMS.index(room) > ROOMS.index(mine): return f'imports {module}: {room} comes after {mine}'
+        if room and ROOMS.index(room) > ROOMS.index(mine): return f'imports {module}, of a later room'
 
 def is_in_a_package(path):
-    if not (path.parent/'__init__.py').exists(): return 'has no __init__.py beside it, so a wheel leaves it out'
+    if not (path.parent/'__init__.py').exists(): return 'has no __init__.py: a wheel leaves it out'
 
 def imports_no_tool(path):
     "People who only use the package need none of the pinned tools."

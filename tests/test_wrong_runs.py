@@ -197,7 +197,7 @@ def test_a_seed_twice(seeds):
     with pytest.raises(ValueError, match=says): planned('FedAvg', seeds=seeds)
 
 def test_seed_is_no_setting():
-    with pytest.raises(ValueError, match='seed is given as a setting'): planned('FedAvg', seed=5)
+    with pytest.raises(ValueError, match='seed is a setting'): planned('FedAvg', seed=5)
 
 def test_a_history_twice():
     h, = compare('FedAvg', small(), **TOY).histories

@@ -56,7 +56,7 @@ def worker(tiny):
         begun = time.perf_counter()
         if what == 'digest': found = digest(fed)
         else:
-            fed.one_round() if WORKS[name][-1] == 'train' else fed.score()
+            (fed.one_round if WORKS[name][-1] == 'train' else fed.score)()
             found = time.perf_counter()-begun
         print('found '+json.dumps(found), flush=True)
 

@@ -1,6 +1,6 @@
 """Links and the module of a page, as the site shows them; a processor of nbdev (`procs` in settings.ini).
 
-nbdev turns each `Net` in prose into a link to the site's own address, of whatever page exports that name. Here
+nbdev turns each `Net` in prose into a link to the site's address, of whatever page exports that name. Here
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
 where the page's own code means that very thing: where it imports it or exports it.
 Under the title of a page that exports stands what to import.

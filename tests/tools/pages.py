@@ -1,8 +1,8 @@
 """Does every page read well?
 
-Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that can
-be read, sliders that leave something on the site, whose table is meant, how long a page takes; words enough for
-what a page exports, and one definition of a public word.
+Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that
+can be read, sliders that leave something on the site, whose table is meant, how long a page takes; words
+enough for what a page exports, and one definition of a public word.
 
     python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
 """
@@ -70,7 +70,7 @@ def joined(tree):
 MUTE = set('print setattr delattr add append clear discard extend insert remove reverse sort update'.split())
 
 def gives_nothing(node):
-    "Is it a call that is made for its side effect alone? A set's `add` is, a tensor's `add` has no such place."
+    "Is it a call that is made for its side effect alone?"
     if not isinstance(node, ast.Call):
         return False
     return getattr(node.func, 'id', getattr(node.func, 'attr', '')) in MUTE

@@ -1,6 +1,6 @@
-"""Are notebooks, exported modules and site settings in step? Export and clean, in a copy, must change no file.
+"""Are notebooks, modules and site settings in step? Export and clean, in a copy, must change no file.
 
-python tests/tools/sync.py          # CI=1: a module or notebook that git does not know is an error, else only a remark
+    python tests/tools/sync.py     # CI=1: what git does not know is an error, else only a remark
 """
 
 import hashlib, os, shutil, subprocess, sys, tempfile
