@@ -8,7 +8,8 @@ import torch
 from feds import DEVICE
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.core.seeding import Random, generator
-from fedskew_nb.data.batch import draw_moves, move, normalise
+from fedskew_nb.data.batch import draw_moves, move
+from fedskew_nb.core.net import normalise
 from fedskew_nb.engine.setting import schedule, setting_for
 
 def sum_in_order(R, w):

@@ -156,7 +156,7 @@ def test_partial_loading_trains_the_clients_of_keeping_and_sends_all(suite, part
 
 def test_partial_loading_averages_all(suite):
     fed = fed_of(PartialFed(skipped=3), suite)
-    ups = [fed.train_client(c)[0] for c in fed.clients]
+    ups = [fed.train_client(c).upload for c in fed.clients]
     fed.merge(ups)
     total = sum(u.n for u in ups)
     for n, v in fed.server.items():
@@ -181,7 +181,7 @@ def test_nothing_of_a_frozen_part_moves(suite):
             now, was = (n.state_dict() for n in (c.net, c.received))
             seen.append((c.phase, {n.partition('.')[0] for n in now if not torch.equal(now[n], was[n])}))
     fed = fed_of(FedRep+Method('W', Watch()), suite, local_steps=6)
-    up = fed.train_client(fed.clients[0])[0]
+    up = fed.train_client(fed.clients[0]).upload
     assert [p for p, _ in seen] == ['head']*4+['body']*2
     assert [s for s in seen[1:4]] == [('head', {'head'})]*3
     assert seen[4] == ('body', {'body', 'head'})                # the body's BatchNorms, by the forward

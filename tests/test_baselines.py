@@ -6,7 +6,7 @@ import pairs, pytest, torch
 from torch import nn
 from fedskew_nb import METHODS, Federation, load_suite, small_conv
 from fedskew_nb.app.combine import stored_pairs, tiny_net
-from fedskew_nb.data.batch import normalise
+from fedskew_nb.core.net import normalise
 from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 
 # In one round of one step on all images, every client starts where the server is.

@@ -16,7 +16,7 @@ from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.app.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
 from fedskew_nb.app.rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
-from fedskew_nb.data.batch import normalise
+from fedskew_nb.core.net import normalise
 from fedskew_nb.engine.device import has_bf16, threads_of
 
 SCRIPTS = Path(__file__).parent/'bench'

@@ -8,7 +8,7 @@ from fedskew_nb.app.boxes import find_boxes
 from fedskew_nb.app.compare import read_request
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
-from fedskew_nb.data.boxes import COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes
+from fedskew_nb.data.boxes import BOX_COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes
 from fedskew_nb.data.detector import GroundingDINO, best_box
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import join
@@ -16,7 +16,7 @@ from fedskew_nb.data.splits import dirichlet
 from fedskew_nb.data.suite import Suite
 from fedskew_nb.engine.client import augmented
 
-HEAD = ','.join(COLUMNS)+'\n'
+HEAD = ','.join(BOX_COLUMNS)+'\n'
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch): monkeypatch.setenv('FEDSKEW_CACHE', str(tmp_path/'cache'))

@@ -376,7 +376,7 @@ def test_restating_touches_no_weight():
     s = load_suite('skew-digits', size='tiny')
     net = F2DC.adapt(small_conv(s.n_classes, size=s.image_size, width=4))
     before = {n: v.clone() for n, v in net.state_dict().items()}
-    new = adabn(net, s.clients[0].train, s.mean, s.std)
+    new = adabn(net, s.clients[0].train)
     assert all(torch.equal(v, net.state_dict()[n]) for n, v in before.items())
     assert all(torch.equal(p, q) for p, q in zip(net.parameters(), new.parameters())) and not new.training
 

@@ -7,7 +7,7 @@ from fedskew_nb.core.convert import as_net
 from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.core.net import Net
-from fedskew_nb.methods.fdse.erase import Erased, between, cheap_copies, first_filters
+from fedskew_nb.methods.fdse.erase import Erased, domain_share, cheap_copies, first_filters
 from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
 from fedskew_nb.methods.fdse.surgery import (
     by_block, decompose, erased_blocks, is_eraser, is_statistic, part_of)
@@ -111,9 +111,9 @@ def test_one_image_is_torchs_refusal_in_training_and_fine_in_eval():
 
 def test_between():
     levels = {d:torch.full((2,1), float(i)) for i, d in enumerate('abc')}
-    assert float(between(levels)) == pytest.approx(1)
+    assert float(domain_share(levels)) == pytest.approx(1)
     same = randn(50, 4, 3, 3)
-    assert float(between({d:same for d in 'abc'}).max()) == 0
+    assert float(domain_share({d:same for d in 'abc'}).max()) == 0
 
 # ---- what a block gives out
 

@@ -23,7 +23,7 @@ from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC
 from fedskew_nb.methods.f2dc.numerics import kept_share, thop_aliased
-from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, parts_of
+from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts
 from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
@@ -368,7 +368,7 @@ def test_released_averages_the_modules(suite):
         v.numel() * 4 for v in fed.server.values() if v.is_floating_point()
     )
     other = fed_of(RELEASED, suite)
-    sent = [other.train_client(c)[0] for c in suite.clients]
+    sent = [other.train_client(c).upload for c in suite.clients]
     n = 'neck.A_D.0.weight'
     w = torch.tensor([u.n for u in sent], dtype=torch.float64)
     w /= w.sum()
@@ -617,8 +617,8 @@ def test_noise_is_the_clients_own_and_touches_no_global_stream(suite, once):
 def test_who_else_takes_part_does_not_change_a_clients_training(suite):
     alone = fed_of(F2DC, replace(suite, clients=suite.clients[2:3]))
     every = fed_of(F2DC, suite)
-    sent = [every.train_client(c)[0] for c in suite.clients]
-    assert same(sent[2].state, alone.train_client(suite.clients[2])[0].state)
+    sent = [every.train_client(c).upload for c in suite.clients]
+    assert same(sent[2].state, alone.train_client(suite.clients[2]).upload.state)
 
 def test_client_order_is_no_matter(suite, once):
     a, b = once(F2DC), run(F2DC, replace(suite, clients=suite.clients[::-1]))
@@ -1248,7 +1248,7 @@ def test_a_deployed_model_is_the_path_backbone(suite, fits):
         net = fed.model(client=k)
         net.neck = nn.Identity()
         for d, t in suite.tests.items():
-            right = int((answers(net, t, suite.mean, suite.std).logits.argmax(1) == t.y).sum())
+            right = int((answers(net, t).logits.argmax(1) == t.y).sum())
             last = {
                 r['correct']
                 for r in h.rows
@@ -1296,7 +1296,7 @@ def test_mask_viewer_has_a_column_for_each_part(suite, masked):
     plt.close('all')
 
 def test_parts_hold_no_more_than_the_whole(suite, masked):
-    p = parts_of(masked, suite.tests['photo'].x[0], suite.mean, suite.std)
+    p = mask_parts(masked, suite.tests['photo'].x[0])
     assert (
         0 < p['M'].min() and p['M'].max() < 1 and (p['f⁺'] + p['f⁻'] <= p['f'] * (1 + 1e-6)).all()
     )  # M² + (1−M)² ≤ 1

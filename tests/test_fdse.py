@@ -745,7 +745,7 @@ def test_no_client_objects_to_a_real_round(digits):
         rounds=3,
     )
     fed.fit(1)
-    layers = layers_of(fed, [fed.train_client(c)[0] for c in fed.clients])
+    layers = layers_of(fed, [fed.train_client(c).upload for c in fed.clients])
     assert len(layers) == 5
     short = []
     for name, (V, g) in layers.items():
@@ -797,7 +797,7 @@ def test_no_counter_is_summed(suite):
 
 def test_statistics_of_bn_dfe_are_the_unweighted_mean(suite):
     fed, pool = fed_of(FDSE, suite), fed_of(FDSE(pooled=True), suite)
-    ups = [fed.train_client(c)[0] for c in fed.clients]
+    ups = [fed.train_client(c).upload for c in fed.clients]
     fed.fit(1)
     pool.fit(1)
     for b in erased_blocks(fed.net):
@@ -1027,7 +1027,7 @@ def test_every_row_of_table_3_runs(pair, row):
 
 def test_without_the_server_parts_it_is_the_weighted_mean(suite):
     fed = fed_of(Method('row', Erase(), KeepErasers()), suite, rounds=1)
-    ups = [fed.train_client(c)[0] for c in suite.clients]
+    ups = [fed.train_client(c).upload for c in suite.clients]
     fed.fit()
     n = 'body.block1.conv.dfe.weight'
     w = [len(c.train) for c in suite.clients]
@@ -1214,7 +1214,7 @@ def test_four_erasers_with_cosine_nine_tenths_keep_less_than_a_third():
 def test_notes_are_the_cosines_of_the_clients(suite):
     "‖u‖ is the length of the step in units of the mean length; the others are least cosines."
     fed = fed_of(FDSE, suite, rounds=1)
-    layers = layers_of(fed, [fed.train_client(c)[0] for c in fed.clients])
+    layers = layers_of(fed, [fed.train_client(c).upload for c in fed.clients])
     fed.fit()
     for names, notes in zip(layers, fed.memory['Consensus'].values()):
         V, g = layers[names]
@@ -1229,7 +1229,7 @@ def test_features_are_taken_at_home(suite, fdse):
     feat, y, d = own_features(fdse, 5)
     for i, c in enumerate(suite.clients):
         images_ = glance(suite.tests[c.domain], 5)
-        alone = answers(fdse.model(client=c.id), images_, suite.mean, suite.std).feat
+        alone = answers(fdse.model(client=c.id), images_).feat
         assert torch.allclose(feat[d == list(suite.tests).index(c.domain)], alone, atol=1e-6)
     assert len(feat) == len(y) == len(d) == sum(len(glance(t, 5)) for t in suite.tests.values())
 
@@ -1256,7 +1256,7 @@ def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
     for h in hooks:
         h.remove()
     assert all(torch.equal(a, b) for a, b in zip(want, got)) and len(got) == 4
-    means = erased_means(net.eval(), suite.tests[suite.domains[0]], suite.mean, suite.std)
+    means = erased_means(net.eval(), suite.tests[suite.domains[0]])
     assert same(before, net.state_dict()) and not any(m.training for m in net.modules())
     assert [m.shape[1] for m in means] == [b.bn_dfe.num_features for b in erased_blocks(net).values()]
 

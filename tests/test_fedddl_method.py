@@ -15,7 +15,7 @@ from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, boxes_in
+from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
 from fedskew_nb.methods.fedddl.probes import Doubled, ddl_measures
 
 @pytest.fixture(scope='module')
@@ -149,9 +149,9 @@ def test_nobody_found_anything(suite):
 
 def test_boxes_go_before_masks_and_masks_will_do(suite):
     d = suite.clients[0].train
-    assert torch.equal(boxes_in(Data(d.x, d.y, d.masks)), d.boxes)
-    assert torch.equal(boxes_in(Data(d.x, d.y, d.masks, d.boxes+0)), d.boxes)
-    with pytest.raises(ValueError, match='box'): boxes_in(Data(d.x, d.y, None, d.boxes+30))
+    assert torch.equal(object_boxes(Data(d.x, d.y, d.masks)), d.boxes)
+    assert torch.equal(object_boxes(Data(d.x, d.y, d.masks, d.boxes+0)), d.boxes)
+    with pytest.raises(ValueError, match='box'): object_boxes(Data(d.x, d.y, None, d.boxes+30))
 
 def test_what_it_wants(suite):
     clients = [replace(c, train=replace(c.train, masks=None)) for c in suite.clients]

@@ -150,7 +150,7 @@ def test_adabn_trains_as_without_it_and_asks_another_model(suite):
     plain, fed = run(FedAvg, suite, stack=False), run(read_method('FedAvg + AdaBN'), suite, stack=False)
     assert same(plain.server, fed.server) and fed.is_personal()
     c = suite.clients[1]
-    want = adabn(plain.model(), c.train, suite.mean, suite.std)
+    want = adabn(plain.model(), c.train)
     assert same(fed.model(client=c.id).state_dict(), want.state_dict())
     right = int((fed.predict(c.test.x, client=c.id).argmax(1) == c.test.y).sum())
     last = (c.id, 'post_agg', 2)

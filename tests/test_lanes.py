@@ -309,7 +309,7 @@ def test_clients_can_be_trained_one_by_one_after_a_round(suite):
     for lanes in (1, 2):
         fed = fed_of(FedAvg, suite, lanes=lanes, rounds=3)
         fed.fit(1)
-        sent.append(fed.train_client(fed.clients[1])[0].state)
+        sent.append(fed.train_client(fed.clients[1]).upload.state)
     assert same_nest(*sent)
 
 # ---- Ctrl-C

@@ -130,7 +130,7 @@ def test_histograms_refuse_an_unknown_way():
 def sent(method, suite):
     "A federation, and what its clients sent in the first round."
     fed = federation(method, suite, rounds=3)
-    return fed, [fed.train_client(c)[0] for c in fed.clients]
+    return fed, [fed.train_client(c).upload for c in fed.clients]
 
 def weighted(ups, name):
     n = torch.tensor([u.n for u in ups]).double()
@@ -156,7 +156,7 @@ def test_fedbn_trains_as_fedavg_in_its_first_round_only(suite):
     def trained(method, rounds):
         fed, _ = sent(method, suite)
         for _ in range(rounds): fed.one_round()
-        return fed.train_client(fed.clients[0])[0].state
+        return fed.train_client(fed.clients[0]).upload.state
     same = lambda a, b: all(torch.equal(a[n], b[n]) for n in a)
     assert same(trained(FedBN, 0), trained(FedAvg, 0))
     assert not same(trained(FedBN, 1), trained(FedAvg, 1))

@@ -3,7 +3,7 @@ import inspect
 from dataclasses import replace
 import pytest
 from fedskew_nb.app.calls import cut, from_file, literal, read_call
-from fedskew_nb.app.recipes import METHODS, PARTS
+from fedskew_nb.app.recipes import METHODS, MECHANISMS
 from fedskew_nb.app.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
 from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import method_recipes
@@ -167,6 +167,6 @@ def test_one_idea_in_twelve_words(name):
     assert len(METHODS[name].says.split()) <= 12
     assert METHODS[name].says in ('', one_line(METHODS[name]))
 
-@pytest.mark.parametrize('name', PARTS)
+@pytest.mark.parametrize('name', MECHANISMS)
 def test_every_mechanism_can_be_named(name):
-    assert inspect.isclass(PARTS[name]) and PARTS[name].__name__ == name
+    assert inspect.isclass(MECHANISMS[name]) and MECHANISMS[name].__name__ == name

@@ -12,7 +12,8 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.probes import answers
 from fedskew_nb.analysis.calibration import ece
 from fedskew_nb.analysis.calibration import at_temperature, temperature
-from fedskew_nb.analysis.trust import asked, auroc, density, noisy, risk_coverage, strangers, together
+from fedskew_nb.analysis.trust import answers_of_client, auroc, density, noisy, risk_coverage
+from fedskew_nb.analysis.trust import strangers, together
 from fedskew_nb.analysis.trust import uncertainty
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
 from fedskew_nb.app import cli
@@ -22,7 +23,7 @@ from fedskew_nb.app.run import run_name
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.batch import normalise
+from fedskew_nb.core.net import normalise
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
@@ -164,15 +165,16 @@ def test_strangers_are_found_whatever_the_capitals(suite):
 def test_images_of_another_size(fed):
     flat, small = (torch.zeros(2, 3, *size, dtype=torch.uint8) for size in ((9, 32), (20, 20)))
     says = 'of 9 × 32 pixels, and emoji-pacs has 32 × 32: resize them'
-    with pytest.raises(ValueError, match=says): asked(fed, 0, flat)
+    with pytest.raises(ValueError, match=says): answers_of_client(fed, 0, flat)
     with pytest.raises(ValueError, match='20 × 20 pixels'): trust_measures(fed, dict(mine=small))
 
 # ---- asking
 
 def test_asked_is_what_the_model_says(fed, suite):
     c = fed.clients[1]
-    out = answers(fed.model(client=c.id), c.test, suite.mean, suite.std)
-    said, floats = asked(fed, c.id, c.test.x), asked(fed, c.id, normalise(c.test.x, suite.mean, suite.std))
+    out = answers(fed.model(client=c.id), c.test)
+    said = answers_of_client(fed, c.id, c.test.x)
+    floats = answers_of_client(fed, c.id, normalise(c.test.x, suite.mean, suite.std))
     assert torch.allclose(said['logits'], out.logits, atol=1e-4) and 'u' not in said
     assert torch.allclose(said['p'], out.logits.softmax(1), atol=1e-5)
     assert all(torch.equal(said[k], floats[k]) for k in said)
@@ -195,12 +197,13 @@ def test_asking_costs_one_pass(fed, suite):
     "The images that go through the net are the same with and without uncertainty, but for one black one."
     x, nets = suite.tests['photo'].x, (fed.net,)
     plain = images_through(nets, lambda: fed.predict(x, 0))
-    sure = images_through(nets, lambda: uncertainty(**asked(fed, 0, x)))
+    sure = images_through(nets, lambda: uncertainty(**answers_of_client(fed, 0, x)))
     assert plain == len(x) and sure <= plain+1
 
 # ---- a whole federation
 
-def said_by(fed, clients, images): return together([asked(fed, c.id, images(c)) for c in clients])['p']
+def said_by(fed, clients, images):
+    return together([answers_of_client(fed, c.id, images(c)) for c in clients])['p']
 
 def check_facts(fed, suite, facts, clients):
     "Every number again, by sklearn and loops."
@@ -256,7 +259,7 @@ def test_evidence_gives_u(suite):
     assert set(found['pooled']['scores']) == {'1 - max p', 'entropy', 'u', '1 - max p at T'}
     assert found['pictures']['score'] == 'u'
     c = fed.clients[0]
-    said, net = asked(fed, c.id, c.test.x), fed.model(client=c.id)
+    said, net = answers_of_client(fed, c.id, c.test.x), fed.model(client=c.id)
     u = net.eval()(normalise(c.test.x, suite.mean, suite.std)).aux['u']
     assert torch.allclose(said['u'], u, atol=1e-5) and (said['u'] > 0).all() and (said['u'] <= 1).all()
     wrong, got = said['p'].argmax(1) != c.test.y, found['clients'][0]['scores']['u']['wrong']
@@ -274,7 +277,7 @@ def test_a_model_that_is_always_right(suite):
     right = replace(suite, clients=[replace(c, test=c.test[:1]) for c in suite.clients[:1]])
     fed = run(FedBN, right, rounds=1)
     c = fed.clients[0]
-    c.test.y[:] = asked(fed, c.id, c.test.x)['p'].argmax(1)
+    c.test.y[:] = answers_of_client(fed, c.id, c.test.x)['p'].argmax(1)
     found = trust_measures(fed, n=5)
     assert found['pooled']['accuracy'] == 1 and found['pooled']['scores']['entropy']['wrong'] is None
     fed.history.measures = dict(trust=found)

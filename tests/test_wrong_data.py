@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from fedskew_nb.analysis.comparison import Comparison, deal_of
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import read_boxes
-from fedskew_nb.data.cache import cached, digest
+from fedskew_nb.data.cache import cached, tensor_checksum
 from fedskew_nb.data.images import read_image
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import Data, as_data
@@ -83,8 +83,8 @@ def test_a_fingerprint_is_counted_once_and_never_stale(monkeypatch):
     s, seen = digits(), []
     def counted(t):
         seen.append(t)
-        return digest(t)
-    monkeypatch.setattr('fedskew_nb.data.suite.digest', counted)
+        return tensor_checksum(t)
+    monkeypatch.setattr('fedskew_nb.data.suite.tensor_checksum', counted)
     first = s.fingerprint()
     tensors = [t for d in s._datas() for t in vars(d).values() if t is not None]
     assert s.fingerprint() == first and len(seen) == len(tensors)
@@ -102,12 +102,13 @@ def test_the_same_suite_on_a_gpu_has_the_same_fingerprint():
 def test_digests_of_parts():
     t = torch.randint(256, (100, 3, 8, 8), generator=generator('digest'), dtype=torch.uint8)
     strided = t.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    assert digest(t, 1000) == digest(t) == digest(strided) != digest(t[:99])
+    whole = tensor_checksum(t)
+    assert tensor_checksum(t, 1000) == whole == tensor_checksum(strided) != tensor_checksum(t[:99])
 
 def test_digests_tell_shapes_and_types_apart():
     none = torch.zeros(0, 3, 8, 8, dtype=torch.uint8)
     others = [none, none[:,:1], torch.tensor(1), torch.tensor([1]), torch.tensor([True])]
-    assert len({digest(v) for v in (*others, torch.tensor([1.], dtype=torch.bfloat16))}) == 6
+    assert len({tensor_checksum(v) for v in (*others, torch.tensor([1.], dtype=torch.bfloat16))}) == 6
 
 # ---- the cache
 def ones(calls, value=1):

@@ -158,7 +158,8 @@ def why_none(c:Claim)->str:
     if c.pending: return f'pending: needs {c.pending}'
     return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
 
-COLUMNS = 'id says headline one other path suite n mean lo hi needed showable holm verdict values'.split()
+VERDICT_COLUMNS = ('id says headline one other path suite n mean lo hi needed showable holm '
+                   'verdict values').split()
 
 def group_name(s)->str:
     "A suite's name, or that of a tuple of suites with one domain left out each."
@@ -179,7 +180,7 @@ def verdicts(
         found = [judged(c, s, v, together) for s, v in values.items() if v]
         none = dict(verdict=why_none(c))
         rows += [fixed | r for r in found or [none]]
-    return pd.DataFrame(rows).reindex(columns=COLUMNS).astype(dict(needed=float, holm=float))
+    return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/08_claims.ipynb #9dee781a
 def rate_of(settings:list)->str:
@@ -238,7 +239,7 @@ def verdict_cells(r)->dict:
         difference=difference_text(**r._asdict()),
         needed='' if math.isnan(r.needed) else f'{r.needed:g}')
 
-def side_by_side(cells:pd.Series)->str:
+def in_one_cell(cells:pd.Series)->str:
     "What the suites say of one claim, in one cell."
     return cells.iloc[0] if cells.nunique() == 1 else ' / '.join(cells)
 
@@ -256,7 +257,7 @@ def claims_table(
     "The verdicts as a table, positive where the paper says so."
     d = verdicts(claims, cmp, family)
     rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
-    cells = rows.groupby(d.id.values, sort=False).agg(side_by_side).reset_index(drop=True)
+    cells = rows.groupby(d.id.values, sort=False).agg(in_one_cell).reset_index(drop=True)
     notes = [STARRED, by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)

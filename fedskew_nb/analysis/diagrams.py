@@ -36,7 +36,7 @@ def model(ax, x, y, params, color=INK, pitch=.42, **kw):
 W0 = (1.1, .6, 1.4, .9, .7)                                        # the model before the round
 MOVES = ((.7, .2, -.5, .3, .4), (-.4, .9, .2, -.5, .5),            # where each client's training
          (-.3, -.2, .6, .7, -.4))                                  # takes it
-STEPS = (('download', 'all start from one model'), ('train', 'each on its own images'),
+ROUND_STEPS = (('download', 'all start from one model'), ('train', 'each on its own images'),
          ('upload', 'models travel, images stay'), ('aggregate', 'the server averages'))
 PAINTS = (('#111111', '#ffffff', 'DejaVu Sans'), ('#f6e3b4', '#7a3b1d', 'DejaVu Serif'),
           ('#2b6a78', '#f4c95d', 'DejaVu Sans Mono'))
@@ -96,9 +96,9 @@ def round_picture(
     ink='blue',      # their colour, a name of the palette
 )->Axes:
     "The four steps of a round as a strip of four pictures."
-    for name in shaded: one_of(name, dict(STEPS), 'step of a round')
+    for name in shaded: one_of(name, dict(ROUND_STEPS), 'step of a round')
     ax = bare(canvas(ax, (7.7, 2.9)))
-    for step, (name, what) in enumerate(STEPS):
+    for step, (name, what) in enumerate(ROUND_STEPS):
         x = 13*step
         if name in shaded: box(ax, x-.65, -3, 11.9, 16.6, PALETTE[ink], fill=.14)
         _step(ax, x, step)

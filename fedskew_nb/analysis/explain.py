@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from .plots import image_grid, name_lines
 from .style import INK, PALETTE, bare, canvas, ink, shades, style
 from ..core.names import extra
-from ..data.batch import normalise
 
 # %% ../../nbs/3_results/13_explain.ipynb #0000000c
 @style()
@@ -99,27 +98,25 @@ def gradcam_grid(
     nets,                        # a Net, or {name: Net}
     images, labels,              # (B,3,H,W) uint8; (B,) right classes
     classes=None,                # their names
-    mean=(.5,)*3, std=(.25,)*3,  # of the suite
     ax:Axes=None,
 )->Axes:
     "The images, what each net attends to for the right class, and what it says."
     if not isinstance(nets, dict): nets = {'Grad-CAM': nets}
     def name(i): return str(classes[i] if classes else int(i))
-    x = normalise(images, mean, std, torch.float32)
-    rows, (H, W) = _rows(nets, images, x, labels), (n+8 for n in images.shape[2:])
+    rows, (H, W) = _rows(nets, images, labels), (n+8 for n in images.shape[2:])
     ax = canvas(ax, (.72*len(labels)+.8, .72*len(rows)+.25))
-    for r, net in enumerate(nets.values(), 2): _answers(ax, net, x, labels, name, r*H-7.5, W)
+    for r, net in enumerate(nets.values(), 2): _answers(ax, net, images, labels, name, r*H-7.5, W)
     return image_grid(ax, rows, map(name, labels), ['image', *nets], gap=8)
 
 # %% ../../nbs/3_results/13_explain.ipynb #0000001f
-def _rows(nets, images, x, labels)->list:
+def _rows(nets, images, labels)->list:
     "The images, then their maps by each net."
-    maps = [gradcam(net, x, labels).numpy() for net in nets.values()]
+    maps = [gradcam(net, net.normalised(images), labels).numpy() for net in nets.values()]
     return [images, *([warm(i, h) for i, h in zip(images, heat)] for heat in maps)]
 
-def _answers(ax, net, x, labels, name, y, W):
+def _answers(ax, net, images, labels, name, y, W):
     "What a net says of each image, red where it is wrong."
     wrong = dict(color=PALETTE['crimson'], weight='bold')
-    with torch.no_grad(): said = net.eval()(x).logits.argmax(1)
-    for j, (i, right) in enumerate(zip(said, labels)):
+    with torch.no_grad(): guesses = net.eval().see(images).logits.argmax(1)
+    for j, (i, right) in enumerate(zip(guesses, labels)):
         ax.text(j*W+W/2-4, y, name(i), ha='center', va='top', size=8, **({} if i == right else wrong))

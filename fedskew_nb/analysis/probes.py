@@ -10,7 +10,6 @@ __all__ = ['answers', 'spectrum', 'effective_rank', 'models_of', 'own_models', '
 import torch
 from torch import Tensor
 from ..core.net import evaluating, Net, Out
-from ..data.batch import normalise
 from ..data.images import Data
 import copy
 from contextlib import contextmanager
@@ -24,15 +23,14 @@ from ..engine.federation import Federation
 def answers(
     net:Net,
     data:Data,               # raw uint8 images
-    mean, std,               # per channel: the suite's
     batch:int=64,            # images at a time
 )->Out:                      # logits and feat, on the CPU
     "Logits and features of `net` for all images of `data`."
     if not len(data): raise ValueError('there are no images to answer: the data is empty')
-    p, logits, feat = next(net.parameters()), [], []
+    logits, feat = [], []
     with evaluating(net):
         for x in data.x.split(batch):
-            out = net(normalise(x.to(p.device), mean, std, p.dtype))
+            out = net.see(x)
             logits.append(out.logits.cpu())
             feat.append(out.feat.cpu())
     return Out(torch.cat(logits), torch.cat(feat))
@@ -82,7 +80,7 @@ def feature_facts(
 )->dict:               # rank, class_silhouette, domain_silhouette
     "How the features of all domains lie together (F2DC, Figs. 1 and 4)."
     parts = [glance(t, n) for t in suite.tests.values()]
-    feat = torch.cat([answers(net, p, suite.mean, suite.std).feat for p in parts])
+    feat = torch.cat([answers(net, p).feat for p in parts])
     y = torch.cat([p.y.cpu() for p in parts])
     d = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
     by_class, by_domain = silhouette(feat, y), silhouette(feat, d)
@@ -107,10 +105,9 @@ def inside(
     share = (heat*m).sum((1, 2))/total.clamp(min=1e-12)
     return float(torch.where(total > 0, share, m.mean((1, 2))).mean())
 
-def saliency_inside(net:Net, data:Data, mean, std)->float:
+def saliency_inside(net:Net, data:Data)->float:
     "Share of Grad-CAM on the object, asked about the true class (F2DC, Fig. 2 as a number)."
-    p = next(net.parameters())
-    x = normalise(data.x, mean, std, p.dtype).to(p.device)
+    x = net.normalised(data.x)
     return inside(gradcam(net, x, data.y.to(x.device)).cpu(), data.masks.cpu())
 
 # %% ../../nbs/3_results/14_probes.ipynb #00000011
@@ -139,18 +136,16 @@ def reestimate(
 # %% ../../nbs/3_results/14_probes.ipynb #a9d94002
 def adabn(
     net:Net, data:Data,    # a model; images of the client that uses it
-    mean, std,             # of the suite
 )->Net:
     "A copy whose BatchNorm statistics are re-estimated on these images; its weights are untouched (AdaBN)."
     net = copy.deepcopy(net)
-    p = next(net.parameters())
-    reestimate(net, (normalise(x.to(p.device), mean, std, p.dtype) for x in data.x.split(64)))
+    reestimate(net, map(net.normalised, data.x.split(64)))
     return net
 
 # %% ../../nbs/3_results/14_probes.ipynb #54ba3c12
-def right_share(net:Net, data:Data, suite)->float: # percent
+def right_share(net:Net, data:Data)->float: # percent
     "Accuracy on these images."
-    guess = answers(net, data, suite.mean, suite.std).logits.argmax(1)
+    guess = answers(net, data).logits.argmax(1)
     return 100*float((guess == data.y.cpu()).float().mean())
 
 def own_adabn(fed:Federation)->dict: # {'restated': percent}, the name that stored runs have for it
@@ -158,8 +153,8 @@ def own_adabn(fed:Federation)->dict: # {'restated': percent}, the name that stor
     s, right = fed.suite, {}
     for c in fed.clients:
         if not len(c.test): return {}
-        net = adabn(fed.model(client=c.id), c.train, s.mean, s.std)
-        right[c.id] = right_share(net, c.test, s)
+        net = adabn(fed.model(client=c.id), c.train)
+        right[c.id] = right_share(net, c.test)
     return dict(restated=float(summary(right)['AVG']))
 
 # %% ../../nbs/3_results/14_probes.ipynb #00000014
@@ -168,7 +163,7 @@ def foreign_saliency(fed:Federation, nets:dict, n:int=24)->dict:
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
     if any(t.masks is None for t in s.tests.values()): return {}
     asked = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
-    shares = [saliency_inside(net, glance(t, n), s.mean, s.std) for net, t in asked]
+    shares = [saliency_inside(net, glance(t, n)) for net, t in asked]
     return dict(saliency=sum(shares)/len(shares))
 
 # %% ../../nbs/3_results/14_probes.ipynb #8675ab5a

@@ -57,7 +57,7 @@ def _differences(points):
 
 CURVES = 'Global view: AVG over domains by round; thin lines are seeds.'
 COST = 'Skew cost: points below FedAvg on the IID deal; points are seeds, lines 95 % intervals.'
-ABOVE = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
+DIFFERENCES = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
 
 # %% ../../nbs/3_results/09_report.ipynb #0000000f
 def figures(cmp:Comparison, suite:str, tables:dict)->dict:
@@ -67,7 +67,7 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()
-    if len(points): out['differences'] = ABOVE, lambda: _differences(points)
+    if len(points): out['differences'] = DIFFERENCES, lambda: _differences(points)
     return out | dict(_view_figures(cmp, suite, tables)) | trust_figures(cmp, suite)
 
 # %% ../../nbs/3_results/09_report.ipynb #00000013

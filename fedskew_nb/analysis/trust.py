@@ -9,18 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from .probes import glance
 from .style import canvas, ink, shades, style
-from ..core.net import probe
+from ..core.net import probe, normalise
 from ..core.names import extra
 from ..core.seeding import generator
-from ..data.batch import normalise
 from ..data.images import join
 from ..data.load import load_suite
 from ..data.suite import Suite
 from ..engine.federation import Federation
 
 # %% auto #0
-__all__ = ['noisy', 'strangers', 'uncertainty', 'asked', 'together', 'auroc', 'risk_coverage', 'risk_curves', 'density',
-           'density_plot']
+__all__ = ['noisy', 'strangers', 'uncertainty', 'answers_of_client', 'together', 'auroc', 'risk_coverage', 'risk_curves',
+           'density', 'density_plot']
 
 # %% ../../nbs/3_results/03_trust.ipynb #0b7a645a
 def noisy(
@@ -61,7 +60,7 @@ def uncertainty(
     return found if u is None else found | dict(u=u.flatten())
 
 # %% ../../nbs/3_results/03_trust.ipynb #383389bb
-def asked(
+def answers_of_client(
     fed:Federation, client:int,
     images:Tensor,              # uint8, or normalised floats
 )->dict:                        # p, logits and, where the model gives it, u

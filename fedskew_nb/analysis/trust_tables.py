@@ -11,8 +11,8 @@ from .probes import glance
 from .calibration import ece, reliability, at_temperature, reliability_diagram, temperature
 from .style import style, subplots
 from .table import Table, pm
-from .trust import (
-    asked, auroc, density, density_plot, noisy, risk_coverage, risk_curves, strangers, together, uncertainty)
+from .trust import answers_of_client, auroc, density, density_plot, noisy
+from .trust import risk_coverage, risk_curves, strangers, together, uncertainty
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.federation import Federation
@@ -41,7 +41,7 @@ def hear(fed:Federation, clients:list, foreign:dict, n:int, sigma:float)->dict: 
     c, val = clients[0], join([o.val for o in clients])
     few = noisy(glance(c.test, n).x, fed.suite, sigma, c.id)
     sets = dict(test=c.test.x, noise=few) | foreign | (dict(val=val.x) if len(val) else {})
-    found = {k: asked(fed, c.id, x) for k, x in sets.items()}
+    found = {k: answers_of_client(fed, c.id, x) for k, x in sets.items()}
     for k, d in dict(test=c.test, val=val).items():
         if k in found: found[k]['y'] = d.y.cpu()
     return found

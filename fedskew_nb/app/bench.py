@@ -18,7 +18,7 @@ from ..analysis.table import Table
 from .recipes import METHODS, read_model
 from ..core.files import read_json, write_json
 from ..core.seeding import generator
-from ..data.batch import normalise
+from ..core.net import normalise
 from ..data.images import Data
 from ..data.suite import Client, Suite
 from ..engine.device import has_bf16, keep_freed_memory

@@ -17,7 +17,7 @@ from ..data.folder import left_out, scan
 from ..engine.device import live, pick_device
 
 # %% ../../nbs/7_app/12_boxes.ipynb #3625d9ee
-def asked(root:Path, out)->tuple: # boxes that are there; {path: class} of images that it does not name
+def boxes_so_far(root:Path, out)->tuple: # boxes that are there; {path: class} of images that it does not name
     "What a folder's CSV of boxes already knows, and what not."
     names = {p.as_posix(): c for own in scan(root).values() for c, paths in own.items() for p in paths}
     boxes = read_boxes(root/out, names) if (root/out).exists() else []
@@ -37,7 +37,7 @@ def answer_of(find, image, path:str, name:str)->Box:
     return b
 
 # %% ../../nbs/7_app/12_boxes.ipynb #aab76e40
-def ask(root:Path, find, todo, boxes:list, store)->list: # files that cannot be read
+def ask_finder(root:Path, find, todo, boxes:list, store)->list: # files that cannot be read
     "Ask about each (path, class name), add the answers to `boxes`, and store now and then."
     broken = []
     for i, (path, name) in enumerate(todo, 1):
@@ -51,21 +51,21 @@ def find_boxes(
     root,             # folder of images, <domain>/<class>/<image>
     find,             # (upright RGB image, class name) → (left, top, right, bottom, score), or None
     out='boxes.csv',  # relative to the folder; images that it names are not asked about again
-    progress=None,    # a bar; default: in a terminal or a live notebook
+    progress=None,    # a bar; default: where somebody looks
 )->list:              # of Box
     "Ask a finder about every image of a folder; all boxes, as they lie in the file."
     root = Path(root).expanduser()
-    boxes, todo = asked(root, out)
+    boxes, todo = boxes_so_far(root, out)
     def store():
         if boxes: write_boxes(root/out, sorted(boxes, key=lambda b: b.path))
     bar = tqdm(todo.items(), disable=not (live() if progress is None else progress))
-    try: broken = ask(root, find, bar, boxes, store)
+    try: broken = ask_finder(root, find, bar, boxes, store)
     finally: store()
     for note in left_out(broken, 'unreadable'): warnings.warn(f'{root}: {note}')
     return boxes
 
 # %% ../../nbs/7_app/12_boxes.ipynb #8eb3ab2e
-def summary(boxes:list, old:int, file:Path)->str:
+def closing_words(boxes:list, old:int, file:Path)->str:
     "What came out, and how to use it."
     n = len({b.path for b in boxes})
     found = len({b.path for b in boxes if b.right>b.left})
@@ -83,6 +83,6 @@ def boxes_command(
     "Let Grounding DINO find the objects in your own images, for compare --boxes."
     if not data: raise ValueError('say where your images are: fedskew boxes --data DIR')
     root = Path(data).expanduser()
-    old, todo = asked(root, out)
+    old, todo = boxes_so_far(root, out)
     find = GroundingDINO(model, threshold, threshold, pick_device(device)) if todo else None
-    print(summary(find_boxes(root, find, out), len(old), root/out))
+    print(closing_words(find_boxes(root, find, out), len(old), root/out))

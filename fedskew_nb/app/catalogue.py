@@ -8,7 +8,7 @@ import inspect, json, re, warnings
 from pathlib import Path
 import torch
 import fedskew_nb
-from .recipes import METHODS, PARTS
+from .recipes import METHODS, MECHANISMS
 from .shell import show_json
 from ..core.context import ServerContext
 from ..core.files import whole_file
@@ -40,7 +40,7 @@ def _model_line(make)->str:
 # %% ../../nbs/7_app/06_catalogue.ipynb #ef1f0d69
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
-    kinds = dict(methods=METHODS, mechanisms=PARTS, suites=SUITES, models=MODELS, houses=HOUSES)
+    kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=MODELS, houses=HOUSES)
     say = {'models': _model_line}
     return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}
 

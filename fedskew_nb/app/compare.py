@@ -13,8 +13,8 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from .calls import cut, file_of
 from .jobs import run_all
-from .plan import SCHEDULE, TUNED, as_list, begun, check_arguments, checked, grid_of
-from .plan import grid_runs, planned, read_tuned, which_seeds
+from .plan import SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of
+from .plan import grid_runs, planned, read_tuned, ready_runs, which_seeds
 from .run import finished, noted, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
@@ -31,7 +31,7 @@ __all__ = ['compare', 'resume']
 def compare(
     methods,               # 'FedAvg,FedProx(mu=1)', or a list
     suite='skew-digits',   # a name, a Suite, a function of the seed, a list
-    seeds=3,               # how many, or which
+    seeds=3,               # or which
     size='quick',          # tiny, quick, standard, full
     out=None,              # folder for the runs
     jobs=1,                # processes side by side
@@ -40,7 +40,7 @@ def compare(
     **kwargs,              # control, model, device, lr and so on
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
-    todo, runs = begun(planned(methods, suite, seeds, size, **kwargs), jobs, out)
+    todo, runs = ready_runs(planned(methods, suite, seeds, size, **kwargs), jobs, out)
     if out: keep_request(out, request_of(todo, seeds, size, kwargs), todo)
     return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, measure=measure))
 
@@ -55,7 +55,7 @@ def compare_grid(
 )->Comparison:
     "Train what the claims of a paper need, or go on with it."
     if 'tuned' in more: more['tuned'] = read_tuned(more['tuned'])
-    todo, runs = begun(grid_runs(grid, **more), jobs, out)
+    todo, runs = ready_runs(grid_runs(grid, **more), jobs, out)
     keep_request(out, dict(grid=grid, said=more), todo)
     how = dict(measure=grid_of(grid)[1], keep_stopped=True)
     return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, **how))

@@ -46,7 +46,7 @@ RATES = {    # at quick: {suite: {method: lr}}
     'emoji-pacs':  dict(Local=.03, FedAvg=.1, FedProx=.03, FedBN=.03, F2DC=.03, FDSE=.1)}
 
 # %% ../../nbs/7_app/09_plan.ipynb #422dd95e
-OTHERS = .03                 # of a method or suite that has no pilot
+UNTUNED = .03                 # of a method or suite that has no pilot
 
 PILOTS = (100, 101)          # seeds on which the rates were chosen
 
@@ -78,7 +78,7 @@ def learning_rate(method:Recipe, suite:Recipe)->tuple: # (rate at size quick, wh
     shipped = shipped_rates()
     record = next((shipped[s][m] for s in (suite.name, suite.base) if s in shipped
                    for m in (method.name, method.base) if m in shipped[s]), None)
-    if record is None: return OTHERS, f'lr {OTHERS:g}, not chosen on pilot seeds.'
+    if record is None: return UNTUNED, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
     at = '' if record['size'] == 'quick' else f', at size {record["size"]}'
     return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}{at}.'
 
@@ -227,7 +227,7 @@ def open_folder(out)->Path:
         raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
     return runs
 
-def begun(todo:list, jobs:int, out)->tuple: # (stamped runs, their folder)
+def ready_runs(todo:list, jobs:int, out)->tuple: # (stamped runs, their folder)
     "Refuse what cannot run; open the folder."
     if jobs < 1: raise ValueError(f'jobs is {jobs}: give 1 or more')
     check_runs(todo)

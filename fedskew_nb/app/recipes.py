@@ -22,11 +22,11 @@ from ..data.splits import leave_out, uneven
 from ..data.suite import Suite
 
 # %% auto #0
-__all__ = ['METHODS', 'PARTS', 'read_method', 'read_suite', 'read_model']
+__all__ = ['METHODS', 'MECHANISMS', 'read_method', 'read_suite', 'read_model']
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000006
 METHODS = dict(sorted(registry(Method).items(), key=lambda named: named[1].page))    # {name: Method}, by page
-PARTS   = registry(Mechanism)    # {class name: class}, what a sum is made of
+MECHANISMS = registry(Mechanism)    # {class name: class}, what a sum is made of
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000009
 def as_method(o, name:str, hp:dict)->Method:
@@ -60,8 +60,8 @@ def read_summand(text:str)->Method|Summand:
     "What one summand names."
     file, name, hp = read_call(text)
     if file: return as_method(from_file(file, name), name, hp)
-    one_of(name, METHODS | PARTS, 'method')
-    return as_summand(PARTS[name], hp) if name in PARTS else as_method(METHODS[name], name, hp)
+    one_of(name, METHODS | MECHANISMS, 'method')
+    return as_summand(MECHANISMS[name], hp) if name in MECHANISMS else as_method(METHODS[name], name, hp)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #0000000d
 def read_method(text:str|Method)->Method:

@@ -42,14 +42,14 @@ def holds(o)->list:
     if isinstance(o, torch.optim.Optimizer): return [o.param_groups, *o.state.values()]
     return [cell.cell_contents for cell in getattr(o, '__closure__', None) or ()]
 
-def places(o)->dict: # {address: bytes}
+def storages(o)->dict: # {address: bytes}
     "The pieces of memory in which the tensors of a nest lie."
     memory = o.untyped_storage() if isinstance(o, Tensor) else None
     found = {memory.data_ptr(): memory.nbytes()} if memory else {}
-    for part in holds(o): found |= places(part)
+    for part in holds(o): found |= storages(part)
     return found
 
-def bytes_held(*nests)->int: return sum(places(nests).values())
+def bytes_held(*nests)->int: return sum(storages(nests).values())
 
 # %% ../../nbs/7_app/14_rounds.ipynb #8cd097c4
 @contextmanager
@@ -148,7 +148,7 @@ def bench_command(
     else: print(show(found))
 
 # %% ../../nbs/7_app/14_rounds.ipynb #03cd3f4b
-KINDS = dict(    # what can be named: the names, what measures one, what shows them
+BENCHES = dict(    # what can be named: the names, what measures one, what shows them
     item=(list(BENCH_ITEMS), against_bare, bench_table),
     method=([n for n in METHODS if n != 'FedAvg'], beside_fedavg, rounds_table))
 
@@ -157,6 +157,6 @@ def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what sh
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
     if only and methods: raise ValueError('--only and --methods measure different things: call twice')
     what, text = ('item', only) if methods is None else ('method', methods)
-    known, *how = KINDS[what]
+    known, *how = BENCHES[what]
     if text in (None, 'all'): return known, *how
     return [one_of(n, known, what) for n in text.replace(' ', '').split(',')], *how

@@ -14,7 +14,8 @@ from fastcore.meta import delegates
 from ..analysis.claims import accuracy
 from ..analysis.table import Table
 from .jobs import run_all
-from .plan import PILOTS, as_list, begun, checked, lines_of, planned, read_tuned, which_seeds
+from .plan import (
+    PILOTS, as_list, checked, lines_of, planned, read_tuned, ready_runs, which_seeds)
 from ..core.files import write_json
 from ..core.method import Method
 from ..core.names import Recipe, one_of
@@ -180,7 +181,7 @@ def tune(
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
     found = searches(runs, trials, own or {})
     tuned_before(out)
-    try_all(found.values(), begun(runs, jobs, out)[1], jobs, progress, on_run)
+    try_all(found.values(), ready_runs(runs, jobs, out)[1], jobs, progress, on_run)
     return stored_tuning(found, out)
 
 # %% ../../nbs/7_app/11_tune.ipynb #5f019184

@@ -61,7 +61,7 @@ def own_noise(module:nn.Module)->nn.Module:
     return module
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000e
-def part(module, name):
+def child_at(module, name):
     "The child at a dotted path, or a fresh ReLU for the word 'ReLU' (DenseNet calls it in `forward`)."
     if name=='ReLU': return nn.ReLU()
     try: return module.get_submodule(name)
@@ -70,12 +70,12 @@ def part(module, name):
         near = get_close_matches(name, names, 3, .1) or names[:3]
         raise ValueError(f'{type(module).__name__} has no part {name!r}: nearest are {near}') from None
 
-def parts(module, names:str)->list: return [part(module, n) for n in names.split()]
+def parts(module, names:str)->list: return [child_at(module, n) for n in names.split()]
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000f
 def cut_apart(module, body:str, pool:str, head:str)->tuple:
     "(body, pool, head) as modules."
-    body, pool, last = parts(module, body), parts(module, pool), part(module, head)
+    body, pool, last = parts(module, body), parts(module, pool), child_at(module, head)
     *rest, head = last if isinstance(last, nn.Sequential) else [last]
     if not isinstance(head, nn.Linear):
         raise ValueError(f'the head of {type(module).__name__} ends in {type(head).__name__}: '
@@ -119,7 +119,7 @@ def draws_nothing(module, size):
                      'make it a child module, fedskew_nb.Dropout')
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000014
-def places(name:str, body, pool, head)->tuple:
+def cut_points(name:str, body, pool, head)->tuple:
     "Where to cut: as said, or as known for a family."
     if name in REFUSED and not body: raise ValueError(f'{name} cannot be a Net: {REFUSED[name]}')
     if name in FAMILIES and not (body or head): return FAMILIES[name]
@@ -144,7 +144,7 @@ def as_net(
 )->Net:
     "A classifier as a Net; torchvision families need no names."
     name = type(module).__name__
-    where = places(name, body, pool, head)
+    where = cut_points(name, body, pool, head)
     module = own_noise(copy.deepcopy(module))
     net = Net(*cut_apart(module, *where))
     same_answers(module, net, size)

@@ -31,7 +31,7 @@ def write_json(obj, path):
     with whole_file(path) as part: part.write_text(text, encoding='utf-8')
 
 # %% ../../nbs/4_core/12_files.ipynb #bc25f658
-KINDS = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'true or false',
+JSON_TYPES = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'true or false',
          dict: 'a table', list: 'a list', None: 'nothing'}
 
 def fits(o, kind)->bool:
@@ -52,7 +52,7 @@ def misfit(o, shape, at:str='')->str: # '' where it fits
         wrong = (misfit(v, shape[0], f'{at}[{i}]') for i, v in enumerate(o))
         return next(filter(None, wrong), '')
     kind = list if isinstance(shape, list) else shape
-    return '' if fits(o, kind) else f'{at or "it"} is {reprlib.repr(o)}, not {KINDS[kind]}'
+    return '' if fits(o, kind) else f'{at or "it"} is {reprlib.repr(o)}, not {JSON_TYPES[kind]}'
 
 # %% ../../nbs/4_core/12_files.ipynb #d337254d
 def _misfit_table(o, shape, at):

@@ -129,7 +129,7 @@ class Hook:
 _NEST = '{name: tensors, numbers or text, or lists and dicts of them}'
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #1e2dc2fa
-CLIENT = dict(    # what happens at a client, in its order
+AT_CLIENT = dict(    # in the order of a client's work
     start  =Hook('all', 'nothing: what should last goes into c.state or c.cache', answer_is(is_nothing)),
     phases =Hook('exclusive', '[(name, share of the steps above 0, trainable(name)), …]',
                  answer_is(list_of(is_phase, 1))),
@@ -142,7 +142,7 @@ CLIENT = dict(    # what happens at a client, in its order
     finish =Hook('union', _NEST, entries_are(lambda k, v, *_: is_nest(v))))
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #c0861309
-OTHERS = dict(    # before the first round, at the server, and at the end
+ELSEWHERE = dict(    # before the first round, at the server, and at the end
     adapt  =Hook('chained', 'the net', answer_is(is_net), training=False),
     weights=Hook('exclusive', 'a tensor with one weight for each upload', answer_is(is_vector),
                  'n_k / Σ n', False),
@@ -154,7 +154,7 @@ OTHERS = dict(    # before the first round, at the server, and at the end
                  training=False))
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #e4db9db1
-HOOKS = CLIENT | OTHERS    # {name: Hook}
+HOOKS = AT_CLIENT | ELSEWHERE    # {name: Hook}
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #ae08137b
 def place_of(e:Exception, f)->str: # ', mine.py:12'

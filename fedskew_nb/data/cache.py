@@ -46,7 +46,7 @@ def load_mapped(path:Path)->tuple[dict[str,Tensor],dict]:
         return {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {}).get('meta', '{}'))
 
 # %% ../../nbs/5_data/17_cache.ipynb #5d1e3a02
-def digest(
+def tensor_checksum(
     t:Tensor,
     piece:int=1<<24,   # bytes to look at together
 )->str:
@@ -69,7 +69,7 @@ def drawn_by()->str:
 # %% ../../nbs/5_data/17_cache.ipynb #5d1e3a04
 def seal(key:str, tensors:dict, meta:dict)->str:
     "Checksum of what is cached under a key."
-    said = key, sorted((k, digest(t)) for k, t in tensors.items()), json.dumps(meta)
+    said = key, sorted((k, tensor_checksum(t)) for k, t in tensors.items()), json.dumps(meta)
     return hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()
 
 def sealed(path:Path, key:str)->tuple[dict[str,Tensor],dict]:

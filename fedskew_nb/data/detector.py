@@ -50,7 +50,7 @@ def check_threshold(**said):
 # %% ../../nbs/5_data/16_detector.ipynb #9829465a
 DINO = 'IDEA-Research/grounding-dino-tiny'
 
-def read_model(model:str, device)->tuple: # network, reader of images and prompts
+def read_detector(model:str, device)->tuple: # network, reader of images and prompts
     "Grounding DINO, ready to be asked."
     hub = extra('transformers', 'transformers', 'boxes')
     net = pretrained(hub.AutoModelForZeroShotObjectDetection, model, use_safetensors=True)
@@ -67,7 +67,7 @@ class GroundingDINO:
     ):
         check_threshold(threshold=threshold, text_threshold=text_threshold)
         self.least = threshold, text_threshold
-        self.net, self.reader = read_model(model, device)
+        self.net, self.reader = read_detector(model, device)
 
     @torch.inference_mode()
     def __call__(self, image, name:str)->tuple|None:

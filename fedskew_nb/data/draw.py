@@ -172,13 +172,13 @@ def fractal(n:int, size:int, g:Generator, beta:float)->Tensor:   # (n, 1, size, 
     return ((z-z.mean((1,2),keepdim=True))/(z.std((1,2),keepdim=True)+1e-6))[:,None]
 
 # %% ../../nbs/5_data/08_draw.ipynb #00000020
-GREY = torch.tensor([[.299,.587,.114]]).expand(3,3)
+LUMA = torch.tensor([[.299,.587,.114]]).expand(3,3)
 TURN = torch.tensor([[.168,.330,-.497],[-.328,.035,.292],[1.25,-1.05,-.203]])
 
 def turn_hue(x:Tensor, angle:Tensor)->Tensor:   # (n, 3, H, W), (n,) in radians
     "Turn the colours around the grey axis, one angle per image."
     c, s = angle.cos()[:,None,None], angle.sin()[:,None,None]
-    return torch.einsum('nij,njhw->nihw', GREY + (torch.eye(3)-GREY)*c + TURN*s, x).clamp(0,1)
+    return torch.einsum('nij,njhw->nihw', LUMA + (torch.eye(3)-LUMA)*c + TURN*s, x).clamp(0,1)
 
 # %% ../../nbs/5_data/08_draw.ipynb #00000021
 def kuwahara(x:Tensor, r:int=2)->Tensor:

@@ -179,10 +179,10 @@ def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name
     return Suite.from_datasets(domains, names, data_seed=seed, name=name, **dict(source=source) | more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
-ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
+SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
 
 def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dict:
-    "Refuse bad arguments; `more` with its numbers as floats."
+    "Refuse bad arguments; `more` with floats."
     for what, v in (('root', root), ('boxes', boxes)):
         if v is not None and not isinstance(v, Path): some_text(v, what)
     if root is None: raise ValueError('root is None: give a folder')
@@ -191,7 +191,7 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     if not real(test) or not 0<test<1:
         raise ValueError(f'test is {test!r}: give the part to hold out, between 0 and 1')
     count(size, 'size', 8, MOST_SIDE)
-    known_names(more, ARGUMENTS, 'argument')
+    known_names(more, SUITE_ARGUMENTS, 'argument')
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000019

@@ -64,7 +64,7 @@ def to_rgb(im:Image.Image)->Image.Image:
     return im.convert('RGB')
 
 # %% ../../nbs/5_data/01_images.ipynb #14c6bbb4
-KINDS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
+READABLE = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
 WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
 MOST_BYTES, MOST_PIXELS = 1<<28, 1<<27     # of one file
 
@@ -91,7 +91,7 @@ def file_bytes(path)->bytes:
 def upright(raw:bytes, path)->Image.Image:
     "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
     try:
-        with Image.open(io.BytesIO(raw), formats=KINDS) as im:
+        with Image.open(io.BytesIO(raw), formats=READABLE) as im:
             n = im.width*im.height
             if n>MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
             return to_rgb(im)

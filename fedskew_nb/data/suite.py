@@ -13,7 +13,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ..core.seeding import generator
-from .cache import digest, load_mapped, save_atomic
+from .cache import tensor_checksum, load_mapped, save_atomic
 from .check import check_norm, check_suite
 from .images import Data, join
 from ..core.names import whole
@@ -131,7 +131,7 @@ def pooled(self:Suite)->Suite:
 def _digest(self:Suite, t:Tensor)->str:
     "Checksum of one of its tensors, counted once."
     kept = vars(self).setdefault('_digests', {})
-    if kept.get(id(t), (None,))[0] is not t: kept[id(t)] = t, digest(t)
+    if kept.get(id(t), (None,))[0] is not t: kept[id(t)] = t, tensor_checksum(t)
     return kept[id(t)][1]
 
 @patch

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from ..core.context import ClientContext, Upload
 from ..core.method import Method
 from ..core.mechanism import kind
-from ..core.net import Net, Out
+from ..core.net import Net, Out, normalise
 from ..core.names import one_of
 from ..core.seeding import Random
-from ..data.batch import draw_moves, move, move_boxes, normalise
+from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Client, Suite, class_counts
 from .device import memory_format
-from .lanes import Stopped
+from .lanes import LaneStopped
 from .setting import Setting, schedule, shared_out
 from .history import Trained
 
@@ -228,7 +228,7 @@ def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over t
     for (c.phase, _, trainable), part in zip(phases, shared_out(batches, phases)):
         opt = self._prepare(c, trainable)
         for i in part:
-            if self.stop.is_set(): raise Stopped
+            if self.stop.is_set(): raise LaneStopped
             for k, v in self.step(c, i, opt).items():
                 total, steps = terms.get(k, (0, 0))
                 terms[k] = total+v, steps+1

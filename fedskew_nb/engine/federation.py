@@ -18,11 +18,12 @@ from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.suite import Client, Suite
-from .guard import begun, check_arguments, check_fits, lane_count, naming, who_trains
+from .guard import made_ready, check_federation, check_fits, lane_count, naming, who_trains
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker, copied
 from .device import calmly, keep_freed_memory, live, pick_device
-from .history import History, describe, made_of, Result, State, Trained, after_round, part
+from .history import (
+    History, describe, made_of, Result, State, Trained, after_round, state_field)
 from .scoring import after_training, scores
 from .lanes import Lanes
 from .server import Server, summed_early
@@ -42,7 +43,7 @@ class Federation:
         lanes: int|None = None,    # clients at a time; default: one per core
         **setting,                 # fields of `Setting`
     ):
-        check_arguments(method, net, suite, out)
+        check_federation(method, net, suite, out)
         self.method, self.house, self.out = method, house, out
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
         self._assemble(net, suite.to(self.device), lanes)
@@ -52,7 +53,7 @@ class Federation:
 @patch
 def _assemble(self: Federation, net: Net, suite: Suite, lanes):
     "Clients, one resident model, lanes; what cannot run is refused."
-    net = begun(self.method.adapt(net, self.setting.seed), suite)
+    net = made_ready(self.method.adapt(net, self.setting.seed), suite)
     check_fits(self.method, net, suite, self.setting, self.device)
     self.suite, self.worker = suite, Worker(self.method, net, suite, self.setting, self.device)
     self.net, self.kept = self.worker.net, self.worker.kept
@@ -64,9 +65,9 @@ def _assemble(self: Federation, net: Net, suite: Suite, lanes):
     if self.device.type == 'cpu': keep_freed_memory()
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000009
-Federation.server, Federation.own, Federation.states = map(part, ('server', 'own', 'states'))
-Federation.memory, Federation.down, Federation.history = map(part, ('memory', 'down', 'history'))
-Federation.round_no, Federation.scored = map(part, ('round', 'scored'))
+Federation.server, Federation.own, Federation.states = map(state_field, ('server', 'own', 'states'))
+Federation.memory, Federation.down, Federation.history = map(state_field, ('memory', 'down', 'history'))
+Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #13f5ccfa
 @patch

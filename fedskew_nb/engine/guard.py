@@ -29,7 +29,7 @@ def check_method(method):
     raise ValueError(f'method is {described(method)}: give a Method, such as FedAvg, Method("Mine", Mine()), '
                      'or read_method("FedProx(mu=.1)")')
 
-def check_parts(net, suite):
+def check_net_and_suite(net, suite):
     "The model and the clients."
     if not isinstance(net, nn.Module):
         raise TypeError(f'net is {described(net)}, which is not a Net: '
@@ -48,10 +48,10 @@ def check_out(out):
     if not Path(out).is_dir(): return
     raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
 
-def check_arguments(method, net, suite, out):
+def check_federation(method, net, suite, out):
     "Refuse what is of the wrong kind."
     check_method(method)
-    check_parts(net, suite)
+    check_net_and_suite(net, suite)
     check_out(out)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
@@ -71,11 +71,11 @@ def check_learns(net: nn.Module):
                      'call requires_grad_(True) on what is to be trained')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
-def begun(net: Net, suite: Suite)->Net:
-    "The same net with noise of its own, and a note of what is frozen."
+def made_ready(net: Net, suite: Suite)->Net:
+    "The same net with noise of its own, the mean and std of its images, a note of what is frozen."
     check_learns(net)
     draws_nothing(own_noise(net), suite.image_size)
-    net.frozen = frozen_names(net)
+    net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
     return net
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a91adef5

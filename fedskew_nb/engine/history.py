@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..core.context import Upload, received_by
 
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
-COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']
+ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']
 
 def modern(setting: dict)->dict:
     "A setting as it is written today; in runs of before, the suite's name says its deal and its base, too."
@@ -52,7 +52,7 @@ def as_dict(self: History)->dict:
 @patch(as_prop=True)
 def df(self: History)->pd.DataFrame:
     "The scores as a tidy frame, with an accuracy in percent."
-    d = pd.DataFrame(self.rows, columns=COLUMNS)
+    d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
     return d.assign(acc=100*d.correct/d.n)
 
 # %% ../../nbs/6_engine/04_history.ipynb #abb2dbea
@@ -209,7 +209,7 @@ def after_round(
     return replace(state, round=done, states=states, history=history)
 
 # %% ../../nbs/6_engine/04_history.ipynb #92bcca6d
-def part(name: str):
+def state_field(name: str):
     "A field of `fed.state`, read as an attribute of `fed`. Setting it puts a changed state in place."
     def read(fed): return getattr(fed.state, name)
     def change(fed, value): fed.state = replace(fed.state, **{name: value})

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000009
-class Stopped(Exception):
+class LaneStopped(Exception):
     "Another lane failed, or somebody pressed Ctrl-C: what this lane was doing is not wanted any more."
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #96336672
@@ -38,7 +38,7 @@ def _in_window(crew, jobs, threads):
                 waiting.append(pool.submit(crew.do, j))
                 if len(waiting) >= 2*crew.size: yield waiting.popleft().result()
             while waiting: yield waiting.popleft().result()
-        except Stopped: raise _cause(waiting) from None
+        except LaneStopped: raise _cause(waiting) from None
         finally: crew.call_off(waiting)
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #0000000b
@@ -51,7 +51,7 @@ class _Crew:
     def do(self, job):
         lane = self.free.get()
         try:
-            if self.stop.is_set(): raise Stopped
+            if self.stop.is_set(): raise LaneStopped
             return self.f(lane, job)
         except BaseException:
             self.stop.set()
@@ -71,7 +71,7 @@ class _Crew:
 def _cause(waiting):
     "The error that stopped the others: the earliest that is more than a Stopped."
     errors = (w.exception() for w in waiting)
-    return next((e for e in errors if e and not isinstance(e, Stopped)), Stopped)
+    return next((e for e in errors if e and not isinstance(e, LaneStopped)), LaneStopped)
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000012
 def stream_for(

@@ -17,7 +17,7 @@ from ..core.net import probe
 from ..core.seeding import Random
 from .history import Trained
 from .client import Worker
-from .lanes import Stopped
+from .lanes import LaneStopped
 from .setting import Setting, schedule
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006
@@ -155,7 +155,7 @@ def _trained(worker, params, batches, lr, terms_of)->dict: # {term: [mean of eac
     for p in params.values(): p.requires_grad_(True)
     opt = s.sgd(params.values(), lr)
     for b in batches:
-        if worker.stop.is_set(): raise Stopped
+        if worker.stop.is_set(): raise LaneStopped
         terms = terms_of(b)
         opt.zero_grad()
         sum(v.sum() for v in terms.values()).backward()

@@ -1,4 +1,4 @@
-"""Process the notebooks for the site, as `nbdev_proc_nbs` does after it has looked for Quarto. Writes `_proc/`.
+"""Process the notebooks for the site, as nbdev does after it has looked for Quarto. Writes `_proc/`.
 
 Runs the cells that export, import or show documentation, so a page that the site could not be built from
 fails here; the others are processed all the same.

@@ -54,7 +54,7 @@ def branch(
     return seq(body=getattr(net.body, which), pool=getattr(net.pool, which))
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #9f870557
-STEPS = dict(both=('specific', 'invariant'), specific=('specific',), invariant=('invariant',))
+BRANCH_STEPS = dict(both=('specific', 'invariant'), specific=('specific',), invariant=('invariant',))
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #e6015508
 @dataclass
@@ -69,7 +69,7 @@ class Branches(Mechanism):
     relies_on = {'neck': 'untouched'}
     def __post_init__(self):
         one_of(self.stages, (1, 2), 'number of stages')
-        one_of(self.predictor_step, STEPS, 'step for P')
+        one_of(self.predictor_step, BRANCH_STEPS, 'step for P')
         if 0 < self.first < 1: return
         raise ValueError(f'Branches: first is {self.first}: both steps learn, so give one in (0, 1)')
 
@@ -112,7 +112,7 @@ def phases(self:Branches, c):
     "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
     if self.stages == 1: return [('all', 1, everything)]
     def learns(step, mine):
-        return either(mine, P) if step in STEPS[self.predictor_step] else mine
+        return either(mine, P) if step in BRANCH_STEPS[self.predictor_step] else mine
     return [('specific', self.first, learns('specific', SPECIFIC)),
             ('invariant', 1-self.first, learns('invariant', INVARIANT))]
 

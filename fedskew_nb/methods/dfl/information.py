@@ -14,15 +14,16 @@ from ...core.net import at_least_float32
 from ...core.names import at_least
 
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #a526121c
-PARTS = {    # name: column, row, colour
+DFL_BOXES = {    # name: column, row, colour
     'x': (0, 1.5, 'green'), 'E^j_s': (1, 3, 'orange'), 'E_s': (1, 2, 'vermillion'), 'E_c': (1, 1, 'blue'),
     'E_G': (1, 0, 'blue'), 'P': (2, 3, 'vermillion'),
     'T_s': (2, 1.5, 'vermillion'), 'T_c': (2, .5, 'vermillion'),
     'F_k': (3, 3, 'purple'), 'I_s': (3, 1.5, 'purple'), 'I_c': (3, .5, 'purple'), 'h_k': (4, 1.5, 'purple')}
-LINES = [*(('x', e) for e in ('E^j_s', 'E_s', 'E_c', 'E_G')), *((e, 'P') for e in ('E^j_s', 'E_s', 'E_c')),
-         ('E_s', 'T_s'), ('E_c', 'T_s'), ('E_c', 'T_c'), ('E_G', 'T_c'), ('P', 'F_k'), ('T_s', 'I_s'),
-         ('T_c', 'I_c'), ('F_k', 'h_k'), ('I_s', 'h_k'), ('I_c', 'h_k')]
-SIGNS = {'+': (3.62, 2.42), '$+\\mu_s$': (3.5, 1.68), '$-\\mu_c$': (3.66, .78)}
+DFL_ARROWS = [*(('x', e) for e in ('E^j_s', 'E_s', 'E_c', 'E_G')),
+              *((e, 'P') for e in ('E^j_s', 'E_s', 'E_c')),
+              ('E_s', 'T_s'), ('E_c', 'T_s'), ('E_c', 'T_c'), ('E_G', 'T_c'), ('P', 'F_k'), ('T_s', 'I_s'),
+              ('T_c', 'I_c'), ('F_k', 'h_k'), ('I_s', 'h_k'), ('I_c', 'h_k')]
+DFL_SIGNS = {'+': (3.62, 2.42), '$+\\mu_s$': (3.5, 1.68), '$-\\mu_c$': (3.66, .78)}
 
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #54e95a93
 def dfl_picture(
@@ -30,7 +31,7 @@ def dfl_picture(
     ax=None,
 ):               # the axes
     "DFL inside one client, from an image to its loss h_k, with today's piece filled."
-    return flow_drawing(PARTS, LINES, SIGNS, today, ax, (7.6, 3.6))
+    return flow_drawing(DFL_BOXES, DFL_ARROWS, DFL_SIGNS, today, ax, (7.6, 3.6))
 
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #f62d33bd
 def jsd(

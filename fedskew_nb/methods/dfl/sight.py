@@ -32,7 +32,7 @@ def crowd(suite:Suite, n:int)->tuple: # Data, (N,) number of the domain of each 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #f050e581
 def features_by_branch(net:Net, d:Data, suite:Suite)->dict: # {'c': E_c(x), 's': E_s(x)}
     "What the two branches of a net say of images."
-    s, c = halves(answers(net, d, suite.mean, suite.std))
+    s, c = halves(answers(net, d))
     return dict(c=c.float(), s=s.float())
 
 def named(X:Tensor, groups:Tensor)->float: # percent; NaN where there is nothing to name

@@ -70,7 +70,7 @@ def held_out_pairs(fed:Federation, k:int)->tuple: # E_s(x), E_c(x), each (n, d)
     "What both branches of client `k` say of all the test digits of its hue that there are."
     s = fed.suite
     x = own_digits(COLORED[s.size], k, 'test', 1000, s.data_seed, 'foreground' in s.name)
-    return answers(fed.model(client=k), x, s.mean, s.std).feat.float().chunk(2, 1)
+    return answers(fed.model(client=k), x).feat.float().chunk(2, 1)
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #9e62c3a3
 def held_out(

@@ -13,16 +13,15 @@ from ...analysis.probes import glance, measure, models_of
 from ...engine.reading import summary
 from ...analysis.style import bare, canvas, style
 from ...core.net import evaluating, Net
-from ...data.batch import normalise
 from ...engine.federation import Federation
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #4101e50f
-PLACES = {    # name: column, row, colour
+F2DC_BOXES = {    # name: column, row, colour
     'body': (0, 1, 'blue'), 'f': (1, 1, 'green'), 'A_D': (2, 2, 'vermillion'), 'M': (2, 1, 'vermillion'),
     'f⁺': (3, 2, 'green'), 'f⁻': (3, 0, 'green'), 'A_C': (4, 0, 'vermillion'), 'f*': (5, 0, 'green'),
     'f~': (6, 1, 'green'), 'pool': (7, 1, 'blue'), 'head': (8, 1, 'blue'),
     'm': (8, 2, 'vermillion'), 'm ': (8, 0, 'vermillion')}
-WAYS = [('body', 'f'), ('f', 'A_D'), ('f', 'M'), ('A_D', 'M'), ('M', 'f⁺'), ('M', 'f⁻'), ('f⁻', 'A_C'),
+F2DC_ARROWS = [('body', 'f'), ('f', 'A_D'), ('f', 'M'), ('A_D', 'M'), ('M', 'f⁺'), ('M', 'f⁻'), ('f⁻', 'A_C'),
         ('A_C', 'f*'), ('f⁺', 'f~'), ('f*', 'f~'), ('f~', 'pool'), ('pool', 'head'),
         ('f⁺', 'm'), ('f*', 'm ')]
 LABELS = ('y of f*, ŷ of f⁻', 'y', 'y')    # what is asked for, row by row from below
@@ -34,7 +33,7 @@ def flow_picture(
     ax=None,
 ):               # the axes
     "F2DC inside one client, from the image to the labels, with today's piece filled."
-    ax = flow_drawing(PLACES, WAYS, today=today, ax=ax, figure=(7.7, 2.6), size=(2.4, 1.5))
+    ax = flow_drawing(F2DC_BOXES, F2DC_ARROWS, today=today, ax=ax, figure=(7.7, 2.6), size=(2.4, 1.5))
     arrow(ax, (12, -.9), (32, -.9), bend=.09)     # f⁻ is read by m, too
     arrow(ax, (-2.4, 3.2), (-1.3, 3.2))
     ax.text(-2.8, 3.15, 'x', ha='center', va='center')
@@ -43,21 +42,18 @@ def flow_picture(
     return ax
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #9163f2b5
-PARTS = {'f⁺': 'plus', 'f⁻': 'minus', 'f*': 'star', 'f': 'f'}    # name in a picture: name in out.aux
+MASK_PARTS = {'f⁺': 'plus', 'f⁻': 'minus', 'f*': 'star', 'f': 'f'}    # name in a picture: name in out.aux
 
-def parts_of(
+def mask_parts(
     net,     # a Net with F2DC's neck
     x,       # an image (3, H, W), uint8
-    mean,    # of the suite
-    std,
 )->dict:     # {'M': (h, w), 'f⁺': (h, w), …}, channel means; 'f' is the whole
     "The mask of one image and the energy of the parts it makes."
-    p = next(net.parameters())
-    with evaluating(net): aux = net(normalise(x[None].to(p.device), mean, std, p.dtype)).aux
+    with evaluating(net): aux = net.see(x[None]).aux
     if 'M' not in aux:
         raise ValueError('the model has no mask to show: take one that was trained with F2DC, '
                          'or adapted by F2DC.adapt(net)')
-    maps = {'M': aux['M']} | {k: aux[n].square() for k, n in PARTS.items() if n in aux}
+    maps = {'M': aux['M']} | {k: aux[n].square() for k, n in MASK_PARTS.items() if n in aux}
     return {k: v[0].float().mean(0).cpu().numpy() for k, v in maps.items()}
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #2ab7059e
@@ -68,7 +64,7 @@ def painted(v, shape, cmap)->np.ndarray:
 
 def _mask_row(net, x, suite)->tuple:    # (images, what to write below them, names)
     "One row of the viewer."
-    parts, side = parts_of(net, x, suite.mean, suite.std), x.shape[1:]
+    parts, side = mask_parts(net, x), x.shape[1:]
     M, f = parts.pop('M'), parts.pop('f').mean()
     top = max(v.max() for v in parts.values()) or 1
     images, says = [x.cpu(), painted(M, side, plt.get_cmap('gray'))], ['', f'{M.mean():.2f}']
@@ -112,11 +108,11 @@ def _said(net, out)->dict:
     main = {k: net.answer(out.aux[k]).logits for k in ('plus', 'minus', 'star')} | {'whole': out.logits}
     return main | {f'm_{k}': v for k, v in out.aux['m'].items()}
 
-def _right(net, data, suite)->dict:    # {part: how many}
+def _right(net, data)->dict:    # {part: how many}
     "Right answers of each part; {} without F2DC's neck."
-    p, right = next(net.parameters()), {}
+    right = {}
     for x, y in zip(data.x.split(64), data.y.split(64)):
-        out = net(normalise(x.to(p.device), suite.mean, suite.std, p.dtype))
+        out = net.see(x)
         if 'star' not in out.aux: return {}
         for k, logits in _said(net, out).items():
             right[k] = right.get(k, 0)+int((logits.argmax(1).cpu() == y.cpu()).sum())
@@ -130,7 +126,7 @@ def feature_answers(
 )->dict:          # {'plus', 'minus', 'star', 'whole', 'm_plus', …}: AVG over domains, percent
     "Accuracy of each of F2DC's features, through the main head and through m (Table 7); {} without its neck."
     parts = {d: glance(t, n) for d, t in suite.tests.items()}
-    with evaluating(net): right = {d: _right(net, p, suite) for d, p in parts.items()}
+    with evaluating(net): right = {d: _right(net, p) for d, p in parts.items()}
     names = next(iter(right.values()))
     return {k: summary({d: 100*right[d][k]/len(p) for d, p in parts.items()})['AVG'] for k in names}
 

@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #fb870161
-def between(
+def domain_share(
     maps:dict,      # {domain: (B, C, …)}
 )->Tensor:          # (C,): 0 no trace of the domain, 1 nothing else
     "Share of each channel's variance that lies between domains."

@@ -20,15 +20,15 @@ OWNER = dict(consensus='blue', peers='orange', mean='green', stays='vermillion')
 PIECES = dict(erase=('stays', 'mean'), consensus=('consensus',), peers=('peers',), consistency=('mean',))
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #2377e0be
-CLIENT = (   # x, width, text, owner; from left to right
+CLIENT_ROW = (   # x, width, text, owner; from left to right
     (2, 4.2, 'DFE\nfilters', 'consensus'), (8, 5.4, '$BN_{DSE}$\nscale, shift', 'peers'),
     (15.2, 5.4, 'DSE\nsmall filters', 'peers'), (22.4, 3.2, 'bias', 'consensus'),
     (27.4, 5.4, '$BN_{DFE}$\nscale, shift', 'consensus'), (37.6, 4.2, 'head', 'consensus'))
-SERVER = ((2, 4.2, 'Eq. 8', 'consensus'), (8, 12.6, 'Eq. 9: each gets its mix', 'peers'),
+SERVER_ROW = ((2, 4.2, 'Eq. 8', 'consensus'), (8, 12.6, 'Eq. 9: each gets its mix', 'peers'),
           (22.4, 19.4, 'Eq. 8: one for all, no client objects', 'consensus'))
-STATISTICS = ((7.4, 6.6, 'statistics stay', 'stays'), (27.4, 5.4, 'statistics', 'mean'),
+STATISTICS_ROW = ((7.4, 6.6, 'statistics stay', 'stays'), (27.4, 5.4, 'statistics', 'mean'),
               (37.6, 9.4, 'server: plain mean', 'mean'))
-WORDS = {'server': (-1.9, 8.3), 'x': (-1.9, 4.2), 'logits': (45.6, 4.2), '…': (35.1, 5),
+FDSE_WORDS = {'server': (-1.9, 8.3), 'x': (-1.9, 4.2), 'logits': (45.6, 4.2), '…': (35.1, 5),
          '$L_l$, Eq. 6': (23.7, .75)}
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #9833cea1
@@ -42,7 +42,7 @@ def _boxes(ax, y, h, boxes, ink):
 def _flow(ax, ink):
     "x through the parts to the logits; each part to the server and back."
     ends = [0]
-    for x, w, _, owner in CLIENT:
+    for x, w, _, owner in CLIENT_ROW:
         ends += [x, x+w]
         arrow(ax, (x+w/2-.5, 5.4), (x+w/2-.5, 7.3), ink[owner])
         arrow(ax, (x+w/2+.5, 7.3), (x+w/2+.5, 5.4), ink[owner])
@@ -65,12 +65,12 @@ def fdse_picture(
     lit = PIECES[one_of(piece, PIECES, 'piece')] if piece else tuple(OWNER)
     ink = {owner: to_rgba(PALETTE[name], 1 if owner in lit else .25) for owner, name in OWNER.items()}
     ax = bare(canvas(ax, (7.7, 3.1)))
-    _boxes(ax, 7.5, 1.6, SERVER, ink)
-    _boxes(ax, 3.2, 2., CLIENT, ink)
-    _boxes(ax, 0., 1.5, STATISTICS, ink)
+    _boxes(ax, 7.5, 1.6, SERVER_ROW, ink)
+    _boxes(ax, 3.2, 2., CLIENT_ROW, ink)
+    _boxes(ax, 0., 1.5, STATISTICS_ROW, ink)
     _flow(ax, ink)
     _consistency(ax, ink['mean'])
-    for text, at in WORDS.items(): ax.text(*at, text, ha='center', va='center')
+    for text, at in FDSE_WORDS.items(): ax.text(*at, text, ha='center', va='center')
     ax.set(xlim=(-4, 47.6), ylim=(-.4, 9.4), xticks=[], yticks=[])
     return ax
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from ...analysis.probes import answers, glance, linear_probe, own_adabn, own_models, silhouette
 from ...core.net import evaluating, Net
-from ...data.batch import normalise
 from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation
@@ -20,7 +19,7 @@ from .surgery import erased_blocks
 def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), classes (N,), domain numbers (N,)
     "Features of `n` test images per domain, each domain through its own model."
     parts = {d: glance(test, n) for d, test in suite.tests.items() if d in nets}
-    feat = torch.cat([answers(nets[d], p, suite.mean, suite.std).feat for d, p in parts.items()])
+    feat = torch.cat([answers(nets[d], p).feat for d, p in parts.items()])
     y = torch.cat([p.y.cpu() for p in parts.values()])
     domain = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts.values())])
     return feat, y, domain
@@ -50,12 +49,12 @@ def erased_features(
     return net(x).aux['erased']
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #ac955ba2
-def erased_means(net:Net, data:Data, mean, std)->list: # per block (N, C), on the CPU
+def erased_means(net:Net, data:Data)->list: # per block (N, C), on the CPU
     "Channel means of what every BN_DFE gets: the erased features, pooled."
-    p, found = next(net.parameters()), []
+    found = []
     with evaluating(net):
         for x in data.x.split(64):
-            seen = erased_features(net, normalise(x.to(p.device), mean, std, p.dtype)).values()
+            seen = erased_features(net, net.normalised(x)).values()
             found.append([o.flatten(2).mean(2) if o.ndim>2 else o for o in seen])
     return [torch.cat(o).float().cpu() for o in zip(*found)]
 
@@ -68,7 +67,7 @@ def domain_probe(
     nets, suite = own_models(fed), fed.suite
     domains = [d for d in suite.tests if d in nets]
     if not erased_blocks(fed.net) or len(domains)<2: return {}
-    parts = [erased_means(nets[d], glance(suite.tests[d], n), suite.mean, suite.std) for d in domains]
+    parts = [erased_means(nets[d], glance(suite.tests[d], n)) for d in domains]
     labels = torch.cat([torch.full((len(p[0]),), i) for i, p in enumerate(parts)])
     probes = [linear_probe(torch.cat(block), labels) for block in zip(*parts)]
     return dict(probe=sum(probes)/len(probes), probes=probes)

@@ -83,7 +83,7 @@ def adapt_unseen(
 )->Net:                       # in eval
     "A model for a domain that no client had; without erasers it is AdaBN."
     x, net = _usable(fed, x_unlabelled, transductive), shared_model(fed)
-    if not erased_blocks(net): return _adabn(net, x, fed.suite)
+    if not erased_blocks(net): return _adabn(net, x)
     con = _consistency(fed)
     now = _reestimate(net, _batches(fed, x, 1, 'start', batch))
     _pull(net, _batches(fed, x, epochs, 'order', batch), now, con, fed.setting.lr if lr is None else lr)
@@ -91,8 +91,8 @@ def adapt_unseen(
     return net.eval().requires_grad_(True)
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000014
-def _adabn(net, x, suite)->Net:
-    return adabn(net, Data(x, torch.zeros(len(x)).long()), suite.mean, suite.std)
+def _adabn(net, x)->Net:
+    return adabn(net, Data(x, torch.zeros(len(x)).long()))
 
 def _consistency(fed)->Consistency:
     "With the method's hyper-parameters, or the usual ones where it has no such mechanism."
@@ -113,7 +113,7 @@ def _usable(fed, x, transductive)->Tensor:
     return x
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001d
-def _share(nets, data, suite): return sum(right_share(net, data, suite) for net in nets)/len(nets)
+def _share(nets, data): return sum(right_share(net, data) for net in nets)/len(nets)
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001e
 def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'} or {}: percent
@@ -122,11 +122,11 @@ def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adap
     (domain, spare), = fed.suite.spare.items()
     test, suite, nets = fed.suite.unseen[domain], fed.suite, models_of(fed)
     if -1 in nets or not any(m.everywhere for m in fed.method.mechanisms): nets = {-1: shared_model(fed)}
-    again = [adabn(net, spare, suite.mean, suite.std) for net in nets.values()]
-    facts = dict(plain=_share(nets.values(), test, suite), restated=_share(again, test, suite))
+    again = [adabn(net, spare) for net in nets.values()]
+    facts = dict(plain=_share(nets.values(), test), restated=_share(again, test))
     if not erased_blocks(fed.net): return facts
     for key, epochs in (('renewed', 0), ('adapted', 5)):
-        facts[key] = right_share(adapt_unseen(fed, spare.x, epochs), test, suite)
+        facts[key] = right_share(adapt_unseen(fed, spare.x, epochs), test)
     return facts
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000022

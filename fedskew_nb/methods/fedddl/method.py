@@ -24,11 +24,11 @@ from ..baselines.prototypes import class_means, global_prototypes
 from .prototypes import object_crops, pull
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #d0c72c3a
-POOLS = dict(all=any_class, others=other_classes, own=own_class)    # which backgrounds a class may get
+CLASSES_BEHIND = dict(all=any_class, others=other_classes, own=own_class)    # which backgrounds
 CUTS  = dict(box=('boxes', 'masks'), mask=('masks',))               # what that needs of the images
-SIZES = dict(random=lambda box, size, g: random_places(len(box), size, g), own=same_size_places)
+PLACINGS = dict(random=lambda box, size, g: random_places(len(box), size, g), own=same_size_places)
 
-def boxes_in(d:Data)->Tensor: # (N, 4)
+def object_boxes(d:Data)->Tensor: # (N, 4)
     "Where the objects are: as the data says, else around the masks."
     return check_boxes(boxes_of(d.masks) if d.boxes is None else d.boxes, d.x)
 
@@ -50,7 +50,8 @@ class DEC(Mechanism):
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #3ad1742f
 def _check(dec):
     "Refuse what cannot be meant."
-    for name, known in dict(cut=CUTS, size=SIZES, pool=POOLS).items(): one_of(getattr(dec, name), known, name)
+    for name, known in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
+        one_of(getattr(dec, name), known, name)
     at_least(eta=(dec.eta, 0, 'DEC deals a class into groups'), least=(dec.least, 1, 'DEC counts pixels'))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #80b7ced4
@@ -59,7 +60,7 @@ def start(self:DEC, c):
     "Boxes and blends, Eq. 6."
     if 'pool' in c.cache: return
     d = c.data.train
-    box = boxes_in(d)
+    box = object_boxes(d)
     g = c.gen('pool', lasting=True)
     size = d.x.shape[2:]
     c.cache['pool'] = blends(d.x, box_mask(box, size), d.y, self.eta, g, self.hole_aware)
@@ -70,8 +71,8 @@ def batch(self:DEC, c, b):
     "Adds I_C, drawn anew at every step."
     x, box, g = b['x'], c.cache['box'][b['i'].to(b['x'].device)], c.gen('paste')
     bg, of = c.cache['pool']
-    k = draw_backgrounds(b['y'], of, g, POOLS[self.pool])
-    to = SIZES[self.size](box, x.shape[2:], g)
+    k = draw_backgrounds(b['y'], of, g, CLASSES_BEHIND[self.pool])
+    to = PLACINGS[self.size](box, x.shape[2:], g)
     flip = torch.rand(len(x), generator=g) < .5
     alpha = b['masks'] if self.cut == 'mask' else None
     return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device)))
@@ -104,7 +105,7 @@ def finish(self:DEB, c):
     "U_L, Eq. 10: sums in float64, so that no order of the images shows."
     if not self.lam: return {}
     d = c.data.train
-    if 'objects' not in c.cache: c.cache['objects'] = object_crops(d.x, boxes_in(d))
+    if 'objects' not in c.cache: c.cache['objects'] = object_crops(d.x, object_boxes(d))
     with torch.no_grad(): f = [c.received(c.images(o)).feat for o in c.cache['objects'].split(64)]
     means, counts = class_means(torch.cat(f), d.y.to(c.device), c.n_classes)
     return dict(prototypes=means, has=counts > 0)

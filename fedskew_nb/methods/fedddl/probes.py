@@ -19,7 +19,6 @@ from ...core.mechanism import Mechanism
 from ...core.names import Recipe
 from ...core.seeding import generator
 from ...data.backgrounds import context_vehicles, empty_contexts
-from ...data.batch import normalise
 from ...data.boxes import jittered
 from ...data.draw import over, sprites, to_uint8
 from ...data.emoji import CONTEXTS, context, pick, placed
@@ -27,20 +26,20 @@ from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from ..baselines.prototypes import class_means
-from .method import boxes_in
+from .method import object_boxes
 from .paste import box_mask
 from .prototypes import object_crops
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #da825e48
-PLACES = {    # name: column, row, colour
+FEDDDL_BOXES = {    # name: column, row, colour
     'I': (0, 1, 'green'), 'I_O': (1, 2, 'green'), 'I_B': (1, 0, 'green'), 'blends': (2, 0, 'vermillion'),
     'I_C': (3.5, 0, 'green'), 'M_G': (2.5, 2, 'blue'), 'M_k': (4.5, 1, 'blue'), 'U_L': (3.5, 2, 'blue'),
     'U_G': (5.5, 2, 'blue'), 'f': (5.5, 1, 'vermillion'), 'L_CR': (6.6, 1.75, 'vermillion'),
     'L_J': (6.6, .25, 'vermillion')}
-WAYS = [('I', 'I_O'), ('I', 'I_B'), ('I_B', 'blends'), ('blends', 'I_C'), ('I_O', 'I_C'), ('I_O', 'M_G'),
-        ('M_G', 'U_L'), ('U_L', 'U_G'), ('I_C', 'M_k'), ('I', 'M_k'), ('M_k', 'f'), ('f', 'L_CR'),
-        ('U_G', 'L_CR'), ('f', 'L_J')]
-WORDS = {'server': (4.5, 2.3), 'do(X)': (2.75, .3), 'box': (.25, 1.75)}
+FEDDDL_ARROWS = [('I', 'I_O'), ('I', 'I_B'), ('I_B', 'blends'), ('blends', 'I_C'), ('I_O', 'I_C'),
+                 ('I_O', 'M_G'), ('M_G', 'U_L'), ('U_L', 'U_G'), ('I_C', 'M_k'), ('I', 'M_k'), ('M_k', 'f'),
+                 ('f', 'L_CR'), ('U_G', 'L_CR'), ('f', 'L_J')]
+FEDDDL_WORDS = {'server': (4.5, 2.3), 'do(X)': (2.75, .3), 'box': (.25, 1.75)}
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #9d0e0044
 def fedddl_picture(
@@ -48,12 +47,12 @@ def fedddl_picture(
     ax=None,
 ):               # the axes
     "FedDDL inside one client, from an image to its losses, with today's piece filled."
-    ax = flow_drawing(PLACES, WAYS, WORDS, today, ax)
+    ax = flow_drawing(FEDDDL_BOXES, FEDDDL_ARROWS, FEDDDL_WORDS, today, ax)
     ax.set_ylim(-1.2, 7.9)
     return ax
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #70168c20
-VEHICLES = 'airplane bicycle boat car train truck'.split()
+TOY_VEHICLES = 'airplane bicycle boat car train truck'.split()
 SCENES = 'grass water snow brick night sand'.split()
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #e6098e93
@@ -67,7 +66,7 @@ def toy_client(
     from torchvision.ops import masks_to_boxes
     g = generator('fedddl.toy', seed, k)
     y = torch.arange(n)%6
-    o, m = placed(sprites('fluent')[pick('fluent', y, VEHICLES, g)], size, g, turn=12, scale=(.5, .8))
+    o, m = placed(sprites('fluent')[pick('fluent', y, TOY_VEHICLES, g)], size, g, turn=12, scale=(.5, .8))
     place = torch.tensor([list(CONTEXTS).index(s) for s in SCENES])[(y+k)%6]
     masks = to_uint8(m)
     boxes = masks_to_boxes(masks[:, 0] > 127).long()
@@ -91,7 +90,7 @@ def client_alone(fed, c)->dict:
     "The same of one client."
     suite, d = fed.suite, c.train[:90]
     empty = empty_contexts(c.id, 90, suite.image_size, suite.data_seed, suite.n_classes)
-    hole = Data(d.x*~box_mask(boxes_in(d), d.x.shape[2:]), d.y)
+    hole = Data(d.x*~box_mask(object_boxes(d), d.x.shape[2:]), d.y)
     trained = fed.train_client(c, states=deepcopy(fed.states[c.id])).upload.state
     asked = dict(empty=(trained, empty), hole=(trained, hole), global_empty=(fed.server, empty))
     facts = {k: said(fed, *about) for k, about in asked.items()}
@@ -114,8 +113,8 @@ def prototype_facts(fed:Federation)->dict: # {'object_cosine', 'image_cosine'}
     net, s, found = fed.model().to('cpu'), fed.suite, []
     for c in fed.clients:
         d = c.train.apply(lambda t: t.to('cpu'))
-        kinds = dict(object=object_crops(d.x, boxes_in(d)), image=d.x)
-        f = {k: answers(net, Data(x, d.y), s.mean, s.std).feat for k, x in kinds.items()}
+        kinds = dict(object=object_crops(d.x, object_boxes(d)), image=d.x)
+        f = {k: answers(net, Data(x, d.y)).feat for k, x in kinds.items()}
         found.append({f'{k}_cosine': closeness(class_means(v, d.y, s.n_classes)[0]) for k, v in f.items()})
     return {k: sum(r[k] for r in found)/len(found) for k in found[0]}
 
@@ -125,10 +124,10 @@ def looks_inside(fed:Federation, n:int=40)->dict: # {'cam_inside'}
     net, s, shares = fed.model().to('cpu'), fed.suite, []
     for t in s.unseen.values():
         d = glance(t, n).apply(lambda v: v.to('cpu'))
-        x = normalise(d.x, s.mean, s.std)
+        x = net.normalised(d.x)
         with torch.no_grad(): good = net(x).logits.argmax(1) == d.y
         if good.any():
-            box = 255*box_mask(boxes_in(d), d.x.shape[2:])
+            box = 255*box_mask(object_boxes(d), d.x.shape[2:])
             shares.append(inside(gradcam(net, x[good], d.y[good]), box[good]))
     return dict(cam_inside=sum(shares)/len(shares)) if shares else {}
 
@@ -154,7 +153,7 @@ def badly_boxed(by:float, miss:float, size:str, name:str, data_seed:int)->Suite:
     s = context_vehicles(size, data_seed)
     def worse(c):
         g = generator('boxes', s.data_seed, c.id, by, miss)
-        boxes = jittered(boxes_in(c.train), c.train.x.shape[2:], by, miss, g)
+        boxes = jittered(object_boxes(c.train), c.train.x.shape[2:], by, miss, g)
         return replace(c, train=replace(c.train, boxes=boxes))
     return replace(s, name=name, clients=[worse(c) for c in s.clients])
 

@@ -15,12 +15,12 @@ from ...analysis.style import GREY, INK, PALETTE, bare, canvas, shades, style
 from .evidence import beliefs
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #4e189308
-PARTS = {    # name: column, row, colour
+RFEDDIS_BOXES = {    # name: column, row, colour
     'x': (0, 1, 'green'), 'θ': (1, 1, 'blue'), 'F_G': (2, 2, 'blue'), 'F_L': (2, 0, 'vermillion'),
     'z_G': (3, 2, 'blue'), 'z_L': (3, 0, 'vermillion'), 'e_G': (4, 2, 'blue'), 'e_L': (4, 0, 'vermillion'),
     'e': (5, 1, 'green'), 'u': (6, 1, 'green'), 'L_Dis': (2, 1, 'purple'), 'L_CE': (3, 1, 'purple'),
     'L_Un': (4, 1, 'purple')}
-LINES = [('x', 'θ'), ('e', 'u'), ('e', 'L_Un')]+[
+RFEDDIS_ARROWS = [('x', 'θ'), ('e', 'u'), ('e', 'L_Un')]+[
     (a.format(h), b.format(h)) for h in 'GL' for a, b in (
         ('θ', 'F_{}'), ('F_{}', 'z_{}'), ('z_{}', 'e_{}'), ('e_{}', 'e'),
         ('F_{}', 'L_Dis'), ('z_{}', 'L_CE'), ('e_{}', 'L_Un'))]
@@ -31,7 +31,7 @@ def rfeddis_picture(
     ax=None,
 ):               # the axes
     "RFedDis inside one client, from an image to its uncertainty, with today's piece filled."
-    return flow_drawing(PARTS, LINES, {}, today, ax, (7.7, 2.7))
+    return flow_drawing(RFEDDIS_BOXES, RFEDDIS_ARROWS, {}, today, ax, (7.7, 2.7))
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #0da18b26
 CORNERS = np.array([[0, 0], [1, 0], [.5, 3**.5/2]])
