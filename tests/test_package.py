@@ -2,7 +2,7 @@
 import ast, importlib, re, subprocess, sys
 import pytest
 import fedskew_nb as fs
-from project import ROOT
+from project import NBS, ROOT, read, source
 
 def fresh(code):
     "What a new Python process prints."
@@ -94,3 +94,22 @@ print(type({name}.adapt(small_conv(3, size=32, width=8))).__name__)'''
 @pytest.mark.parametrize('name', ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL'])
 def test_a_method_is_whole_where_it_is_imported(name):
     assert anew([ADAPTED.format(folder=name.lower(), name=name)]) == ['Net']
+
+# ---- lists on pages that are made from the code
+
+def stored_tables(page):
+    "Markdown that the cells of a notebook show, as it is stored."
+    outputs = [o.get('data', {}) for c in read(NBS/page)['cells'] for o in c.get('outputs', [])]
+    return [''.join(data['text/markdown']) for data in outputs if 'text/markdown' in data]
+
+def test_the_list_of_all_names_is_of_today():
+    ns, page = {}, '1_begin/04_names.ipynb'
+    code = [source(c) for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
+    *before, last = code
+    for s in before: exec(s, ns)
+    lines, _, shown = last.rpartition('\nMarkdown')
+    exec(lines, ns)
+    assert stored_tables(page) == [eval(f'Markdown{shown}', ns).data]
+
+def test_the_table_of_methods_on_the_first_page_is_of_today():
+    assert fs.methods_table() in stored_tables('index.ipynb')

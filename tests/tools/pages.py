@@ -264,7 +264,8 @@ def main(*names):
     n = sum(len(p.faults) for p in pages) + len(shared)
     tests = [t for p in pages for t in p.tests]
     print(
-        f'{len(pages)} pages, widest line {max(p.widest for p in pages)}, '
+        f'{len(pages)} pages, {sum(p.minutes for p in pages) / 60:.1f} hours, '
+        f'widest line {max(p.widest for p in pages)}, '
         f'median test cell {median(tests)} characters, {n} faults'
     )
     if n:
