@@ -1366,7 +1366,7 @@ def test_measures_have_the_names_of_the_stored_runs(newcomers, held, suite):
     assert (
         facts['FedProx(mu=0)']['plain']
         == pytest.approx(right, abs=1e-4)
-        == right_share(fed.model(), test, held)
+        == right_share(fed.model(), test)
     )
 
 def test_a_domain_is_left_out(suite):

@@ -135,11 +135,11 @@ def test_answers_leaves_the_net_alone():
     net = small_conv(3, width=2).train()
     before = {k: v.clone() for k, v in net.state_dict().items()}
     x = torch.randint(0, 256, (9, 3, 32, 32), dtype=torch.uint8, generator=gen(0))
-    d, how = Data(x, torch.zeros(9, dtype=torch.long)), ((.5,)*3, (.25,)*3)
-    out = answers(net, d, *how, batch=4)
+    d = Data(x, torch.zeros(9, dtype=torch.long))
+    out = answers(net, d, batch=4)
     assert out.logits.shape == (9, 3) and not out.logits.requires_grad
     assert net.training and same(before, net.state_dict())
-    with pytest.raises(ValueError, match='no images'): answers(net, d[:0], *how)
+    with pytest.raises(ValueError, match='no images'): answers(net, d[:0])
 
 # ---- costs
 
