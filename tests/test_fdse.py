@@ -828,7 +828,7 @@ def test_one_client_is_local_training_bit_for_bit(suite):
     state = fed.server
     states_, caches = {}, {}
     for r in range(3):
-        state = fed.worker.train(one.clients[0], state, states_, caches, {}, r)[0].state
+        state = fed.worker.train(one.clients[0], state, states_, caches, {}, r).upload.state
     fed = run(FDSE, one, rounds=3)
     assert same(fed.state_of(2), state) and finite(fed)
 

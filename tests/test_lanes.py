@@ -493,13 +493,14 @@ def alive(monkeypatch):
     "{method: the most whole uploads that were alive at a time}, and references to all of them."
     most, ups, lock, train = {}, [], threading.Lock(), Worker.train
     def counted(self, *a):
-        up, terms = train(self, *a)
+        result = train(self, *a)
+        up = result.upload
         whole, name = len(up.state), self.method.name
         with lock:
             ups.append((weakref.ref(up), whole))
             here = [u for ref, n in ups if (u := ref()) and len(u.state) == n]
             most[name] = max(most.get(name, 0), len(here))
-        return up, terms
+        return result
     monkeypatch.setattr(Worker, 'train', counted)
     return most, ups
 

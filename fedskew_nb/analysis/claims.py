@@ -53,9 +53,9 @@ def methods(self:Claim)->tuple:
 def by_domain(h:History, where='global')->tuple:
     "The last round's accuracy on each domain: ({domain: percent}, {domain: n})."
     where = answer_shown(h, where_of(where))
-    mine = [r for r in h.rows if (r['view'], r['moment'], r['path']) == where]
+    scored = [r for r in h.rows if (r['view'], r['moment'], r['path']) == where]
     right, n = Counter(), Counter()
-    for r in [r for r in mine if r['round'] == mine[-1]['round']]:
+    for r in [r for r in scored if r['round'] == scored[-1]['round']]:
         right[r['domain']] += r['correct']
         n[r['domain']] += r['n']
     return {d: 100*right[d]/n[d] for d in n}, n
@@ -94,9 +94,9 @@ class within:
 def on_path(h:History, path:str)->History:
     "The run as if it answered by this path alone, where it knows it."
     if not path: return h
-    known = {(r['view'], r['moment']) for r in h.rows if r['path'] == path}
+    answered = {(r['view'], r['moment']) for r in h.rows if r['path'] == path}
     only = History(h.setting)
-    only.rows = [r for r in h.rows if r['path'] == path or (r['view'], r['moment']) not in known]
+    only.rows = [r for r in h.rows if r['path'] == path or (r['view'], r['moment']) not in answered]
     only.measures = h.measures
     return only
 
@@ -110,10 +110,10 @@ def runs_of(
 )->dict:                        # {seed: History}
     "The runs of one method on one suite."
     label = method if deal == 'skew' else f'{method}/{deal}'
-    found = [h for h in cmp.histories if (h.label, h.setting['suite']) == (label, suite)]
-    if rounds: found = [h for h in found if h.setting['rounds'] == rounds]
-    found.sort(key=lambda h: h.setting.get('rounds') or 0, reverse=True)
-    return {h.setting['seed']: h for h in found}
+    runs = [h for h in cmp.histories if (h.label, h.setting['suite']) == (label, suite)]
+    if rounds: runs = [h for h in runs if h.setting['rounds'] == rounds]
+    runs.sort(key=lambda h: h.setting.get('rounds') or 0, reverse=True)
+    return {h.setting['seed']: h for h in runs}
 
 # %% ../../nbs/3_results/08_claims.ipynb #63824c30
 def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
@@ -127,9 +127,9 @@ def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
 
 def seed_values(c:Claim, cmp:Comparison, suite)->list:
     "One number per seed; the mean over them for a tuple of suites; [] where a run or a measure is missing."
-    try: found = [on_suite(c, cmp, s) for s in ((suite,) if isinstance(suite, str) else suite)]
+    try: by_suite = [on_suite(c, cmp, s) for s in ((suite,) if isinstance(suite, str) else suite)]
     except KeyError: return []
-    return [sum(f[s] for f in found)/len(found) for s in sorted(set.intersection(*map(set, found)))]
+    return [sum(f[s] for f in by_suite)/len(by_suite) for s in sorted(set.intersection(*map(set, by_suite)))]
 
 # %% ../../nbs/3_results/08_claims.ipynb #45c56b00
 def chance(c:Claim, cmp:Comparison)->float:
@@ -177,9 +177,9 @@ def verdicts(
     for c in claims:
         fixed = {k: getattr(c, k) for k in ('id', 'says', 'headline', 'one', 'other', 'path', 'needed')}
         values = {s: seed_values(c, cmp, s) for s in c.suites} if cmp and not c.pending else {}
-        found = [judged(c, s, v, together) for s, v in values.items() if v]
+        judgements = [judged(c, s, v, together) for s, v in values.items() if v]
         none = dict(verdict=why_none(c))
-        rows += [fixed | r for r in found or [none]]
+        rows += [fixed | r for r in judgements or [none]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/08_claims.ipynb #9dee781a
@@ -197,8 +197,8 @@ def rate_of(settings:list)->str:
 def deciding(claims:list, cmp:Comparison)->Comparison:
     "The runs as long as these claims want them; all where one of them does not say, or none is."
     wanted = {c.rounds for c in claims}
-    found = [h for h in cmp.histories if h.setting.get('rounds') in wanted]
-    return cmp if None in wanted or not found else Comparison(found)
+    runs = [h for h in cmp.histories if h.setting.get('rounds') in wanted]
+    return cmp if None in wanted or not runs else Comparison(runs)
 
 def of_methods(claims:list, cmp:Comparison)->Comparison:
     "The runs of the methods that these claims name."
@@ -209,23 +209,23 @@ def of_methods(claims:list, cmp:Comparison)->Comparison:
 def budget_of(cmp:Comparison)->str:
     "Rounds × local epochs and net of most runs, clients per domain, and how the rate was chosen."
     often = lambda values: Counter(values).most_common(1)[0][0]
-    said = [h.setting for h in cmp.histories if 'local_epochs' in h.setting]
-    if not said: return 'a budget that is not stored'
+    settings = [h.setting for h in cmp.histories if 'local_epochs' in h.setting]
+    if not settings: return 'a budget that is not stored'
     own = [{(r['domain'], r['client']) for r in h.rows if r['view'] == 'personal'} for h in cmp.histories]
     k = often(len(o)/len({d for d, _ in o}) for o in own if o) if any(own) else 0
     clients = {0: '', 1: ', one client per domain'}.get(k, f', {k:g} clients per domain')
-    each = often(f'{s["local_steps"]} steps' if s.get('local_steps') else s['local_epochs'] for s in said)
-    time = f'{often(s["rounds"] for s in said)} × {each}'
-    return f'{time}, {often(s.get("model", "") for s in said)}{clients}, {rate_of(said)}'
+    each = often(f'{s["local_steps"]} steps' if s.get('local_steps') else s['local_epochs'] for s in settings)
+    time = f'{often(s["rounds"] for s in settings)} × {each}'
+    return f'{time}, {often(s.get("model", "") for s in settings)}{clients}, {rate_of(settings)}'
 
 # %% ../../nbs/3_results/08_claims.ipynb #ec103132
 def by_chance(d:pd.DataFrame)->str:
     "How many of these verdicts chance alone would give."
     n, got = int((d.n > 1).sum()), Counter(d.verdict)
-    said = [f'{got["holds"]} hold', f'{got["does not hold"] + got["contradicted"]} do not',
+    counts = [f'{got["holds"]} hold', f'{got["does not hold"] + got["contradicted"]} do not',
             f'{got[SMALLER]} are {SMALLER}'*bool(got[SMALLER]), f'{got["undecided"]} are undecided']
     chance = f'about {n/40:.1f} hold and {n/40:.1f} fail'
-    return f'{n} intervals: {", ".join(filter(None, said))}. Chance alone would let {chance}.'
+    return f'{n} intervals: {", ".join(filter(None, counts))}. Chance alone would let {chance}.'
 
 # %% ../../nbs/3_results/08_claims.ipynb #81a4e4c8
 def verdict_cells(r)->dict:
@@ -271,14 +271,16 @@ def seeds_table(
     most:int=20,          # seeds we can pay
 )->Table:
     "How many seeds each claim needs for 80 % power, by its spread on the pilot seeds."
-    rows, found = [], {c: seed_values(c, pilots, c.suites[0]) for c in claims}
-    for c, values in found.items():
-        said = {'mean': '', 'SD of a pair': '', 'seeds': 'too few pilots'}
+    rows = []
+    for c in claims:
+        values = seed_values(c, pilots, c.suites[0])
+        cells = {'mean': '', 'SD of a pair': '', 'seeds': 'too few pilots'}
         if len(values) > 1:
             sd = stdev(values)
             n = seeds_for(sd, c.needed, most) or f'more than {most}'
-            said = {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}', 'seeds': str(n)}
-        rows.append(dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values))) | said)
+            cells = {'mean': f'{fmean(values):.2g}', 'SD of a pair': f'{sd:.2g}', 'seeds': str(n)}
+        fixed = dict(claim=c.id, sentence=c.says, needed=f'{c.needed:g}', pilots=str(len(values)))
+        rows.append(fixed | cells)
     return Table('Seeds needed', pd.DataFrame(rows), ['80 % power at `needed`, one claim by itself.'])
 
 # %% ../../nbs/3_results/08_claims.ipynb #b3087758
@@ -286,10 +288,10 @@ def claims_of(
     which:str='',       # the beginning of an id, F2DC or FDSE-07; * stands for anything, F2DC*shared
 )->dict:                # {paper: [Claim]}
     "The claims of all papers, or some of them."
-    found = {p: [c for c in m.CLAIMS if fnmatch(c.id, which + '*')] for p, m in papers().items()}
-    if not any(found.values()):
+    matching = {p: [c for c in m.CLAIMS if fnmatch(c.id, which + '*')] for p, m in papers().items()}
+    if not any(matching.values()):
         raise ValueError(f'no claim begins with {which!r}: {nearest(which, papers())}')
-    return {p: cs for p, cs in found.items() if cs}
+    return {p: cs for p, cs in matching.items() if cs}
 
 @lru_cache(None)
 def stored_claims(paper:str)->Comparison|None:

@@ -25,12 +25,12 @@ def deal_of(h:History)->tuple:
 
 def _refuse_twins(histories:list):
     "Refuse a run that is given twice: it would count as two."
-    seen = set()
+    runs = set()
     for h in histories:
         run = json.dumps(h.setting, sort_keys=True)
-        if run in seen: raise ValueError('the run of {method} on {suite}, seed {seed}, is there twice: '
+        if run in runs: raise ValueError('the run of {method} on {suite}, seed {seed}, is there twice: '
                                          'give each run once'.format(**h.setting))
-        seen.add(run)
+        runs.add(run)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000007
 class Comparison:
@@ -84,8 +84,8 @@ def scores_at(cmp, where:Where)->pd.DataFrame:
         run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
         rows.append(run | dict(path=shown.path) | h.summary(shown))
     if rows: return pd.DataFrame(rows)
-    known = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
-    raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(known)}')
+    scored = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
+    raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(scored)}')
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000000e
 @patch
@@ -119,8 +119,8 @@ def paired(self:Comparison,
 def skew_cost(self:Comparison, where='global')->dict:
     "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
     if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
-    found = {s: self.paired(s, ('iid', 'FedAvg'), where=where) for s in self.suites}
-    return {s: i for s, i in found.items() if i}
+    costs = {s: self.paired(s, ('iid', 'FedAvg'), where=where) for s in self.suites}
+    return {s: i for s, i in costs.items() if i}
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000015
 @patch
@@ -182,10 +182,10 @@ def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.momen
 
 def sentence(suite:str, i:dict)->str:
     "The skew cost of one suite in one line."
-    what = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
-    if i['n'] == 1: return f'{what}: {i["mean"]:.1f} points with one seed, so no interval.'
+    subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
+    if i['n'] == 1: return f'{subject}: {i["mean"]:.1f} points with one seed, so no interval.'
     points, interval = pm(i['mean'], i['se']), span(i['lo'], i['hi'])
-    return f'{what}: {points} points, 95 % interval {interval}, n = {i["n"]}: {verdict(i)}.'
+    return f'{subject}: {points} points, 95 % interval {interval}, n = {i["n"]}: {verdict(i)}.'
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000001e
 def _the_suite(cmp, view, suite)->str:
@@ -214,10 +214,10 @@ def run_notes(cmp, suite:str)->list:
     "What tables say of a suite's runs; of which, where they differ."
     runs, who = [h.setting for h in cmp.histories if deal_of(h)[0] == suite], {}
     for s in runs: who.setdefault(s.get('note', ''), {})[s['method']] = True
-    said = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
+    notes = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
     n = sum(s.get('precision') == 'bf16' for s in runs)
-    if n: said.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
-    return said
+    if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
+    return notes
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch

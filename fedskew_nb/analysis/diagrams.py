@@ -98,12 +98,12 @@ def round_picture(
     "The four steps of a round as a strip of four pictures."
     for name in shaded: one_of(name, dict(ROUND_STEPS), 'step of a round')
     ax = bare(canvas(ax, (7.7, 2.9)))
-    for step, (name, what) in enumerate(ROUND_STEPS):
+    for step, (name, text) in enumerate(ROUND_STEPS):
         x = 13*step
         if name in shaded: box(ax, x-.65, -3, 11.9, 16.6, PALETTE[ink], fill=.14)
         _step(ax, x, step)
         ax.text(x+5.3, -1.3, f'{step+1}  {name}', ha='center', weight='bold', size=9.5)
-        ax.text(x+5.3, -2.6, what, ha='center')
+        ax.text(x+5.3, -2.6, text, ha='center')
     for y, who in ((11.6, 'server'), (2.6, 'clients')): ax.text(-.9, y, who, ha='right', va='center')
     ax.set(xlim=(-4.5, 51), ylim=(-3, 13.6), xticks=[], yticks=[])
     return ax
@@ -123,11 +123,11 @@ FLOWS = (('image', '(B, 3, H, W)'), ('fmap', '(B, C, h, w)'), ('fmap', '(B, C, h
 def net_picture(ax:Axes=None)->Axes:
     "body → neck → pool → head, and the shapes between them."
     ax = bare(canvas(ax, (7.7, 1.9)))
-    for i, (name, c, what) in enumerate(_parts()):
+    for i, (name, c, text) in enumerate(_parts()):
         x = 4+8.4*i
         box(ax, x, 0, 4.2, 4, c, dashed=name=='neck', fill=.18)
         ax.text(x+2.1, 2, name, ha='center', va='center', weight='bold', size=10.5, color=c)
-        ax.text(x+2.1, -.6, what, ha='center', va='top')
+        ax.text(x+2.1, -.6, text, ha='center', va='top')
     for i, (name, shape) in enumerate(FLOWS):
         x = 8.4*i
         arrow(ax, (x+.2, 2), (x+3.8, 2))
@@ -201,11 +201,11 @@ def floors(
 )->list:         # [[name of a module, …], …], the ground floor first
     "The modules of a room: each stands one floor above the highest that it imports."
     needs = {n: taken_from(p, room) for n, p in rooms_modules(room).items()}
-    found, below = [], set()
+    rows, below = [], set()
     while len(below) < len(needs):
-        found.append([n for n in needs if n not in below and needs[n] <= below])
-        below |= set(found[-1])
-    return found
+        rows.append([n for n in needs if n not in below and needs[n] <= below])
+        below |= set(rows[-1])
+    return rows
 
 # %% ../../nbs/3_results/12_diagrams.ipynb #c544fdfe
 def doors(room:str)->set:

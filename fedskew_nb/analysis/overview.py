@@ -31,10 +31,10 @@ def _cell(r)->str:
 # %% ../../nbs/3_results/07_overview.ipynb #00000007
 def _all_notes(cmp)->list:
     "What is to be said of the runs, by suite where it differs."
-    said = {s: run_notes(cmp, s) for s in cmp.suites}
-    first = said[cmp.suites[0]]
-    if all(notes == first for notes in said.values()): return first
-    return [f'{s}: {n}' for s, notes in said.items() for n in notes]
+    notes_of = {s: run_notes(cmp, s) for s in cmp.suites}
+    first = notes_of[cmp.suites[0]]
+    if all(notes == first for notes in notes_of.values()): return first
+    return [f'{s}: {n}' for s, notes in notes_of.items() for n in notes]
 
 # %% ../../nbs/3_results/07_overview.ipynb #66ab224d
 @patch
@@ -82,12 +82,12 @@ _RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired diff
 def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
     "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
     suite, where = suite or self.suites[0], where_of(where)
-    mine = Comparison(h for h in self.histories if h.setting['suite'] == suite)
-    at = {r for h in mine.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
-    found = {r: mine.at(r).statistics(where) for r in sorted(at)}
-    cells = pd.DataFrame({f'{r} rounds': _rung(mine, r, st, where) for r, st in found.items()})
+    runs = Comparison(h for h in self.histories if h.setting['suite'] == suite)
+    at = {r for h in runs.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
+    at_rung = {r: runs.at(r).statistics(where) for r in sorted(at)}
+    cells = pd.DataFrame({f'{r} rounds': _rung(runs, r, st, where) for r, st in at_rung.items()})
     notes = [_RUNGS, *run_notes(self, suite)]
-    numbers = pd.concat([st.assign(rounds=r) for r, st in found.items()])
+    numbers = pd.concat([st.assign(rounds=r) for r, st in at_rung.items()])
     return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
 
 # %% ../../nbs/3_results/07_overview.ipynb #dc3b693f
@@ -114,7 +114,7 @@ def stored_names()->dict: # {name: path}
 # %% ../../nbs/3_results/07_overview.ipynb #e2fce5ab
 def stored_results(name:str)->Comparison:
     "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.gz`."
-    known = stored_names()
-    return load_comparison(known[one_of(name, known, 'file of stored results')])
+    files = stored_names()
+    return load_comparison(files[one_of(name, files, 'file of stored results')])
 
 

@@ -20,10 +20,10 @@ def line_name(hist)->str: # 'FedAvg', 'FedAvg/iid', 'pooled'
 
 def by_name(histories)->dict: # {name: [History of each seed]}
     "Runs grouped by name, in the order in which the names come."
-    found = {}
+    lines = {}
     several = isinstance(histories, (list, tuple))
-    for h in histories if several else [histories]: found.setdefault(line_name(h), []).append(h)
-    return found
+    for h in histories if several else [histories]: lines.setdefault(line_name(h), []).append(h)
+    return lines
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000018
 def spread(

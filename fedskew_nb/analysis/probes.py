@@ -162,8 +162,8 @@ def foreign_saliency(fed:Federation, nets:dict, n:int=24)->dict:
     "Share of heat on the object in domains that are not the client's own; {} where no masks are known."
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
     if any(t.masks is None for t in s.tests.values()): return {}
-    asked = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
-    shares = [saliency_inside(net, glance(t, n)) for net, t in asked]
+    pairs = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
+    shares = [saliency_inside(net, glance(t, n)) for net, t in pairs]
     return dict(saliency=sum(shares)/len(shares))
 
 # %% ../../nbs/3_results/14_probes.ipynb #8675ab5a

@@ -89,11 +89,11 @@ BY_DESIGN = ('method', 'spec', 'suite', 'seed', 'data_seed', 'fingerprint', 'mad
 def common_setting(cmp:Comparison)->dict:
     "{name: value} that all runs share, and {name: 'a, b'} where they differ."
     settings = [h.setting for h in cmp.histories]
-    said = {k: [s.get(k) for s in settings] for k in settings[0] if k not in BY_DESIGN}
+    values = {k: [s.get(k) for s in settings] for k in settings[0] if k not in BY_DESIGN}
     versions = [s.get('versions', {}) for s in settings]
-    said |= {k: [v[k] for v in versions if k in v] for k in {k: None for v in versions for k in v}}
+    values |= {k: [v[k] for v in versions if k in v] for k in {k: None for v in versions for k in v}}
     seeds = dict(seeds=', '.join(map(str, cmp.seeds)))
-    return seeds | {k: ', '.join(dict.fromkeys(map(str, v))) for k, v in said.items()}
+    return seeds | {k: ', '.join(dict.fromkeys(map(str, v))) for k, v in values.items()}
 
 # %% ../../nbs/3_results/09_report.ipynb #36c4769d
 _SAID = ('seeds size model rounds local_epochs local_steps participation batch_size lr momentum weight_decay '
@@ -105,9 +105,9 @@ def setting_table(
     date:str='',       # the day of the runs
 )->Table:
     "What was run, for the head of a page."
-    said = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
-    if 'None' not in said.get('local_steps', 'None'): del said['local_epochs']      # nobody looked at it
-    rows = [(k, said[k]) for k in ('date', 'runs', *_SAID) if said.get(k) and said[k] != _USUAL.get(k)]
+    values = common_setting(cmp) | dict(date=date, runs=str(len(cmp)))
+    if 'None' not in values.get('local_steps', 'None'): del values['local_epochs']      # nobody looked at it
+    rows = [(k, values[k]) for k in ('date', 'runs', *_SAID) if values.get(k) and values[k] != _USUAL.get(k)]
     return Table('What was run', pd.DataFrame(rows, columns=['', 'value']))
 
 # %% ../../nbs/3_results/09_report.ipynb #00000018
@@ -162,7 +162,7 @@ def _write_figures(drawn, folder):
             for end, data in kinds.items(): write_whole(folder/f'{suite}-{stem}.{end}', data)
 
 def _write_tables(tables, out):
-    every = {f'{s}-{stem}': t for s, found in tables.items() for stem, t in found.items()}
+    every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
     write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
     write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
 

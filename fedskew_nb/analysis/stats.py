@@ -81,10 +81,10 @@ def p_value(
 
 def holm(p)->list:
     "Each p of a family as Holm adjusts it."
-    found, least = [1.]*len(p), 0.
+    adjusted, least = [1.]*len(p), 0.
     for rank, k in enumerate(sorted(range(len(p)), key=lambda k: p[k])):
-        found[k] = least = max(least, min(1., (len(p)-rank)*p[k]))
-    return found
+        adjusted[k] = least = max(least, min(1., (len(p)-rank)*p[k]))
+    return adjusted
 
 # %% ../../nbs/3_results/04_stats.ipynb #74d764ce
 SMALLER = "smaller than the paper's"

@@ -32,9 +32,9 @@ DASHES = MappingProxyType(dict(
     solid='-', dashed=(0, (5, 1.5)), dotted=(0, (1, 1.2)), dashdot=(0, (5, 1.5, 1, 1.5))))
 CONTROLS = MappingProxyType({'FedAvg/iid': 'sky dashed', 'pooled': 'violet dashdot'})
 
-def read_ink(said:str)->tuple: # (colour, dash)
+def read_ink(text:str)->tuple: # (colour, dash)
     "`vermillion`, `grey dashed` or `#6A6A6A` as matplotlib wants it; grey alone is dotted."
-    hue, _, dash = said.partition(' ')
+    hue, _, dash = text.partition(' ')
     colours = {**PALETTE, 'grey': GREY}
     c = hue if hue.startswith('#') else colours[one_of(hue, colours, 'colour')]
     usual = 'dotted' if c == GREY else 'solid'
@@ -43,19 +43,19 @@ def read_ink(said:str)->tuple: # (colour, dash)
 @lru_cache(None)
 def method_inks()->dict: # {name: (colour, dash)}
     "What methods and controls say of themselves."
-    said = {name: m.ink for name, m in registry(Method).items() if m.ink} | CONTROLS
-    return {name: read_ink(s) for name, s in said.items()}
+    inks = {name: m.ink for name, m in registry(Method).items() if m.ink} | CONTROLS
+    return {name: read_ink(s) for name, s in inks.items()}
 
 # %% ../../nbs/3_results/10_style.ipynb #0000000d
 def ink(
     name:str,   # a method, with or without values: 'FedProx', 'FedProx(mu=.1)', 'FedBN/iid'
 )->tuple:       # (colour, dash)
     "Colour and dash of a method; an unknown name gets its own by a checksum of its letters."
-    known = method_inks()
-    if name in known: return known[name]
+    inks = method_inks()
+    if name in inks: return inks[name]
     base, _, deal = name.partition('(')[0].partition('/')
     varied = deal or '(' in name
-    if base in known: return known[base][0], DASHES['dashed'] if varied else known[base][1]
+    if base in inks: return inks[base][0], DASHES['dashed'] if varied else inks[base][1]
     i, dashes = zlib.crc32(base.encode()), list(DASHES.values())
     return shades(12)[i%12], dashes[1+i//12%3]
 

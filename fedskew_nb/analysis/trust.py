@@ -38,10 +38,10 @@ def strangers(
     n:int=200,         # images
 )->Tensor|None:        # (n, 3, H, W) uint8, of the suite's size
     "Images of classes that a suite does not know; None where every embedded suite has one of its classes."
-    mine = {c.casefold() for c in suite.classes}
+    names = {c.casefold() for c in suite.classes}
     for name in ('emoji-pacs', 'skew-digits'):
         other = load_suite(name, 'tiny')
-        if mine & set(other.classes): continue
+        if names & set(other.classes): continue
         x = glance(join(list(other.tests.values())), n).x.float()
         return F.interpolate(x, suite.image_size, mode='bilinear', antialias=True).round().byte()
 
@@ -54,10 +54,10 @@ def uncertainty(
     "Every uncertainty that can be read off these answers."
     bad = int((~p.isfinite().all(1)).sum())
     if bad: raise ValueError(f'{bad} of {len(p)} answers are NaN or infinite: was the training stopped?')
-    found = {'1 - max p': 1-p.max(1).values, 'entropy': torch.special.entr(p).sum(1)}
-    if logits is not None: found['energy'] = -logits.logsumexp(1)
-    if logits is not None and found['energy'].abs().max() < 1e-4: del found['energy']
-    return found if u is None else found | dict(u=u.flatten())
+    scores = {'1 - max p': 1-p.max(1).values, 'entropy': torch.special.entr(p).sum(1)}
+    if logits is not None: scores['energy'] = -logits.logsumexp(1)
+    if logits is not None and scores['energy'].abs().max() < 1e-4: del scores['energy']
+    return scores if u is None else scores | dict(u=u.flatten())
 
 # %% ../../nbs/3_results/03_trust.ipynb #383389bb
 def answers_of_client(
@@ -69,13 +69,13 @@ def answers_of_client(
     if images.shape[-2:] != (side, side):
         h, w = images.shape[-2:]
         raise ValueError(f'images of {h} × {w} pixels, and {fed.suite.name} has {side} × {side}: resize them')
-    names = [a for a in ('logits', 'u') if a == 'logits' or a in probe(fed.net, side).aux]
-    found = fed.answers(images, client, tuple(names), images.is_floating_point())
-    return dict(p=found[''].cpu()) | {a: found[a].cpu() for a in names}
+    aux = ('logits', 'u') if 'u' in probe(fed.net, side).aux else ('logits',)
+    answers = fed.answers(images, client, aux, images.is_floating_point())
+    return dict(p=answers[''].cpu()) | {a: answers[a].cpu() for a in aux}
 
-def together(said:list)->dict:
+def together(parts:list)->dict:
     "The answers of several models, one below the other."
-    return {a: torch.cat([s[a] for s in said]) for a in said[0]}
+    return {a: torch.cat([s[a] for s in parts]) for a in parts[0]}
 
 # %% ../../nbs/3_results/03_trust.ipynb #7cdb91ac
 def auroc(

@@ -25,15 +25,15 @@ __all__ = ['trust_tables', 'trust_figures']
 def foreign_sets(suite:Suite, n:int)->dict: # {set: images}
     "Foreign images that are the same for every client."
     unseen, far = list(suite.unseen.values()), strangers(suite, n)
-    found = {'unseen domain': glance(join(unseen), n).x} if unseen else {}
-    return found if far is None else found | {'unknown classes': far}
+    sets = {'unseen domain': glance(join(unseen), n).x} if unseen else {}
+    return sets if far is None else sets | {'unknown classes': far}
 
 def alike(fed:Federation)->list: # [[Client]]
     "The clients that have test images, those with the same model and the same images together."
-    found = {}
+    groups = {}
     for c in fed.clients:
-        if len(c.test): found.setdefault((model_of(fed, c), id(c.test)), []).append(c)
-    return list(found.values())
+        if len(c.test): groups.setdefault((model_of(fed, c), id(c.test)), []).append(c)
+    return list(groups.values())
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #5c805900
 def hear(fed:Federation, clients:list, foreign:dict, n:int, sigma:float)->dict: # {set: {p, logits, u, y}}
@@ -41,22 +41,22 @@ def hear(fed:Federation, clients:list, foreign:dict, n:int, sigma:float)->dict: 
     c, val = clients[0], join([o.val for o in clients])
     few = noisy(glance(c.test, n).x, fed.suite, sigma, c.id)
     sets = dict(test=c.test.x, noise=few) | foreign | (dict(val=val.x) if len(val) else {})
-    found = {k: answers_of_client(fed, c.id, x) for k, x in sets.items()}
+    answers = {k: answers_of_client(fed, c.id, x) for k, x in sets.items()}
     for k, d in dict(test=c.test, val=val).items():
-        if k in found: found[k]['y'] = d.y.cpu()
-    return found
+        if k in answers: answers[k]['y'] = d.y.cpu()
+    return answers
 
 def pooled_answers(heard:list)->dict: # {set: {p, logits, u, y}}
     "The answers of all models, one below the other."
     sets = {k: [h[k] for h in heard if k in h] for h in heard for k in h}
-    return {k: together(said) for k, said in sets.items()}
+    return {k: together(parts) for k, parts in sets.items()}
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #d302dcb0
-def uncertainties(said:dict, T:float|None=None)->dict: # {name: (N,)}
+def uncertainties(answers:dict, T:float|None=None)->dict: # {name: (N,)}
     "All of `uncertainty`, and the softmax's at its temperature."
-    found = uncertainty(**{k: v for k, v in said.items() if k != 'y'})
-    if T: found['1 - max p at T'] = 1-at_temperature(said['p'], T).max(1).values
-    return found
+    scores = uncertainty(**{k: v for k, v in answers.items() if k != 'y'})
+    if T: scores['1 - max p at T'] = 1-at_temperature(answers['p'], T).max(1).values
+    return scores
 
 def told_apart(clean, other)->float:
     "AUROC of telling foreign images from the test images."
@@ -69,22 +69,22 @@ def plain_number(v:float)->float|None: return None if math.isnan(v) else round(f
 def found_by(scores:dict, wrong, name:str)->dict: # {what: share}; `scores` is {set: {name: (N,)}}
     "What one uncertainty finds: wrong answers, and each set of foreign images."
     s = scores['test'][name]
-    found = dict(wrong=auroc(s, wrong), AURC=risk_coverage(s, wrong).risk.mean())
-    found |= {k: told_apart(s, v[name]) for k, v in scores.items() if k != 'test'}
-    return {k: plain_number(v) for k, v in found.items()}
+    facts = dict(wrong=auroc(s, wrong), AURC=risk_coverage(s, wrong).risk.mean())
+    facts |= {k: told_apart(s, v[name]) for k, v in scores.items() if k != 'test'}
+    return {k: plain_number(v) for k, v in facts.items()}
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #bf006734
 def trust_facts(heard:dict)->dict:
     "Every number of one model, or of all of them pooled."
     p, y = heard['test']['p'], heard['test']['y']
     wrong, T = p.argmax(1) != y, None
-    found = dict(accuracy=1-float(wrong.double().mean()), ECE=ece(p, y))
+    facts = dict(accuracy=1-float(wrong.double().mean()), ECE=ece(p, y))
     if 'val' in heard:
         T = temperature(heard['val']['p'], heard['val']['y'])
-        found |= {'T': T, 'ECE at T': ece(at_temperature(p, T), y)}
-    found = {k: plain_number(v) for k, v in found.items()} | dict(n=len(y))
-    unsure = {k: uncertainties(said, T) for k, said in heard.items() if k != 'val'}
-    return found | dict(scores={name: found_by(unsure, wrong, name) for name in unsure['test']})
+        facts |= {'T': T, 'ECE at T': ece(at_temperature(p, T), y)}
+    facts = {k: plain_number(v) for k, v in facts.items()} | dict(n=len(y))
+    unsure = {k: uncertainties(answers, T) for k, answers in heard.items() if k != 'val'}
+    return facts | dict(scores={name: found_by(unsure, wrong, name) for name in unsure['test']})
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #78bb17b8
 def shown_score(scores)->str: return 'u' if 'u' in scores else '1 - max p'
@@ -92,7 +92,7 @@ def shown_score(scores)->str: return 'u' if 'u' in scores else '1 - max p'
 def trust_pictures(heard:dict)->dict:
     "What the pictures need, of all models pooled."
     p, y = heard['test']['p'], heard['test']['y']
-    unsure = {k: uncertainties(said) for k, said in heard.items() if k != 'val'}
+    unsure = {k: uncertainties(answers) for k, answers in heard.items() if k != 'val'}
     name = shown_score(unsure['test'])
     risk = risk_coverage(unsure['test'][name], p.argmax(1) != y).risk
     at = np.linspace(0, len(risk), 21)[1:].round().astype(int)-1
@@ -128,8 +128,8 @@ def rows_of_model(facts:dict)->list:
     who = dict(client=facts.get('client', -1), domain=facts.get('domain', ''))
     plain = {k: percent(facts.get(k)) for k in ('accuracy', 'ECE', 'T', 'ECE at T')}
     who |= plain | dict(T=plain['T']/100)
-    return [who | dict(score=name) | {k: percent(v) for k, v in found.items()}
-            for name, found in facts['scores'].items()]
+    return [who | dict(score=name) | {k: percent(v) for k, v in finds.items()}
+            for name, finds in facts['scores'].items()]
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #593dd037
 def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
@@ -162,8 +162,8 @@ def trust_notes(cmp:Comparison, suite:str)->list:
     runs = runs_on(cmp, suite)
     silent = [h for h in runs if not h.measures.keys() & {'trust', 'stopped'}]
     cold = [h for h in runs if h.measures.get('trust') and 'T' not in h.measures['trust']['pooled']]
-    said = [f'Not asked: {_named(silent)}. Compare again with --trust (trust=True).'] if silent else []
-    return said + ([f'No temperature, for want of validation images: {_named(cold)}.'] if cold else [])
+    notes = [f'Not asked: {_named(silent)}. Compare again with --trust (trust=True).'] if silent else []
+    return notes + ([f'No temperature, for want of validation images: {_named(cold)}.'] if cold else [])
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #81b09191
 _SURE = ("Personal view after aggregation: each client's model on its own domain, all clients pooled; "
@@ -195,10 +195,10 @@ def trust_tables(
     suite = suite or cmp.suites[0]
     rows, notes = trust_rows(cmp, suite), trust_notes(cmp, suite)
     if not len(rows): return {}
-    pooled, found = rows[rows.client < 0], [c for c in rows if c not in _ROW]
+    pooled, scores = rows[rows.client < 0], [c for c in rows if c not in _ROW]
     one, by = pooled[pooled.score == '1 - max p'], ['method', 'score']
     sure = mean_table(f'{suite}, how sure and how right', one, ['method'], _ASKED, [_SURE, *notes])
-    finds = mean_table(f'{suite}, what uncertainty finds', pooled, by, found, [_FOUND, *notes])
+    finds = mean_table(f'{suite}, what uncertainty finds', pooled, by, scores, [_FOUND, *notes])
     return {'trust': sure, 'trust-scores': finds, 'trust-domains': domain_table(rows, suite)}
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #1ee5d0a1
@@ -216,9 +216,9 @@ def mean_risk(risks:list)->pd.DataFrame: # coverage, risk
 def foreign_densities(pictures:dict): # {method: pictures of each seed} → the axes of the first
     "Densities of an uncertainty, one panel a method."
     fig, axs = subplots(len(pictures), 1, size=(4.4, .3+1.7*len(pictures)), squeeze=False, sharex=True)
-    for ax, (method, found) in zip(axs[:, 0], pictures.items()):
-        heights = {k: np.mean([f['density'][k] for f in found], 0) for k in found[0]['density']}
-        density_plot(heights, found[0]['score'], ax)
+    for ax, (method, drawn) in zip(axs[:, 0], pictures.items()):
+        heights = {k: np.mean([f['density'][k] for f in drawn], 0) for k in drawn[0]['density']}
+        density_plot(heights, drawn[0]['score'], ax)
         ax.set_title(method)
     return axs[0, 0]
 
@@ -233,13 +233,13 @@ def trust_figures(
     suite:str|None=None,    # default: the first
 )->dict:                    # {stem: (caption, function that draws)}; {} where no run was asked
     "Reliability, risk against coverage, and foreign images; means over seeds, clients pooled."
-    found = {}
+    pictures = {}
     for h in runs_on(cmp, suite or cmp.suites[0]):
         t = h.measures.get('trust')
-        if t: found.setdefault(h.setting['method'], []).append(t['pictures'])
-    if not found: return {}
-    bins = {m: mean_bins([p['bins'] for p in ps]) for m, ps in found.items()}
-    risk = {m: mean_risk([p['risk'] for p in ps]) for m, ps in found.items()}
+        if t: pictures.setdefault(h.setting['method'], []).append(t['pictures'])
+    if not pictures: return {}
+    bins = {m: mean_bins([p['bins'] for p in ps]) for m, ps in pictures.items()}
+    risk = {m: mean_risk([p['risk'] for p in ps]) for m, ps in pictures.items()}
     return {'trust-reliability': (_BINS, lambda: reliability_diagram(bins)),
             'trust-risk': (_RISK, lambda: risk_curves(risk)),
-            'trust-foreign': (_FAR, lambda: foreign_densities(found))}
+            'trust-foreign': (_FAR, lambda: foreign_densities(pictures))}

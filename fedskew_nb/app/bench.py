@@ -120,12 +120,12 @@ def seconds_of(f, clock=time.perf_counter)->float:
 
 def spread_of(values)->dict:
     "Median, lowest and highest, four digits each."
-    found = dict(value=statistics.median(values), lowest=min(values), highest=max(values))
-    return {k: float(f'{v:.4g}') for k, v in found.items()}
+    spread = dict(value=statistics.median(values), lowest=min(values), highest=max(values))
+    return {k: float(f'{v:.4g}') for k, v in spread.items()}
 
-def ratios_of(seen:dict, to:str)->dict: # {name: spread}
+def ratios_of(seconds:dict, to:str)->dict: # {name: spread}
     "Seconds over those of the side `to`, pair by pair."
-    return {n: spread_of([a/b for a, b in zip(v, seen[to])]) for n, v in seen.items() if n != to}
+    return {n: spread_of([a/b for a, b in zip(v, seconds[to])]) for n, v in seconds.items() if n != to}
 
 # %% ../../nbs/7_app/13_bench.ipynb #941dd5a5
 def race(
@@ -135,23 +135,23 @@ def race(
     clock=time.perf_counter,
 )->dict:              # ratios: {name: spread}, seconds: {name: list}, foreign: list
     "Let all sides run once per round, another one first each time."
-    names, seen, foreign = list(sides), {n: [] for n in sides}, []
+    names, times, foreign = list(sides), {n: [] for n in sides}, []
     for f in sides.values(): f()
     for first in (r%len(names) for r in range(rounds)):
         begun = foreign_seconds(), time.perf_counter()
-        for n in names[first:]+names[:first]: seen[n].append(seconds_of(sides[n], clock))
+        for n in names[first:]+names[:first]: times[n].append(seconds_of(sides[n], clock))
         foreign.append(foreign_cores(begun))
-    seconds = {n: [round(t, 5) for t in v] for n, v in seen.items()}
-    return dict(ratios=ratios_of(seen, to), seconds=seconds, foreign=foreign)
+    seconds = {n: [round(t, 5) for t in v] for n, v in times.items()}
+    return dict(ratios=ratios_of(times, to), seconds=seconds, foreign=foreign)
 
 # %% ../../nbs/7_app/13_bench.ipynb #0000001b
 def processor_name()->str:
     "What the system calls its processor."
     try: lines = Path('/proc/cpuinfo').read_text().splitlines()
     except OSError: return platform.processor() or platform.machine()
-    told = {k.strip(): v.strip() for k, _, v in (l.partition(':') for l in lines)}
-    more = ', '.join(f'{k.split()[-1]} {told[k]}' for k in ('cpu family', 'model') if k in told)
-    return told.get('model name', platform.machine())+(f' ({more})' if more else '')
+    fields = {k.strip(): v.strip() for k, _, v in (l.partition(':') for l in lines)}
+    more = ', '.join(f'{k.split()[-1]} {fields[k]}' for k in ('cpu family', 'model') if k in fields)
+    return fields.get('model name', platform.machine())+(f' ({more})' if more else '')
 
 # %% ../../nbs/7_app/13_bench.ipynb #0000001c
 def machine_facts(device='cpu')->dict:
@@ -177,10 +177,10 @@ BENCH_ITEMS = dict(    # work, what each side is asked, {precision: time over th
     train_and_evaluate=('W1', ask_both, dict(fp32=.50)))
 
 # %% ../../nbs/7_app/13_bench.ipynb #d6dadbf1
-def bench_row(what:str, found=None, unit:str='× bare loop', target:float|None=None, note:str='')->dict:
+def bench_row(label:str, measured=None, unit:str='× bare loop', target:float|None=None, note:str='')->dict:
     "A line of the table; `found` is a spread, a number, or None where nothing could be measured."
-    v = found if isinstance(found, dict) else dict(value=found, lowest=found, highest=found)
-    return dict(what=what, **v, unit=unit, target=target, note=note)
+    v = measured if isinstance(measured, dict) else dict(value=measured, lowest=measured, highest=measured)
+    return dict(what=label, **v, unit=unit, target=target, note=note)
 
 # %% ../../nbs/7_app/13_bench.ipynb #a27e72d6
 def against_bare(name:str, pairs:int=5, device='cpu', tiny:bool=False)->dict:
@@ -191,11 +191,11 @@ def against_bare(name:str, pairs:int=5, device='cpu', tiny:bool=False)->dict:
     sides = dict(bare=BareLoop(w, suite, device))
     for p in targets:
         if p == 'fp32' or has_bf16(device): sides[p] = w.federation(suite, precision=p, device=device)
-    found = race({n: partial(ask, side) for n, side in sides.items()}, pairs)
+    raced = race({n: partial(ask, side) for n, side in sides.items()}, pairs)
     def row(p, t):
         note = '' if p in sides else 'no instructions for bfloat16 here'
-        return bench_row(f'{name}, {p}', found['ratios'].get(p), target=t, note=note)
-    return dict(work=asdict(w), rows=[row(p, t) for p, t in targets.items()], **found)
+        return bench_row(f'{name}, {p}', raced['ratios'].get(p), target=t, note=note)
+    return dict(work=asdict(w), rows=[row(p, t) for p, t in targets.items()], **raced)
 
 # %% ../../nbs/7_app/13_bench.ipynb #00000020
 _numbers = {k: (float, None) for k in ('value', 'lowest', 'highest', 'target')}
@@ -215,30 +215,30 @@ def run_bench(
 )->dict:
     "One item after the other, stored after each."
     machine = machine_facts(device)
-    found = read_bench(out) if out and Path(out).exists() else dict(machine=machine, items={})
-    if found['machine'] != machine:
+    bench = read_bench(out) if out and Path(out).exists() else dict(machine=machine, items={})
+    if bench['machine'] != machine:
         raise ValueError(f'{out} was measured on another machine or with other versions: choose another name')
     keep_freed_memory()
     for name, job in jobs.items():
         print(f'measuring {name}', file=sys.stderr, flush=True)
-        found['items'][name] = dict(date=str(date.today()), **facts) | job()
-        if out: write_json(found, out)
-    return found
+        bench['items'][name] = dict(date=str(date.today()), **facts) | job()
+        if out: write_json(bench, out)
+    return bench
 
 # %% ../../nbs/7_app/13_bench.ipynb #ce874869
-def bench_frame(found:dict)->pd.DataFrame:
+def bench_frame(bench:dict)->pd.DataFrame:
     "All rows of a measurement, with the item they belong to and the verdict."
-    rows = [dict(item=n) | r for n, i in found['items'].items() for r in i['rows']]
+    rows = [dict(item=n) | r for n, i in bench['items'].items() for r in i['rows']]
     d = pd.DataFrame(rows, columns='item what value lowest highest unit target note'.split())
     def reached(v, t): return None if pd.isna(v) or pd.isna(t) else bool(v <= t)
     return d.assign(reached=[reached(v, t) for v, t in zip(d.value, d.target)])
 
 # %% ../../nbs/7_app/13_bench.ipynb #0fc05c7d
-def bench_source(found:dict, names=None)->str:
+def bench_source(bench:dict, names=None)->str:
     "Where, when and how these items were measured, and how much others did meanwhile."
-    used = [found['items'][n] for n in names or found['items'] if n in found['items']]
+    used = [bench['items'][n] for n in names or bench['items'] if n in bench['items']]
     dates, pairs = (', '.join(map(str, sorted({i[k] for i in used}))) for k in ('date', 'pairs'))
-    says = '{processor}, {threads} threads, PyTorch {torch}, {device}'.format(**found['machine'])
+    says = '{processor}, {threads} threads, PyTorch {torch}, {device}'.format(**bench['machine'])
     says += f'; {dates}; median of {pairs} rounds (lowest to highest)'
     races = [r for i in used for r in (i, *i.get('races', {}).values())]
     load = [f for r in races for f in r.get('foreign', []) if f is not None]
@@ -257,11 +257,11 @@ def _cells(r):
     return [r.what, f'{short_number(r.value)} {r.unit}', spread, target, verdict]
 
 # %% ../../nbs/7_app/13_bench.ipynb #acc941c9
-def bench_table(found:dict, names=None, caption:str='Measured')->Table:
+def bench_table(bench:dict, names=None, caption:str='Measured')->Table:
     "Medians with the lowest and the highest, targets, and whether they were reached."
-    d = bench_frame(found)
+    d = bench_frame(bench)
     if names: d = d[d['item'].isin(names)]
     rows = [_cells(r) for r in d.astype(dict(value=object, reached=object)).itertuples()]
     cells = pd.DataFrame(rows, columns=['', 'median', 'spread', 'target', 'verdict'])
     if d.target.isna().all(): cells = cells.iloc[:, :3]
-    return Table(caption, cells, [bench_source(found, names)])
+    return Table(caption, cells, [bench_source(bench, names)])

@@ -68,9 +68,9 @@ def find_boxes(
 def closing_words(boxes:list, old:int, file:Path)->str:
     "What came out, and how to use it."
     n = len({b.path for b in boxes})
-    found = len({b.path for b in boxes if b.right>b.left})
+    boxed = len({b.path for b in boxes if b.right>b.left})
     kept = f' ({old} rows were there before; delete the file to ask again)' if old else ''
-    return f'{found} of {n} images have a box in {file}{kept}'
+    return f'{boxed} of {n} images have a box in {file}{kept}'
 
 # %% ../../nbs/7_app/12_boxes.ipynb #ed1ceb04
 def boxes_command(

@@ -31,12 +31,12 @@ def cut(text:str, at:str=',')->list:
     return [p.strip() for p in parts if p.strip()]
 
 # %% ../../nbs/7_app/04_calls.ipynb #45c2c24f
-def literal(text:str, what:str='value'):
+def literal(text:str, noun:str='value'):
     "A Python literal; anything else is refused, not evaluated."
     try: return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError): pass
     advice = 'is no number, text, list, True, False or None: write it as a Python literal'
-    raise ValueError(f'{what} {text!r} {advice}')
+    raise ValueError(f'{noun} {text!r} {advice}')
 
 # %% ../../nbs/7_app/04_calls.ipynb #e2b91c55
 def _raised_in(e:BaseException)->str:
@@ -44,8 +44,8 @@ def _raised_in(e:BaseException)->str:
     home = sysconfig.get_path('stdlib')
     frames = traceback.extract_tb(e.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith((home, '<frozen'))] or [frames[-1]]
-    said = isinstance(e, SystemExit) or 'KeyboardInterrupt' in (frames[-1].line or '')
-    return f'{theirs[-1].filename}, line {theirs[-1].lineno}' if said else ''
+    on_purpose = isinstance(e, SystemExit) or 'KeyboardInterrupt' in (frames[-1].line or '')
+    return f'{theirs[-1].filename}, line {theirs[-1].lineno}' if on_purpose else ''
 
 # %% ../../nbs/7_app/04_calls.ipynb #e2b91c56
 @contextmanager
@@ -54,8 +54,8 @@ def no_exit(kinds=(SystemExit, KeyboardInterrupt)):
     try: yield
     except kinds as e:
         if not (where := _raised_in(e)): raise
-        what = f'{type(e).__name__}({e})'
-        raise ValueError(f'{where}, ends Python with {what}: take it out, or raise an error') from e
+        call = f'{type(e).__name__}({e})'
+        raise ValueError(f'{where}, ends Python with {call}: take it out, or raise an error') from e
 
 def without_exit(f, *args, **kwargs):
     "Call `f`, which may not end Python."
@@ -69,10 +69,10 @@ def read_call(text:str)->tuple: # (path or None, name, {argument: value})
     m = _CALL.fullmatch(text.strip())
     if not m: raise ValueError(f'cannot read {text!r}: write a name, name(key=value) or file.py:name')
     hp = {}
-    for said in cut((m['args'] or '()')[1:-1]):
-        key, *value = cut(said, '=')
+    for argument in cut((m['args'] or '()')[1:-1]):
+        key, *value = cut(argument, '=')
         if len(value) != 1 or not key.isidentifier():
-            raise ValueError(f'cannot read {said!r} in {text!r}: arguments are written key=value')
+            raise ValueError(f'cannot read {argument!r} in {text!r}: arguments are written key=value')
         hp[key] = literal(value[0], key)
     return m['file'], m['name'], hp
 
@@ -126,13 +126,13 @@ def imported_by(module)->list:
 
 def helpers_of(module)->dict: # {name: bytes of its file}
     "Your modules that a module imports, and those that they import."
-    found, queue = {}, [module]
+    helpers, queue = {}, [module]
     while queue:
         for name in imported_by(queue.pop()):
-            if name in found or name not in sys.modules or home_of(name) != 'yours': continue
-            found[name] = source_of(name)
+            if name in helpers or name not in sys.modules or home_of(name) != 'yours': continue
+            helpers[name] = source_of(name)
             queue.append(sys.modules[name])
-    return found
+    return helpers
 
 # %% ../../nbs/7_app/04_calls.ipynb #cb91e47b
 def forgotten(name:str)->bool:
@@ -162,8 +162,8 @@ def _module_of(p:Path):
 # %% ../../nbs/7_app/04_calls.ipynb #9d20be11
 def name_of(make)->str: return getattr(make, '__name__', repr(make))
 
-def call_checked(make, what:str, *args, **kwargs):
+def call_checked(make, noun:str, *args, **kwargs):
     "What somebody's function gives; arguments that it does not take are named."
     try: inspect.signature(make).bind(*args, **kwargs)
-    except TypeError as e: raise ValueError(f'{what} cannot be called with {args}: {e}') from None
+    except TypeError as e: raise ValueError(f'{noun} cannot be called with {args}: {e}') from None
     return make(*args, **kwargs)

@@ -49,12 +49,12 @@ SYSTEMS = 'Systems of the papers'
 
 def families()->list: # of (a baseline's module or a paper's folder, head, {name: Method})
     "Baselines by the pages that explain them, then the papers by their folders."
-    found = []
+    heads = []
     for module in modules_of('methods'):
-        mine, head = registry(Method, [module]), getattr(module, 'FAMILY', '')
+        members, head = registry(Method, [module]), getattr(module, 'FAMILY', '')
         *_, folder, name = module.__name__.split('.')
-        if mine: found.append((name if head else folder, head or SYSTEMS, mine))
-    return sorted(found, key=lambda family: list(METHODS).index([*family[2]][0]))
+        if members: heads.append((name if head else folder, head or SYSTEMS, members))
+    return sorted(heads, key=lambda family: list(METHODS).index([*family[2]][0]))
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #e9741082
 def aligned(lines:dict, wide:int=0)->list:
@@ -64,23 +64,23 @@ def aligned(lines:dict, wide:int=0)->list:
 
 def under_heads(lines:dict)->list:
     "The same for methods, under the heads of their families."
-    wide, found = max(map(len, lines)), []
+    wide, rows = max(map(len, lines)), []
     for _, head, members in families():
-        if f' {head}' not in found: found.append(f' {head}')
-        found += aligned({n: lines[n] for n in members}, wide)
-    return found
+        if f' {head}' not in rows: rows.append(f' {head}')
+        rows += aligned({n: lines[n] for n in members}, wide)
+    return rows
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #6132e36e
 def list_command(
     json:bool=False,   # as JSON
 ):
     "Methods, mechanisms to combine, suites, models and training protocols, one line each."
-    found = catalogue()
+    names = catalogue()
     if json:
         homes = {n: family for family, _, members in families() for n in members}
-        told = {n: dict(says=line, family=homes[n]) for n, line in found['methods'].items()}
-        return show_json(found | dict(methods=told))
-    for kind, table in found.items():
+        methods = {n: dict(says=line, family=homes[n]) for n, line in names['methods'].items()}
+        return show_json(names | dict(methods=methods))
+    for kind, table in names.items():
         lines = under_heads(table) if kind == 'methods' else aligned(table)
         print(kind, *lines, '', sep='\n')
 
@@ -129,19 +129,19 @@ def _pipe_table(head:tuple, rows)->str:
 
 def _undemanding(rows)->list:
     "Those that need something; the others in two rows, with and without one global model."
-    found = [r for r in rows if r['needs'] != 'nothing']
+    demanding = [r for r in rows if r['needs'] != 'nothing']
     for one in ('yes', 'no'):
         names = ', '.join(r['method'] for r in rows if (r['needs'], r['global_model']) == ('nothing', one))
-        found.append(dict(method=names, mechanisms='', needs='nothing', global_model=one))
-    return found
+        demanding.append(dict(method=names, mechanisms='', needs='nothing', global_model=one))
+    return demanding
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #4913ff11
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs; of the package's, those that need nothing share a row."
     probe = MODELS['small_conv'](3, size=28, width=4)
     rows = [needs_of(m, probe) for m in which or METHODS.values()]
-    found = [r.values() for r in (rows if which else _undemanding(rows))]
-    return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), found)
+    cells = [r.values() for r in (rows if which else _undemanding(rows))]
+    return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), cells)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #5b5669fd
 def methods_table()->str:
@@ -176,8 +176,8 @@ def notebook_folder()->Path:
 
 def notebook_names(home:Path)->list:
     "Every notebook below `home`, as text relative to it."
-    found = (p for p in home.rglob('[!_.]*.ipynb') if '.ipynb_checkpoints' not in p.parts)
-    return sorted(p.relative_to(home).as_posix() for p in found)
+    pages = (p for p in home.rglob('[!_.]*.ipynb') if '.ipynb_checkpoints' not in p.parts)
+    return sorted(p.relative_to(home).as_posix() for p in pages)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #b3f93817
 def learner_copy(text:str)->str:

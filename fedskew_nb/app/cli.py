@@ -50,18 +50,18 @@ def data_options(
     size:str=None,                # of embedded suites: tiny, quick, standard, full (default: quick)
 )->dict:
     "What is trained on, as arguments of `compare`."
-    found = [s for text in suite for s in cut(text) or [text]] + folders_of(data, pixels, skip_broken, boxes)
-    return ({'suite': found} if found else {}) | ({'size': size} if size else {})
+    suites = [s for text in suite for s in cut(text) or [text]] + folders_of(data, pixels, skip_broken, boxes)
+    return ({'suite': suites} if suites else {}) | ({'size': size} if size else {})
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000012
 def read_settings(pairs)->dict:
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
-    found = {}
+    setting = {}
     for p in pairs:
         k, equals, v = p.partition('=')
         if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        found[k.strip()] = literal(v.strip(), k.strip())
-    return found
+        setting[k.strip()] = literal(v.strip(), k.strip())
+    return setting
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000013
 @delegates(data_options)
@@ -76,9 +76,9 @@ def training_options(
 )->dict:
     "How it is trained, and on what."
     typed = dict(rounds=rounds, model=model, house=house)
-    found = {k: v for k, v in typed.items() if v is not None} | dict(device=device)
-    if rungs: found['rungs'] = literal(f'[{rungs}]', '--rungs')
-    return found | read_settings(set) | data_options(**kwargs)
+    options = {k: v for k, v in typed.items() if v is not None} | dict(device=device)
+    if rungs: options['rungs'] = literal(f'[{rungs}]', '--rungs')
+    return options | read_settings(set) | data_options(**kwargs)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000016
 def tell(done, of, run, history):
@@ -186,9 +186,9 @@ def tune_command(
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
     want = training_options(**kwargs) | dict(own=dict(read_call(text)[1:] for text in own))
     want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, jobs=jobs, on_run=tell_trial)
-    found = tune(methods or usual(want), **want)
-    if json: return show_json(found)
-    print(f'{found}\n\ntuned: {Path(out)/"tuned.json"}')
+    tuning = tune(methods or usual(want), **want)
+    if json: return show_json(tuning)
+    print(f'{tuning}\n\ntuned: {Path(out)/"tuned.json"}')
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000001e
 def resume_command(
@@ -207,11 +207,11 @@ def report_command(
     json:bool=False,    # tables as JSON
 ):
     "Write the report of the finished runs again."
-    found = stored_runs(out)
-    done = [h for _, h in found if h]
+    runs = stored_runs(out)
+    done = [h for _, h in runs if h]
     left = how_to_go_on(out)
     if not done: raise ValueError(f'no run in {out} is finished: {left}')
-    if len(done) < len(found): complain(f'{len(found)-len(done)} of {len(found)} runs are missing: {left}')
+    if len(done) < len(runs): complain(f'{len(runs)-len(done)} of {len(runs)} runs are missing: {left}')
     if save: Comparison(done).save(save, date=str(date.today()))
     show(Comparison(done), out, json)
 
@@ -232,9 +232,9 @@ def claims_command(
     json:bool=False,     # as JSON
 ):
     "Every claim of the papers with its verdict."
-    mine = runs_in(out) if out else None
+    own = runs_in(out) if out else None
     every = claims_of()              # a claim's verdict does not hang on which others are shown
-    tables = [claims_table(cs, mine if out else stored_claims(p), f'Claims with the runs of {p}', every[p])
+    tables = [claims_table(cs, own if out else stored_claims(p), f'Claims with the runs of {p}', every[p])
               for p, cs in claims_of(prefix).items()]
     if not json: return print(*tables, sep='\n\n')
     numbers = pd.concat([t.numbers for t in tables], ignore_index=True)
@@ -257,10 +257,10 @@ def saved(argv)->str:
     if argv[0] not in ('compare', 'resume', 'tune'): return 'stopped'
     out = parser_of(COMMANDS[argv[0]], argv[0]).parse_known_args(argv[1:])[0].out
     if argv[0] == 'tune': return f'stopped; finished trials are kept in {out}: the same call goes on'
-    try: found = stored_runs(out)
+    try: runs = stored_runs(out)
     except (ValueError, OSError): return 'stopped; nothing was begun'
-    done = sum(h is not None for _, h in found)
-    return f'stopped; {done} of {len(found)} runs are saved in {out}: {how_to_go_on(out)}'
+    done = sum(h is not None for _, h in runs)
+    return f'stopped; {done} of {len(runs)} runs are saved in {out}: {how_to_go_on(out)}'
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000023
 def run_command(argv):

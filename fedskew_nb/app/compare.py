@@ -72,8 +72,8 @@ def request_of(todo, seeds, size, want)->dict:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*WHICH, 'model')}
     if not want.get('house'):
-        mine = ('lr',) if want.get('tuned') else ()          # each method's own
-        setting = {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in mine} | setting
+        tuned = ('lr',) if want.get('tuned') else ()          # each method's own
+        setting = {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in tuned} | setting
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)
     texts = dict(methods=once(methods), suites=once(suites))
@@ -90,10 +90,10 @@ _LIST   = {
     'model': (str, None), 'setting': dict, 'control?': bool, 'pooled?': bool, 'house?': (str, None),
     'device?': str, 'tuned?': (TUNED, None), 'trust?': bool} | _RUNS
 
-def stranger(o:dict, known)->str: # '' if there is none
+def stranger(o:dict, names)->str: # '' if there is none
     "A name that is not known."
-    known = [k.removesuffix('?') for k in known]
-    return next((f'what is {k!r}? {nearest(k, known)}' for k in o if k not in known), '')
+    names = [k.removesuffix('?') for k in names]
+    return next((f'what is {k!r}? {nearest(k, names)}' for k in o if k not in names), '')
 
 # %% ../../nbs/7_app/10_compare.ipynb #f25783bb
 def check_request(d:dict):

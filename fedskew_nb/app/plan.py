@@ -56,18 +56,18 @@ TUNED = {str: {str: {'lr': float, 'trials': int, 'seeds': [int], 'own?': dict}}}
 def shipped_rates()->dict: # {suite: {method: record}}
     "What was tuned for the pages: of several records the one at size quick, else the last."
     home = Path(str(files('fedskew_nb')))/'assets'/'runs'
-    found = {}
+    rates = {}
     for path in sorted(home.glob('tuned-*.json')):
         for suite, records in read_json(path, TUNED, 'torn', 'install the package again').items():
             for method, record in records.items():
-                first = found.setdefault(suite, {}).get(method)
-                if not first or first['size'] != 'quick': found[suite][method] = record
-    return found
+                first = rates.setdefault(suite, {}).get(method)
+                if not first or first['size'] != 'quick': rates[suite][method] = record
+    return rates
 
 # %% ../../nbs/7_app/09_plan.ipynb #3fe64113
-def known_name(recipe:Recipe, known)->str|None:
+def known_name(recipe:Recipe, names)->str|None:
     "The name of the thing, or of what it comes from, if it is known."
-    return next((n for n in (recipe.name, recipe.base) if n in known), None)
+    return next((n for n in (recipe.name, recipe.base) if n in names), None)
 
 # %% ../../nbs/7_app/09_plan.ipynb #c326d740
 def learning_rate(method:Recipe, suite:Recipe)->tuple: # (rate at size quick, what a table says of it)
@@ -86,14 +86,14 @@ def learning_rate(method:Recipe, suite:Recipe)->tuple: # (rate at size quick, wh
 def read_tuned(tuned)->dict|None:
     "What `tune` returned, or wrote into a file."
     if tuned is None: return None
-    mend, found = 'delete it and call tune again, trials are kept', tuned
+    mend, records = 'delete it and call tune again, trials are kept', tuned
     if not isinstance(tuned, dict):
-        try: found = read_json(tuned, TUNED, 'torn or not what tune wrote', mend)
+        try: records = read_json(tuned, TUNED, 'torn or not what tune wrote', mend)
         except FileNotFoundError:
             raise ValueError(f'there is no file {tuned}: give the tuned.json that tune wrote') from None
-    why = misfit(found, TUNED) or ('' if found else 'it is empty')
+    why = misfit(records, TUNED) or ('' if records else 'it is empty')
     if why: raise ValueError(f'tuned is not what tune wrote ({why}): give its tuned.json')
-    return found
+    return records
 
 # %% ../../nbs/7_app/09_plan.ipynb #cee3d94f
 def tuned_record(method:Recipe, suite:Recipe, tuned:dict)->tuple: # (record, whose)
@@ -101,9 +101,9 @@ def tuned_record(method:Recipe, suite:Recipe, tuned:dict)->tuple: # (record, who
     where = known_name(suite, tuned)
     if where is None:
         raise ValueError(f'nothing was tuned on {suite.name}, only on {", ".join(tuned)}: tune there, too')
-    name, known = known_name(method, tuned[where]), ', '.join(tuned[where])
+    name, names = known_name(method, tuned[where]), ', '.join(tuned[where])
     if name: return tuned[where][name], name
-    raise ValueError(f'{method.name} was not tuned on {where}, only {known}: tune it, too')
+    raise ValueError(f'{method.name} was not tuned on {where}, only {names}: tune it, too')
 
 # %% ../../nbs/7_app/09_plan.ipynb #4a1113a5
 def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a Run
@@ -158,12 +158,12 @@ def suite_recipes(suite, size:str)->list: # of Recipe
 
 def which_seeds(seeds)->list:
     "`3` → [0, 1, 2]; a list stays as it is."
-    found = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    whole = all(isinstance(s, int) and not isinstance(s, bool) for s in found)
-    twice = [s for s in dict.fromkeys(found) if found.count(s) > 1]
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    whole = all(isinstance(s, int) and not isinstance(s, bool) for s in numbers)
+    twice = [s for s in dict.fromkeys(numbers) if numbers.count(s) > 1]
     if twice: raise ValueError(f'seeds holds {twice[0]} twice: a run made twice is still one run')
-    if found and whole: return found
-    raise ValueError(f'seeds is {found}: give how many (3), or a list of whole numbers')
+    if numbers and whole: return numbers
+    raise ValueError(f'seeds is {numbers}: give how many (3), or a list of whole numbers')
 
 # %% ../../nbs/7_app/09_plan.ipynb #6620a7e8
 def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
@@ -239,16 +239,16 @@ def ready_runs(todo:list, jobs:int, out)->tuple: # (stamped runs, their folder)
 # %% ../../nbs/7_app/09_plan.ipynb #00000019
 def grid_of(paper:str)->tuple: # (list of arguments of compare, measure or None)
     "The runs that the folder of a paper declares, and what is measured on them."
-    known = {name.lower(): module for name, module in papers().items() if hasattr(module, 'GRID')}
-    module = known[one_of(paper.lower(), known, 'grid')]
+    grids = {name.lower(): module for name, module in papers().items() if hasattr(module, 'GRID')}
+    module = grids[one_of(paper.lower(), grids, 'grid')]
     return module.GRID, getattr(module, 'MEASURE', None)
 
 # %% ../../nbs/7_app/09_plan.ipynb #4644ed93
 def grid_runs(grid:str, **more)->list: # of Run
     "Every run of a paper's grid once, the first seed first; what the caller says goes before the grid."
     rows, _ = grid_of(grid)
-    mine = more | (dict(tuned=None) if 'lr' in more else {})
-    runs = [run for row in rows for run in planned(**(row | mine))]
+    changes = more | (dict(tuned=None) if 'lr' in more else {})
+    runs = [run for row in rows for run in planned(**(row | changes))]
     def facts(r): return [getattr(r, f.name) for f in fields(r)[3:] if f.name != 'note']
     def same(r): return r.method, r.suite, r.model, repr(facts(r))
     return sorted({same(run): run for run in runs}.values(), key=lambda run: run.seed)
@@ -287,11 +287,11 @@ ARGUMENTS = dict(    # {argument: (its test, what to give)}
     control=_SWITCH, pooled=_SWITCH, trust=_SWITCH, measure=_FUNCTION, on_run=_FUNCTION, on_seed=_FUNCTION)
 
 # %% ../../nbs/7_app/09_plan.ipynb #cbc1ac21
-def check_arguments(given:dict, known):
+def check_arguments(given:dict, names):
     "Refuse an argument that does not exist or cannot be."
-    known = [n for n in known if n != 'kwargs']+[f.name for f in fields(Setting)]
+    names = [n for n in names if n != 'kwargs']+[f.name for f in fields(Setting)]
     for k, v in given.items():
-        if k not in known: raise ValueError(f'there is no setting {k!r}: {nearest(k, known)}')
+        if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
         if k == 'size': one_of(v, SIZES, 'size')
         if k not in ARGUMENTS: continue
         good, advice = ARGUMENTS[k]

@@ -48,10 +48,10 @@ class Summand:
 
 def as_summand(cls, hp:dict)->Summand:
     "A mechanism as a summand."
-    known = [f.name for f in fields(cls)] if is_dataclass(cls) else []
+    names = [f.name for f in fields(cls)] if is_dataclass(cls) else []
     for k in hp:
-        advice = nearest(k, known) if known else 'it takes none'
-        if k not in known: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {advice}')
+        advice = nearest(k, names) if names else 'it takes none'
+        if k not in names: raise ValueError(f'{cls.__name__} has no hyper-parameter {k!r}: {advice}')
     words = ', '.join(f'{k}={v!r}' for k, v in hp.items())
     return Summand(f'{cls.__name__}({words})' if hp else cls.__name__, (cls(**hp),), base=cls.__name__)
 
@@ -68,12 +68,13 @@ def read_method(text:str|Method)->Method:
     "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or a sum, `Erase + KeepErasers`."
     if isinstance(text, Method): return text
     if not isinstance(text, str): raise ValueError(f'{text!r} is no method: give a name or a Method')
-    found = [read_summand(t) for t in ([text] if file_of(text) else cut(text, '+'))]
-    if not found: raise ValueError(f'a method needs a name: {nearest("", METHODS)}')
-    if len(found) == 1 and isinstance(found[0], Method): return found[0]
-    name = ' + '.join(p.name for p in found)
-    mechanisms = chain.from_iterable(p.mechanisms for p in found)
-    return Method(name, *mechanisms, presets=reduce(or_, (p.presets for p in found)), base=found[0].base)
+    summands = [read_summand(t) for t in ([text] if file_of(text) else cut(text, '+'))]
+    if not summands: raise ValueError(f'a method needs a name: {nearest("", METHODS)}')
+    if len(summands) == 1 and isinstance(summands[0], Method): return summands[0]
+    name = ' + '.join(p.name for p in summands)
+    mechanisms = chain.from_iterable(p.mechanisms for p in summands)
+    presets = reduce(or_, (p.presets for p in summands))
+    return Method(name, *mechanisms, presets=presets, base=summands[0].base)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #a7bce6d1
 def absolute(text:str)->str:

@@ -45,15 +45,15 @@ def holds(o)->list:
 def storages(o)->dict: # {address: bytes}
     "The pieces of memory in which the tensors of a nest lie."
     memory = o.untyped_storage() if isinstance(o, Tensor) else None
-    found = {memory.data_ptr(): memory.nbytes()} if memory else {}
-    for part in holds(o): found |= storages(part)
-    return found
+    sizes = {memory.data_ptr(): memory.nbytes()} if memory else {}
+    for part in holds(o): sizes |= storages(part)
+    return sizes
 
 def bytes_held(*nests)->int: return sum(storages(nests).values())
 
 # %% ../../nbs/7_app/14_rounds.ipynb #8cd097c4
 @contextmanager
-def noting(fed:Federation, seen:list):
+def noting(fed:Federation, sizes:list):
     "Inside, `seen` grows by the bytes that each client holds after its last step."
     worker, last = fed.worker, []
     prepare, phases = worker._prepare, worker._phases
@@ -62,7 +62,7 @@ def noting(fed:Federation, seen:list):
         return last[0]
     def counting(c):
         terms = phases(c)
-        seen.append(bytes_held(last, c.net, c.states, c.caches, c.down, c._received))
+        sizes.append(bytes_held(last, c.net, c.states, c.caches, c.down, c._received))
         return terms
     worker._prepare, worker._phases = preparing, counting
     try: yield
@@ -71,14 +71,14 @@ def noting(fed:Federation, seen:list):
 # %% ../../nbs/7_app/14_rounds.ipynb #9ac67101
 def footprint(fed:Federation)->dict: # bytes of the largest client at home and in training, …
     "Two rounds, and what is held and sent in and after the second one."
-    seen = []
+    sizes = []
     fed.one_round()
-    with noting(fed, seen): fed.one_round()
-    own = [{n: v for n, v in mine.items() if n in fed.kept} for mine in fed.own.values()]
-    given = [v for mine in fed.own.values() for n, v in mine.items() if n not in fed.kept]
+    with noting(fed, sizes): fed.one_round()
+    own = [{n: v for n, v in tensors.items() if n in fed.kept} for tensors in fed.own.values()]
+    given = [v for tensors in fed.own.values() for n, v in tensors.items() if n not in fed.kept]
     sent, n = fed.history.rounds[-1], len(fed.clients)
     return dict(
-        home=max(map(bytes_held, own, fed.states.values())), training=max(seen),
+        home=max(map(bytes_held, own, fed.states.values())), training=max(sizes),
         server=bytes_held(fed.server, fed.memory, fed.down, given), up=sent['up']/n, down=sent['down']/n)
 
 # %% ../../nbs/7_app/14_rounds.ipynb #846163ab
@@ -98,8 +98,8 @@ def beside_fedavg(name:str, pairs:int=5, device='cpu', tiny:bool=False)->dict:
     feds = {n: w.federation(suite, n, **how) for n in ('FedAvg', name)}
     used = {n: footprint(fed) for n, fed in feds.items()}
     clock = time.process_time if device == 'cpu' else time.perf_counter
-    found = race({n: fed.one_round for n, fed in feds.items()}, pairs, 'FedAvg', clock)
-    return dict(work=asdict(w), rows=[_limited(name, found['ratios'][name])], bytes=used, **found)
+    raced = race({n: fed.one_round for n, fed in feds.items()}, pairs, 'FedAvg', clock)
+    return dict(work=asdict(w), rows=[_limited(name, raced['ratios'][name])], bytes=used, **raced)
 
 # %% ../../nbs/7_app/14_rounds.ipynb #0cfe8644
 def _weights(method:str, item:dict)->dict: # in models
@@ -109,25 +109,25 @@ def _weights(method:str, item:dict)->dict: # in models
     return {k: (v-more.get(k, 0))/unit for k, v in own.items()}
 
 # %% ../../nbs/7_app/14_rounds.ipynb #e48f7ce8
-def rounds_frame(found:dict)->pd.DataFrame: # a row per method, the costliest first
+def rounds_frame(bench:dict)->pd.DataFrame: # a row per method, the costliest first
     "Ratios and bytes of every method that was measured, and whether it is above its limit."
-    items = {n: i for n, i in found['items'].items() if 'bytes' in i}
+    items = {n: i for n, i in bench['items'].items() if 'bytes' in i}
     rows = [dict(method=n) | i['rows'][0] | _weights(n, i) for n, i in items.items()]
     names = 'method value lowest highest target note home training server up down'.split()
     d = pd.DataFrame(rows, columns=names).sort_values('value', ascending=False, ignore_index=True)
     return d.assign(above=d.value > d.target)
 
 # %% ../../nbs/7_app/14_rounds.ipynb #5da4631e
-def rounds_table(found:dict, caption:str='A round of each method beside FedAvg')->Table:
+def rounds_table(bench:dict, caption:str='A round of each method beside FedAvg')->Table:
     "Seconds over FedAvg's; bytes in FedAvg's models."
-    d = rounds_frame(found)
+    d = rounds_frame(bench)
     def row(r):
         spread = f'{short_number(r.lowest)} to {short_number(r.highest)}'
         models = (f'{round(v, 2)+0:.2f}' for v in (r.home, r.training, r.server, r.up, r.down))
         return [r.method, f'{r.value:.2f}', spread, *models]
     columns = ['', '× FedAvg', 'spread', 'at home', 'in training', 'server', 'up', 'down']
     cells = pd.DataFrame(map(row, d.itertuples()), columns=columns)
-    return Table(caption, cells, [bench_source(found, list(d.method))])
+    return Table(caption, cells, [bench_source(bench, list(d.method))])
 
 # %% ../../nbs/7_app/14_rounds.ipynb #29a5236a
 def bench_command(
@@ -143,9 +143,9 @@ def bench_command(
     names, measure, show = _asked(only, methods, pairs)
     device = str(pick_device(device))
     jobs = {n: partial(measure, n, pairs, device, tiny) for n in names}
-    found = run_bench(jobs, out, device, pairs=pairs, tiny=tiny)
-    if json: show_json(found)
-    else: print(show(found))
+    bench = run_bench(jobs, out, device, pairs=pairs, tiny=tiny)
+    if json: show_json(bench)
+    else: print(show(bench))
 
 # %% ../../nbs/7_app/14_rounds.ipynb #03cd3f4b
 BENCHES = dict(    # what can be named: the names, what measures one, what shows them
@@ -156,7 +156,7 @@ def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what sh
     "What is to be measured; a mistake is refused first."
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
     if only and methods: raise ValueError('--only and --methods measure different things: call twice')
-    what, text = ('item', only) if methods is None else ('method', methods)
-    known, *how = BENCHES[what]
-    if text in (None, 'all'): return known, *how
-    return [one_of(n, known, what) for n in text.replace(' ', '').split(',')], *how
+    noun, text = ('item', only) if methods is None else ('method', methods)
+    names, *how = BENCHES[noun]
+    if text in (None, 'all'): return names, *how
+    return [one_of(n, names, noun) for n in text.replace(' ', '').split(',')], *how

@@ -54,9 +54,9 @@ def method_of(run:Run)->Method:
     return method(**run.own).named(method.name) if run.own else method
 
 # %% ../../nbs/7_app/07_run.ipynb #bd462c64
-def check_letters(run:Run, what:str, letters:str, thing:str):
+def check_letters(run:Run, part:str, letters:str, thing:str):
     "Refuse what is no longer what the run is named for."
-    if run.made_of is None or run.made_of[what] == letters: return
+    if run.made_of is None or run.made_of[part] == letters: return
     raise ValueError(f'{thing} changed since this comparison began: call it again')
 
 def suite_of(run:Run, held:dict|None=None)->Suite:
@@ -164,9 +164,9 @@ def noted(history:History, note:str='', trials:int=0)->History:
 # %% ../../nbs/7_app/07_run.ipynb #f4cbd31a
 def lacks_measures(run:Run, history:History, measure=None)->bool:
     "Does this finished run lack what is to be measured?"
-    known = history.measures.keys()
-    if 'stopped' in known: return False
-    return bool(measure and not known-{'trust'}) or (run.trust and 'trust' not in known)
+    measured = history.measures.keys()
+    if 'stopped' in measured: return False
+    return bool(measure and not measured-{'trust'}) or (run.trust and 'trust' not in measured)
 
 # %% ../../nbs/7_app/07_run.ipynb #399b2ed7
 def train_run(

@@ -44,24 +44,24 @@ def parser_of(f, name:str)->argparse.ArgumentParser:
 # %% ../../nbs/7_app/03_shell.ipynb #6f3a1d91
 SETTINGS = [f.name for f in fields(Setting)]
 
-def no_option(option:str, known)->str:
+def no_option(option:str, options)->str:
     "What to say of an option that is not known."
     field = option.lstrip('-').replace('-', '_')
-    if field in SETTINGS and '--set' in known: return f'there is no option {option}: write --set {field}=…'
-    return f'there is no option {option}: {nearest(option, [k for k in known if k[:2] == "--"])}'
+    if field in SETTINGS and '--set' in options: return f'there is no option {option}: write --set {field}=…'
+    return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
 
 # %% ../../nbs/7_app/03_shell.ipynb #6f3a1d90
 def parsed(f, name:str, argv)->dict:
     "What was typed, as arguments of `f`; an unknown option gets the nearest, and nothing is empty."
     p = parser_of(f, name)
-    said, unknown = p.parse_known_args(argv)
+    values, unknown = p.parse_known_args(argv)
     if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions))
-    for k, v in vars(said).items():
+    for k, v in vars(values).items():
         typed, default = v if isinstance(v, list) else [v], inspect.signature(f).parameters[k].default
         if v == default or all(str(t).strip() for t in typed): continue
         name = k if default is inspect.Parameter.empty else '--'+k.replace('_', '-')
         raise ValueError(f'{name} is empty: give it a value, or leave it out')
-    return {k: v for k, v in vars(said).items() if v is not None}
+    return {k: v for k, v in vars(values).items() if v is not None}
 
 # %% ../../nbs/7_app/03_shell.ipynb #e131b22a
 TYPED = {'±': '+-', '−': '-', '–': '-', '→': '->', '×': 'x', '≤': '<=', '≥': '>=', '·': '.', '…': '...',

@@ -109,14 +109,14 @@ def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
 # %% ../../nbs/7_app/11_tune.ipynb #26e216cb
 def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
     "A search for each method on each suite."
-    found, names, held_out = {}, {r.method.name for r in runs}, {}
+    searches_of, names, held_out = {}, {r.method.name for r in runs}, {}
     for name in own: one_of(name, names, 'method to tune')
     for r in runs:
         key = r.suite.name, r.method.name
-        if key not in found: found[key] = Search(trials, *own_of(r.method.made, own, trials))
+        if key not in searches_of: searches_of[key] = Search(trials, *own_of(r.method.made, own, trials))
         suite = held_out.setdefault(r.suite.make, on_validation(r.suite))
-        found[key].runs.append(replace(r, suite=suite, note='', made_of=None))
-    return found
+        searches_of[key].runs.append(replace(r, suite=suite, note='', made_of=None))
+    return searches_of
 
 # %% ../../nbs/7_app/11_tune.ipynb #bd2d612b
 class Tuning(dict):
@@ -136,12 +136,12 @@ def _cells(name:str, f:dict, rates:list)->dict:
 def table(self:Tuning, suite:str|None=None)->Table:
     "What each method tried on a suite (default: the first), and what it chose."
     suite = suite or next(iter(self))
-    found = self[suite]
-    rates = sorted({lr for f in found.values() for lr, v, _ in f['scores'] if v is None})
-    cells = pd.DataFrame([_cells(name, f, rates) for name, f in found.items()])
-    seeds = ', '.join(map(str, next(iter(found.values()))['seeds']))
+    trials = self[suite]
+    rates = sorted({lr for f in trials.values() for lr, v, _ in f['scores'] if v is None})
+    cells = pd.DataFrame([_cells(name, f, rates) for name, f in trials.items()])
+    seeds = ', '.join(map(str, next(iter(trials.values()))['seeds']))
     notes = [f'AVG in % on validation images by learning rate; pilot seeds {seeds}.']
-    edges = [name for name, f in found.items() if f['edge']]
+    edges = [name for name, f in trials.items() if f['edge']]
     if edges: notes.append(f'Best at an edge of what was tried: {", ".join(edges)}.')
     return Table(f'{suite}, tuned', cells, notes)
 
@@ -157,9 +157,9 @@ def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
     return planned(recipes, suite, seeds, control=False, **kwargs)
 
 # %% ../../nbs/7_app/11_tune.ipynb #ec8a3857
-def try_all(found, *how):
+def try_all(searches, *how):
     "Make every trial that a search still wants; `how` is the folder, and so on, of `run_all`."
-    while todo := sorted(chain(*(s.todo() for s in found)), key=lambda t: t[2].seed):
+    while todo := sorted(chain(*(s.todo() for s in searches)), key=lambda t: t[2].seed):
         histories = run_all([run for *_, run in todo], *how, keep_stopped=True)
         for (s, trial, _), h in zip(todo, histories): s.results.setdefault(trial, []).append(trial_score(h))
 
@@ -179,10 +179,10 @@ def tune(
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
-    found = searches(runs, trials, own or {})
+    search_of = searches(runs, trials, own or {})
     tuned_before(out)
-    try_all(found.values(), ready_runs(runs, jobs, out)[1], jobs, progress, on_run)
-    return stored_tuning(found, out)
+    try_all(search_of.values(), ready_runs(runs, jobs, out)[1], jobs, progress, on_run)
+    return stored_tuning(search_of, out)
 
 # %% ../../nbs/7_app/11_tune.ipynb #5f019184
 def tuned_before(out)->dict:
@@ -190,10 +190,10 @@ def tuned_before(out)->dict:
     path = Path(out or '')/'tuned.json'
     return read_tuned(path) if out and path.exists() else {}
 
-def stored_tuning(found:dict, out)->Tuning:
+def stored_tuning(search_of:dict, out)->Tuning:
     "What was chosen; in the file it joins what is there."
     tuning = Tuning()
-    for (suite, method), search in found.items(): tuning.setdefault(suite, {})[method] = chosen(search)
+    for (suite, method), search in search_of.items(): tuning.setdefault(suite, {})[method] = chosen(search)
     if not out: return tuning
     before = tuned_before(out)
     write_json(before | {s: before.get(s, {}) | t for s, t in tuning.items()}, Path(out)/'tuned.json')

@@ -118,5 +118,5 @@ class Each(dict):
 
 def received_by(down:dict, client:int)->dict:
     "What of `down` goes to one client."
-    mine = {n: v for n, v in down.items() if not isinstance(v, Each) or client in v}
-    return {n: v[client] if isinstance(v, Each) else v for n, v in mine.items()}
+    addressed = {n: v for n, v in down.items() if not isinstance(v, Each) or client in v}
+    return {n: v[client] if isinstance(v, Each) else v for n, v in addressed.items()}

@@ -46,8 +46,8 @@ def misfit(o, shape, at:str='')->str: # '' where it fits
     "Where and how `o` differs from a shape."
     if isinstance(shape, dict): return _misfit_table(o, shape, at)
     if isinstance(shape, tuple):
-        found = [misfit(o, s, at) for s in shape]
-        return found[0] if all(found) else ''
+        misfits = [misfit(o, s, at) for s in shape]
+        return misfits[0] if all(misfits) else ''
     if isinstance(shape, list) and isinstance(o, list):
         wrong = (misfit(v, shape[0], f'{at}[{i}]') for i, v in enumerate(o))
         return next(filter(None, wrong), '')
@@ -63,7 +63,7 @@ def _misfit_table(o, shape, at):
         if k not in o and k[-1:] != '?': return f'{at or "it"} has no {k}'
         k = k if k in o else k[:-1]
         if k not in o or (type(o[k]) is s and s is not float): continue
-        if found := misfit(o[k], s, f'{at}.{k}' if at else k): return found
+        if why := misfit(o[k], s, f'{at}.{k}' if at else k): return why
     return ''
 
 # %% ../../nbs/4_core/12_files.ipynb #b1089d01
@@ -76,13 +76,13 @@ def trouble(e:Exception)->str:
 
 def read_json(
     path, shape,
-    what:str,    # it is if it does not fit: 'not a stored run'
+    otherwise:str,    # it is if it does not fit: 'not a stored run'
     mend:str,    # what to do
 ):
     "The JSON in a file, if it has this shape."
-    try: found = json.loads(Path(path).read_text(encoding='utf-8'), parse_constant=_no_number)
+    try: content = json.loads(Path(path).read_text(encoding='utf-8'), parse_constant=_no_number)
     except FileNotFoundError: raise
     except (OSError, ValueError, RecursionError) as e: why = trouble(e)
-    else: why = misfit(found, shape)
-    if why: raise ValueError(f'{path} is {what} ({why}): {mend}')
-    return found
+    else: why = misfit(content, shape)
+    if why: raise ValueError(f'{path} is {otherwise} ({why}): {mend}')
+    return content

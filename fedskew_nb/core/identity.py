@@ -85,7 +85,7 @@ def _of_code(o): return [o.co_code, o.co_names, o.co_consts]
 
 @made_from.register(types.FunctionType)
 def _of_function(o):
-    if known := known_by_name(o, o.__module__): return known
+    if named := known_by_name(o, o.__module__): return named
     held = [c.cell_contents for c in o.__closure__ or () if c != types.CellType()]
     used = {n: o.__globals__[n] for n in names_in(o.__code__) if n in o.__globals__}
     return [o.__code__, o.__defaults__, o.__kwdefaults__, held, used]
@@ -114,7 +114,7 @@ BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ 
 
 @made_from.register(type)
 def _of_class(o):
-    if known := known_by_name(o, o.__module__): return known
+    if named := known_by_name(o, o.__module__): return named
     own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON}
     return [o.__qualname__, o.__bases__, own]
 
@@ -142,9 +142,9 @@ class Walk:
             return self.hash.update(o)
         if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
         self.enter(o)
-        found = made_from(o)
-        self.say(f'{type(o).__name__} of {len(found)}:')
-        for p in found: self.go(p)
+        parts = made_from(o)
+        self.say(f'{type(o).__name__} of {len(parts)}:')
+        for p in parts: self.go(p)
         if not isinstance(o, ONCE): del self.met[id(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9197f8b7

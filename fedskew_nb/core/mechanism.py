@@ -196,11 +196,11 @@ def public(o)->set: return {n for n in dir(o) if not n.startswith('_')}
 
 def check_words(m:Mechanism):
     "Refuse a public name that is neither hook nor field, and a field whose value nobody sets."
-    mine = {f.name: f for f in fields(m)} if has_fields(m) else {}
-    for n in sorted(public(m)-public(Mechanism)-mine.keys()):
+    own = {f.name: f for f in fields(m)} if has_fields(m) else {}
+    for n in sorted(public(m)-public(Mechanism)-own.keys()):
         raise ValueError(f'{kind(m)}.{n} is neither a hook nor a field of a @dataclass: {nearest(n, HOOKS)} '
                          '(the name of a helper begins with _)')
-    for n, f in mine.items():
+    for n, f in own.items():
         if getattr(type(m), n, f.default) is f.default: continue
         raise ValueError(f'{kind(m)}.{n} is set without a type, so the field stays {f.default!r}: '
                          f'write @dataclass and `{n}:{getattr(f.type, "__name__", f.type)}=…`')

@@ -48,8 +48,8 @@ def terms(self:Method, c, b:dict, out:Out)->dict:
     "All loss terms of one step: `task`, by default the cross-entropy, and every mechanism's own."
     task = self.one('task', c, b, out)
     task = F.cross_entropy(out.logits, b['y']) if task is None else task
-    found = self.union('loss', c, b, out, start=dict(task=task))
-    return {k: found[k] for k in sorted(found)}
+    summands = self.union('loss', c, b, out, start=dict(task=task))
+    return {k: summands[k] for k in sorted(summands)}
 
 # %% ../../nbs/4_core/08_merge.ipynb #00000012
 @patch

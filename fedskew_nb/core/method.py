@@ -74,10 +74,10 @@ def __repr__(self:Method):
 
 # %% ../../nbs/4_core/06_method.ipynb #00000013
 @patch
-def refuse(self:Method, who, what:str, todo:str):
+def refuse(self:Method, who, reason:str, todo:str):
     "Raise a contradiction that names the method and the mechanisms."
     names = ' and '.join(sorted({kind(m) for m in who}))
-    raise Contradiction(f'{self.name}: {names} {what}: {todo}')
+    raise Contradiction(f'{self.name}: {names} {reason}: {todo}')
 
 @patch
 def _no_twins(self:Method):
@@ -142,12 +142,12 @@ def hyper(self:Method)->dict:
     return long | {n: (m, n) for m, n in own if count[n] == 1}
 
 # %% ../../nbs/4_core/06_method.ipynb #395b3bf3
-def advice(name:str, known)->str:
+def advice(name:str, names)->str:
     "What to do about a hyper-parameter that is not there."
-    if not known: return 'it takes none'
-    shared = [n for n in known if n.endswith(f'__{name}')]
+    if not names: return 'it takes none'
+    shared = [n for n in names if n.endswith(f'__{name}')]
     if shared: return f'several mechanisms have one, so say {" or ".join(shared)}'
-    return nearest(name, known)
+    return nearest(name, names)
 
 @patch
 def _preset(self:Method, name:str|None)->dict:
@@ -160,10 +160,10 @@ def _preset(self:Method, name:str|None)->dict:
 @patch
 def _by_mechanism(self:Method, values:dict)->dict:
     "{mechanism: {field: value}}; an unknown name is refused."
-    known, changes = self.hyper(), {kind(m): {} for m in self.mechanisms}
+    places, changes = self.hyper(), {kind(m): {} for m in self.mechanisms}
     for k, v in values.items():
-        if k not in known: raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {advice(k, known)}')
-        mechanism, field = known[k]
+        if k not in places: raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {advice(k, places)}')
+        mechanism, field = places[k]
         changes[kind(mechanism)][field] = v
     return changes
 

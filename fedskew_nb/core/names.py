@@ -15,21 +15,21 @@ from importlib import import_module
 from fastcore.basics import patch
 
 # %% ../../nbs/4_core/11_names.ipynb #65be4ea8
-def nearest(name:str, known)->str:
+def nearest(name:str, names)->str:
     "The sentence part that helps after a misspelt name."
-    near = get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=.5)
-    return f'did you mean {" or ".join(near)}?' if near else f'known are {", ".join(sorted(map(str, known)))}'
+    near = get_close_matches(str(name), [str(k) for k in names], n=3, cutoff=.5)
+    return f'did you mean {" or ".join(near)}?' if near else f'known are {", ".join(sorted(map(str, names)))}'
 
-def one_of(name, options, what:str):
+def one_of(name, options, noun:str):
     "`name` if it is among the options, or a refusal with the nearest."
-    if name not in list(options): raise ValueError(f'there is no {what} {name!r}: {nearest(name, options)}')
+    if name not in list(options): raise ValueError(f'there is no {noun} {name!r}: {nearest(name, options)}')
     return name
 
 # %% ../../nbs/4_core/11_names.ipynb #2fc8b1d2
-def whole(seed, what:str='data_seed')->int:
+def whole(seed, noun:str='data_seed')->int:
     "`seed` as an int, or a clear refusal."
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not -2**63 <= int(seed) < 2**63:
-        raise ValueError(f'{what} is {seed!r}: give a whole number from -2**63 to 2**63-1')
+        raise ValueError(f'{noun} is {seed!r}: give a whole number from -2**63 to 2**63-1')
     return int(seed)
 
 def at_least(**limits):

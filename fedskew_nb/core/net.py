@@ -28,12 +28,12 @@ class Out:
 # %% ../../nbs/4_core/01_net.ipynb #00000007
 class Tray(dict):
     "Where layers deep inside a net lay what they give out: {key: {number of the layer: what}}."
-    def put(self, key, number, what): self.setdefault(key, {})[number] = what
+    def put(self, key, number, value): self.setdefault(key, {})[number] = value
     def take(self)->dict:
         "What lies here; afterwards nothing does."
-        found = dict(self)
+        entries = dict(self)
         self.clear()
-        return found
+        return entries
     def __deepcopy__(self, memo): return Tray()    # a copy of the net has its own, and it is empty
 
 # %% ../../nbs/4_core/01_net.ipynb #00000008
@@ -104,8 +104,8 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules
 
 def of_type(net:nn.Module, types)->Callable:
     "Predicate: does a name of `net.state_dict()` belong to a module of one of these types?"
-    mine = [(name, m) for name, m in net.named_modules() if isinstance(m, types)]
-    owned = {f'{name}.{n}'.lstrip('.') for name, m in mine for n in m.state_dict() if '.' not in n}
+    matches = [(name, m) for name, m in net.named_modules() if isinstance(m, types)]
+    owned = {f'{name}.{n}'.lstrip('.') for name, m in matches for n in m.state_dict() if '.' not in n}
     return owned.__contains__
 
 def is_norm(net:nn.Module)->Callable:

@@ -51,10 +51,10 @@ def _leave_untouched(self:Method, owner:dict):
 @patch
 def _have_places(self:Method, who, net:nn.Module, owner:dict):
     "Refuse a model without a place that one of these mechanisms reads, and who took it away."
-    known = dict(net.named_modules())
+    modules = dict(net.named_modules())
     for m in who:
         for place in places_of(m, 'reads'):
-            if place in known: continue
+            if place in modules: continue
             if place in owner:
                 taker = owner[place]
                 self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads '
@@ -101,12 +101,12 @@ COUNTED  = (None, Rule(everything, largest))    # integers
 @patch
 def rule_for(self:Method, name:str, claims:list, is_counter:bool)->tuple:
     "(mechanism or None, Rule): keep beats all, counters take the largest, the others must agree."
-    mine    = [(m, r) for m, r in claims if r.claims(name)]
-    keepers = [(m, r) for m, r in mine if r.fn is keep]
+    claimants    = [(m, r) for m, r in claims if r.claims(name)]
+    keepers = [(m, r) for m, r in claimants if r.fn is keep]
     if keepers:    return keepers[0]
     if is_counter: return COUNTED
-    if not mine:   return AVERAGED
-    (first, rule), *others = mine
+    if not claimants:   return AVERAGED
+    (first, rule), *others = claimants
     for other, r in others:
         if (r.fn, r.by)==(rule.fn, rule.by): continue
         both = ' and '.join(o.fn.__name__.strip('_') for o in (rule, r))
@@ -130,9 +130,9 @@ def rules(self:Method, net:nn.Module)->dict:
     claims = [(m, r) for m in self.each('rules') for r in ask(m, 'rules', net)]
     frozen = getattr(net, 'frozen', ())
     state = {n: v for n, v in net.state_dict().items() if n not in frozen}
-    found = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
-    self._send_places(found)
-    return found
+    chosen = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
+    self._send_places(chosen)
+    return chosen
 
 @patch
 def kept(self:Method, net:nn.Module)->set:

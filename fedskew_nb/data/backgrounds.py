@@ -124,8 +124,8 @@ def context_suite(name:str, size:str, data_seed:int, rho:float)->Suite:
         clients.append(Client(k, f'shift {k}', **parts))
     tests  = {names[c]: all_classes(name, s, c, s['seen'], data_seed) for c in range(SEEN)}
     unseen = {names[c]: all_classes(name, s, c, s['unseen'], data_seed) for c in range(SEEN, len(names))}
-    said = name if rho==1 else f'{name}-{100*rho:g}'
-    return Suite(said, s['classes'], clients, tests, unseen, size=size, data_seed=data_seed, **ABOUT_CONTEXTS)
+    return Suite(name if rho==1 else f'{name}-{100*rho:g}', s['classes'], clients, tests, unseen,
+                 size=size, data_seed=data_seed, **ABOUT_CONTEXTS)
 
 # %% ../../nbs/5_data/11_backgrounds.ipynb #6e674a2e
 @embedded('context-vehicles')

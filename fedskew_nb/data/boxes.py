@@ -43,15 +43,15 @@ def check_box(
 ):
     "Refuse a box that does not lie in its image."
     l, t, r, bottom = b[1:5]
-    what = f'{where}: the box {l:g},{t:g},{r:g},{bottom:g} of {b.path}'
+    box = f'{where}: the box {l:g},{t:g},{r:g},{bottom:g} of {b.path}'
     if not all(map(math.isfinite, b[1:6])):
-        raise ValueError(f'{what}, score {b.score:g}, is not finite; give pixels and a score, or no row')
+        raise ValueError(f'{box}, score {b.score:g}, is not finite; give pixels and a score, or no row')
     if not any(b[1:5]): return
     if l>=r or t>=bottom:
-        raise ValueError(f'{what} is empty or reversed; left must be below right, and top below bottom')
+        raise ValueError(f'{box} is empty or reversed; left must be below right, and top below bottom')
     if min(l, t)<0 or r>size[0] or bottom>size[1]:
         of = 'its image' if math.isinf(size[0]) else f'its image of {size[0]}×{size[1]} pixels'
-        raise ValueError(f'{what} does not lie inside {of}; give pixels of the file itself, from 0 on')
+        raise ValueError(f'{box} does not lie inside {of}; give pixels of the file itself, from 0 on')
 
 # %% ../../nbs/5_data/15_boxes.ipynb #32884621
 def a_file(file)->Path:
@@ -87,13 +87,13 @@ def check_columns(file, line:int, columns:list):
     raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
                      f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')
 
-def known_paths(file, boxes:list, known)->list:
+def known_paths(file, boxes:list, paths)->list:
     "The boxes with their paths as the folder writes them, or a refusal."
-    spelt = lambda p: p if p in known else PureWindowsPath(p).as_posix()
+    spelt = lambda p: p if p in paths else PureWindowsPath(p).as_posix()
     boxes = [b._replace(path=spelt(b.path)) for b in boxes]
-    if lost := [b for b in boxes if b.path not in known]:
+    if lost := [b for b in boxes if b.path not in paths]:
         raise ValueError(f'{file}: {len({b.path for b in lost})} path(s) are no images of the folder, '
-                         f'first {lost[0].path} (row {lost[0].row}); give paths like {min(known)}')
+                         f'first {lost[0].path} (row {lost[0].row}); give paths like {min(paths)}')
     return boxes
 
 # %% ../../nbs/5_data/15_boxes.ipynb #2da75c71
@@ -109,7 +109,7 @@ def check_once(file, boxes:list):
 # %% ../../nbs/5_data/15_boxes.ipynb #d60ac532
 def read_boxes(
     file,         # a CSV in UTF-8 with the columns path,left,top,right,bottom[,score]
-    known=None,   # paths of images; others are refused
+    paths=None,   # paths of images; others are refused
 )->list:          # of Box, in the order of the file
     "All boxes of a CSV, or what is wrong with it."
     rows = csv_rows(file)
@@ -117,7 +117,7 @@ def read_boxes(
     if len(rows)<2:
         raise ValueError(f'{file} holds no box; give a line {",".join(BOX_COLUMNS)}, then a row each')
     boxes = [read_box(file, *row, rows[0][1]) for row in rows[1:]]
-    if known is not None: boxes = known_paths(file, boxes, known)
+    if paths is not None: boxes = known_paths(file, boxes, paths)
     if 'score' not in rows[0][1]: check_once(file, boxes)
     return boxes
 
@@ -154,11 +154,11 @@ class Boxes:
         return fitted(b, size, side, f'{self.file}, row {b.row}') if b else [0]*4
 
 # %% ../../nbs/5_data/15_boxes.ipynb #30d43b8d
-def best_boxes(file, known=None)->Boxes:
+def best_boxes(file, paths=None)->Boxes:
     "Each image's box with the highest score, the first of equals."
     sure = lambda b: (b.right>b.left, b.score)
     best = {}
-    for b in read_boxes(file, known):
+    for b in read_boxes(file, paths):
         if b.path not in best or sure(b)>sure(best[b.path]): best[b.path] = b
     return Boxes(Path(file), best)
 
@@ -191,6 +191,6 @@ def jittered(
         if not 0<=v<=most: raise ValueError(f'{name} is {v}: give a share from 0 to {most}')
     old = boxes.cpu()
     new = shaken(old, size, by, g)
-    found = (old[:,2]>old[:,0]).nonzero()[:,0]
-    kept = found[torch.randperm(len(found), generator=g)[round(miss*len(found)):]]
+    boxed = (old[:,2]>old[:,0]).nonzero()[:,0]
+    kept = boxed[torch.randperm(len(boxed), generator=g)[round(miss*len(boxed)):]]
     return torch.zeros_like(old).index_copy(0, kept, new[kept]).to(boxes.device)

@@ -69,8 +69,8 @@ def drawn_by()->str:
 # %% ../../nbs/5_data/17_cache.ipynb #5d1e3a04
 def seal(key:str, tensors:dict, meta:dict)->str:
     "Checksum of what is cached under a key."
-    said = key, sorted((k, tensor_checksum(t)) for k, t in tensors.items()), json.dumps(meta)
-    return hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()
+    content = key, sorted((k, tensor_checksum(t)) for k, t in tensors.items()), json.dumps(meta)
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
 def sealed(path:Path, key:str)->tuple[dict[str,Tensor],dict]:
     "What a file holds; an error where it is not what was stored under this key."

@@ -19,28 +19,28 @@ def real(v)->bool:
     "Is this a finite number?"
     return isinstance(v, numbers.Real) and not isinstance(v, bool) and math.isfinite(v)
 
-def count(v, what:str, least:int=1, most:int=2**31)->int:
+def count(v, noun:str, least:int=1, most:int=2**31)->int:
     "A whole number from `least` to `most`, or a refusal."
-    if least<=whole(v, what)<=most: return int(v)
-    raise ValueError(f'{what} is {v}: give a whole number from {least} to {most}')
+    if least<=whole(v, noun)<=most: return int(v)
+    raise ValueError(f'{noun} is {v}: give a whole number from {least} to {most}')
 
-def some_text(v, what:str)->str:
+def some_text(v, noun:str)->str:
     "A text that is not empty, or a refusal."
     if isinstance(v, str) and v.strip(): return v
-    raise ValueError(f'{what} is {v!r}: give a text that is not empty')
+    raise ValueError(f'{noun} is {v!r}: give a text that is not empty')
 
-def known_names(given, known, what:str):
+def known_names(given, names, noun:str):
     "Refuse an argument that nothing reads."
     for k in given:
-        if k not in known: raise ValueError(f'there is no {what} {k!r}: {nearest(k, known)}')
+        if k not in names: raise ValueError(f'there is no {noun} {k!r}: {nearest(k, names)}')
 
 # %% ../../nbs/5_data/03_check.ipynb #1023e29b
-def three_numbers(v, what:str)->tuple:
+def three_numbers(v, noun:str)->tuple:
     "Three finite numbers, one per channel, as a tuple of floats."
-    found = v.tolist() if hasattr(v, 'tolist') else v
-    fits = isinstance(found, (list, tuple)) and len(found)==3 and all(map(real, found))
-    if fits: return tuple(map(float, found))
-    raise ValueError(f'{what} is {v!r}: give three numbers, one per channel')
+    numbers = v.tolist() if hasattr(v, 'tolist') else v
+    fits = isinstance(numbers, (list, tuple)) and len(numbers)==3 and all(map(real, numbers))
+    if fits: return tuple(map(float, numbers))
+    raise ValueError(f'{noun} is {v!r}: give three numbers, one per channel')
 
 # %% ../../nbs/5_data/03_check.ipynb #6bffea3a
 def check_tensors(d, where:str):

@@ -88,10 +88,10 @@ def from_datasets(cls:Suite,
     names = class_names(domains, classes)
     parts = {d: parts_of(d, v, size, names) for d, v in domains.items()}
     tests = {d: p[-1] for d, p in parts.items()}
-    seen  = {d: t for d, t in tests.items() if d not in unseen}
+    shared  = {d: t for d, t in tests.items() if d not in unseen}
     how_many = per_domain_number(clients, domains)
-    everyone = owners({d: parts[d] for d in seen}, how_many, n, val, whole(data_seed))
-    return cls(name, names or numbered(tests), everyone, seen,
+    everyone = owners({d: parts[d] for d in shared}, how_many, n, val, whole(data_seed))
+    return cls(name, names or numbered(tests), everyone, shared,
                {d: tests[d] for d in unseen}, data_seed=data_seed, **about)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b

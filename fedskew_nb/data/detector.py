@@ -28,11 +28,11 @@ def best_box(
     return l, t, r, b, score.item()
 
 # %% ../../nbs/5_data/16_detector.ipynb #cb98f5d5
-def in_pixels(found, size:tuple)->tuple|None:
+def in_pixels(corners, size:tuple)->tuple|None:
     "Parts of an image as hundredths of its pixels; None for what is nothing then."
-    if found is None: return None
-    l, t, r, b = (round(v*n, 2) for v, n in zip(found, (*size, *size)))
-    return (l, t, r, b, round(found[4], 4)) if l<r and t<b else None
+    if corners is None: return None
+    l, t, r, b = (round(v*n, 2) for v, n in zip(corners, (*size, *size)))
+    return (l, t, r, b, round(corners[4], 4)) if l<r and t<b else None
 
 # %% ../../nbs/5_data/16_detector.ipynb #e59010bb
 def pretrained(kind, model:str, **more):
@@ -43,8 +43,8 @@ def pretrained(kind, model:str, **more):
         raise ValueError(f'there is no Grounding DINO to read in {model!r} ({why}): give a folder that holds '
                          f'one, or fetch it once with `hf download {model}`') from e
 
-def check_threshold(**said):
-    for name, v in said.items():
+def check_threshold(**thresholds):
+    for name, v in thresholds.items():
         if not 0<=v<1: raise ValueError(f'{name} is {v}: give a score from 0 to below 1')
 
 # %% ../../nbs/5_data/16_detector.ipynb #9829465a
@@ -72,6 +72,6 @@ class GroundingDINO:
     @torch.inference_mode()
     def __call__(self, image, name:str)->tuple|None:
         prompt = name.replace('_', ' ').lower()+'.'
-        seen = self.reader(images=image, text=prompt, return_tensors='pt').to(self.net.device)
-        out  = self.net(**seen)
+        inputs = self.reader(images=image, text=prompt, return_tensors='pt').to(self.net.device)
+        out  = self.net(**inputs)
         return in_pixels(best_box(out.logits[0], out.pred_boxes[0], *self.least), image.size)

@@ -194,7 +194,7 @@ def skew_digits(size:str='quick', data_seed:int=0)->Suite:
     s = DIGITS[one_of(size, DIGITS, 'size')]
     data_seed, clients, tests = whole(data_seed), [], {}
     for d in DRAW:
-        k, n, n_test = (per_domain(s[what], d) for what in ('clients', 'train', 'test'))
+        k, n, n_test = (per_domain(s[part], d) for part in ('clients', 'train', 'test'))
         tests[d] = draw_digits(d, 'test', n_test, s['px'], data_seed)
         fit = draw_digits(d, 'fit', k*(n+n//5), s['px'], data_seed)
         clients += hand_out(fit, d, k, n, len(clients), tests[d])

@@ -115,9 +115,9 @@ def crops(
     grid = F.affine_grid(theta, (n,3,size,size), align_corners=False)
     out = torch.empty(n, 3, size, size)
     for p in which.unique().tolist():
-        mine = which==p
-        photo = bank[p:p+1].expand(int(mine.sum()), -1, -1, -1)
-        out[mine] = F.grid_sample(photo, grid[mine], align_corners=False, padding_mode='reflection')
+        of_photo = which==p
+        photo = bank[p:p+1].expand(int(of_photo.sum()), -1, -1, -1)
+        out[of_photo] = F.grid_sample(photo, grid[of_photo], align_corners=False, padding_mode='reflection')
     return out
 
 # %% ../../nbs/5_data/08_draw.ipynb #4c7090ba

@@ -63,8 +63,8 @@ class Grid:
 # %% ../../nbs/5_data/13_factors.ipynb #490e0985
 def taking_turns(y:Tensor)->Tensor:   # (n,) classes -> (n,) places
     "An order in which the classes take turns, as long as each has any left; else it stays as it is."
-    seen = F.one_hot(y).cumsum(0).gather(1, y[:,None])[:,0]
-    return seen.argsort(stable=True)
+    place = F.one_hot(y).cumsum(0).gather(1, y[:,None])[:,0]
+    return place.argsort(stable=True)
 
 def pick_cells(grid:Grid, part:str, n:int, *key)->Tensor:
     "`n` cells of the half of a slice that is for `part`, each class as often."

@@ -42,19 +42,19 @@ def looks_like_image(path:Path)->bool:
 # %% ../../nbs/5_data/05_folder.ipynb #00000009
 def walk(here:Path, above:tuple=()):
     "Every file below a folder; `above` are the folders above it, as the system numbers them."
-    try: me, found = os.stat(here), sorted(os.scandir(here), key=lambda e: e.name)
+    try: me, entries = os.stat(here), sorted(os.scandir(here), key=lambda e: e.name)
     except OSError as e:
         raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
     me = me.st_dev, me.st_ino
     if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
-    for p in [Path(e.path) for e in found if not is_junk(e.name)]:
+    for p in [Path(e.path) for e in entries if not is_junk(e.name)]:
         if os.path.isdir(p): yield from walk(p, (*above, me))
         else: yield p
 
 def image_files(root:Path)->list:
     "Every image below `root`, sorted by name, as paths relative to it."
-    found = [p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p)]
-    return sorted(found, key=lambda p: p.as_posix())
+    paths = [p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p)]
+    return sorted(paths, key=lambda p: p.as_posix())
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c
 def scan(root)->dict:
@@ -64,17 +64,17 @@ def scan(root)->dict:
         up = root.parent
         there = f'holds {sorted(p.name for p in up.iterdir())[:8]}' if up.is_dir() else 'is missing too'
         raise ValueError(f'there is no folder {root}; {up} {there}')
-    found, tree = image_files(root), {}
-    check_depth(root, found)
-    for p in found: tree.setdefault(p.parts[0], {}).setdefault(p.parts[1], []).append(p)
+    paths, tree = image_files(root), {}
+    check_depth(root, paths)
+    for p in paths: tree.setdefault(p.parts[0], {}).setdefault(p.parts[1], []).append(p)
     check_names(root, tree)
     return tree
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000d
-def depth_hint(root, found:list, wrong:list)->str:
+def depth_hint(root, paths:list, wrong:list)->str:
     "What to do about images that do not lie at <domain>/<class>/<image>."
-    depth, tops = len(wrong[0].parts), {p.parts[0] for p in found}
-    if len(wrong)<len(found): return f'{len(wrong)} of {len(found)} images do not; move them'
+    depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
+    if len(wrong)<len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
     if depth>3:
         better = wrong[0].parts[0] if len(tops)==1 else 'one of its folders'
         return f'images lie too deep; try {root/better}'
@@ -82,18 +82,18 @@ def depth_hint(root, found:list, wrong:list)->str:
     return 'images lie too high; sort them into folders'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, found:list):
-    if not found: raise ValueError(f'{root} holds no image; it should hold <domain>/<class>/<image>')
-    if wrong := [p for p in found if len(p.parts)!=3]:
+def check_depth(root, paths:list):
+    if not paths: raise ValueError(f'{root} holds no image; it should hold <domain>/<class>/<image>')
+    if wrong := [p for p in paths if len(p.parts)!=3]:
         raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
-                         f'{depth_hint(root, found, wrong)}')
+                         f'{depth_hint(root, paths, wrong)}')
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000f
-def check_capitals(root, names:list, what:str):
+def check_capitals(root, names:list, noun:str):
     "Refuse names that some file systems cannot tell apart."
     count = Counter(map(str.casefold, names))
     if same := [repr(n) for n in names if count[n.casefold()]>1]:
-        raise ValueError(f'{root}: {what} {" and ".join(same)} differ only in capitals; give them one name')
+        raise ValueError(f'{root}: {noun} {" and ".join(same)} differ only in capitals; give them one name')
 
 def check_names(root, tree:dict):
     classes = sorted({c for own in tree.values() for c in own})
@@ -116,14 +116,14 @@ def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxe
     "(images, broken files, copies) of one domain; `classes` is {class: [paths]}."
     every = [(p, y) for y, c in enumerate(names) for p in classes[c]]
     x, y, at = np.empty((len(every), 3, size, size), np.uint8), [], []
-    broken, copies, seen = [], [], set()
+    broken, copies, digests = [], [], set()
     for p, c in every:
         got = readable(Path(root)/p, size, bad)
         if got is None: broken.append(p)
-        elif got[1] in seen: copies.append(p)
+        elif got[1] in digests: copies.append(p)
         else:
             x[len(y)], digest, wide = got
-            seen.add(digest)
+            digests.add(digest)
             y.append(c)
             if boxes: at.append(boxes.of(p, wide, size))
     at = torch.tensor(at, dtype=torch.long).view(-1, 4) if boxes else None
@@ -146,9 +146,9 @@ def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]
     return d[~held], d[held]
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
-def left_out(files:list, what:str)->list:
+def left_out(files:list, reason:str)->list:
     "A sentence about files that are not used; none where there are none."
-    return [f'{len(files)} {what} left out, first {files[0].as_posix()}'] if files else []
+    return [f'{len(files)} {reason} left out, first {files[0].as_posix()}'] if files else []
 
 def every_path(tree:dict)->list: return [p for own in tree.values() for paths in own.values() for p in paths]
 
@@ -183,8 +183,8 @@ SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'li
 
 def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dict:
     "Refuse bad arguments; `more` with floats."
-    for what, v in (('root', root), ('boxes', boxes)):
-        if v is not None and not isinstance(v, Path): some_text(v, what)
+    for noun, v in (('root', root), ('boxes', boxes)):
+        if v is not None and not isinstance(v, Path): some_text(v, noun)
     if root is None: raise ValueError('root is None: give a folder')
     if name is not None: some_text(name, 'name')
     if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
@@ -203,9 +203,9 @@ def packed(*call): return pack(read_suite_of(*call))
 
 def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
     "A name for what this call reads: files and their bytes, and its arguments."
-    said = repr((said_of(root, every_path(tree)), *call[:-1], sorted(call[-1].items())))
+    text = repr((said_of(root, every_path(tree)), *call[:-1], sorted(call[-1].items())))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
-    return f'folder-{short}-{hashlib.blake2b(said.encode(), digest_size=10).hexdigest()}'
+    return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
 def load_folder(
@@ -238,7 +238,7 @@ def folder(
     boxes:str|None=None,     # CSV of boxes, relative to the folder
 )->Recipe:
     "A suite made from a folder of images, for `compare`."
-    said = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
+    options = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
     name = Path(root).expanduser().resolve().name or 'images'
-    words = ', '.join(f'{k}={v!r}' for k, v in said.items())
-    return Recipe(name, partial(dealt_folder, **said), f'folder({words})')
+    words = ', '.join(f'{k}={v!r}' for k, v in options.items())
+    return Recipe(name, partial(dealt_folder, **options), f'folder({words})')

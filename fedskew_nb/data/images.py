@@ -75,8 +75,8 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(WEB_PAGE): return 'it is a web page, not an image; download it again'
     if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
-    what = 'it is cut off' if 'truncated' in str(e).lower() else type(e).__name__
-    return f'{what}; {str(e).split(" <")[0]}'
+    trouble = 'it is cut off' if 'truncated' in str(e).lower() else type(e).__name__
+    return f'{trouble}; {str(e).split(" <")[0]}'
 
 # %% ../../nbs/5_data/01_images.ipynb #ebced014
 def file_bytes(path)->bytes:
@@ -132,11 +132,11 @@ def resized(x:Tensor, size:int)->Tensor: # (N, C, size, size), in [0, 1]
 # %% ../../nbs/5_data/01_images.ipynb #0000000b
 TOPS = {torch.bool: 1, torch.uint16: 65535}     # the white of a type; floats: 1, other whole numbers: 255
 
-def as_tensor(x, what:str)->Tensor:
+def as_tensor(x, noun:str)->Tensor:
     "Numbers as a tensor, or a refusal."
     try: return torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as e:
-        raise ValueError(f'{what} are no numbers of one shape ({str(e)[:60]}): give a tensor') from e
+        raise ValueError(f'{noun} are no numbers of one shape ({str(e)[:60]}): give a tensor') from e
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a03
 def with_white(x:Tensor)->tuple: # (images, what is white in them)

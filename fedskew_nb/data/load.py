@@ -25,8 +25,8 @@ def one_thread():
 # %% ../../nbs/5_data/18_load.ipynb #75db5e8f
 def embedded_suites()->dict: # {name: (size, data_seed) → Suite}
     "Every function of this room that is marked as a suite."
-    found = (o for m in modules_of('data') for o in vars(m).values() if callable(o) and hasattr(o, 'suite'))
-    return {draw.suite: draw for draw in found}
+    suites = (o for m in modules_of('data') for o in vars(m).values() if callable(o) and hasattr(o, 'suite'))
+    return {draw.suite: draw for draw in suites}
 
 SUITES = embedded_suites()
 SIZES = tuple(DIGITS)           # tiny, quick, stress, standard, full

@@ -100,9 +100,9 @@ def layers(solid, size:Tensor, turn:Tensor, px:int)->Tensor:   # (n,) each -> (n
     floor, side = leave[:,1:2]==far, leave[:,:1]==far
     t, normal = solid(o/s, d)
     lit = solid((o+far*d)/s, LIGHT.expand_as(d))[0]==math.inf
-    seen = t<math.inf
+    hit = t<math.inf
     bright = [floor*(.58+.39*lit), ~floor*(.72+.13*side), .5+.5*dot(normal, LIGHT).clamp(0)]
-    planes = [torch.where(seen, 0., v) for v in bright[:2]] + [torch.where(seen, bright[2], 0.), seen]
+    planes = [torch.where(hit, 0., v) for v in bright[:2]] + [torch.where(hit, bright[2], 0.), hit]
     return F.avg_pool2d(torch.cat([p.float() for p in planes], 1), 2)
 
 # %% ../../nbs/5_data/14_rooms.ipynb #d01b6651

@@ -179,10 +179,10 @@ def uneven(suite:Suite, seed:int=0)->Suite:
 # %% ../../nbs/5_data/06_splits.ipynb #00000020
 def leave_out(suite:Suite, domain:str)->Suite:
     "The suite as if no client had `domain`: its test set is `unseen`, its training images are `spare`."
-    known = held_domains(suite)
-    if domain not in known:
-        raise ValueError(f'no client of {suite.name} has the domain {domain!r}: {nearest(domain, known)}')
-    if len(known)<2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
+    domains = held_domains(suite)
+    if domain not in domains:
+        raise ValueError(f'no client of {suite.name} has the domain {domain!r}: {nearest(domain, domains)}')
+    if len(domains)<2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
     gone = {domain: join([c.train for c in suite.clients if c.domain==domain])}
     return replace(suite,
         name    = f'{suite.title}-without-{domain}',

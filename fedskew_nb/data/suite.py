@@ -140,8 +140,8 @@ def fingerprint(self:Suite)->str:
     sums = lambda d: [(k, self._digest(t)) for k, t in vars(d).items() if t is not None]
     clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
     tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
-    said = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000022
 @patch

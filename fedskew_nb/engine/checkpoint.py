@@ -84,14 +84,14 @@ NEST = dict.fromkeys(FIELDS, dict) | dict(
     own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
 
 def check_weights(
-    state: State, mine: State,    # from a file; of the federation that reads it
+    state: State, ours: State,    # from a file; of the federation that reads it
     path,
 ):
     "Refuse a state whose tensors are not those of the model."
-    if state.own.keys() != mine.own.keys():
+    if state.own.keys() != ours.own.keys():
         raise ValueError(f'{path} holds other clients: delete it to start again')
-    for k in mine.own:
-        there, wanted = ({n: getattr(t, 'shape', None) for n, t in s.of(k).items()} for s in (state, mine))
+    for k in ours.own:
+        there, wanted = ({n: getattr(t, 'shape', None) for n, t in s.of(k).items()} for s in (state, ours))
         if there == wanted: continue
         odd = min(n for n in there | wanted if there.get(n) != wanted.get(n))
         raise ValueError(f'{path} holds another model ({odd} differs): delete it to start again')

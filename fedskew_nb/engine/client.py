@@ -22,7 +22,7 @@ from ..data.suite import Client, Suite, class_counts
 from .device import memory_format
 from .lanes import LaneStopped
 from .setting import Setting, schedule, shared_out
-from .history import Trained
+from .history import Result
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
 class Worker:
@@ -112,23 +112,23 @@ def probabilities(self: Worker,
     aux: tuple = (),          # also 'logits', or names in `out.aux`
 )->dict:                      # {path: (N, n_classes)}; '' is the method's default path
     "What the model says of raw images."
-    net, found = net or self.answering(), {}
+    net, batches = net or self.answering(), {}
     for part in x.split(batch):
-        out, said = self._asked(net, part)
+        out, answers = self._asked(net, part)
         more = dict(logits=out.logits) | out.aux
-        said |= {a: more[one_of(a, more, 'further answer')] for a in aux}
-        for path, p in said.items(): found.setdefault(path, []).append(p)
-    return {path: torch.cat(ps) for path, ps in found.items()}
+        answers |= {a: more[one_of(a, more, 'further answer')] for a in aux}
+        for path, p in answers.items(): batches.setdefault(path, []).append(p)
+    return {path: torch.cat(ps) for path, ps in batches.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
 def check_numbers(
     method: Method, net: Net,
-    said: dict,      # {path: (N, n_classes)}
+    answers: dict,      # {path: (N, n_classes)}
     out: Out,        # of the model
 ):
     "Refuse probabilities that are NaN or infinite."
-    if sum(p.sum() for p in said.values()).isfinite(): return
-    bad = next((path for path, p in said.items() if not p.isfinite().all()), None)
+    if sum(p.sum() for p in answers.values()).isfinite(): return
+    bad = next((path for path, p in answers.items() if not p.isfinite().all()), None)
     if bad is None: return
     m = next((m for m in method.each('predict') if bad in m.predict(net, out)), None)
     if m is None or not out.logits.isfinite().all():
@@ -141,15 +141,15 @@ def check_numbers(
 @patch
 def _asked(self: Worker, net: Net, x: Tensor)->tuple: # (Out, {path: probabilities})
     with self.precise(): out = widened(net(self.images(x)))
-    said = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
-    check_numbers(self.method, net, said, out)
-    return out, said
+    answers = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
+    check_numbers(self.method, net, answers, out)
+    return out, answers
 
 @patch
 def right(self: Worker, x: Tensor, y: Tensor, net: Net|None = None)->dict:
     "{path: how many of these raw images it gets right}."
-    said = self.probabilities(x, net=net)
-    return {path: int((p.argmax(1).cpu() == y.cpu()).sum()) for path, p in said.items()}
+    answers = self.probabilities(x, net=net)
+    return {path: int((p.argmax(1).cpu() == y.cpu()).sum()) for path, p in answers.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000d
 def is_image(name: str, v)->bool:
@@ -262,13 +262,13 @@ def train(self: Worker,
     caches: dict,         # likewise, for this process only
     down: dict,           # what came from the server beside the model
     round_no: int,
-)->Trained:
+)->Result:
     "Local training of one client."
     c = self.context(client, start, states, caches, down, round_no)
     self.method.everyone('start', c)
     terms = self._phases(c)
     self._finite(client, round_no, terms, dict(self.net.named_parameters()))
-    return Trained(self._upload(client, copied(self.method.union('finish', c))), terms)
+    return Result(self._upload(client, copied(self.method.union('finish', c))), terms)
 
 # %% ../../nbs/6_engine/02_client.ipynb #cf70f292
 @patch

@@ -23,7 +23,7 @@ from .checkpoint import check_weights, load_state, save_state
 from .client import Worker, copied
 from .device import calmly, keep_freed_memory, live, pick_device
 from .history import (
-    History, describe, made_of, Result, State, Trained, after_round, state_field)
+    History, describe, made_of, Result, State, after_round, state_field)
 from .scoring import after_training, scores
 from .lanes import Lanes
 from .server import Server, summed_early
@@ -101,7 +101,7 @@ def train_client(self: Federation,
     client: Client,
     worker: Worker|None = None,    # default: the first
     states: dict|None = None,      # what mechanisms remember of it; default: the federation's own
-)->Trained:                        # (upload, terms)
+)->Result:
     "Local training of one client from its own model."
     k = client.id
     if states is None: states = self.states[k]
@@ -122,19 +122,18 @@ def _score_trained(self:Federation, worker:Worker, client:Client, state:dict, st
 @patch
 def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
     states, rows = deepcopy(self.states[client.id]), []
-    upload, terms = self.train_client(client, worker, states)
+    result = self.train_client(client, worker, states)
     with naming(self, client):
-        if self._last(): rows = self._score_trained(worker, client, upload.state, states)
-    return Result(upload, terms, rows, copied(states))
+        if self._last(): rows = self._score_trained(worker, client, result.upload.state, states)
+    return replace(result, rows=rows, states=copied(states))
 
 @patch
 def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
-    starts, results = [self.state_of(c.id) for c in clients], []
-    with naming(self, *clients): trained = train_stack(worker, clients, starts, self.down, self.round_no)
-    for c, (upload, terms) in zip(clients, trained):
-        rows = self._score_trained(worker, c, upload.state, {}) if self._last() else []
-        results.append(Result(upload, terms, rows, {}))
-    return results
+    starts = [self.state_of(c.id) for c in clients]
+    with naming(self, *clients): results = train_stack(worker, clients, starts, self.down, self.round_no)
+    if not self._last(): return results
+    return [replace(r, rows=self._score_trained(worker, c, r.upload.state, {}))
+            for c, r in zip(clients, results)]
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000013
 @patch
@@ -274,8 +273,8 @@ def as_batch(images, normalised: bool = False)->Tensor: # (N, 3, H, W)
     "Images as a batch, channels first; those of the wrong kind are refused."
     x = torch.as_tensor(images)
     if x.ndim == 3: x = x[None]
-    known = x.is_floating_point() if normalised else x.dtype == torch.uint8
-    if not known or x.ndim != 4:
+    right_type = x.is_floating_point() if normalised else x.dtype == torch.uint8
+    if not right_type or x.ndim != 4:
         wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255, as in suite.tests'
         raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give {wanted}')
     return x.permute(0, 3, 1, 2) if x.shape[1] != 3 and x.shape[-1] == 3 else x

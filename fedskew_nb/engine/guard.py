@@ -57,12 +57,12 @@ def check_federation(method, net, suite, out):
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
 def frozen_names(net: nn.Module)->frozenset:
     "The entries of the state that no training may change."
-    found = {n for n, p in net.named_parameters() if not p.requires_grad}
+    frozen = {n for n, p in net.named_parameters() if not p.requires_grad}
     for place, m in net.named_modules():
         inside = list(m.parameters())
         if not inside or any(p.requires_grad for p in inside): continue
-        found |= {f'{place}.{n}'.lstrip('.') for n in m.state_dict()}
-    return frozenset(found)
+        frozen |= {f'{place}.{n}'.lstrip('.') for n in m.state_dict()}
+    return frozenset(frozen)
 
 def check_learns(net: nn.Module):
     "Refuse a model of which nothing may learn."

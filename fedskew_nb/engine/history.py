@@ -15,7 +15,6 @@ from fastcore.basics import patch
 from ..core.files import write_json, read_json
 from ..core.identity import digest
 from itertools import chain
-from typing import NamedTuple
 from ..core.context import Upload, received_by
 
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
@@ -177,18 +176,13 @@ def sent_to(self: State, client: int)->dict:
     return received_by(self.down, client)
 
 # %% ../../nbs/6_engine/04_history.ipynb #73380855
-class Trained(NamedTuple):
-    "What local training gives."
-    upload: Upload   # what the client sends
-    terms: dict      # {loss term: its mean over all steps}
-
 @dataclass(frozen=True)
 class Result:
-    "What a round keeps of one client."
-    upload: Upload
+    "What local training gives, and what a round keeps of one client."
+    upload: Upload   # what the client sends
     terms: dict      # {loss term: its mean over all steps}
-    rows: list       # scores of the trained model, in the last round
-    states: dict     # what mechanisms remember of the client from now on
+    rows: list = ()  # scores of the trained model, in the last round
+    states: dict = field(default_factory=dict)    # what mechanisms remember of the client from now on
 
 # %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
 def mean_terms(terms: list)->dict:

@@ -67,8 +67,8 @@ def _unscored(h, where)->str:
     def words(w, show=str):
         by = f' by {show(w.path)}' if w.path else ''
         return f'{show(w.view)} at {show(w.moment)}{by}'
-    known = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
-    return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {known}'
+    scored = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
+    return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {scored}'
 
 def _sums(h, where)->dict: # {round: {domain: [n, correct]}}
     where, sums = where_of(where), {}
@@ -87,8 +87,8 @@ def counts(self:History,
     where='global',    # a view, or a Where
 )->pd.DataFrame:       # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
-    found = _sums(self, where)
-    flat = {(r, d): both for r, of in found.items() for d, both in of.items()}
+    sums = _sums(self, where)
+    flat = {(r, d): both for r, of in sums.items() for d, both in of.items()}
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
     return pd.DataFrame(list(flat.values()), index, ['n', 'correct'])
 
@@ -99,10 +99,10 @@ def curve(self:History,
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows, found = {}, _sums(self, where)
-    for r in list(found)[-last:]:
-        acc = {d: 100*right/n for d, (n, right) in found[r].items()}
-        rows[r] = acc | summary(acc, [n for n, _ in found[r].values()])
+    rows, sums = {}, _sums(self, where)
+    for r in list(sums)[-last:]:
+        acc = {d: 100*right/n for d, (n, right) in sums[r].items()}
+        rows[r] = acc | summary(acc, [n for n, _ in sums[r].values()])
     return pd.DataFrame(rows).T.rename_axis('round')
 
 @patch
@@ -167,7 +167,7 @@ def at(self:History, round:int)->History:
     if 'stopped' in self.measures: return self
     rows = [r for r in self.rows if r['round'] <= round]
     if not any(r['round'] == round for r in rows):
-        known = ', '.join(map(str, dict.fromkeys(r['round'] for r in self.rows)))
-        raise ValueError(f'{self.setting["method"]} was not scored after round {round}, only after {known}')
-    past = lambda found: [r for r in found if r['round'] <= round]
+        scored = ', '.join(map(str, dict.fromkeys(r['round'] for r in self.rows)))
+        raise ValueError(f'{self.setting["method"]} was not scored after round {round}, only after {scored}')
+    past = lambda given: [r for r in given if r['round'] <= round]
     return History(self.setting | dict(rounds=round, rungs=None), rows, past(self.rounds), past(self.timing))

@@ -41,8 +41,8 @@ def key(self: Question)->tuple:
 # %% ../../nbs/6_engine/07_scoring.ipynb #e2003e71
 def all_sets(suite)->list: # [(view, domain, images)]
     "The test sets of all domains, and of those that no client has."
-    known = [('global', d, t) for d, t in suite.tests.items()]
-    return known + [('unseen', d, t) for d, t in suite.unseen.items()]
+    shared = [('global', d, t) for d, t in suite.tests.items()]
+    return shared + [('unseen', d, t) for d, t in suite.unseen.items()]
 
 def asked_of(
     client,
@@ -51,8 +51,8 @@ def asked_of(
 )->list:          # [Question]
     "What the model of one client is asked: its own domain, then `sets`."
     facts = dict(client=client.id)
-    mine = [Question(model, client.test, 'personal', client.domain, **facts)] if len(client.test) else []
-    return mine + [Question(model, t, view, d, **facts, default='client') for view, d, t in sets]
+    own = [Question(model, client.test, 'personal', client.domain, **facts)] if len(client.test) else []
+    return own + [Question(model, t, view, d, **facts, default='client') for view, d, t in sets]
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #de61ec9f
 def questions(
@@ -89,12 +89,12 @@ def scores(
     size: int = 256,     # images of a piece
 )->list:                 # rows of the history
     "Ask every question of this round, each model once about each set."
-    asked, right = questions(fed), defaultdict(Counter)
-    once = {q.key: q for q in asked}
+    wanted, right = questions(fed), defaultdict(Counter)
+    once = {q.key: q for q in wanted}
     pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
-    found = fed.lanes.each(answerer(fed), pieces)
-    for (q, _, _), counts in zip(pieces, found): right[q.key].update(counts)
-    return [row for q in asked for row in q.rows(right[q.key], fed.round_no, 'post_agg')]
+    counted = fed.lanes.each(answerer(fed), pieces)
+    for (q, _, _), counts in zip(pieces, counted): right[q.key].update(counts)
+    return [row for q in wanted for row in q.rows(right[q.key], fed.round_no, 'post_agg')]
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #b9779746
 def after_training(
@@ -103,7 +103,7 @@ def after_training(
     state: dict|None = None,    # of the trained model; default: what the worker holds
 )->list:                        # rows of the history
     "Scores of a client's model before it is merged: on its own domain, or on every test set."
-    asked = asked_of(client, client.id, all_sets(worker.suite) if worker.setting.everywhere else ())
-    net = worker.answering(state) if asked else None
-    right = {q.key: worker.right(q.data.x, q.data.y, net) for q in {q.key: q for q in asked}.values()}
-    return [row for q in asked for row in q.rows(right[q.key], round, 'post_local')]
+    wanted = asked_of(client, client.id, all_sets(worker.suite) if worker.setting.everywhere else ())
+    net = worker.answering(state) if wanted else None
+    right = {q.key: worker.right(q.data.x, q.data.y, net) for q in {q.key: q for q in wanted}.values()}
+    return [row for q in wanted for row in q.rows(right[q.key], round, 'post_local')]

@@ -101,7 +101,7 @@ def aggregate(self: Server)->State:
     "The next state: every group of names through its rule, then the extras for the next round."
     if self.w is None: self.w = self.weights(self.ups)
     self.model = self.state.server | self.sums
-    self.own = {k: dict(mine) for k, mine in self.state.own.items()}
+    self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
     for mechanism, rule, names in self.fed.groups:
         if names[0] in self.early: continue
         if rule.fn is keep: self._hand_out([{n: u.state[n].clone() for n in names} for u in self.ups])

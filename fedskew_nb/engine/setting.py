@@ -133,18 +133,18 @@ HOUSES = dict(
 def setting_for(
     method: Method,
     house: str|None = None,    # one of `HOUSES`
-    **said,                    # any field of Setting
+    **changes,                    # any field of Setting
 )->Setting:
     "Defaults, then the protocol, then what the method demands, then what the caller says."
     if house is not None and (not isinstance(house, str) or house not in HOUSES):
         raise ValueError(f'there is no house setting {house!r}: {nearest(house, HOUSES)}')
-    known = [f.name for f in fields(Setting)]
-    for k, v in said.items():
-        if k not in known: raise ValueError(f'there is no setting {k!r}: {nearest(k, known)}')
+    names = [f.name for f in fields(Setting)]
+    for k, v in changes.items():
+        if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
         if k in method.run and method.run[k] != v:
             raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: '
                              'leave it out')
-    return Setting(**(HOUSES.get(house, {}) | method.run | said))
+    return Setting(**(HOUSES.get(house, {}) | method.run | changes))
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000014
 def epoch(n: int, size: int, gen: torch.Generator)->list:

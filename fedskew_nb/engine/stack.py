@@ -15,7 +15,7 @@ from ..core.method import Method
 from ..core.mechanism import HOOKS, fills, kind
 from ..core.net import probe
 from ..core.seeding import Random
-from .history import Trained
+from .history import Result
 from .client import Worker
 from .lanes import LaneStopped
 from .setting import Setting, schedule
@@ -26,14 +26,14 @@ def operations(
     size:int=32,      # side of the image, pixels
 )->int:
     "Operations of convolutions and linear layers for a black image, two for each multiply-add."
-    found = []
-    def count(m, inp, out): found.append(2*out[0].numel()*m.weight[0].numel())
+    products = []
+    def count(m, inp, out): products.append(2*out[0].numel()*m.weight[0].numel())
     layers = [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
     hooks = [m.register_forward_hook(count) for m in layers]
     try: probe(net, size)
     finally:
         for h in hooks: h.remove()
-    return sum(found)
+    return sum(products)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000b
 SMALL, HEIGHT = 2e7, 10    # operations of a batch's forward pass; clients in a stack
@@ -139,7 +139,7 @@ def train_stack(
     worker:Worker, clients:tuple,    # with equally many images
     starts:list,                     # the state each begins with
     down:dict, round_no:int,
-)->list:                             # [Trained, …], one per client
+)->list:                             # [Result, …], one per client
     "Local training of several clients at once: what `Worker.train` does for each."
     net, facts = worker.net.train().requires_grad_(True), _facts(worker, down, round_no)
     params, buffers = _stacked(starts, net.named_parameters()), _stacked(starts, net.named_buffers())
@@ -171,11 +171,11 @@ def _facts(worker, down, round_no)->dict:
     return dict(down=down, round=round_no, rounds=s.rounds, seed=s.seed, lr=s.rate(round_no),
                 device=worker.device)
 
-def _one_of(worker, k, client, params, buffers, means, round_no)->Trained:
+def _one_of(worker, k, client, params, buffers, means, round_no)->Result:
     "Client number `k` of a stack; NaN or infinity in its parameters or terms stops the run."
-    mine = {n: v[k].detach().clone() for n, v in (params | buffers).items()}
+    tensors = {n: v[k].detach().clone() for n, v in (params | buffers).items()}
     terms = {t: v[k] for t, v in means.items()}
-    worker._finite(client, round_no, terms, {n: mine[n] for n in params})
-    state = {n: mine[n] for n in worker.net.state_dict()}
+    worker._finite(client, round_no, terms, {n: tensors[n] for n in params})
+    state = {n: tensors[n] for n in worker.net.state_dict()}
     upload = Upload(client.id, len(client.train), client.domain, worker.counts_of(client), state)
-    return Trained(upload, terms)
+    return Result(upload, terms)

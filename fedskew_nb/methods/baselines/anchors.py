@@ -126,10 +126,10 @@ def extras(self:SemanticAnchors, srv, ups):
     if not self._on: return {}
     means, has = sent_means(ups)
     old = srv.state.get('anchors', drawn_anchors(srv.seed, means.shape[1], means))
-    P, came = global_prototypes(means, has)
-    A = torch.where(came[:, None], self.alpha*old+(1-self.alpha)*P, old)
-    mine = {u.id: own_margin(U[h]) for u, U, h in zip(ups, means, has)}
-    srv.state.update(anchors=A, margins=srv.state.get('margins', {}) | mine)
+    P, present = global_prototypes(means, has)
+    A = torch.where(present[:, None], self.alpha*old+(1-self.alpha)*P, old)
+    fresh = {u.id: own_margin(U[h]) for u, U, h in zip(ups, means, has)}
+    srv.state.update(anchors=A, margins=srv.state.get('margins', {}) | fresh)
     return dict(semantic_anchors=A, margin=Each(srv.state['margins']))
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #0b91af0e

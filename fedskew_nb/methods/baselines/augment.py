@@ -77,12 +77,12 @@ def forward(self:FFA, x:Tensor)->Tensor:
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #a86d7f6a
 def _spread(V, w, srv, variance):
     "The running means averaged; each spread the variance of the clients' running means."
-    rows, found = srv.split(V), []
+    rows, spreads = srv.split(V), []
     for name in srv.names:
-        layer, _, what = name.rpartition('.')
-        of = rows.get(f'{layer}.{what.removeprefix("spread_")}')
-        found.append(variance(of) if what.startswith('spread_') else mean(of, of, w, srv))
-    return torch.cat(found)
+        layer, _, statistic = name.rpartition('.')
+        of = rows.get(f'{layer}.{statistic.removeprefix("spread_")}')
+        spreads.append(variance(of) if statistic.startswith('spread_') else mean(of, of, w, srv))
+    return torch.cat(spreads)
 
 def spread_by_channel(V, g, w, srv):
     "A variance for each channel, over the clients."
@@ -97,14 +97,14 @@ SPREADS = dict(channel=spread_by_channel, all=spread_of_all)
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #dd3103a7
 def stage_channels(net)->dict: # {name: channels}
     "The stages of a body, and how many channels each gives out."
-    found, named = {}, dict(net.body.named_children())
+    channels, named = {}, dict(net.body.named_children())
     learns = lambda m: isinstance(m, nn.Sequential) and any(p.ndim == 4 for p in m.parameters())
-    def note(name): return lambda m, args, out: found.update({name: out.shape[1]})
+    def note(name): return lambda m, args, out: channels.update({name: out.shape[1]})
     hooks = [m.register_forward_hook(note(n)) for n, m in named.items() if learns(m)]
     try: probe(net)
     finally:
         for h in hooks: h.remove()
-    if found: return found
+    if channels: return channels
     raise ValueError(f'FeatureAugment: the body, one {type(net.body).__name__}, shows no stage: '
                      'build it of several nn.Sequential')
 
@@ -132,8 +132,8 @@ def adapt(self:FeatureAugment, net):
 
 @patch
 def rules(self:FeatureAugment, net):
-    mine = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
-    return [Rule(mine.__contains__, SPREADS[self.across], by_layer)]
+    buffers = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
+    return [Rule(buffers.__contains__, SPREADS[self.across], by_layer)]
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #4694b410
 FedFA_aug = Method('FedFA-aug', FeatureAugment(), page='2_methods/baselines/14_augment',

@@ -112,12 +112,12 @@ class LevelHook:
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #40ce9679
 def block_names(net, levels:str='')->list:
     "The named modules, or the children of the body that have a weight matrix."
-    known, said = dict(net.named_modules()), levels.split()
-    for n in said:
-        if n not in known: raise ValueError(f'RelaxedContrast: there is no {n!r}: {nearest(n, known)}')
+    modules, named = dict(net.named_modules()), levels.split()
+    for n in named:
+        if n not in modules: raise ValueError(f'RelaxedContrast: there is no {n!r}: {nearest(n, modules)}')
     learns = lambda m: any(p.ndim > 1 for p in m.parameters())
-    names = said or [f'body.{n}' for n, m in net.body.named_children() if learns(m)]
-    if said or len(names) > 1: return names
+    names = named or [f'body.{n}' for n, m in net.body.named_children() if learns(m)]
+    if named or len(names) > 1: return names
     raise ValueError(f'RelaxedContrast contrasts every block, and the body of this net, one '
                      f'{type(net.body).__name__}, shows none: build the body of several modules, '
                      "or name them, levels='body.0 body.3'")

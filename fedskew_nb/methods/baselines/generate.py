@@ -110,14 +110,14 @@ def _made(self:LatentGenerator, c, y:Tensor)->Tensor:
 def loss(self:LatentGenerator, c, b, out):
     "CE on made features, and KL from what the head says of them to what the model says of the images."
     if 'G' not in c.cache: return {}
-    known, fade, terms = c.down['classes'], self.fade**c.round, {}
+    classes, fade, terms = c.down['classes'], self.fade**c.round, {}
     if self.alpha:
-        drawn = torch.randint(len(known), (self.size,), generator=c.gen('labels'))
-        y = known[drawn.to(known.device)]
+        drawn = torch.randint(len(classes), (self.size,), generator=c.gen('labels'))
+        y = classes[drawn.to(classes.device)]
         terms['made'] = self.alpha*fade*F.cross_entropy(self._made(c, y), y)
     if self.beta:
-        said = self._made(c, b['y']).softmax(1).detach()
-        gap = F.kl_div(out.logits.log_softmax(1), said, reduction='batchmean')
+        target = self._made(c, b['y']).softmax(1).detach()
+        gap = F.kl_div(out.logits.log_softmax(1), target, reduction='batchmean')
         terms['latent'] = self.beta*fade*gap
     return terms
 
@@ -143,9 +143,9 @@ def _resumed(self:LatentGenerator, srv, W:Tensor)->tuple: # (generator, Adam)
     return G.train(), adam
 
 @patch
-def _batch(self:LatentGenerator, dice, known:Tensor, W:Tensor)->tuple: # (labels, noise)
-    drawn = torch.randint(len(known), (self.size,), generator=dice)
-    return known[drawn.to(known.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
+def _batch(self:LatentGenerator, dice, classes:Tensor, W:Tensor)->tuple: # (labels, noise)
+    drawn = torch.randint(len(classes), (self.size,), generator=dice)
+    return classes[drawn.to(classes.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #8edd1d11
 def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody has, share (K, C)
@@ -161,13 +161,13 @@ def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody h
 def extras(self:LatentGenerator, srv, ups):
     "Some steps of the generator against the heads that were sent."
     if not (self.alpha or self.beta): return {}
-    W, bias, known, share = _heads(ups)
+    W, bias, classes, share = _heads(ups)
     (G, adam), dice = self._resumed(srv, W), srv.gen('steps')
     for _ in range(self.steps):
-        y, eps = self._batch(dice, known, W)
+        y, eps = self._batch(dice, classes, W)
         adam.zero_grad()
         generator_loss(G(y, eps), y, eps, W, bias, share, self.eta).backward()
         adam.step()
     made = {n: v.detach().clone() for n, v in G.state_dict().items()}
     srv.state.update(generator=made, adam=adam.state_dict())
-    return {'generator': made, 'classes': known}
+    return {'generator': made, 'classes': classes}

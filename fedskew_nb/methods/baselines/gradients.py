@@ -44,8 +44,8 @@ def pooled_head_gradient(
     total, count = {}, 0
     for x, y in batches:
         out = functional_call(net, head, (x,))
-        found = head_gradient(F.cross_entropy(out.logits, y, reduction='sum'), head, graph=False)
-        total = {n: total.get(n, 0)+g for n, g in found.items()}
+        gradient = head_gradient(F.cross_entropy(out.logits, y, reduction='sum'), head, graph=False)
+        total = {n: total.get(n, 0)+g for n, g in gradient.items()}
         count += len(y)
     return {n: g/count for n, g in total.items()}
 
@@ -74,8 +74,8 @@ def loss(self:HeadAlignment, c, b, out):
     head = trained_head(c) if self.gamma else {}
     if not head: return {}
     mean = c.down.get('head_gradient', {})
-    mine = head_gradient(F.cross_entropy(out.logits, b['y']), head)
-    return dict(align=self.gamma*sum((g-mean.get(n, 0)).square().sum() for n, g in mine.items()))
+    own = head_gradient(F.cross_entropy(out.logits, b['y']), head)
+    return dict(align=self.gamma*sum((g-mean.get(n, 0)).square().sum() for n, g in own.items()))
 
 @patch
 def finish(self:HeadAlignment, c):
@@ -99,8 +99,8 @@ def extras(self:HeadAlignment, srv, ups):
 def discrepancy(g:dict, h:dict)->Tensor:
     "1 − cosine of two head gradients, row by row, the mean over rows and then over tensors."
     rows = lambda v: v.flatten(1) if v.ndim > 1 else v[None]
-    found = [1-F.cosine_similarity(rows(g[n]), rows(h[n]), dim=1).mean() for n in g]
-    return sum(found)/len(found)
+    distances = [1-F.cosine_similarity(rows(g[n]), rows(h[n]), dim=1).mean() for n in g]
+    return sum(distances)/len(distances)
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #64ca2f0d
 def strong_view(
@@ -164,13 +164,13 @@ def loss(self:GradientMatching, c, b, out):
     head, heads = trained_head(c), c.down.get('heads', {}) if self.lam_inter else {}
     if not head or not (self.lam_intra or heads): return {}
     terms, ce = {}, lambda logits: F.cross_entropy(logits, b['y'])
-    mine = head_gradient(ce(out.logits), head)
+    own = head_gradient(ce(out.logits), head)
     if self.lam_intra:
         changed = head_gradient(ce(out.views['strong'].logits), head)
-        terms['intra'] = self.lam_intra*discrepancy(mine, changed)
+        terms['intra'] = self.lam_intra*discrepancy(own, changed)
     if heads:
         theirs = [under_head(c.net.head, h, out.feat, ce) for h in heads.values()]
-        terms['inter'] = self.lam_inter*sum(discrepancy(mine, g) for g in theirs)/len(theirs)
+        terms['inter'] = self.lam_inter*sum(discrepancy(own, g) for g in theirs)/len(theirs)
     return terms
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #82bf940b
@@ -184,6 +184,6 @@ def finish(self:GradientMatching, c):
 def extras(self:GradientMatching, srv, ups):
     "Every client gets the others' heads, of those who sat out their last."
     if not self.lam_inter: return {}
-    known = srv.state.setdefault('heads', {})
-    known.update({u.id: u.extra['heads'] for u in ups})
-    return dict(heads=Each({k: {j: h for j, h in known.items() if j != k} for k in srv.sizes}))
+    heads = srv.state.setdefault('heads', {})
+    heads.update({u.id: u.extra['heads'] for u in ups})
+    return dict(heads=Each({k: {j: h for j, h in heads.items() if j != k} for k in srv.sizes}))

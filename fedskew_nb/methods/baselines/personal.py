@@ -68,11 +68,11 @@ class KeepBatchNorm(Mechanism):
     statistics:bool=True    # running means, variances and counters; FedBN: yes
     affine:bool=True        # scale and shift; FedBN: yes, SiloBN (Andreux et al. 2020): no
     def rules(self, net):
-        mine = is_batchnorm(net)
-        if not any(map(mine, net.state_dict())):
+        in_batchnorm = is_batchnorm(net)
+        if not any(map(in_batchnorm, net.state_dict())):
             raise ValueError(NO_BATCHNORM)
         def stays(n): return self.statistics if n.rpartition('.')[2] in STATISTICS else self.affine
-        return [Rule(lambda n: mine(n) and stays(n), keep)]
+        return [Rule(lambda n: in_batchnorm(n) and stays(n), keep)]
 
 FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/03_personal', ink='green',
                says='BatchNorm layers stay at home; everything else is averaged.')

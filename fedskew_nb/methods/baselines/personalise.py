@@ -121,8 +121,8 @@ def _own_part(net, way:str, skipped:int):
     if skipped > len(layers):
         raise ValueError(f'LoadPartly: skipped is {skipped}, but the model has {len(layers)} layers')
     first = len(layers)-skipped if way == 'bottom-up' else 0
-    mine = layers[first:first+skipped]
-    return lambda n: by_layer(n) in mine
+    own = layers[first:first+skipped]
+    return lambda n: by_layer(n) in own
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #69b0689f
 @dataclass
@@ -139,12 +139,12 @@ PartialFed = Method('PartialFed', LoadPartly(), page='2_methods/baselines/09_per
                     says='All layers are averaged; a client loads only some of them.')
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #c7ae961d
-def _mixed(theirs:dict, mine:dict, u:dict, learnt)->dict:
+def _mixed(theirs:dict, own:dict, u:dict, learnt)->dict:
     "Layer by layer u·theirs + (1−u)·mine; counters are theirs, and only what is `learnt` has a gradient."
     def one(n, g):
         if not g.is_floating_point(): return g
         share = u[by_layer(n)] if n in learnt else u[by_layer(n)].detach()
-        return share*g+(1-share)*mine[n]
+        return share*g+(1-share)*own[n]
     return {n: one(n, g) for n, g in theirs.items()}
 
 def _gates(c)->Tensor:

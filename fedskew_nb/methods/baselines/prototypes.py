@@ -145,9 +145,9 @@ def cluster_contrast(
 )->Tensor:
     "L_CPCL, the mean over the batch; 0 for a feature whose class has no cluster."
     s = prototype_cosines(f, P.to(f))/tau
-    mine = of == y[:, None]
-    own = s.masked_fill(~mine, torch.finfo(s.dtype).min).logsumexp(1)
-    return torch.where(mine.any(1), s.logsumexp(1)-own, 0).mean()
+    alike = of == y[:, None]
+    own = s.masked_fill(~alike, torch.finfo(s.dtype).min).logsumexp(1)
+    return torch.where(alike.any(1), s.logsumexp(1)-own, 0).mean()
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #26d21e3a
 @dataclass

@@ -54,10 +54,10 @@ def _masks(self:Heal, D:Tensor, srv)->Tensor: # (K, P) bool
     M = torch.ones_like(D, dtype=torch.bool)
     if self.tau is None: return M
     for k, d, m in zip(srv.ids, D, M):
-        mine, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
-        t, downs = mine['rounds'], mine.get('downs', torch.zeros_like(d, dtype=torch.int16))
+        memory, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
+        t, downs = memory['rounds'], memory.get('downs', torch.zeros_like(d, dtype=torch.int16))
         if t: m.copy_(torch.where(down, downs, t-downs) > self.tau*t)
-        mine.update(rounds=t+1, downs=downs+down)
+        memory.update(rounds=t+1, downs=downs+down)
     return M
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #7ad7fa4e
@@ -68,10 +68,10 @@ def _fair(self:Heal, D:dict, w:Tensor, srv)->Tensor: # (K,)
     d = sum(v.flatten(1).norm(dim=1) for v in D.values()).double()
     shares, p = (d/d.sum() if d.sum() > 0 else w), []
     for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
-        mine = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
-        mine['dp'] = (1-self.beta)*mine['dp']+self.beta*share
-        mine['p'] += mine['dp']
-        p.append(mine['p'])
+        memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
+        memory['dp'] = (1-self.beta)*memory['dp']+self.beta*share
+        memory['p'] += memory['dp']
+        p.append(memory['p'])
     return torch.tensor(p, dtype=torch.float64)/sum(p)
 
 FedHEAL = Method('FedHEAL', Heal(), page='2_methods/baselines/10_server',
@@ -137,8 +137,8 @@ def rules(self:Twins, net):
 def _own_mean(self:Twins, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,)
     "The mean over those who trained this model; what nobody trained stays."
     m = int(_member(srv.names[0]).rpartition('.')[2])
-    mine = [i for i, k in enumerate(srv.ids) if turn(srv.seed, srv.round, k, self.K) == m]
-    return mean(V[mine], g, w[mine]/w[mine].sum(), srv) if mine else g[0]
+    members = [i for i, k in enumerate(srv.ids) if turn(srv.seed, srv.round, k, self.K) == m]
+    return mean(V[members], g, w[members]/w[members].sum(), srv) if members else g[0]
 
 Fed_ensemble = Method('Fed-ensemble', Twins(), page='2_methods/baselines/10_server',
                       says='Several models take turns at the clients; their answers are averaged.')

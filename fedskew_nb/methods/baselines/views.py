@@ -57,11 +57,11 @@ def augmix(
 )->Tensor:           # (B, 3, H, W) bytes
     "Images mixed with distorted copies of themselves (AugMix)."
     kept, weights = rng.random(len(x)), rng.dirichlet([1]*width, len(x))
-    mixed, known = each_image(kept, x)*x, augmix_operations()
+    mixed, operations = each_image(kept, x)*x, augmix_operations()
     for w in weights.T:
         copy = x
         for _ in range(rng.integers(1, 4)):
-            op = known[rng.integers(len(known))]
+            op = operations[rng.integers(len(operations))]
             copy = op(copy, int(rng.choice((-1, 1)))*int(rng.integers(severity))/9)
         mixed = mixed+each_image((1-kept)*w, x)*copy
     return as_bytes(mixed)
@@ -128,8 +128,8 @@ def loss(self:StyleViews, c, b, out):
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #39bb2ec6
 def style_views(m, out)->list: # [Out, …]
     "The answers to the views."
-    found = [o for n, o in sorted(out.views.items()) if n.startswith('style')]
-    if found: return found
+    views = [o for n, o in sorted(out.views.items()) if n.startswith('style')]
+    if views: return views
     raise ValueError(f"{type(m).__name__} finds no answers to x_style0 …: the method's `forward` must "
                      'answer every x_… of the batch into out.views')
 

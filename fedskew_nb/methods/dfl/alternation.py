@@ -111,8 +111,8 @@ def adapt(self:Branches, net):
 def phases(self:Branches, c):
     "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
     if self.stages == 1: return [('all', 1, everything)]
-    def learns(step, mine):
-        return either(mine, P) if step in BRANCH_STEPS[self.predictor_step] else mine
+    def learns(step, branch):
+        return either(branch, P) if step in BRANCH_STEPS[self.predictor_step] else branch
     return [('specific', self.first, learns('specific', SPECIFIC)),
             ('invariant', 1-self.first, learns('invariant', INVARIANT))]
 

@@ -106,8 +106,8 @@ def loss(self:Critic, c, b, out):
 def _sick(self:Critic, c, features):
     "Say whose numbers are not finite: the critic's, or those it reads."
     fine = all(v.isfinite().all() for v in features)
-    what = 'is not finite' if fine else 'reads features that are not finite'
-    raise FloatingPointError(f'{self._critic}, the critic of {type(self).__name__}, {what} at client {c.id} '
+    why = 'is not finite' if fine else 'reads features that are not finite'
+    raise FloatingPointError(f'{self._critic}, the critic of {type(self).__name__}, {why} at client {c.id} '
                              f'({c.data.domain}) in round {c.round+1}: try a smaller {self._mu} or critic_lr')
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #b1ccb8b2

@@ -59,9 +59,9 @@ def branch_probes(
     "What a linear probe reads off E_c and off E_s of one client's model, and their norms; mean over models."
     if not isinstance(fed.net.body, Both): return {}
     images, domain = crowd(fed.suite, n)
-    found = [facts_of(fed, c, images, domain, n) for c in fed.clients[:clients]]
+    facts = [facts_of(fed, c, images, domain, n) for c in fed.clients[:clients]]
     mean = {}
-    for k in dict.fromkeys(k for f in found for k in f):
-        fine = [f[k] for f in found if math.isfinite(f.get(k, math.nan))]
+    for k in dict.fromkeys(k for f in facts for k in f):
+        fine = [f[k] for f in facts if math.isfinite(f.get(k, math.nan))]
         if fine: mean[k] = sum(fine)/len(fine)
     return mean

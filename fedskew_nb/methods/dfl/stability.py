@@ -85,15 +85,15 @@ def held_out(
         return a[i], b[i]
     p = fit_critic(draw, generator('held out', key), steps=60, batch=128, hidden=128, lr=.003)
     shifts = range(1, len(a)-half, max(1, (len(a)-half)//20))
-    with torch.no_grad(): found = [shared_information(p, a[half:], b[half:], j) for j in shifts]
-    return float(sum(found)/len(found))
+    with torch.no_grad(): estimates = [shared_information(p, a[half:], b[half:], j) for j in shifts]
+    return float(sum(estimates)/len(estimates))
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #4a87da28
 def still_shared(fed:Federation, clients:int=3)->dict: # {'I', 'size_s', 'size_c'}; {} without branches
     "Held-out Î and the mean length of both features: mean over the first clients of a colored-mnist."
     if not isinstance(fed.net.body, Both) or fed.suite.base != 'colored-mnist': return {}
-    found = [(k, *held_out_pairs(fed, k)) for k in range(clients)]
+    pairs = [(k, *held_out_pairs(fed, k)) for k in range(clients)]
     mean = lambda values: sum(map(float, values))/clients
-    return dict(I=mean(held_out(a, b, k) for k, a, b in found),
-                size_s=mean(a.norm(dim=1).mean() for _, a, _ in found),
-                size_c=mean(b.norm(dim=1).mean() for _, _, b in found))
+    return dict(I=mean(held_out(a, b, k) for k, a, b in pairs),
+                size_s=mean(a.norm(dim=1).mean() for _, a, _ in pairs),
+                size_c=mean(b.norm(dim=1).mean() for _, _, b in pairs))

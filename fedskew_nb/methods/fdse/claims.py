@@ -20,10 +20,10 @@ PAPER = 'FDSE'
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #00000007
 def domains_won(a:History, others:list)->float:
     "Domains on which a is above all others, less what 'all but one' needs."
-    mine = by_domain(a, 'personal')[0]
+    ours = by_domain(a, 'personal')[0]
     theirs = [by_domain(o, 'personal')[0] for o in others]
-    won = [d for d in mine if mine[d] > max(t[d] for t in theirs)]
-    return len(won) - (len(mine) - 1.5)
+    won = [d for d in ours if ours[d] > max(t[d] for t in theirs)]
+    return len(won) - (len(ours) - 1.5)
 
 def wider(a:History, others:list)->float:
     "Range of AVG over the grid of τ less its range over the grid of β; both grids share `a`."

@@ -111,8 +111,8 @@ class Consensus(Mechanism):
     eps:float=0.            # added to an update's norm; released: 1e-8
     def rules(self, net):
         "Everything that is trained and no eraser."
-        mine = is_eraser(net)
-        trained = lambda n: not (mine(n) or is_statistic(n))
+        of_eraser = is_eraser(net)
+        trained = lambda n: not (of_eraser(n) or is_statistic(n))
         by = by_tensor if self.per_tensor else by_block(net)
         return [Rule(trained, self._agree, by)]
     def _agree(self, V, g, w, srv)->Tensor:

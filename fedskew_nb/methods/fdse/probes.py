@@ -51,12 +51,12 @@ def erased_features(
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #ac955ba2
 def erased_means(net:Net, data:Data)->list: # per block (N, C), on the CPU
     "Channel means of what every BN_DFE gets: the erased features, pooled."
-    found = []
+    means = []
     with evaluating(net):
         for x in data.x.split(64):
-            seen = erased_features(net, net.normalised(x)).values()
-            found.append([o.flatten(2).mean(2) if o.ndim>2 else o for o in seen])
-    return [torch.cat(o).float().cpu() for o in zip(*found)]
+            erased = erased_features(net, net.normalised(x)).values()
+            means.append([o.flatten(2).mean(2) if o.ndim>2 else o for o in erased])
+    return [torch.cat(o).float().cpu() for o in zip(*means)]
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #45a1bd80
 def domain_probe(

@@ -99,10 +99,11 @@ def rule_from(
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #add315e8
 def _aggregator(name:str):
     "An aggregator of torchjd by its name."
-    try: import torchjd.aggregation as known
+    try: import torchjd.aggregation as library
     except ImportError:
         raise ImportError(f'torchjd is not installed: {name} needs pip install "fedskew_nb[agg]"') from None
-    classes = {n:c for n, c in vars(known).items() if isinstance(c, type) and issubclass(c, known.Aggregator)}
+    every = {n: c for n, c in vars(library).items() if isinstance(c, type)}
+    classes = {n: c for n, c in every.items() if issubclass(c, library.Aggregator)}
     if name not in classes:
         near = ', '.join(get_close_matches(name, classes) or classes)
         raise ValueError(f'torchjd has no aggregator {name!r}; near: {near}')

@@ -134,10 +134,10 @@ def why_whole(
     G:int,
 )->str:
     "Why this module cannot be decomposed; '' if it can."
-    flat, mine = isinstance(m, nn.Linear), uses.get(name, [])
+    flat, own_uses = isinstance(m, nn.Linear), uses.get(name, [])
     if why := _why_kind(m, name): return why
-    if len(mine) != 1: return f'{name} is used {len(mine)} times in a forward pass'
-    (dims, norm), = mine
+    if len(own_uses) != 1: return f'{name} is used {len(own_uses)} times in a forward pass'
+    (dims, norm), = own_uses
     if dims != (2 if flat else 4): return f'{name} works on inputs with {dims} dimensions'
     if norm and (why := _why_norm(net, name, norm, uses, readers)): return why
     T = m.out_features if flat else m.out_channels
@@ -174,10 +174,10 @@ def _splittable(net, G, whole, size)->list:
     if bad and not whole:
         raise ValueError(f'{next(iter(bad.values()))}: FDSE cannot split it; '
                          'choose another model, or leave such layers whole with whole=True')
-    found = [(n, uses[n][0].norm) for n in uses if n in layers and n not in bad]
-    if not found:
+    splittable = [(n, uses[n][0].norm) for n in uses if n in layers and n not in bad]
+    if not splittable:
         raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer')
-    return found
+    return splittable
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #2a906aa6
 def decompose(
@@ -213,8 +213,8 @@ def is_statistic(name:str)->bool:
 
 def is_eraser(net:nn.Module)->Callable:
     "Predicate over names: the trained numbers of the erasers."
-    mine = under(*(f'{n}.{p}' for n, b in erased_blocks(net).items() for p in b.personal))
-    return lambda name: mine(name) and not is_statistic(name)
+    in_eraser = under(*(f'{n}.{p}' for n, b in erased_blocks(net).items() for p in b.personal))
+    return lambda name: in_eraser(name) and not is_statistic(name)
 
 def by_block(net:nn.Module)->Callable:
     "name → group: a whole block is one layer; any other module is one of its own."

@@ -49,8 +49,8 @@ def _moments(net, x, biased=False)->list: # per block (means, variances)
 def _reestimate(net, batches)->list: # per block (means, variances)
     "Steps 2 and 4: BN_DSE's statistics from these batches; the mean moments of what every BN_DFE gets."
     norms = [b.bn_dse for b in erased_blocks(net).values()]
-    with torch.no_grad(), restating(norms): seen = [_moments(net, x) for x in batches]
-    return [tuple(torch.stack(v).mean(0) for v in zip(*block)) for block in zip(*seen)]
+    with torch.no_grad(), restating(norms): moments = [_moments(net, x) for x in batches]
+    return [tuple(torch.stack(v).mean(0) for v in zip(*block)) for block in zip(*moments)]
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000011
 def _gap(moments, b)->Tensor:

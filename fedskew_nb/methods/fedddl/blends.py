@@ -31,10 +31,10 @@ def groups(
 # %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #5302cf45
 def _divided(total, n): return (2*total+n).div(2*n, rounding_mode='floor').to(torch.uint8)
 
-def _means(x, seen, group, n, hole_aware):
+def _means(x, visible, group, n, hole_aware):
     "The means of n groups."
     def added(v): return v.new_zeros(n, *v.shape[1:]).index_add_(0, group, v)
-    total, often = added(x.int()*seen), added(seen.int())
+    total, often = added(x.int()*visible), added(visible.int())
     if not hole_aware: return _divided(total, group.bincount(minlength=n)[:, None, None, None])
     never = _divided(total.sum((2, 3), keepdim=True), often.sum((2, 3), keepdim=True).clamp(min=1))
     return torch.where(often > 0, _divided(total, often.clamp(min=1)), never)
@@ -53,9 +53,9 @@ def _backgrounds(hole):
                      'that are smaller than their images')
 
 # %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #635a7b48
-def _class(x, hole, group, mine, hole_aware):
+def _class(x, hole, group, of_class, hole_aware):
     "The blends of one class; one at a time takes little memory."
-    first, n = int(mine.nonzero()[0]), int(mine.sum())
+    first, n = int(of_class.nonzero()[0]), int(of_class.sum())
     i = ((group >= first) & (group < first+n)).nonzero()[:, 0]
     at = i.to(x.device)
     return _means(x[at], ~hole[at], (group[i]-first).to(x.device), n, hole_aware)

@@ -23,11 +23,11 @@ UNSEEN = gain('AVG', where='unseen')
 
 def local_unseen(h:History)->list: # percent, one per client
     "Accuracy of each client's trained model on unseen backgrounds, in the last round."
-    found = defaultdict(list)
+    by_client = defaultdict(list)
     for r in h.rows:
         if (r['view'], r['moment']) != ('unseen', 'post_local'): continue
-        found[r['client']].append(100*r['correct']/r['n'])
-    return [mean(v) for v in found.values()]
+        by_client[r['client']].append(100*r['correct']/r['n'])
+    return [mean(v) for v in by_client.values()]
 
 def closer(a:History, b:History)->float:
     "ln of b's spread of local accuracies over a's: above 0 where a's local models lie closer together."

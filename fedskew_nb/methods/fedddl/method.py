@@ -50,8 +50,8 @@ class DEC(Mechanism):
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #3ad1742f
 def _check(dec):
     "Refuse what cannot be meant."
-    for name, known in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
-        one_of(getattr(dec, name), known, name)
+    for name, options in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
+        one_of(getattr(dec, name), options, name)
     at_least(eta=(dec.eta, 0, 'DEC deals a class into groups'), least=(dec.least, 1, 'DEC counts pixels'))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #80b7ced4

@@ -98,9 +98,9 @@ def _bytes(v, D):
     return v.add_(D//2).div_(D, rounding_mode=mode).int().to(torch.uint8)    # .int() cuts, and is fast
 
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #d63b65c7
-def _check(what, t, shape, why):
+def _check(noun, t, shape, why):
     if t.dtype == torch.uint8 and t.shape == shape: return
-    raise ValueError(f'{what} is {t.dtype} {tuple(t.shape)}: {why} uint8 {tuple(shape)}')
+    raise ValueError(f'{noun} is {t.dtype} {tuple(t.shape)}: {why} uint8 {tuple(shape)}')
 
 def _check_paste(x, bg, alpha):
     _check('bg', bg, x.shape, 'a background for each image is wanted,')

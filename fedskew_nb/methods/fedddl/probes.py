@@ -82,8 +82,8 @@ def alone_facts(p:Tensor, y:Tensor)->tuple: # (mean probability of y, mean entro
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #3d7dee7e
 def background_alone(fed:Federation)->dict: # {name: number}, means over the clients' local models
     "What local models say of empty backgrounds and of holes, and the global one of empty ones."
-    found = [client_alone(fed, c) for c in fed.clients]
-    return {k: sum(f[k] for f in found)/len(found) for k in found[0]}
+    facts = [client_alone(fed, c) for c in fed.clients]
+    return {k: sum(f[k] for f in facts)/len(facts) for k in facts[0]}
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #f33a4119
 def client_alone(fed, c)->dict:
@@ -92,9 +92,9 @@ def client_alone(fed, c)->dict:
     empty = empty_contexts(c.id, 90, suite.image_size, suite.data_seed, suite.n_classes)
     hole = Data(d.x*~box_mask(object_boxes(d), d.x.shape[2:]), d.y)
     trained = fed.train_client(c, states=deepcopy(fed.states[c.id])).upload.state
-    asked = dict(empty=(trained, empty), hole=(trained, hole), global_empty=(fed.server, empty))
-    facts = {k: said(fed, *about) for k, about in asked.items()}
-    return {f'{k}_{what}': v for k, pair in facts.items() for what, v in zip(('p', 'entropy'), pair)}
+    questions = dict(empty=(trained, empty), hole=(trained, hole), global_empty=(fed.server, empty))
+    facts = {k: said(fed, *about) for k, about in questions.items()}
+    return {f'{k}_{measure}': v for k, pair in facts.items() for measure, v in zip(('p', 'entropy'), pair)}
 
 def said(fed, state, d)->tuple:
     "What a model of this state says of backgrounds."
@@ -110,13 +110,13 @@ def closeness(U:Tensor)->float:
 
 def prototype_facts(fed:Federation)->dict: # {'object_cosine', 'image_cosine'}
     "How close the classes' mean features lie, of objects and of whole images; mean over the clients."
-    net, s, found = fed.model().to('cpu'), fed.suite, []
+    net, s, facts = fed.model().to('cpu'), fed.suite, []
     for c in fed.clients:
         d = c.train.apply(lambda t: t.to('cpu'))
         kinds = dict(object=object_crops(d.x, object_boxes(d)), image=d.x)
         f = {k: answers(net, Data(x, d.y)).feat for k, x in kinds.items()}
-        found.append({f'{k}_cosine': closeness(class_means(v, d.y, s.n_classes)[0]) for k, v in f.items()})
-    return {k: sum(r[k] for r in found)/len(found) for k in found[0]}
+        facts.append({f'{k}_cosine': closeness(class_means(v, d.y, s.n_classes)[0]) for k, v in f.items()})
+    return {k: sum(r[k] for r in facts)/len(facts) for k in facts[0]}
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #8edb0a6c
 def looks_inside(fed:Federation, n:int=40)->dict: # {'cam_inside'}

@@ -22,10 +22,10 @@ OWN_DOMAIN = gain('AVG', where='personal')
 TRAINED = gain('AVG', where=Where('personal', 'post_local'))
 SOFTMAX, SCALED = '1 - max p', '1 - max p at T'
 
-def finds(h:History, score:str, what:str)->float:
+def finds(h:History, score:str, measure:str)->float:
     "AUROC in percent, mean over the clients."
-    said = [c['scores'][score][what] for c in h.measures['trust']['clients']]
-    return 100*fmean(v for v in said if v is not None)
+    values = [c['scores'][score][measure] for c in h.measures['trust']['clients']]
+    return 100*fmean(v for v in values if v is not None)
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #e97bb49f
 @dataclass(frozen=True)

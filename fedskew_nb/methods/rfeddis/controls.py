@@ -65,8 +65,8 @@ def head_probes(fed:Federation, n:int=100)->dict: # {'domain_G', 'domain_L'}, pe
     if 'F_G' not in probe(fed.net, fed.suite.image_size).aux: return {}
     parts = [glance(t, n) for t in fed.suite.tests.values()]
     d = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
-    said = [fed.answers(join(parts).x, c.id, ('F_G', 'F_L')) for c in fed.clients]
-    return {f'domain_{v}': sum(linear_probe(s[f'F_{v}'].cpu(), d) for s in said)/len(said) for v in 'GL'}
+    heads = [fed.answers(join(parts).x, c.id, ('F_G', 'F_L')) for c in fed.clients]
+    return {f'domain_{v}': sum(linear_probe(h[f'F_{v}'].cpu(), d) for h in heads)/len(heads) for v in 'GL'}
 
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #0e3cbde6
 def rfeddis_measures(fed:Federation)->dict:
