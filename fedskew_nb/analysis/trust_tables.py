@@ -46,22 +46,12 @@ def hear(fed:Federation, clients:list, foreign:dict, n:int, sigma:float)->dict: 
         if k in answers: answers[k]['y'] = d.y.cpu()
     return answers
 
-def pooled_answers(heard:list)->dict: # {set: {p, logits, u, y}}
-    "The answers of all models, one below the other."
-    sets = {k: [h[k] for h in heard if k in h] for h in heard for k in h}
-    return {k: together(parts) for k, parts in sets.items()}
-
 # %% ../../nbs/3_results/17_trust_tables.ipynb #d302dcb0
 def uncertainties(answers:dict, T:float|None=None)->dict: # {name: (N,)}
     "All of `uncertainty`, and the softmax's at its temperature."
     scores = uncertainty(**{k: v for k, v in answers.items() if k != 'y'})
     if T: scores['1 - max p at T'] = 1-at_temperature(answers['p'], T).max(1).values
     return scores
-
-def told_apart(clean, other)->float:
-    "AUROC of telling foreign images from the test images."
-    is_other = torch.arange(len(clean)+len(other)) >= len(clean)
-    return auroc(torch.cat([clean, other]), is_other)
 
 def plain_number(v:float)->float|None: return None if math.isnan(v) else round(float(v), 6)
 
@@ -70,7 +60,9 @@ def found_by(scores:dict, wrong, name:str)->dict: # {what: share}; `scores` is {
     "What one uncertainty finds: wrong answers, and each set of foreign images."
     s = scores['test'][name]
     facts = dict(wrong=auroc(s, wrong), AURC=risk_coverage(s, wrong).risk.mean())
-    facts |= {k: told_apart(s, v[name]) for k, v in scores.items() if k != 'test'}
+    for k in [k for k in scores if k != 'test']:
+        both = torch.cat([s, scores[k][name]])
+        facts[k] = auroc(both, torch.arange(len(both)) >= len(s))
     return {k: plain_number(v) for k, v in facts.items()}
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #bf006734
@@ -87,13 +79,11 @@ def trust_facts(heard:dict)->dict:
     return facts | dict(scores={name: found_by(unsure, wrong, name) for name in unsure['test']})
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #78bb17b8
-def shown_score(scores)->str: return 'u' if 'u' in scores else '1 - max p'
-
 def trust_pictures(heard:dict)->dict:
     "What the pictures need, of all models pooled."
     p, y = heard['test']['p'], heard['test']['y']
     unsure = {k: uncertainties(answers) for k, answers in heard.items() if k != 'val'}
-    name = shown_score(unsure['test'])
+    name = 'u' if 'u' in unsure['test'] else '1 - max p'
     risk = risk_coverage(unsure['test'][name], p.argmax(1) != y).risk
     at = np.linspace(0, len(risk), 21)[1:].round().astype(int)-1
     bins = reliability(p, y, 10).reset_index().to_dict('list')
@@ -104,8 +94,8 @@ def trust_pictures(heard:dict)->dict:
 def trust_measures(
     fed:Federation,            # trained
     further:dict|None=None,    # {name: images}, uint8 of the suite's size: further foreign sets
-    n:int=200,                 # images of a foreign set, for each model
-    sigma:float=1.5,           # of the noise, on normalised images
+    n:int=200,                 # images of each foreign set
+    sigma:float=1.5,           # of the noise
 )->dict:                       # pooled, clients, pictures; {} where no client has test images
     "How sure the models of a federation are, and how far that can be believed."
     foreign = foreign_sets(fed.suite, n) | (further or {})
@@ -113,7 +103,7 @@ def trust_measures(
     heard = [hear(fed, g, foreign, n, sigma) for g in groups]
     if not heard: return {}
     each = [dict(client=g[0].id, domain=g[0].domain) | trust_facts(h) for g, h in zip(groups, heard)]
-    every = pooled_answers(heard)
+    every = {k: together([h[k] for h in heard if k in h]) for h in heard for k in h}
     return dict(pooled=trust_facts(every), clients=each, pictures=trust_pictures(every))
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #f6d1c87a
@@ -209,6 +199,7 @@ def mean_bins(bins:list)->pd.DataFrame: # conf, acc, share
     return sums.assign(conf=sums.conf/sums.share, acc=sums.acc/sums.share, share=sums.share/len(bins))
 
 def mean_risk(risks:list)->pd.DataFrame: # coverage, risk
+    "The risks of several seeds at twenty coverages."
     return pd.DataFrame(dict(coverage=np.arange(1, 21)/20, risk=np.mean(risks, 0)))
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #9a3c0049
