@@ -2,10 +2,10 @@
 import inspect
 from dataclasses import replace
 import pytest
-from fedskew_nb.app.calls import cut, from_file, literal, read_call
 from fedskew_nb.app.recipes import METHODS, MECHANISMS
 from fedskew_nb.app.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
-from fedskew_nb.app.recipes import read_method, read_model, read_suite
+from fedskew_nb.app.recipes import cut, literal, read_call, read_method, read_model, read_suite
+from fedskew_nb.app.scripts import from_file
 from fedskew_nb.app.plan import method_recipes
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv

@@ -16,7 +16,7 @@ from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.app import cli
 from fedskew_nb.app.bench import read_bench
-from fedskew_nb.app.calls import from_file, no_exit
+from fedskew_nb.app.scripts import from_file, no_exit
 from fedskew_nb.app.compare import compare, read_request, resume
 from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import read_tuned
@@ -279,7 +279,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
-    monkeypatch.setattr('fedskew_nb.app.jobs.side_by_side', broken)
+    monkeypatch.setattr('fedskew_nb.app.run.side_by_side', broken)
     code, err = said(*ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o')
     assert code == 1 and 'a process was killed' in err and '0 of 2 runs are saved in o' in err
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest, torch
 from torch import nn
 from feds import cut, equal, fed_of, name_of, run, same, small
-from fedskew_nb.app.calls import from_file
-from fedskew_nb.app.jobs import _portably
+from fedskew_nb.app.scripts import from_file
 from fedskew_nb.app.compare import compare
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.app.plan import planned
-from fedskew_nb.app.run import train_run
+from fedskew_nb.app.run import _portably, train_run
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism, message
 from fedskew_nb.core.method import Method

@@ -4,13 +4,13 @@
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000003
 from __future__ import annotations
-import inspect, reprlib, torch
+import ast, inspect, re, reprlib, torch
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, reduce
 from itertools import chain
 from operator import or_
 from pathlib import Path
-from .calls import call_checked, cut, file_of, from_file, read_call
+from .scripts import call_checked, from_file
 from ..core.mechanism import Mechanism
 from ..core.method import Method
 from ..core.models import MODELS
@@ -23,6 +23,50 @@ from ..data.suite import Suite
 
 # %% auto #0
 __all__ = ['METHODS', 'MECHANISMS', 'read_method', 'read_suite', 'read_model']
+
+# %% ../../nbs/7_app/05_recipes.ipynb #655222df
+def cut(text:str, at:str=',')->list:
+    "The parts of `text` between `at`, where no bracket or quote is open."
+    parts = ['']
+    depth = 0
+    quote = ''
+    for c in text:
+        if quote: quote = '' if c == quote else quote
+        elif c in '\'"': quote = c
+        elif c in '([{': depth += 1
+        elif c in ')]}': depth -= 1
+        if c == at and not depth and not quote: parts.append('')
+        else: parts[-1] += c
+    if depth or quote: raise ValueError(f'{text!r} ends inside a bracket or quote: close it')
+    return [p.strip() for p in parts if p.strip()]
+
+# %% ../../nbs/7_app/05_recipes.ipynb #c5ea27d5
+def literal(text:str, noun:str='value'):
+    "A Python literal; anything else is refused, not evaluated."
+    try: return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError): pass
+    advice = 'is no number, text, list, True, False or None: write it as a Python literal'
+    raise ValueError(f'{noun} {text!r} {advice}')
+
+# %% ../../nbs/7_app/05_recipes.ipynb #b6bbb330
+_CALL = re.compile(r'(?:(?P<file>.+\.py):)?(?P<name>[A-Za-z_][\w-]*)(?P<args>\(.*\))?', re.S)
+
+def read_call(text:str)->tuple: # (path or None, name, {argument: value})
+    "`path.py:Name(a=1)` as its three parts."
+    m = _CALL.fullmatch(text.strip())
+    if not m: raise ValueError(f'cannot read {text!r}: write a name, name(key=value) or file.py:name')
+    hp = {}
+    for argument in cut((m['args'] or '()')[1:-1]):
+        key, *value = cut(argument, '=')
+        if len(value) != 1 or not key.isidentifier():
+            raise ValueError(f'cannot read {argument!r} in {text!r}: arguments are written key=value')
+        hp[key] = literal(value[0], key)
+    return m['file'], m['name'], hp
+
+def file_of(text:str)->str|None:
+    "The Python file that a text names, if it names one."
+    m = _CALL.fullmatch(text.strip())
+    return m and m['file']
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000006
 METHODS = dict(sorted(registry(Method).items(), key=lambda named: named[1].page))    # {name: Method}, by page
