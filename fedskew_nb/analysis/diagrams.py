@@ -49,14 +49,6 @@ def seven(ax, x, y, k, s=1.8):
     ax.text(x+s/2, y+s/2-.06, '7', color=front, family=font, ha='center', va='center', size=13, weight='bold')
 
 # %% ../../nbs/3_results/12_diagrams.ipynb #0000000a
-def _clients(ax, x, models, colors):
-    "Three clients side by side: image above, model below."
-    for k in range(3):
-        left = x+3.7*k
-        box(ax, left, 0, 3.2, 5.2, shades(3)[k])
-        seven(ax, left+.4, 3.05, k)
-        model(ax, left+.5, .45, models[k], colors[k])
-
 def _server(ax, x, w, sent, step):
     "The server: its model, or what was sent, or both."
     box(ax, x, 10, 10.6, 3.3)
@@ -84,7 +76,11 @@ def _step(ax, x, step):
     w = np.array(W0)
     sent = [w+m for m in MOVES]
     models, colors = ([w]*3, [INK]*3) if step == 0 else (sent, shades(3))
-    _clients(ax, x, models, colors)
+    for k in range(3):
+        left = x+3.7*k
+        box(ax, left, 0, 3.2, 5.2, shades(3)[k])
+        seven(ax, left+.4, 3.05, k)
+        model(ax, left+.5, .45, models[k], colors[k])
     _server(ax, x, w, sent, step)
     _arrows(ax, x, step)
 
@@ -184,11 +180,6 @@ def flow_drawing(
     return _frame(ax, np.array([*at.values()]), size/2+.4)
 
 # %% ../../nbs/3_results/12_diagrams.ipynb #e1f55e63
-def rooms_modules(room:str)->dict: # {module: its file}
-    "The modules of a room, without its folders."
-    home = Path(str(files('fedskew_nb')))/room
-    return {p.stem: p for p in sorted(home.glob('*.py')) if not p.name.startswith('_')}
-
 def taken_from(path:Path, room:str)->set:
     "The modules of a room that a file imports when it is loaded."
     code = path.read_text(encoding='utf-8')
@@ -200,7 +191,8 @@ def floors(
     room:str,    # core, data, engine, analysis or app
 )->list:         # [[name of a module, …], …], the ground floor first
     "The modules of a room: each stands one floor above the highest that it imports."
-    needs = {n: taken_from(p, room) for n, p in rooms_modules(room).items()}
+    home = Path(str(files('fedskew_nb')))/room
+    needs = {p.stem: taken_from(p, room) for p in sorted(home.glob('*.py')) if not p.name.startswith('_')}
     rows, below = [], set()
     while len(below) < len(needs):
         rows.append([n for n in needs if n not in below and needs[n] <= below])
@@ -208,11 +200,6 @@ def floors(
     return rows
 
 # %% ../../nbs/3_results/12_diagrams.ipynb #c544fdfe
-def doors(room:str)->set:
-    "The modules of a room that other rooms import."
-    files_elsewhere = [p for p in Path(str(files('fedskew_nb'))).rglob('*.py') if room not in p.parts[-3:-1]]
-    return {n for p in files_elsewhere for n in taken_from(p, room)}
-
 def row_of(ax, names, y, filled):
     "A row of boxes with names, in the middle of the page."
     widths = [.95*len(n)+2 for n in names]
@@ -226,7 +213,9 @@ def row_of(ax, names, y, filled):
 def room_picture(room:str, ax:Axes=None)->Axes:
     "The floors of a room; filled modules are imported by other rooms."
     rows = [floor[i:i+7] for floor in floors(room) for i in range(0, len(floor), 7)]
-    ax, filled = bare(canvas(ax, (7.7, .36*len(rows)+.2))), doors(room)
+    others = [p for p in Path(str(files('fedskew_nb'))).rglob('*.py') if room not in p.parts[-3:-1]]
+    filled = {n for p in others for n in taken_from(p, room)}
+    ax = bare(canvas(ax, (7.7, .36*len(rows)+.2)))
     for y, names in enumerate(rows): row_of(ax, names, 3.6*y, filled)
     ax.set(xlim=(0, 77), ylim=(-.6, 3.6*len(rows)-.4), xticks=[], yticks=[])
     return ax

@@ -60,17 +60,13 @@ def at(self:Comparison, round:int)->Comparison:
 # %% ../../nbs/3_results/07_overview.ipynb #c799d571
 RISE = 1.      # points in the last quarter of the rounds
 
-def _changes(cmp, rung, st, where)->pd.Series:
-    "What the last quarter of these rounds added to each method's AVG; empty where nobody looked."
-    try: before = cmp.at(3*rung//4).statistics(where)
-    except ValueError: return pd.Series(dtype=float)
-    return st.set_index('method').AVG - before.set_index('method').AVG
 
 def _mark(change:float)->str: return ', rising' if change >= RISE else ', falling' if change <= -RISE else ''
 
 def _rung(cmp, rung, st, where)->pd.Series:
-    "A column of the table, from the statistics at this rung."
-    change = _changes(cmp, rung, st, where)
+    "A column of the table, from the statistics at this rung; marked is what its last quarter moved."
+    try: change = st.set_index('method').AVG - cmp.at(3*rung//4).statistics(where).set_index('method').AVG
+    except ValueError: change = {}                      # nobody looked
     return pd.Series({r.method: _cell(r) + _mark(change.get(r.method, 0)) for r in st.itertuples()})
 
 # %% ../../nbs/3_results/07_overview.ipynb #89d662b5
@@ -91,15 +87,12 @@ def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
     return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
 
 # %% ../../nbs/3_results/07_overview.ipynb #dc3b693f
-def _misread(nest)->str:
-    why = misfit(nest, dict(runs=[STORED], about=dict))
-    return why or next(filter(None, map(impossible, nest['runs'])), '')
-
 def load_comparison(path)->Comparison:
     "Read what `Comparison.save` wrote; `.about` says when and where."
     try: nest = json.loads(gzip.decompress(Path(path).read_bytes()))
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as e: why = trouble(e)
-    else: why = _misread(nest)
+    else: why = misfit(nest, dict(runs=[STORED], about=dict))
+    why = why or next(filter(None, map(impossible, nest['runs'])), '')
     if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
     cmp = Comparison(map(history_of, nest['runs']))
     cmp.about = nest['about']
@@ -116,5 +109,3 @@ def stored_results(name:str)->Comparison:
     "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.gz`."
     files = stored_names()
     return load_comparison(files[one_of(name, files, 'file of stored results')])
-
-

@@ -14,15 +14,12 @@ from .stats import t_interval
 from .style import INK, PALETTE, bare, canvas, colour, ink, shades, style
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000014
-def line_name(hist)->str: # 'FedAvg', 'FedAvg/iid', 'pooled'
-    "The name of a run in every picture: its method, and the deal of the data if it is not the suite's own."
-    return 'pooled' if hist.setting.get('deal') == 'pooled' else hist.label
-
-def by_name(histories)->dict: # {name: [History of each seed]}
-    "Runs grouped by name, in the order in which the names come."
+def by_name(histories)->dict: # {'FedAvg', 'FedAvg/iid', 'pooled': [History of each seed]}
+    "Runs grouped by method, and by the deal of the data if it is not the suite's own; in their order."
     lines = {}
-    several = isinstance(histories, (list, tuple))
-    for h in histories if several else [histories]: lines.setdefault(line_name(h), []).append(h)
+    for h in histories if isinstance(histories, (list, tuple)) else [histories]:
+        name = 'pooled' if h.setting.get('deal') == 'pooled' else h.label
+        lines.setdefault(name, []).append(h)
     return lines
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000018

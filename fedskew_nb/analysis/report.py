@@ -120,13 +120,13 @@ def timing(cmp:Comparison)->pd.DataFrame:
     took = [_run(h) | t | dict(peak_memory=h.peak_memory) for h in cmp.histories for t in h.timing]
     return pd.DataFrame(took)
 
-def _round(r)->dict:
-    facts = {k: r[k] for k in ('round', 'loss', 'up', 'down')}
-    return facts | dict(terms=json.dumps(r['terms']), participants=' '.join(map(str, r['participants'])))
 
 def costs(cmp:Comparison)->pd.DataFrame:
     "Loss terms and bytes of every round: seeded, like the scores."
-    return pd.DataFrame([_run(h) | _round(r) for h in cmp.histories for r in h.rounds])
+    rows = [_run(h) | {k: r[k] for k in ('round', 'loss', 'up', 'down')}
+            | dict(terms=json.dumps(r['terms']), participants=' '.join(map(str, r['participants'])))
+            for h in cmp.histories for r in h.rounds]
+    return pd.DataFrame(rows)
 
 # %% ../../nbs/3_results/09_report.ipynb #0000001a
 def _time_table(cmp)->Table|None:

@@ -8,7 +8,6 @@ __all__ = ['find_boxes']
 # %% ../../nbs/7_app/11_boxes.ipynb #1a13861f
 import warnings
 from pathlib import Path
-from PIL import Image
 from tqdm.auto import tqdm
 from ..data.boxes import Box, check_box, read_boxes, write_boxes
 from ..data.detector import DINO, GroundingDINO
@@ -24,25 +23,17 @@ def boxes_so_far(root:Path, out)->tuple: # boxes that are there; {path: class} o
     done = {b.path for b in boxes}
     return boxes, {p: c for p, c in names.items() if p not in done}
 
-# %% ../../nbs/7_app/11_boxes.ipynb #0db4f73b
-def opened(file:Path)->Image.Image|None:
-    "An image file, upright; None for a broken one."
-    try: return upright(file_bytes(file), file)
-    except ValueError: return None
-
-def answer_of(find, image, path:str, name:str)->Box:
-    "What a finder says about one image."
-    b = Box(path, *(find(image, name) or [0]*5))
-    check_box(b, 'the finder', image.size)
-    return b
-
 # %% ../../nbs/7_app/11_boxes.ipynb #aab76e40
 def ask_finder(root:Path, find, todo, boxes:list, store)->list: # files that cannot be read
     "Ask about each (path, class name), add the answers to `boxes`, and store now and then."
     broken = []
     for i, (path, name) in enumerate(todo, 1):
-        if (image := opened(root/path)) is None: broken.append(Path(path))
-        else: boxes.append(answer_of(find, image, path, name))
+        try: image = upright(file_bytes(root/path), root/path)
+        except ValueError: broken.append(Path(path))
+        else:
+            b = Box(path, *(find(image, name) or [0]*5))
+            check_box(b, 'the finder', image.size)
+            boxes.append(b)
         if i%32==0: store()
     return broken
 

@@ -23,7 +23,7 @@ from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['needs_table', 'methods_table', 'fed_by', 'usual_methods']
+__all__ = ['needs_table', 'methods_table', 'usual_methods']
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #5046e023
 def one_line(o)->str:
@@ -156,13 +156,10 @@ def methods_table()->str:
     return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #d29e54b7
-def fed_by(method:Method, suite:Suite)->bool:
-    "Do the training images of `suite` come with what the method wants?"
-    return not any(lacks(c.train, m.wants) for m in method.mechanisms for c in suite.clients)
-
 def usual_methods(*suites:Suite)->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
     "Unless somebody says otherwise: three baselines, and every paper's system that the suites can feed."
-    hungry = [n for n in papers() if not all(fed_by(METHODS[n], s) for s in suites)]
+    images = [c.train for s in suites for c in s.clients]
+    hungry = [n for n in papers() if any(lacks(d, m.wants) for m in METHODS[n].mechanisms for d in images)]
     if hungry: warnings.warn(f'left out: {", ".join(hungry)}, for the images have neither masks nor boxes')
     return ','.join(['Local', 'FedAvg', 'FedBN', *(n for n in papers() if n not in hungry)])
 

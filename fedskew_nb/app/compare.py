@@ -136,16 +136,14 @@ def stored_request(out)->dict:
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled')
 FREE = {'runs', 'version', 'format', 'trust'}
 
-def has_grown(before, now)->bool:
-    "Does a stored value hold all that was there before?"
-    if isinstance(before, list): return all(b in (now or ()) for b in before)
-    return bool(now) >= bool(before)
 
 def other_than(before:dict, now:dict)->str|None:
     "The first thing in which a request is another one than before."
     for k in sorted((before.keys() | now.keys())-FREE):
         a, b = before.get(k), now.get(k)
-        if not (has_grown(a, b) if k in GROWS else a == b): return f'its {k} is {a}, here it is {b}'
+        if k not in GROWS: same = a == b
+        else: same = all(v in (b or ()) for v in a) if isinstance(a, list) else bool(b) >= bool(a)
+        if not same: return f'its {k} is {a}, here it is {b}'
 
 # %% ../../nbs/7_app/09_compare.ipynb #30a107e5
 def keep_request(out, request:dict, todo:list):
@@ -183,17 +181,14 @@ def how_to_go_on(out)->str:
     "The command that finishes a comparison of one's own."
     return f'fedskew resume {out}{" --trust-code" if python_files(read_request(out)) else ""} goes on'
 
-def refuse_files(out, request:dict):
-    "Refuse to run a Python file because a folder names it."
-    if files := python_files(request):
-        raise ValueError(f'{out} names {" and ".join(files)}, which resume would run: look at it, '
-                         'then say --trust-code, or trust_code=True')
-
 # %% ../../nbs/7_app/09_compare.ipynb #e63f9c9f
 def resume(out, trust_code=False, **more)->Comparison:
     "Finish, or just read, the comparison in `out`; Python files that it names run only with `trust_code`."
     request = read_request(out)
-    if not trust_code: refuse_files(out, request)
+    files = python_files(request)
+    if files and not trust_code:
+        raise ValueError(f'{out} names {" and ".join(files)}, which resume would run: look at it, '
+                         'then say --trust-code, or trust_code=True')
     request |= more
     return compare_grid(out=out, **request) if 'grid' in request else compare(out=out, **request)
 

@@ -47,11 +47,6 @@ def placed(
     return layers[:,:3]/mask.clamp(min=1e-3), mask
 
 # %% ../../nbs/5_data/10_emoji.ipynb #0000000d
-def between_colours(t:Tensor, a, b)->Tensor:   # (n, 1, S, S) -> (n, 3, S, S)
-    "From colour `a` at 0 to colour `b` at 1."
-    a, b = (torch.tensor(c)[None,:,None,None] for c in (a, b))
-    return over(b, t.clamp(0,1), a)
-
 def from_photos(names:str, zoom, gain=(1.,1.,1.)):
     "A context that cuts windows out of photographs."
     gain = torch.tensor(gain)[None,:,None,None]
@@ -63,7 +58,9 @@ def woven(pattern, a, b):
         line = torch.linspace(0, 1, size)
         phase = between(g, 0, 1, n)[:,None,None,None]
         noise = lambda beta: fractal(n, size, g, beta)
-        return between_colours(pattern(noise, line, line[:,None], phase), a, b)
+        t = pattern(noise, line, line[:,None], phase)       # (n, 1, S, S): colour a at 0, b at 1
+        first, last = (torch.tensor(c)[None,:,None,None] for c in (a, b))
+        return over(last, t.clamp(0,1), first)
     return draw
 
 # %% ../../nbs/5_data/10_emoji.ipynb #0000000e

@@ -26,9 +26,6 @@ SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.
 _MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*')
 JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin')
 
-def is_junk(name:str)->bool:
-    "Files and folders that no one put there on purpose."
-    return name.startswith('.') or name.lower() in JUNK
 
 def looks_like_image(path:Path)->bool:
     "By suffix, else by the first bytes; a file that cannot be opened may be one."
@@ -47,14 +44,14 @@ def walk(here:Path, above:tuple=()):
         raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
     me = me.st_dev, me.st_ino
     if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
-    for p in [Path(e.path) for e in entries if not is_junk(e.name)]:
+    for p in [Path(e.path) for e in entries if e.name[0]!='.' and e.name.lower() not in JUNK]:
         if os.path.isdir(p): yield from walk(p, (*above, me))
         else: yield p
 
 def image_files(root:Path)->list:
     "Every image below `root`, sorted by name, as paths relative to it."
-    paths = [p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p)]
-    return sorted(paths, key=lambda p: p.as_posix())
+    paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))
+    return sorted(paths, key=Path.as_posix)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c
 def scan(root)->dict:
@@ -195,15 +192,12 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
-def said_of(root:Path, paths:list)->list:
-    "[path, checksum of its bytes] of each file: two lists are equal when the images are."
-    return [[p.as_posix(), content(root/p)] for p in paths]
-
 def packed(*call): return pack(read_suite_of(*call))
 
 def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
     "A name for what this call reads: files and their bytes, and its arguments."
-    text = repr((said_of(root, every_path(tree)), *call[:-1], sorted(call[-1].items())))
+    bytes_of = [[p.as_posix(), content(root/p)] for p in every_path(tree)]
+    text = repr((bytes_of, *call[:-1], sorted(call[-1].items())))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 

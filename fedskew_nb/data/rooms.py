@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.names import one_of, whole
 from .draw import hsv_to_rgb
 from .factors import Grid, deal_grid, draw_cells, pick_cells
-from .images import Data, join
+from .images import join
 from .suite import Suite, embedded
 
 # %% ../../nbs/5_data/14_rooms.ipynb #a32d2a58
@@ -169,11 +169,6 @@ ABOUT_SHAPES3D = dict(
            'nor objects that vary within their class')
 
 # %% ../../nbs/5_data/14_rooms.ipynb #6fde04d2
-def in_other_rooms(s:dict, data_seed:int)->Data:
-    "Test images in the fifty rooms that no client has."
-    cells = pick_cells(SHAPES3D, 'test', s['unseen'], data_seed, 'other rooms').chunk(50)
-    return join([draw_cells(SHAPES3D, pair(50+i), c, s['px']) for i, c in enumerate(cells)])
-
 def rooms_suite(grid:Grid, slices:list, s:dict, unseen:dict, **facts)->Suite:
     "The suite whose clients own these slices."
     clients = deal_grid(grid, slices, s, facts['data_seed'])
@@ -186,8 +181,9 @@ def shapes3d_like(size:str='quick', data_seed:int=0)->Suite:
     "Four solids; each of fifty clients has a floor and a wall of its own; see `SHAPES3D_SIZES`."
     s, data_seed = SHAPES3D_SIZES[one_of(size, SHAPES3D_SIZES, 'size')], whole(data_seed)
     rooms = [(f'floor {f} wall {w}', (f, w)) for f, w in map(pair, range(s['clients']))]
-    unseen = {'other rooms': in_other_rooms(s, data_seed)}
-    return rooms_suite(SHAPES3D, rooms, s, unseen, size=size, data_seed=data_seed)
+    cells = pick_cells(SHAPES3D, 'test', s['unseen'], data_seed, 'other rooms').chunk(50)
+    others = join([draw_cells(SHAPES3D, pair(50+i), c, s['px']) for i, c in enumerate(cells)])
+    return rooms_suite(SHAPES3D, rooms, s, {'other rooms': others}, size=size, data_seed=data_seed)
 
 # %% ../../nbs/5_data/14_rooms.ipynb #d74c4217
 @embedded('shapes3d-like-scale')

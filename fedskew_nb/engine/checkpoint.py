@@ -37,15 +37,12 @@ def _unpack(o, tensors: dict):
     return v
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #7fd2da32
-def _alone(t: Tensor)->Tensor:
-    "A copy on the CPU that shares its memory with nothing."
-    return t.detach().to('cpu').clone().contiguous()
-
 def save_nest(nest: dict, path):
     "Write a nest of dicts, lists, tensors and numbers as one safetensors file, whole or not at all."
     tensors = {}
     tree = json.dumps(_pack(nest, tensors))
-    named = {str(i): _alone(t) for i, t in tensors.values()} or {'none': torch.zeros(1)}
+    named = {str(i): t.detach().to('cpu').clone().contiguous() for i, t in tensors.values()}
+    if not named: named = {'none': torch.zeros(1)}
     with whole_file(path) as part: safetensors.torch.save_file(named, str(part), metadata={'tree': tree})
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #2c11bcab

@@ -64,16 +64,12 @@ def frozen_names(net: nn.Module)->frozenset:
         frozen |= {f'{place}.{n}'.lstrip('.') for n in m.state_dict()}
     return frozenset(frozen)
 
-def check_learns(net: nn.Module):
-    "Refuse a model of which nothing may learn."
-    if any(p.requires_grad for p in net.parameters()): return
-    raise ValueError('nothing in the model learns: all its parameters are frozen; '
-                     'call requires_grad_(True) on what is to be trained')
-
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
 def made_ready(net: Net, suite: Suite)->Net:
     "The same net with noise of its own, the mean and std of its images, a note of what is frozen."
-    check_learns(net)
+    if not any(p.requires_grad for p in net.parameters()):
+        raise ValueError('nothing in the model learns: all its parameters are frozen; '
+                         'call requires_grad_(True) on what is to be trained')
     draws_nothing(own_noise(net), suite.image_size)
     net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
     return net

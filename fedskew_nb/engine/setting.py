@@ -75,7 +75,8 @@ def check_setting(s: Setting):
         value, kinds = getattr(s, f.name), get_args(f.type) or (f.type,)
         if value is None and NoneType in kinds: continue
         if int in kinds: _check_whole(f.name, value)
-        if bool in kinds: _check_switch(f.name, value)
+        if bool in kinds and not isinstance(value, bool):
+            raise ValueError(f'{f.name} is {value!r}: give True or False')
         if f.name in LIMITS: _check_range(f.name, value)
     read_rungs(s)
 
@@ -83,9 +84,6 @@ def check_setting(s: Setting):
 def _check_whole(name: str, value):
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f'{name} is {value!r}: give a whole number')
-
-def _check_switch(name: str, value):
-    if not isinstance(value, bool): raise ValueError(f'{name} is {value!r}: give True or False')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #4b28041a
 def _check_range(name: str, value):

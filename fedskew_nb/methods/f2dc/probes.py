@@ -103,18 +103,15 @@ def mask_viewer(
     return _gallery(ax, rows, names, list(suite.tests))
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #6a1ff743
-def _said(net, out)->dict:
-    "Logits of each part: through pool and head, and through m."
-    main = {k: net.answer(out.aux[k]).logits for k in ('plus', 'minus', 'star')} | {'whole': out.logits}
-    return main | {f'm_{k}': v for k, v in out.aux['m'].items()}
-
 def _right(net, data)->dict:    # {part: how many}
     "Right answers of each part; {} without F2DC's neck."
     right = {}
     for x, y in zip(data.x.split(64), data.y.split(64)):
         out = net.see(x)
         if 'star' not in out.aux: return {}
-        for k, logits in _said(net, out).items():
+        logits_of = {k: net.answer(out.aux[k]).logits for k in ('plus', 'minus', 'star')}
+        logits_of |= {'whole': out.logits} | {f'm_{k}': v for k, v in out.aux['m'].items()}
+        for k, logits in logits_of.items():
             right[k] = right.get(k, 0)+int((logits.argmax(1).cpu() == y.cpu()).sum())
     return right
 
