@@ -465,3 +465,10 @@ def test_the_server_takes_the_largest_counter_whoever_comes_last(suite):
     fed.one_round()
     counters = [v for n, v in fed.server.items() if n.endswith('num_batches_tracked')]
     assert counters and all(int(v) == 5 for v in counters)
+
+def test_seconds_of_a_round_lie_within_it(suite):
+    "Training and scoring are told apart, and together they take no longer than the whole call."
+    begun = time.perf_counter()
+    h = Federation(FedAvg, new(suite), suite, device='cpu', rounds=2, local_steps=1).fit(progress=False)
+    whole, pieces = time.perf_counter()-begun, [t[k] for t in h.timing for k in ('seconds', 'eval_seconds')]
+    assert len(pieces) == 4 and min(pieces) > 0 and sum(pieces) < whole
