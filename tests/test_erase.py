@@ -6,11 +6,11 @@ from torch import nn
 from fedskew_nb.core.convert import as_net
 from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, small_conv
 from fedskew_nb.core.seeding import seeded
-from fedskew_nb.core.net import Net
+from fedskew_nb.core.net import Net, is_statistic
 from fedskew_nb.methods.fdse.erase import Erased, domain_share, cheap_copies, first_filters
 from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
 from fedskew_nb.methods.fdse.surgery import (
-    by_block, decompose, erased_blocks, is_eraser, is_statistic, part_of)
+    by_block, decompose, erased_blocks, is_eraser, part_of)
 
 def randn(*shape, seed=0): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

@@ -13,7 +13,7 @@ from feds import DEVICE, equal, fed_of, first, images, labels, run, same, small,
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule
-from fedskew_nb.core.net import Net, under
+from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.analysis.probes import glance
 from fedskew_nb.analysis.probes import answers
@@ -40,7 +40,7 @@ from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10,
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.fdse.erase import Erased
 from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from fedskew_nb.methods.fdse.surgery import erased_blocks, is_eraser, is_statistic, part_of
+from fedskew_nb.methods.fdse.surgery import erased_blocks, is_eraser, part_of
 from fedskew_nb.methods.fdse.consensus import consensus_step
 from fedskew_nb.methods.fdse.probes import (
     agreement_facts,

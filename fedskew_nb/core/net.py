@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NORMS', 'Out', 'Net', 'normalise', 'of_type', 'is_norm', 'is_batchnorm', 'is_conv', 'everything', 'is_learnt',
-           'under', 'either', 'evaluating', 'probe', 'at_least_float32', 'check_logits', 'check_net']
+           'is_statistic', 'under', 'either', 'evaluating', 'probe', 'at_least_float32', 'check_logits', 'check_net']
 
 # %% ../../nbs/4_core/01_net.ipynb #00000003
 import copy, torch
@@ -128,6 +128,10 @@ def everything(name:str)->bool:
 def is_learnt(net:nn.Module)->Callable:
     "Predicate: a parameter, not a statistic."
     return {n for n, _ in net.named_parameters()}.__contains__
+
+def is_statistic(name:str)->bool:
+    "Predicate: a running mean or variance, or a BatchNorm's counter."
+    return name.rpartition('.')[2] in ('running_mean', 'running_var', 'num_batches_tracked')
 
 def under(*places:str)->Callable:
     "Predicate: names inside one of these places, e.g. `under('head', 'body.0')`."

@@ -11,7 +11,7 @@ from ...analysis.probes import reestimate
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.rules import Rule, keep
-from ...core.net import everything, is_batchnorm
+from ...core.net import everything, is_batchnorm, is_statistic
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000009
 def _moved(v, by, mean, var):
@@ -57,7 +57,6 @@ Local = Method('Local', KeepAll(), page='2_methods/baselines/03_personal', ink='
 FAMILY = 'What to keep at home'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000019
-STATISTICS = ('running_mean', 'running_var', 'num_batches_tracked')
 NO_BATCHNORM = ('KeepBatchNorm: the model has no BatchNorm, so nothing would stay at home: '
                 'build one that has (small_conv, resnet10), or use FedAvg')
 
@@ -71,7 +70,7 @@ class KeepBatchNorm(Mechanism):
         in_batchnorm = is_batchnorm(net)
         if not any(map(in_batchnorm, net.state_dict())):
             raise ValueError(NO_BATCHNORM)
-        def stays(n): return self.statistics if n.rpartition('.')[2] in STATISTICS else self.affine
+        def stays(n): return self.statistics if is_statistic(n) else self.affine
         return [Rule(lambda n: in_batchnorm(n) and stays(n), keep)]
 
 FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/03_personal', ink='green',

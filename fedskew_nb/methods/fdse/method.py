@@ -17,10 +17,10 @@ from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.rules import Rule, by_layer, by_tensor, keep, mean
 from ...core.names import one_of
+from ...core.net import is_statistic
 from .consensus import NotFinite, consensus_step
 from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from .surgery import (
-    by_block, decompose, erased_blocks, is_eraser, is_statistic, part_of)
+from .surgery import by_block, decompose, erased_blocks, is_eraser, part_of
 from .released import CURRENT, RELEASED, own_biases, pad_11, released_v1, released_v2
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000007
