@@ -121,7 +121,7 @@ def net_picture(ax:Axes=None)->Axes:
     ax = bare(canvas(ax, (7.7, 1.9)))
     for i, (name, c, text) in enumerate(_parts()):
         x = 4+8.4*i
-        box(ax, x, 0, 4.2, 4, c, dashed=name=='neck', fill=.18)
+        box(ax, x, 0, 4.2, 4, c, dashed=name == 'neck', fill=.18)
         ax.text(x+2.1, 2, name, ha='center', va='center', weight='bold', size=10.5, color=c)
         ax.text(x+2.1, -.6, text, ha='center', va='top')
     for i, (name, shape) in enumerate(FLOWS):

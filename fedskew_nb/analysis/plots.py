@@ -144,8 +144,8 @@ def _frame(ax, x, y):
 # %% ../../nbs/3_results/11_plots.ipynb #0065b509
 @style()
 def client_domain_heatmap(
-    acc,            # DataFrame in percent: a row per client (or method), a column per domain
-    own=None,       # {row: its own domain}, framed
+    acc,                # DataFrame in percent: a row per client (or method), a column per domain
+    own=None,           # {row: its own domain}, framed
     lo=None, hi=None,   # ends of the colour scale; default: of the data
     ax:Axes=None,
 )->Axes:
@@ -226,7 +226,7 @@ def domain_grid(
 )->Axes:
     "One picture per domain (row) and class (column), the first of each in the test set."
     n = min(n, len(suite.classes))
-    def first(data, c): return next(iter(data.x[data.y==c][:1]), None)
+    def first(data, c): return next(iter(data.x[data.y == c][:1]), None)
     rows = [[first(d, c) for c in range(n)] for d in suite.tests.values()]
     H, W = next(iter(suite.tests.values())).x.shape[2:]
     size = (.62*n+.9, .62*(H+2)/(W+2)*len(rows)+.3)

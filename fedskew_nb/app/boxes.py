@@ -34,7 +34,7 @@ def ask_finder(root:Path, find, todo, boxes:list, store)->list: # files that can
             b = Box(path, *(find(image, name) or [0]*5))
             check_box(b, 'the finder', image.size)
             boxes.append(b)
-        if i%32==0: store()
+        if i%32 == 0: store()
     return broken
 
 # %% ../../nbs/7_app/11_boxes.ipynb #6886ceec
@@ -59,7 +59,7 @@ def find_boxes(
 def closing_words(boxes:list, old:int, file:Path)->str:
     "What came out, and how to use it."
     n = len({b.path for b in boxes})
-    boxed = len({b.path for b in boxes if b.right>b.left})
+    boxed = len({b.path for b in boxes if b.right > b.left})
     kept = f' ({old} rows were there before; delete the file to ask again)' if old else ''
     return f'{boxed} of {n} images have a box in {file}{kept}'
 

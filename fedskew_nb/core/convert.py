@@ -48,22 +48,22 @@ class DropPath(Random):
         super().__init__()
         self.p = p
     def forward(self, x):
-        if not self.training or self.p==0: return x
+        if not self.training or self.p == 0: return x
         one_each = (len(x), *[1]*(x.ndim-1))
-        return x*(self.rand(one_each, x)>=self.p)/(1-self.p)
+        return x*(self.rand(one_each, x) >= self.p)/(1-self.p)
 
 def own_noise(module:nn.Module)->nn.Module:
     "Swap every Dropout and StochasticDepth inside for one with a generator of its own."
     for name, m in module.named_children():
         if type(m) is nn.Dropout: setattr(module, name, Dropout(m.p))
-        elif type(m).__name__=='StochasticDepth': setattr(module, name, DropPath(m.p))
+        elif type(m).__name__ == 'StochasticDepth': setattr(module, name, DropPath(m.p))
         else: own_noise(m)
     return module
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000e
 def child_at(module, name):
     "The child at a dotted path, or a fresh ReLU for the word 'ReLU' (DenseNet calls it in `forward`)."
-    if name=='ReLU': return nn.ReLU()
+    if name == 'ReLU': return nn.ReLU()
     try: return module.get_submodule(name)
     except AttributeError:
         names = [n for n, _ in module.named_modules() if n]
@@ -82,7 +82,7 @@ def cut_apart(module, body:str, pool:str, head:str)->tuple:
                          'as_net needs a linear layer there')
     pool = pool or [nn.AdaptiveAvgPool2d(1)]
     flat = [] if any(isinstance(m, nn.Flatten) for m in rest) else [nn.Flatten()]
-    body = nn.Sequential(*body) if len(body)>1 else body[0]
+    body = nn.Sequential(*body) if len(body) > 1 else body[0]
     return body, nn.Sequential(*pool, *flat, *rest), head
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000011
@@ -95,10 +95,10 @@ def same_answers(module, net, size):
     except RuntimeError as e:
         raise ValueError(f'{name} cannot take images of {size}×{size} pixels: '
                          f'try a larger size= [{e}]') from None
-    if out.fmap.ndim!=4:
+    if out.fmap.ndim != 4:
         raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): '
                          'name other parts in body=')
-    if out.logits.shape!=want.shape or not torch.allclose(out.logits, want, atol=1e-4):
+    if out.logits.shape != want.shape or not torch.allclose(out.logits, want, atol=1e-4):
         raise ValueError(f'{name} cut like this answers otherwise than the whole model: '
                          'check body=, pool= and head=')
 
@@ -129,7 +129,7 @@ def cut_points(name:str, body, pool, head)->tuple:
 
 def fresh_head(net:Net, n_classes:int, seed:int):
     "Put in a new head, unless the old one has as many classes."
-    if n_classes==net.head.out_features: return
+    if n_classes == net.head.out_features: return
     with seeded(seed): net.head = nn.Linear(net.head.in_features, n_classes)
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000015

@@ -76,8 +76,8 @@ def trouble(e:Exception)->str:
 
 def read_json(
     path, shape,
-    otherwise:str,    # it is if it does not fit: 'not a stored run'
-    mend:str,    # what to do
+    otherwise:str,  # it is if it does not fit: 'not a stored run'
+    mend:str,       # what to do
 ):
     "The JSON in a file, if it has this shape."
     try: content = json.loads(Path(path).read_text(encoding='utf-8'), parse_constant=_no_number)

@@ -39,7 +39,7 @@ class FlattenMap(nn.Flatten):
         self.side, self.size = side, size
     def forward(self, x):
         h, w = x.shape[-2:]
-        if (h, w)==(self.side, self.side): return super().forward(x)
+        if (h, w) == (self.side, self.side): return super().forward(x)
         raise ValueError(f'this model was made for images of {self.size} pixels, whose map has '
                          f'{self.side}×{self.side} cells, and got a map of {h}×{w}: '
                          'build it with size=suite.image_size')
@@ -65,7 +65,7 @@ def small_conv(
 def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
     "Note on a net the image size it was made for and the call that makes it; hand it back."
     net.image_size = size
-    net.name = name if width==usual else f'{name}(width={width})'
+    net.name = name if width == usual else f'{name}(width={width})'
     return net
 
 # %% ../../nbs/4_core/02_models.ipynb #0000000e
@@ -85,7 +85,7 @@ class BasicBlock(nn.Module):
         self.conv1, self.bn1 = nn.Conv2d(ni, nf, 3, stride, 1, bias=False), nn.BatchNorm2d(nf)
         self.conv2, self.bn2 = nn.Conv2d(nf, nf, 3, 1, 1, bias=False), nn.BatchNorm2d(nf)
         smaller = lambda: seq(conv=nn.Conv2d(ni, nf, 1, stride, bias=False), bn=nn.BatchNorm2d(nf))
-        self.shortcut = nn.Identity() if ni==nf and stride==1 else smaller()
+        self.shortcut = nn.Identity() if ni == nf and stride == 1 else smaller()
     def forward(self, x):
         inner = self.bn1(self.conv1(x)).relu()
         return (self.bn2(self.conv2(inner)) + self.shortcut(x)).relu()
@@ -137,7 +137,7 @@ def fc_bn(ni:int, nf:int)->nn.Sequential:
 def alexnet_body(in_ch:int, w:int, stride:int)->nn.Sequential:
     "Five convolutions with bias; three of them are followed by a max-pool."
     half = lambda: dict(pool=nn.MaxPool2d(3, 2))
-    return seq(block1=conv_bn(in_ch, w, 11, stride, 2 if stride>1 else 5, bias=True, **half()),
+    return seq(block1=conv_bn(in_ch, w, 11, stride, 2 if stride > 1 else 5, bias=True, **half()),
                block2=conv_bn(w, 3*w, 5, bias=True, **half()),
                block3=conv_bn(3*w, 6*w, bias=True),
                block4=conv_bn(6*w, 4*w, bias=True),
@@ -153,7 +153,7 @@ def alexnet_bn(
 )->Net:
     "AlexNet + BatchNorm, 5 convolutions + 2 hidden layers + head (FDSE, Sec. 5.1)."
     check_sizes(n_classes, width, size, 28, 'AlexNet halves the image again and again')
-    w, stride = width, 4 if size>=128 else 2 if size>=64 else 1
+    w, stride = width, 4 if size >= 128 else 2 if size >= 64 else 1
     with seeded(seed):
         body = alexnet_body(in_ch, w, stride)
         pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(),
@@ -165,7 +165,7 @@ MODELS = dict(small_conv=small_conv, resnet10=resnet10, resnet18=resnet18, alexn
 
 def has_map(net:nn.Module, size:int|None=None)->bool:
     "Does it give a feature map (B, C, H, W)? F2DC needs one."
-    return isinstance(net, Net) and getattr(probe(net, size).fmap, 'ndim', 0)==4
+    return isinstance(net, Net) and getattr(probe(net, size).fmap, 'ndim', 0) == 4
 
 def has_batchnorm(net:nn.Module)->bool:
     "Does it have BatchNorm, whatever its name? FedBN needs it."

@@ -39,7 +39,7 @@ class Tray(dict):
 # %% ../../nbs/4_core/01_net.ipynb #00000008
 def _split(r, main:str)->tuple:
     "`r` as (result, aux): a part may return a tensor, (tensor, aux) or {main: tensor, ...}."
-    if isinstance(r, dict): return r[main], {k: v for k, v in r.items() if k!=main}
+    if isinstance(r, dict): return r[main], {k: v for k, v in r.items() if k != main}
     return r if isinstance(r, tuple) else (r, {})
 
 # %% ../../nbs/4_core/01_net.ipynb #00000009
@@ -135,7 +135,7 @@ def is_statistic(name:str)->bool:
 
 def under(*places:str)->Callable:
     "Predicate: names inside one of these places, e.g. `under('head', 'body.0')`."
-    return lambda name: any(name==p or name.startswith(p+'.') for p in places)
+    return lambda name: any(name == p or name.startswith(p+'.') for p in places)
 
 def either(*preds:Callable)->Callable:
     "Predicate: at least one of `preds` holds."
@@ -171,7 +171,7 @@ def at_least_float32(v:Tensor)->Tensor:
 # %% ../../nbs/4_core/01_net.ipynb #0000001b
 def check_logits(net:Net, out):
     "Refuse an answer without logits, and one of NaN."
-    if not isinstance(out, Out) or getattr(out.logits, 'ndim', 0)!=2:
+    if not isinstance(out, Out) or getattr(out.logits, 'ndim', 0) != 2:
         raise ValueError(f'{type(net).__name__} gives no Out with logits (B, n_classes): '
                          'let its head return them')
     if out.logits.isfinite().all(): return
@@ -192,6 +192,6 @@ def check_net(
         raise ValueError(f'the model cannot take images of {size}×{size} pixels (it was made for {made}): '
                          f'build it with size={size} [{e}]') from None
     check_logits(net, out)
-    if out.logits.shape!=(2, n_classes):
+    if out.logits.shape != (2, n_classes):
         raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: '
                          f'build it with n_classes={n_classes}')

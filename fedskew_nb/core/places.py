@@ -108,7 +108,7 @@ def rule_for(self:Method, name:str, claims:list, is_counter:bool)->tuple:
     if not claimants:   return AVERAGED
     (first, rule), *others = claimants
     for other, r in others:
-        if (r.fn, r.by)==(rule.fn, rule.by): continue
+        if (r.fn, r.by) == (rule.fn, rule.by): continue
         both = ' and '.join(o.fn.__name__.strip('_') for o in (rule, r))
         self.refuse((first, other), f'both claim `{name}`, with the rules {both}', 'narrow one of the claims')
     return first, rule

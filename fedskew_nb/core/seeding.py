@@ -31,8 +31,8 @@ class Dropout(Random):
         super().__init__()
         self.p = p
     def forward(self, x):
-        if not self.training or self.p==0: return x
-        kept = self.rand(x.shape, x)>=self.p
+        if not self.training or self.p == 0: return x
+        kept = self.rand(x.shape, x) >= self.p
         return x*kept/(1-self.p)
 
 # %% ../../nbs/4_core/04_seeding.ipynb #0000000e

@@ -34,10 +34,10 @@ def deal_contexts(
     part:str='train',   # train, val or test
 )->tuple[Tensor,Tensor]:        # (n,) classes, each as often; (n,) contexts
     "The class and the context of each image of a client, in order."
-    if not 0<=rho<=1: raise ValueError(f'rho is {rho}: give a share from 0 to 1')
+    if not 0 <= rho <= 1: raise ValueError(f'rho is {rho}: give a share from 0 to 1')
     g = generator('context', n_classes, float(rho), data_seed, k, part)
     y = ((torch.arange(n)+k)%n_classes)[torch.randperm(n, generator=g)]
-    usual, odd = usual_context(y, k), torch.rand(n, generator=g)>=rho
+    usual, odd = usual_context(y, k), torch.rand(n, generator=g) >= rho
     return y, torch.where(odd, usual+torch.randint(1, SEEN, (n,), generator=g), usual)%SEEN
 
 # %% ../../nbs/5_data/11_backgrounds.ipynb #5cfe7b6a
@@ -51,7 +51,7 @@ def objects(y:Tensor, classes:list, px:int, pose:str, g:Generator)->tuple[Tensor
     n, colour, mask = len(y), torch.empty(len(y), 3, px, px), torch.empty(len(y), 1, px, px)
     hand = torch.randint(len(HANDS), (n,), generator=g)
     for h in hand.unique().tolist():
-        i = hand==h
+        i = hand == h
         drawn = sprites(HANDS[h])[pick(HANDS[h], y[i], classes, g)]
         colour[i], mask[i] = placed(drawn, px, g, **POSES[pose])
     light = between(g, .7, 1.1, n)[:,None,None,None]
@@ -124,7 +124,7 @@ def context_suite(name:str, size:str, data_seed:int, rho:float)->Suite:
         clients.append(Client(k, f'shift {k}', **parts))
     tests  = {names[c]: all_classes(name, s, c, s['seen'], data_seed) for c in range(SEEN)}
     unseen = {names[c]: all_classes(name, s, c, s['unseen'], data_seed) for c in range(SEEN, len(names))}
-    return Suite(name if rho==1 else f'{name}-{100*rho:g}', s['classes'], clients, tests, unseen,
+    return Suite(name if rho == 1 else f'{name}-{100*rho:g}', s['classes'], clients, tests, unseen,
                  size=size, data_seed=data_seed, **ABOUT_CONTEXTS)
 
 # %% ../../nbs/5_data/11_backgrounds.ipynb #6e674a2e

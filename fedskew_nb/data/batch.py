@@ -22,9 +22,9 @@ class Moves:
 
 def draw_moves(n:int, g:Generator, pad:int=0, flip:bool=False)->Moves:
     "Moves for `n` images; nothing is drawn for what is not asked."
-    if pad<0: raise ValueError(f'pad is {pad}: give 0 or more pixels')
+    if pad < 0: raise ValueError(f'pad is {pad}: give 0 or more pixels')
     place = torch.randint(2*pad+1,(2,n),generator=g) if pad else torch.zeros(2,n,dtype=torch.long)
-    return Moves(pad, *place, torch.rand(n,generator=g)<.5 if flip else torch.zeros(n,dtype=torch.bool))
+    return Moves(pad, *place, torch.rand(n,generator=g) < .5 if flip else torch.zeros(n,dtype=torch.bool))
 
 # %% ../../nbs/5_data/07_batch.ipynb #0000000b
 def move(x:Tensor, m:Moves)->Tensor:   # (B, C, H, W) of any type
@@ -41,7 +41,7 @@ def boxes_of(
     masks:Tensor,    # (B, 1, H, W) uint8
 )->Tensor:           # (B, 4) int64: left, top, right, bottom in pixels
     "The tight box of each mask, that is of its bytes above 127; an empty mask gives 0, 0, 0, 0."
-    m = masks[:,0]>127
+    m = masks[:,0] > 127
     ends = lambda v: (v.float().argmax(1), v.shape[1]-v.flip(1).float().argmax(1))
     (l, r), (t, b) = ends(m.any(1)), ends(m.any(2))
     return torch.stack([l, t, r, b], 1)*m.flatten(1).any(1)[:,None]
@@ -58,4 +58,4 @@ def move_boxes(
     l, t, r, b = (boxes-by.to(boxes)).unbind(1)
     l, r = torch.where(m.flip.to(boxes.device), torch.stack([W-r, W-l]), torch.stack([l, r]))
     moved = torch.stack([l.clamp(0, W), t.clamp(0, H), r.clamp(0, W), b.clamp(0, H)], 1)
-    return moved*(moved[:,2:]>moved[:,:2]).all(1)[:,None]
+    return moved*(moved[:,2:] > moved[:,:2]).all(1)[:,None]

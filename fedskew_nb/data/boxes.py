@@ -47,9 +47,9 @@ def check_box(
     if not all(map(math.isfinite, b[1:6])):
         raise ValueError(f'{box}, score {b.score:g}, is not finite; give pixels and a score, or no row')
     if not any(b[1:5]): return
-    if l>=r or t>=bottom:
+    if l >= r or t >= bottom:
         raise ValueError(f'{box} is empty or reversed; left must be below right, and top below bottom')
-    if min(l, t)<0 or r>size[0] or bottom>size[1]:
+    if min(l, t) < 0 or r > size[0] or bottom > size[1]:
         of = 'its image' if math.isinf(size[0]) else f'its image of {size[0]}×{size[1]} pixels'
         raise ValueError(f'{box} does not lie inside {of}; give pixels of the file itself, from 0 on')
 
@@ -72,7 +72,7 @@ def csv_rows(file)->list: # (line, fields)
 def read_box(file, line:int, fields:list, columns:list)->Box:
     "One row of a CSV as a box."
     where = f'{file}, row {line}'
-    if len(fields)!=len(columns):
+    if len(fields) != len(columns):
         raise ValueError(f'{where}: {len(fields)} fields; give {len(columns)}, {",".join(columns)}')
     try: b = Box(fields[0], *(float(v.replace('_', '?')) for v in fields[1:]), row=line)
     except ValueError:
@@ -114,7 +114,7 @@ def read_boxes(
     "All boxes of a CSV, or what is wrong with it."
     rows = csv_rows(file)
     if rows: check_columns(file, *rows[0])
-    if len(rows)<2:
+    if len(rows) < 2:
         raise ValueError(f'{file} holds no box; give a line {",".join(BOX_COLUMNS)}, then a row each')
     boxes = [read_box(file, *row, rows[0][1]) for row in rows[1:]]
     if paths is not None: boxes = known_paths(file, boxes, paths)
@@ -147,7 +147,7 @@ class Boxes:
     def has(self, path:Path)->bool:
         "Did anybody find the object?"
         b = self.best.get(path.as_posix())
-        return b is not None and b.right>b.left
+        return b is not None and b.right > b.left
     def of(self, path:Path, size:tuple, side:int)->list:
         "The box of a file of `size` (width, height) on its square."
         b = self.best.get(path.as_posix())
@@ -156,10 +156,10 @@ class Boxes:
 # %% ../../nbs/5_data/15_boxes.ipynb #30d43b8d
 def best_boxes(file, paths=None)->Boxes:
     "Each image's box with the highest score, the first of equals."
-    sure = lambda b: (b.right>b.left, b.score)
+    sure = lambda b: (b.right > b.left, b.score)
     best = {}
     for b in read_boxes(file, paths):
-        if b.path not in best or sure(b)>sure(best[b.path]): best[b.path] = b
+        if b.path not in best or sure(b) > sure(best[b.path]): best[b.path] = b
     return Boxes(Path(file), best)
 
 # %% ../../nbs/5_data/15_boxes.ipynb #756119be
@@ -188,9 +188,9 @@ def jittered(
 )->Tensor:          # (N, 4) int64, all 0 where nothing was found or the box is lost
     "Boxes as a worse finder would give them."
     for name, v, most in (('by', by, .5), ('miss', miss, 1)):
-        if not 0<=v<=most: raise ValueError(f'{name} is {v}: give a share from 0 to {most}')
+        if not 0 <= v <= most: raise ValueError(f'{name} is {v}: give a share from 0 to {most}')
     old = boxes.cpu()
     new = shaken(old, size, by, g)
-    boxed = (old[:,2]>old[:,0]).nonzero()[:,0]
+    boxed = (old[:,2] > old[:,0]).nonzero()[:,0]
     kept = boxed[torch.randperm(len(boxed), generator=g)[round(miss*len(boxed)):]]
     return torch.zeros_like(old).index_copy(0, kept, new[kept]).to(boxes.device)

@@ -23,8 +23,8 @@ def cache_dir()->Path:
     "Where drawn suites lie: `FEDSKEW_CACHE` if set, else the user's cache folder of this system."
     env = os.environ
     if env.get('FEDSKEW_CACHE'): return Path(env['FEDSKEW_CACHE']).expanduser()
-    if sys.platform=='win32': base = env.get('LOCALAPPDATA') or Path.home()/'AppData'/'Local'
-    elif sys.platform=='darwin': base = Path.home()/'Library'/'Caches'
+    if sys.platform == 'win32': base = env.get('LOCALAPPDATA') or Path.home()/'AppData'/'Local'
+    elif sys.platform == 'darwin': base = Path.home()/'Library'/'Caches'
     else: base = env.get('XDG_CACHE_HOME') or Path.home()/'.cache'
     return Path(base)/'fedskew_nb'
 
@@ -76,7 +76,7 @@ def sealed(path:Path, key:str)->tuple[dict[str,Tensor],dict]:
     "What a file holds; an error where it is not what was stored under this key."
     if not path.is_file(): raise FileNotFoundError(path)
     tensors, kept = load_mapped(path)
-    if kept['seal']!=seal(key, tensors, kept['meta']): raise ValueError(f'{path} is not what was stored')
+    if kept['seal'] != seal(key, tensors, kept['meta']): raise ValueError(f'{path} is not what was stored')
     return tensors, kept['meta']
 
 # %% ../../nbs/5_data/17_cache.ipynb #00000010

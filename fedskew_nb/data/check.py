@@ -21,7 +21,7 @@ def real(v)->bool:
 
 def count(v, noun:str, least:int=1, most:int=2**31)->int:
     "A whole number from `least` to `most`, or a refusal."
-    if least<=whole(v, noun)<=most: return int(v)
+    if least <= whole(v, noun) <= most: return int(v)
     raise ValueError(f'{noun} is {v}: give a whole number from {least} to {most}')
 
 def some_text(v, noun:str)->str:
@@ -38,7 +38,7 @@ def known_names(given, names, noun:str):
 def three_numbers(v, noun:str)->tuple:
     "Three finite numbers, one per channel, as a tuple of floats."
     numbers = v.tolist() if hasattr(v, 'tolist') else v
-    fits = isinstance(numbers, (list, tuple)) and len(numbers)==3 and all(map(real, numbers))
+    fits = isinstance(numbers, (list, tuple)) and len(numbers) == 3 and all(map(real, numbers))
     if fits: return tuple(map(float, numbers))
     raise ValueError(f'{noun} is {v!r}: give three numbers, one per channel')
 
@@ -50,32 +50,32 @@ def check_tensors(d, where:str):
     for k, t in vars(d).items():
         if not isinstance(t, Tensor) and (t is not None or k in ('x', 'y')):
             raise ValueError(f'{where}: {k} is a {type(t).__name__}; give a tensor')
-    if d.x.dtype!=torch.uint8 or d.x.dim()!=4 or d.x.shape[1]!=3:
+    if d.x.dtype != torch.uint8 or d.x.dim() != 4 or d.x.shape[1] != 3:
         raise ValueError(f'{where}: images are {d.x.dtype} {tuple(d.x.shape)}, '
                          'they must be uint8 (N, 3, H, W); `Suite.from_datasets` converts')
 
 # %% ../../nbs/5_data/03_check.ipynb #a1998bbb
 def check_rows(d:Data, where:str):
     "Refuse labels, masks and boxes that do not belong to the images."
-    if len(d.x)!=len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
+    if len(d.x) != len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
     n, _, *side = d.x.shape
     wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]))
     for k, (kind, shape) in wants.items():
         t = getattr(d, k)
-        if t is None or t.dtype==kind and list(t.shape)==shape: continue
-        name = 'labels' if k=='y' else k
+        if t is None or t.dtype == kind and list(t.shape) == shape: continue
+        name = 'labels' if k == 'y' else k
         raise ValueError(f'{where}: {name} are {t.dtype} {list(t.shape)}, they must be {kind} {shape}')
 
 # %% ../../nbs/5_data/03_check.ipynb #33cc5406
 def check_data(d:Data, where:str, n_classes:int, shape):
     "Refuse images and labels that do not belong to a suite of this kind."
     check_tensors(d, where)
-    if d.x.shape[1:]!=shape:
+    if d.x.shape[1:] != shape:
         raise ValueError(f'{where}: images are {tuple(d.x.shape[1:])}, others are {tuple(shape)}; '
                          'give `size=`')
     check_rows(d, where)
     lo, hi = (int(d.y.min()), int(d.y.max())) if len(d) else (0, 0)
-    if lo<0 or hi>=max(n_classes, 1):
+    if lo < 0 or hi >= max(n_classes, 1):
         raise ValueError(f'{where}: labels run from {lo} to {hi}, '
                          f'but there are {n_classes} classes (0 to {n_classes-1})')
 
@@ -85,14 +85,14 @@ def check_classes(classes, of:str):
     if not isinstance(classes, (list, tuple)) or not classes:
         raise ValueError(f'{of}: classes is {classes!r}; give a list of names, in the order of the labels')
     for c in classes: some_text(c, f'{of}: the name of a class')
-    if twice := [c for c in dict.fromkeys(classes) if classes.count(c)>1]:
+    if twice := [c for c in dict.fromkeys(classes) if classes.count(c) > 1]:
         raise ValueError(f'{of}: two classes are called {twice[0]!r}; give each a name of its own')
     return classes
 
 def check_norm(s)->tuple:
     "(mean, std) of a suite as floats."
     mean, std = three_numbers(s.mean, f'{s.name}: mean'), three_numbers(s.std, f'{s.name}: std')
-    if min(std)>0: return mean, std
+    if min(std) > 0: return mean, std
     raise ValueError(f'{s.name}: std is {std}; images are divided by it, give numbers above 0')
 
 # %% ../../nbs/5_data/03_check.ipynb #c7601749
@@ -107,7 +107,7 @@ def check_clients(s):
     if not isinstance(s.clients, (list, tuple)) or not all(hasattr(c, 'train') for c in s.clients):
         raise ValueError(f'{s.name}: clients is {s.clients!r}; give a list of Client')
     if not s.clients: raise ValueError(f'{s.name}: no client; a suite needs at least one')
-    if len({whole(c.id, f'{s.name}: the id of a client') for c in s.clients})<len(s.clients):
+    if len({whole(c.id, f'{s.name}: the id of a client') for c in s.clients}) < len(s.clients):
         raise ValueError(f'{s.name}: two clients have the same id; give each its own')
 
 # %% ../../nbs/5_data/03_check.ipynb #20c0ec01

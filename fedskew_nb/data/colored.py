@@ -19,7 +19,7 @@ from .suite import Suite, embedded
 # %% ../../nbs/5_data/12_colored.ipynb #aec93a04
 def paper_of(k:int, clients:int)->tuple[float,float,float]:
     "Hue, saturation and brightness of client `k`."
-    return k/clients, .85 if k%2 else .45, .9 if k%4<2 else .45
+    return k/clients, .85 if k%2 else .45, .9 if k%4 < 2 else .45
 
 def colour_near(h:float, s:float, v:float, n:int, g:Generator)->Tensor:   # (n, 3, 1, 1)
     "This colour `n` times, each with its hue off by .02 at most."
@@ -41,7 +41,7 @@ def shuffled_half(
 )->Tensor:         # (total/2,) numbers of things
     "One half of `total` things in random order."
     first, second = torch.randperm(total, generator=generator('halves', total)).chunk(2)
-    half = second if part=='test' else first
+    half = second if part == 'test' else first
     return half[torch.randperm(len(half), generator=generator(*key, part, 'order'))]
 
 # %% ../../nbs/5_data/12_colored.ipynb #a3473160
@@ -82,7 +82,7 @@ def colored_size(size:str, train)->dict:
     if train is None: return s
     at_least(train=(train, 2, 'a client trains on some images'))
     have = 5000//s['clients']
-    if train+train//5<=have: return s | dict(train=train)
+    if train+train//5 <= have: return s | dict(train=train)
     raise ValueError(f'train is {train}: with as many validation images as a fifth of it, a client of '
                      f'{s["clients"]} needs {train+train//5} digits and can have {have}; lower it')
 

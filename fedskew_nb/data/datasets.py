@@ -30,10 +30,10 @@ def check_wishes(domains, clients=1, n=None, val=.1, unseen=(), **_):
     for d in domains: some_text(d, 'the name of a domain')
     check_unseen(unseen, domains)
     for d, k in per_domain_number(clients, domains).items():
-        if d not in unseen and whole(k, f'clients of {d}')<1:
+        if d not in unseen and whole(k, f'clients of {d}') < 1:
             raise ValueError(f'{d}: {k} clients; give at least 1, or name it in `unseen`')
     if n is not None: count(n, 'n')
-    if not real(val) or not 0<=val<1:
+    if not real(val) or not 0 <= val < 1:
         raise ValueError(f'val is {val!r}: give the part to validate on, from 0 to below 1')
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a506
@@ -46,7 +46,7 @@ def per_domain_number(clients, domains)->dict:
 # %% ../../nbs/5_data/04_datasets.ipynb #00000007
 def check_shares(domain:str, k:int, n:int|None, v:int, want:int, have:int):
     "Refuse shares that cannot be dealt."
-    if want>have:
+    if want > have:
         raise ValueError(f'{domain}: {k} client(s) of {n or 1} training and {v} validation images '
                          f'need {want}, it has {have}; lower `n` or `clients`')
 
@@ -115,7 +115,7 @@ def owners(parts:dict, how_many:dict, n, val:float, seed:int)->list:
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000d
 def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:
     "(train, val) of each client of one domain."
-    if len(parts)==2: return allot(parts[0], k, n, val, seed, domain)
+    if len(parts) == 2: return allot(parts[0], k, n, val, seed, domain)
     train = allot(parts[0], k, n, 0, seed, domain)
     spare = allot(parts[1], k, None, 0, seed, f'{domain} (validation)')
     return [(t, v) for (t, _), (v, _) in zip(train, spare)]
@@ -142,12 +142,12 @@ def numbered(tests:dict)->list:
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a504
 def renumbered(d:Data, own:list|None, names:list|None, domain:str)->Data:
     "The same images, whose labels count the classes in the order of `names` instead of `own`."
-    if not own or own==names: return d
+    if not own or own == names: return d
     check_classes(own, domain)
     if lost := [c for c in own if c not in names]:
         raise ValueError(f'{domain}: its dataset has a class {lost[0]!r}, the suite has {", ".join(names)}; '
                          'give its `.classes` the same names')
-    if len(d) and not 0<=int(d.y.min())<=int(d.y.max())<len(own):
+    if len(d) and not 0 <= int(d.y.min()) <= int(d.y.max()) < len(own):
         raise ValueError(f'{domain}: labels run from {int(d.y.min())} to {int(d.y.max())}, '
                          f'but its dataset names {len(own)} classes')
     return replace(d, y=torch.tensor([names.index(c) for c in own])[d.y])

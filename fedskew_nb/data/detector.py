@@ -20,9 +20,9 @@ def best_box(
 )->tuple|None:            # (left, top, right, bottom, score), as parts of the image
     "The best candidate inside the image, if any is good enough."
     p = logits.sigmoid()
-    named = p[:,1:-1].amax(1)>text_threshold
+    named = p[:,1:-1].amax(1) > text_threshold
     score, q = torch.where(named, p.amax(1), 0.).max(0)
-    if score<=threshold: return None
+    if score <= threshold: return None
     x, y, w, h = boxes[q].tolist()
     l, t, r, b = (min(1., max(0., v)) for v in (x-w/2, y-h/2, x+w/2, y+h/2))
     return l, t, r, b, score.item()
@@ -32,7 +32,7 @@ def in_pixels(corners, size:tuple)->tuple|None:
     "Parts of an image as hundredths of its pixels; None for what is nothing then."
     if corners is None: return None
     l, t, r, b = (round(v*n, 2) for v, n in zip(corners, (*size, *size)))
-    return (l, t, r, b, round(corners[4], 4)) if l<r and t<b else None
+    return (l, t, r, b, round(corners[4], 4)) if l < r and t < b else None
 
 # %% ../../nbs/5_data/16_detector.ipynb #e59010bb
 def pretrained(kind, model:str, **more):
@@ -45,7 +45,7 @@ def pretrained(kind, model:str, **more):
 
 def check_threshold(**thresholds):
     for name, v in thresholds.items():
-        if not 0<=v<1: raise ValueError(f'{name} is {v}: give a score from 0 to below 1')
+        if not 0 <= v < 1: raise ValueError(f'{name} is {v}: give a score from 0 to below 1')
 
 # %% ../../nbs/5_data/16_detector.ipynb #9829465a
 DINO = 'IDEA-Research/grounding-dino-tiny'

@@ -23,8 +23,8 @@ POOLS = dict(mnist=dict(test=(0,1000), train=(1000,5000)), mnistm=dict(test=(500
 
 def pool(domain:str, part:str)->Tensor:
     "Which digits of its collection a domain may use: parts and domains never share one."
-    total = 1797 if domain=='optdigits' else 10000
-    lo,hi = POOLS[domain]['test' if part=='test' else 'train']
+    total = 1797 if domain == 'optdigits' else 10000
+    lo,hi = POOLS[domain]['test' if part == 'test' else 'train']
     return torch.randperm(total, generator=generator('digit pools', total))[lo:hi]
 
 # %% ../../nbs/5_data/09_digits.ipynb #00000009
@@ -33,7 +33,7 @@ def collection(name:str, i:Tensor, size:int)->tuple[Tensor,Tensor]:   # (n, 1, s
     a = arrays(name)
     x, y = (torch.from_numpy(a[k][i.numpy()]) for k in ('x', 'y'))
     x, y = x.float()[:,None], y.long()
-    if name=='mnist': return F.pad(x/255, [(size-28)//2]*4), y
+    if name == 'mnist': return F.pad(x/255, [(size-28)//2]*4), y
     return F.interpolate(x/16, size=(size,size), mode='bicubic', align_corners=False).clamp(0,1), y
 
 def mnist(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
@@ -118,7 +118,7 @@ def wall_and_paint(n:int, g:Generator)->tuple[Tensor,Tensor]:   # (n, 3, 1, 1) t
     wall = tint(g,n,s=(0,.5),v=(.2,.8))
     step = between(g,.15,.5,n)[:,None,None,None]*(1-2*coin(g,.5,n))
     paint = wall + step + between(g,-.06,.06,n,3)[:,:,None,None]
-    bad = ((paint<0)|(paint>1)).float().mean(1,keepdim=True)>.5
+    bad = ((paint < 0)|(paint > 1)).float().mean(1,keepdim=True) > .5
     return wall, torch.where(bad, wall-step, paint)
 
 def side_light(n:int, size:int, g:Generator, most=.45)->Tensor:   # (n, 1, size, size)

@@ -58,7 +58,7 @@ def glyphs()->Tensor:
 
 def face_ids(names:str, inside=True)->Tensor:
     "Row numbers in `glyphs()` of the faces named (or of all the others)."
-    return torch.tensor([i for i,n in enumerate(arrays('glyphs')['names']) if (n in names.split())==inside])
+    return torch.tensor([i for i,n in enumerate(arrays('glyphs')['names']) if (n in names.split()) == inside])
 
 # %% ../../nbs/5_data/08_draw.ipynb #00000010
 ARTISTS = ('fluent','flat','ink','noto','twemoji','openmoji')
@@ -103,7 +103,7 @@ def crops(
     bank:Tensor,         # (P, 3, H, W) photographs
     n:int, size:int,     # how many, how wide
     g:Generator,
-    zoom=(.25,1.),       # side of a window, as a part of the photograph's
+    zoom=(.25,1.),       # side of a window, a part of the photograph's
 )->Tensor:               # (n, 3, size, size)
     "Random windows, half mirrored."
     which = torch.randint(len(bank), (n,), generator=g)
@@ -115,7 +115,7 @@ def crops(
     grid = F.affine_grid(theta, (n,3,size,size), align_corners=False)
     out = torch.empty(n, 3, size, size)
     for p in which.unique().tolist():
-        of_photo = which==p
+        of_photo = which == p
         photo = bank[p:p+1].expand(int(of_photo.sum()), -1, -1, -1)
         out[of_photo] = F.grid_sample(photo, grid[of_photo], align_corners=False, padding_mode='reflection')
     return out
@@ -151,7 +151,7 @@ def over(top:Tensor, mask:Tensor, bottom:Tensor)->Tensor:
 
 def boundary(m:Tensor)->Tensor:
     "One pixel around the mask."
-    m = (m>.5).float()
+    m = (m > .5).float()
     return F.max_pool2d(m,3,1,1) - m
 
 # %% ../../nbs/5_data/08_draw.ipynb #00000018

@@ -24,13 +24,13 @@ _NOT = {'banjo','violin'}             # drawn in the class guitar, and no guitar
 
 def drawings(artist:str, cls:str)->list:
     "Which drawings of this artist show this class."
-    return [i for i,(c,n) in enumerate(sprite_names(artist)) if c==cls and n not in _NOT]
+    return [i for i,(c,n) in enumerate(sprite_names(artist)) if c == cls and n not in _NOT]
 
 def pick(artist:str, y:Tensor, classes:list, g:Generator)->Tensor:   # (n,) numbers of drawings
     "A random drawing for each label."
     out = torch.zeros_like(y)
     for k,c in enumerate(classes):
-        i,m = torch.tensor(drawings(artist,c)), y==k
+        i,m = torch.tensor(drawings(artist,c)), y == k
         out[m] = i[torch.randint(len(i),(int(m.sum()),),generator=g)]
     return out
 
@@ -40,7 +40,7 @@ def placed(
     turn=30, scale=(.5,.9), shift=.25,
 )->tuple[Tensor,Tensor]:                  # (n, 3, size, size) and (n, 1, size, size)
     "Objects in random poses, and their masks."
-    rgba = torch.where(coin(g,.5,len(rgba))>0, rgba.flip(3), rgba)
+    rgba = torch.where(coin(g,.5,len(rgba)) > 0, rgba.flip(3), rgba)
     layers = torch.cat([rgba[:,:3]*rgba[:,3:], rgba[:,3:]],1)
     layers = F.avg_pool2d(warp(layers, *pose(len(rgba),g,turn,scale,shift,.15,(.85,1.18)), 2*size), 2)
     mask = layers[:,3:]
@@ -79,7 +79,7 @@ CONTEXTS = dict(
 def context(which:Tensor, size:int, g:Generator)->Tensor:   # (n,) numbers of contexts -> (n, 3, size, size)
     "A background for each, at a random brightness and with a slight cast."
     out,draw = torch.empty(len(which),3,size,size), list(CONTEXTS.values())
-    for c in which.unique().tolist(): out[which==c] = draw[c](int((which==c).sum()), size, g)
+    for c in which.unique().tolist(): out[which == c] = draw[c](int((which == c).sum()), size, g)
     n = len(which)
     return (out*between(g,.8,1.2,n)[:,None,None,None] + between(g,-.05,.05,n,3)[:,:,None,None]).clamp(0,1)
 

@@ -27,8 +27,8 @@ def inside_heart(u:Tensor, v:Tensor)->Tensor:
     return (u*u+v*v-1)**3 < u*u*v**3
 
 SHAPES = dict(
-    square =lambda u,v: torch.maximum(u.abs(), v.abs())<.95,
-    ellipse=lambda u,v: (u/1.3)**2+(v/.75)**2<1,
+    square =lambda u,v: torch.maximum(u.abs(), v.abs()) < .95,
+    ellipse=lambda u,v: (u/1.3)**2+(v/.75)**2 < 1,
     heart  =inside_heart)
 
 # %% ../../nbs/5_data/13_factors.ipynb #8c352a2e
@@ -46,7 +46,7 @@ def draw_sprites(
     cos, sin, s = at(a.cos()), at(a.sin()), at(.15*(.5+.1*scale))
     u, v = (cos*X+sin*Y)/s, (cos*Y-sin*X)/s
     for i, inside in enumerate(SHAPES.values()):
-        of = shape==i
+        of = shape == i
         bits[of] = inside(u[of], v[of]).float()
     return F.adaptive_avg_pool2d(bits[:,None], px)
 
@@ -69,7 +69,7 @@ def taking_turns(y:Tensor)->Tensor:   # (n,) classes -> (n,) places
 def pick_cells(grid:Grid, part:str, n:int, *key)->Tensor:
     "`n` cells of the half of a slice that is for `part`, each class as often."
     half = shuffled_half(grid.cells, part, grid.name, *key)
-    if n>len(half):
+    if n > len(half):
         raise ValueError(f'{grid.name}: {n} images to {part} on are wanted of a slice whose half '
                          f'has {len(half)} cells; lower the number')
     return half[taking_turns(grid.label(half))][:n]

@@ -34,7 +34,7 @@ def looks_like_image(path:Path)->bool:
     try:
         with open(path,'rb') as f: head = f.read(12)
     except OSError: return True
-    return head.startswith(_MAGIC) or head[:4]==b'RIFF' and head[8:]==b'WEBP'
+    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000009
 def walk(here:Path, above:tuple=()):
@@ -44,7 +44,7 @@ def walk(here:Path, above:tuple=()):
         raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
     me = me.st_dev, me.st_ino
     if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
-    for p in [Path(e.path) for e in entries if e.name[0]!='.' and e.name.lower() not in JUNK]:
+    for p in [Path(e.path) for e in entries if e.name[0] != '.' and e.name.lower() not in JUNK]:
         if os.path.isdir(p): yield from walk(p, (*above, me))
         else: yield p
 
@@ -71,17 +71,17 @@ def scan(root)->dict:
 def depth_hint(root, paths:list, wrong:list)->str:
     "What to do about images that do not lie at <domain>/<class>/<image>."
     depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
-    if len(wrong)<len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
-    if depth>3:
-        better = wrong[0].parts[0] if len(tops)==1 else 'one of its folders'
+    if len(wrong) < len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
+    if depth > 3:
+        better = wrong[0].parts[0] if len(tops) == 1 else 'one of its folders'
         return f'images lie too deep; try {root/better}'
-    if depth==2: return 'images lie too high; is this a single domain? give the folder above it'
+    if depth == 2: return 'images lie too high; is this a single domain? give the folder above it'
     return 'images lie too high; sort them into folders'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
 def check_depth(root, paths:list):
     if not paths: raise ValueError(f'{root} holds no image; it should hold <domain>/<class>/<image>')
-    if wrong := [p for p in paths if len(p.parts)!=3]:
+    if wrong := [p for p in paths if len(p.parts) != 3]:
         raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
                          f'{depth_hint(root, paths, wrong)}')
 
@@ -89,7 +89,7 @@ def check_depth(root, paths:list):
 def check_capitals(root, names:list, noun:str):
     "Refuse names that some file systems cannot tell apart."
     count = Counter(map(str.casefold, names))
-    if same := [repr(n) for n in names if count[n.casefold()]>1]:
+    if same := [repr(n) for n in names if count[n.casefold()] > 1]:
         raise ValueError(f'{root}: {noun} {" and ".join(same)} differ only in capitals; give them one name')
 
 def check_names(root, tree:dict):
@@ -106,7 +106,7 @@ def readable(path, size:int, bad:str)->tuple|None:
     "What `read_image` gives; None for a broken file that is left out."
     try: return read_image(path, size)
     except ValueError as e:
-        if bad=='strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
+        if bad == 'strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
 
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
 def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None)->tuple:
@@ -132,8 +132,8 @@ def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]
     "(train, test) with the same part of every class held out."
     test = []
     for c, name in enumerate(names):
-        i = (d.y==c).nonzero()[:,0]
-        if len(i)<2:
+        i = (d.y == c).nonzero()[:,0]
+        if len(i) < 2:
             raise ValueError(f'domain {domain!r} has {len(i)} usable image(s) of class {name!r}; '
                              'it needs 2, one to train on and one to test')
         k = min(max(1, round(part*len(i))), len(i)-1)
@@ -185,7 +185,7 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     if root is None: raise ValueError('root is None: give a folder')
     if name is not None: some_text(name, 'name')
     if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
-    if not real(test) or not 0<test<1:
+    if not real(test) or not 0 < test < 1:
         raise ValueError(f'test is {test!r}: give the part to hold out, between 0 and 1')
     count(size, 'size', 8, MOST_SIDE)
     known_names(more, SUITE_ARGUMENTS, 'argument')

@@ -48,7 +48,7 @@ def lacks(d:Data, wants:tuple)->bool: # names of fields
 def eight_bits(im:Image.Image, top:int)->Image.Image:
     "A grey image of numbers from 0 to `top` in bytes."
     a = np.asarray(im).astype(np.int64)
-    if a.min(initial=0)<0 or a.max(initial=0)>top:
+    if a.min(initial=0) < 0 or a.max(initial=0) > top:
         raise ValueError('32-bit pixels without a range; store 8 or 16 bits')
     return Image.fromarray((a*255/top).round().astype(np.uint8))
 
@@ -56,8 +56,9 @@ def eight_bits(im:Image.Image, top:int)->Image.Image:
 def to_rgb(im:Image.Image)->Image.Image:
     "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
     kind, im = im.format, ImageOps.exif_transpose(im)
-    if im.mode.startswith('I'): im = eight_bits(im, 65535 if im.mode!='I' or kind in ('PNG', 'PPM') else 255)
-    if im.mode=='F': raise ValueError('floating point pixels without a range; store 8 or 16 bits')
+    sixteen = im.mode != 'I' or kind in ('PNG', 'PPM')
+    if im.mode.startswith('I'): im = eight_bits(im, 65535 if sixteen else 255)
+    if im.mode == 'F': raise ValueError('floating point pixels without a range; store 8 or 16 bits')
     if im.mode in ('RGBA','LA','PA','La','RGBa') or 'transparency' in im.info:
         im = im.convert('RGBA')
         im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
@@ -83,7 +84,7 @@ def file_bytes(path)->bytes:
     "The bytes of a file; pipes, devices, links to nothing and giants are refused."
     try:
         if not os.path.isfile(path): raise OSError('it is a pipe, a device, or a link to nothing')
-        if (n := os.path.getsize(path))>MOST_BYTES: raise OSError(f'it has {n>>20} MiB; store it smaller')
+        if (n := os.path.getsize(path)) > MOST_BYTES: raise OSError(f'it has {n>>20} MiB; store it smaller')
         return Path(path).read_bytes()
     except OSError as e: raise ValueError(f'{path} is no readable image: {e.strerror or e}') from e
 
@@ -93,7 +94,7 @@ def upright(raw:bytes, path)->Image.Image:
     try:
         with Image.open(io.BytesIO(raw), formats=READABLE) as im:
             n = im.width*im.height
-            if n>MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
+            if n > MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
             return to_rgb(im)
     except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
 
@@ -117,8 +118,8 @@ def content(path)->str:
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
     "Images of any usual layout with their channels in front."
-    if x.dim()==3: x = x[:,None]
-    if x.dim()!=4:
+    if x.dim() == 3: x = x[:,None]
+    if x.dim() != 4:
         raise ValueError(f'images of shape {tuple(x.shape)}: '
                          'they must be (N, H, W), (N, C, H, W) or (N, H, W, C)')
     if x.shape[1] not in (1,3) and x.shape[-1] in (1,3): x = x.permute(0,3,1,2)
@@ -144,7 +145,7 @@ def with_white(x:Tensor)->tuple: # (images, what is white in them)
     if x.is_complex(): raise ValueError(f'images are {x.dtype}: give bytes or floats')
     top = 1 if x.is_floating_point() else TOPS.get(x.dtype, 255)
     if x.dtype in TOPS: x = x.to(torch.int32)
-    if len(x) and not 0<=x.min()<=x.max()<=top:
+    if len(x) and not 0 <= x.min() <= x.max() <= top:
         raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) '
                          'or floats from 0 to 1, before any normalisation')
     return x, top
@@ -156,8 +157,8 @@ def as_images(
 )->Tensor:               # (N, 3, H, W) uint8
     "Images as bytes with three channels."
     x, top = with_white(channels_first(as_tensor(x, 'images')))
-    if size and x.shape[-2:]!=(size,size): x, top = resized(x.float()/top, size), 1
-    if top!=255: x = (x*(255/top)).round()
+    if size and x.shape[-2:] != (size,size): x, top = resized(x.float()/top, size), 1
+    if top != 255: x = (x*(255/top)).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000f
@@ -170,7 +171,7 @@ def one_image(im, size)->Tensor:
 def as_labels(y, where:str)->Tensor: # (N,) int64
     "Labels as whole numbers, or a refusal."
     y = as_tensor(y, f'{where}: labels')
-    if y.dim()!=1:
+    if y.dim() != 1:
         raise ValueError(f'{where}: labels have the shape {tuple(y.shape)}: give one number per image, '
                          'for one-hot rows `y.argmax(1)`')
     if y.is_complex() or y.is_floating_point() and not torch.equal(y, y.round()):
@@ -185,7 +186,7 @@ def pairs_of(dataset, where:str)->list:
                          'give one with a length and items (image, label), or a pair (images, labels)')
     pairs = [dataset[i] for i in range(len(dataset))]
     for p in pairs:
-        if not isinstance(p, (tuple, list)) or len(p)<2:
+        if not isinstance(p, (tuple, list)) or len(p) < 2:
             raise ValueError(f'{where}: an item of the dataset is a {type(p).__name__}: give (image, label)')
     return pairs
 
@@ -196,7 +197,7 @@ def from_pairs(dataset, size, where:str)->tuple:
     if not pairs: return torch.empty(0, 3, size or 1, size or 1, dtype=torch.uint8), torch.empty(0)
     images = [one_image(p[0], size) for p in pairs]
     h, w = images[0].shape[-2:]
-    if len({x.shape for x in images})>1:
+    if len({x.shape for x in images}) > 1:
         raise ValueError(f'{where}: images have different sizes ({h}×{w}, …); give `size=`')
     return torch.stack(images), [p[1].tolist() if hasattr(p[1], 'tolist') else p[1] for p in pairs]
 
@@ -204,9 +205,9 @@ def from_pairs(dataset, size, where:str)->tuple:
 def as_data(source, size:int|None=None, where:str='data')->Data:
     "A `Data`, a pair (images, labels), or a torch dataset of such pairs, as `Data`."
     if isinstance(source, Data): return source
-    pair = isinstance(source, (tuple, list)) and len(source)==2
+    pair = isinstance(source, (tuple, list)) and len(source) == 2
     try: x, y = (as_images(source[0], size), source[1]) if pair else from_pairs(source, size, where)
     except ValueError as e: raise e if str(e).startswith(where) else ValueError(f'{where}: {e}') from e
     y = as_labels(y, where)
-    if len(x)!=len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
+    if len(x) != len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
     return Data(x, y)

@@ -44,7 +44,7 @@ def roots(a:Tensor, b:Tensor, c:Tensor)->tuple[Tensor,Tensor]:
     "Both roots of a t² + 2 b t + c; an empty span where there are none."
     q = b*b-a*c
     s = q.clamp(min=0).sqrt()
-    return torch.where(q>0, (-b-s)/a, math.inf), torch.where(q>0, (-b+s)/a, -math.inf)
+    return torch.where(q > 0, (-b-s)/a, math.inf), torch.where(q > 0, (-b+s)/a, -math.inf)
 
 # %% ../../nbs/5_data/14_rooms.ipynb #fe8bede4
 def ball(o:Tensor, d:Tensor, height:float, r:float)->tuple[Tensor,Tensor]:
@@ -61,20 +61,20 @@ def tube(o:Tensor, d:Tensor, r:float)->tuple[Tensor,Tensor]:
 def meet(*spans)->Tensor:    # (n, 1, H, W), inf where a ray misses
     "Where a ray enters what all these bodies have in common."
     enter, leave = torch.stack([a for a, _ in spans]).amax(0), torch.stack([b for _, b in spans]).amin(0)
-    return torch.where(enter<leave, enter, math.inf)
+    return torch.where(enter < leave, enter, math.inf)
 
 # %% ../../nbs/5_data/14_rooms.ipynb #94f4ad2b
 def cube(o:Tensor, d:Tensor)->tuple[Tensor,Tensor]:
     a, b = slab(o, d, point(-.94,0,-.94), point(.94,1.88,.94))
     t = meet((a.amax(1, keepdim=True), b.amin(1, keepdim=True)))
     p = o+t*d-point(0,.94,0)
-    return t, p.sign()*(p.abs()==p.abs().amax(1, keepdim=True))
+    return t, p.sign()*(p.abs() == p.abs().amax(1, keepdim=True))
 
 def cylinder(o:Tensor, d:Tensor)->tuple[Tensor,Tensor]:
     lid = slab(o[:,1:2], d[:,1:2], 0., 2.34)
     side = tube(o, d, .98)
     t = meet(side, lid)
-    return t, torch.where(lid[0]>side[0], point(0,1,0), (o+t*d)*point(1,0,1)/.98)
+    return t, torch.where(lid[0] > side[0], point(0,1,0), (o+t*d)*point(1,0,1)/.98)
 
 # %% ../../nbs/5_data/14_rooms.ipynb #0c662dcb
 def sphere(o:Tensor, d:Tensor)->tuple[Tensor,Tensor]:
@@ -97,10 +97,10 @@ def layers(solid, size:Tensor, turn:Tensor, px:int)->Tensor:   # (n,) each -> (n
     (o, d), s = rays(turn, 2*px), size[:,None,None,None]
     leave = slab(o, d, point(-3.4,0,-6), point(3.4,99,3.4))[1]       # the room is a box, seen from inside
     far = leave.amin(1, keepdim=True)
-    floor, side = leave[:,1:2]==far, leave[:,:1]==far
+    floor, side = leave[:,1:2] == far, leave[:,:1] == far
     t, normal = solid(o/s, d)
-    lit = solid((o+far*d)/s, LIGHT.expand_as(d))[0]==math.inf
-    hit = t<math.inf
+    lit = solid((o+far*d)/s, LIGHT.expand_as(d))[0] == math.inf
+    hit = t < math.inf
     bright = [floor*(.58+.39*lit), ~floor*(.72+.13*side), .5+.5*dot(normal, LIGHT).clamp(0)]
     planes = [torch.where(hit, 0., v) for v in bright[:2]] + [torch.where(hit, bright[2], 0.), hit]
     return F.avg_pool2d(torch.cat([p.float() for p in planes], 1), 2)

@@ -20,10 +20,10 @@ def take(data, table:Tensor, g, where:str='')->list:
     "Deal `data` to the rows of `table` (K, classes); with `where`, too large a wish is refused."
     rows = [[] for _ in table]
     for c in range(table.shape[1]):
-        have = (data.y.cpu()==c).nonzero()[:,0]
+        have = (data.y.cpu() == c).nonzero()[:,0]
         have = have[torch.randperm(len(have), generator=g)]
         wish = table[:,c].tolist()
-        if where and sum(wish)>len(have):
+        if where and sum(wish) > len(have):
             raise ValueError(f'{where} has {len(have)} training images of class {c}, '
                              f'the table asks for {sum(wish)}; lower its counts')
         for row, i in zip(rows, have.split([*wish, len(have)-sum(wish)])): row.append(i)
@@ -38,7 +38,7 @@ def by_table(
     "The suite with its training images dealt as the table says."
     rows, seed, clients = rows_of(table, suite), whole(seed, 'seed'), {}
     for d in dict.fromkeys(one_of(r[0], held_domains(suite), 'domain') for r in rows):
-        at = [i for i, r in enumerate(rows) if r[0]==d]
+        at = [i for i, r in enumerate(rows) if r[0] == d]
         want, test = counts_of([rows[i][1:] for i in at], suite, d), tests_of(suite, d)
         for i, (train, val) in zip(at, dealt_to(suite, d, want, generator('by_table', seed, d))):
             clients[i] = Client(i, d, train, val, test)
@@ -65,7 +65,7 @@ def rows_of(table, suite:Suite)->list:
 def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
     "The counts of one domain, or a refusal."
     for r in rows:
-        if len(r)!=suite.n_classes or any(not real(v) or int(v)!=v or v<0 for v in r):
+        if len(r) != suite.n_classes or any(not real(v) or int(v) != v or v < 0 for v in r):
             raise ValueError(f'{domain}: a row of the table must hold {suite.n_classes} counts of 0 or more, '
                              f'one per class; got {list(r)}')
         if not sum(r):
@@ -75,7 +75,7 @@ def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
 
 def of_domain(suite:Suite, domain:str, part:str):
     "All training, or validation, images of a domain."
-    return join([getattr(c, part) for c in suite.clients if c.domain==domain])
+    return join([getattr(c, part) for c in suite.clients if c.domain == domain])
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000009
 def dealt_to(suite:Suite, domain:str, want:Tensor, g)->list:
@@ -92,18 +92,18 @@ def held_domains(suite:Suite)->list:
 def tests_of(suite:Suite, domain:str):
     "The suite's test set of a domain, or that of its clients."
     if domain in suite.tests: return suite.tests[domain]
-    return join(list({id(c.test): c.test for c in suite.clients if c.domain==domain}.values()))
+    return join(list({id(c.test): c.test for c in suite.clients if c.domain == domain}.values()))
 
 # %% ../../nbs/5_data/06_splits.ipynb #0000000e
 def log_gamma(alpha:float, n:int, g)->Tensor:   # (n,) float64
     "Logarithms of Gamma(alpha, 1) variables from one's own generator (Marsaglia & Tsang 2000)."
     double = dict(generator=g, dtype=torch.float64)
-    if alpha<1: return log_gamma(alpha+1, n, g)+torch.rand(n, **double).clamp(min=1e-300).log()/alpha
+    if alpha < 1: return log_gamma(alpha+1, n, g)+torch.rand(n, **double).clamp(min=1e-300).log()/alpha
     d, out, todo = alpha-1/3, torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.bool)
     while todo.any():
         x, u = torch.randn(n, **double), torch.rand(n, **double)
         v = (1+x/(9*d)**.5)**3
-        ok = todo & (v>0) & (u.log() < x**2/2 + d - d*v + d*v.clamp(min=1e-300).log())
+        ok = todo & (v > 0) & (u.log() < x**2/2 + d - d*v + d*v.clamp(min=1e-300).log())
         out[ok] = d*v[ok]
         todo = todo & ~ok
     return out.log()
@@ -125,7 +125,7 @@ def dirichlet(
     at_least:int=2,    # training images of every client; draws again until it holds
 )->Suite:
     "Split each domain among so many clients, with Dirichlet shares of each class."
-    if not real(alpha) or alpha<1e-6: raise ValueError(f'alpha is {alpha!r}: give a number from 1e-6 on')
+    if not real(alpha) or alpha < 1e-6: raise ValueError(f'alpha is {alpha!r}: give a number from 1e-6 on')
     clients, at_least = count(clients, 'clients'), count(at_least, 'at_least', 0)
     rows = []
     for d in held_domains(suite):
@@ -141,7 +141,7 @@ def dirichlet_rows(suite:Suite, d:str, alpha:float, k:int, seed:int, at_least:in
     for _ in range(200):
         q = torch.stack([log_gamma(alpha, k, g) for _ in have]).softmax(1)
         t = torch.stack([whole_shares(r, int(n)) for r, n in zip(q, have)], 1)
-        if t.sum(1).min()>=at_least: return t.tolist()
+        if t.sum(1).min() >= at_least: return t.tolist()
     raise ValueError(f'{d}: 200 draws left a client with fewer than {at_least} images; '
                      f'raise alpha ({alpha:g}) or lower clients ({k})')
 
@@ -182,12 +182,12 @@ def leave_out(suite:Suite, domain:str)->Suite:
     domains = held_domains(suite)
     if domain not in domains:
         raise ValueError(f'no client of {suite.name} has the domain {domain!r}: {nearest(domain, domains)}')
-    if len(domains)<2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
-    gone = {domain: join([c.train for c in suite.clients if c.domain==domain])}
+    if len(domains) < 2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
+    gone = {domain: join([c.train for c in suite.clients if c.domain == domain])}
     return replace(suite,
         name    = f'{suite.title}-without-{domain}',
         deal    = 'skew',
-        clients = [c for c in suite.clients if c.domain!=domain],
-        tests   = {d: t for d, t in suite.tests.items() if d!=domain},
+        clients = [c for c in suite.clients if c.domain != domain],
+        tests   = {d: t for d, t in suite.tests.items() if d != domain},
         unseen  = suite.unseen | {domain: tests_of(suite, domain)},
         spare   = suite.spare | gone)

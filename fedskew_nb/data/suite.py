@@ -202,7 +202,7 @@ def to(self:Suite,
 )->Suite:
     "The suite with its images on `device`, or in a file."
     old = self._datas()
-    new = mapped(old) if self.nbytes>budget else [d.apply(lambda t: t.to(device)) for d in old]
+    new = mapped(old) if self.nbytes > budget else [d.apply(lambda t: t.to(device)) for d in old]
     return self._with({id(a): b for a, b in zip(old, new)})
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a

@@ -16,7 +16,7 @@ from ..core.files import whole_file, misfit
 from .history import STORED, history_of, State
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
-def _pack(o, tensors: dict):
+def _pack(o, tensors:dict):
     "A nest as JSON; its tensors go to `tensors` with a number, once each: {id: (number, tensor)}."
     if isinstance(o, Tensor): return {'tensor': tensors.setdefault(id(o), (len(tensors), o))[0]}
     if isinstance(o, dict):
@@ -27,7 +27,7 @@ def _pack(o, tensors: dict):
                     'and the rest in `cache`')
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70f7fe4f
-def _unpack(o, tensors: dict):
+def _unpack(o, tensors:dict):
     "What `_pack` was given."
     (kind, v), = o.items()
     if kind == 'tensor': return tensors[str(v)]
@@ -37,7 +37,7 @@ def _unpack(o, tensors: dict):
     return v
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #7fd2da32
-def save_nest(nest: dict, path):
+def save_nest(nest:dict, path):
     "Write a nest of dicts, lists, tensors and numbers as one safetensors file, whole or not at all."
     tensors = {}
     tree = json.dumps(_pack(nest, tensors))
@@ -69,7 +69,7 @@ def _read_nest(path, device):
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70e5835b
 FIELDS = ('server', 'own', 'states', 'memory', 'down', 'scored')
 
-def save_state(state: State, path):
+def save_state(state:State, path):
     "Write a checkpoint."
     nest = {k: getattr(state, k) for k in FIELDS}
     history = state.history.as_dict()
@@ -81,7 +81,7 @@ NEST = dict.fromkeys(FIELDS, dict) | dict(
     own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
 
 def check_weights(
-    state: State, ours: State,    # from a file; of the federation that reads it
+    state:State, ours:State,      # from a file; of the federation that reads it
     path,
 ):
     "Refuse a state whose tensors are not those of the model."
@@ -94,14 +94,14 @@ def check_weights(
         raise ValueError(f'{path} holds another model ({odd} differs): delete it to start again')
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #d3262436
-def in_single_facts(setting: dict)->dict:
+def in_single_facts(setting:dict)->dict:
     "A setting whose digests stand beside its other facts."
     return {k: v for k, v in setting.items() if k != 'made_of'} | setting.get('made_of', {})
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #196d6d04
 def load_state(
     path,
-    setting: dict,    # what the run that goes on says of itself
+    setting:dict,     # what the run that goes on says of itself
     device='cpu',
 )->State:
     "The state in a checkpoint of the same run, on whatever device."

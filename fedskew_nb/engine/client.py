@@ -28,8 +28,8 @@ from .history import Result
 class Worker:
     "One resident model on one device."
     def __init__(self,
-        method: Method, net: Net,    # the model as the method adapted it
-        suite: Suite, setting: Setting, device: torch.device,
+        method:Method, net:Net,      # the model as the method adapted it
+        suite:Suite, setting:Setting, device:torch.device,
     ):
         self.method, self.suite, self.setting, self.device = method, suite, setting, device
         self.format = memory_format(net, setting.channels_last, device)
@@ -42,38 +42,38 @@ class Worker:
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000007
 @patch
-def load(self: Worker, state: dict):
+def load(self:Worker, state:dict):
     "Become the model with this state."
     self.net.load_state_dict(state)
 
 @patch
-def copy(self: Worker, state: dict)->Net:
+def copy(self:Worker, state:dict)->Net:
     "An independent model with this state, in eval."
     net = deepcopy(self.net)
     net.load_state_dict(state)
     return net.eval()
 
 @patch
-def twin(self: Worker)->Worker:
+def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."
     return Worker(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
 
 @patch
-def counts_of(self: Worker, client: Client)->Tensor: # (n_classes,)
+def counts_of(self:Worker, client:Client)->Tensor:   # (n_classes,)
     "Training images per class."
     if id(client) in self.counts: return self.counts[id(client)]
     return class_counts(client, self.suite.n_classes)
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000008
 @patch
-def images(self: Worker, x: Tensor)->Tensor:
+def images(self:Worker, x:Tensor)->Tensor:
     "Raw uint8 images as the model wants them; floats are taken to be so already."
     if x.is_floating_point(): x = x.to(self.device, self.dtype)
     else: x = normalise(x.to(self.device), self.suite.mean, self.suite.std, self.dtype)
     return x.contiguous(memory_format=self.format)
 
 @patch
-def precise(self: Worker):
+def precise(self:Worker):
     "The context of a forward pass."
     if self.setting.precision == 'fp32': return contextlib.nullcontext()
     return torch.autocast(self.device.type, torch.bfloat16)
@@ -95,8 +95,8 @@ def copied(o):
 
 # %% ../../nbs/6_engine/02_client.ipynb #607ed1fc
 @patch
-def answering(self: Worker,
-    state: dict|None = None,    # default: what the worker holds
+def answering(self:Worker,
+    state:dict|None=None,       # default: what the worker holds
 )->Net:
     "The net as it answers at test: in eval."
     if state: self.load(state)
@@ -105,11 +105,11 @@ def answering(self: Worker,
 # %% ../../nbs/6_engine/02_client.ipynb #0000000b
 @patch
 @torch.no_grad()
-def probabilities(self: Worker,
-    x: Tensor,                # (N, 3, H, W) uint8, or normalised floats
-    batch: int = 64,
-    net: Net|None = None,     # `answering`, if it is at hand
-    aux: tuple = (),          # also 'logits', or names in `out.aux`
+def probabilities(self:Worker,
+    x:Tensor,                 # (N, 3, H, W) uint8, or normalised floats
+    batch:int=64,
+    net:Net|None=None,        # `answering`, if it is at hand
+    aux:tuple=(),             # also 'logits', or names in `out.aux`
 )->dict:                      # {path: (N, n_classes)}; '' is the method's default path
     "What the model says of raw images."
     net, batches = net or self.answering(), {}
@@ -122,9 +122,9 @@ def probabilities(self: Worker,
 
 # %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
 def check_numbers(
-    method: Method, net: Net,
-    answers: dict,      # {path: (N, n_classes)}
-    out: Out,        # of the model
+    method:Method, net:Net,
+    answers:dict,   # {path: (N, n_classes)}
+    out:Out,        # of the model
 ):
     "Refuse probabilities that are NaN or infinite."
     if sum(p.sum() for p in answers.values()).isfinite(): return
@@ -139,24 +139,24 @@ def check_numbers(
 
 # %% ../../nbs/6_engine/02_client.ipynb #efe9912d
 @patch
-def _asked(self: Worker, net: Net, x: Tensor)->tuple: # (Out, {path: probabilities})
+def _asked(self:Worker, net:Net, x:Tensor)->tuple:    # (Out, {path: probabilities})
     with self.precise(): out = widened(net(self.images(x)))
     answers = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
     check_numbers(self.method, net, answers, out)
     return out, answers
 
 @patch
-def right(self: Worker, x: Tensor, y: Tensor, net: Net|None = None)->dict:
+def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict:
     "{path: how many of these raw images it gets right}."
     answers = self.probabilities(x, net=net)
     return {path: int((p.argmax(1).cpu() == y.cpu()).sum()) for path, p in answers.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000d
-def is_image(name: str, v)->bool:
+def is_image(name:str, v)->bool:
     "Is this entry of a batch raw images: `x`, or a mechanism's `x_…`?"
     return name.partition('_')[0] == 'x' and v.dtype == torch.uint8
 
-def augmented(b: dict, moves)->dict:
+def augmented(b:dict, moves)->dict:
     "The same moves for every image of a batch, its masks and its boxes."
     size = b['x'].shape[-2:]
     def moved(name, v):
@@ -166,9 +166,9 @@ def augmented(b: dict, moves)->dict:
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000e
 @patch
-def raw_batch(self: Worker,
-    c: ClientContext,
-    i: Tensor,         # indices of its training images
+def raw_batch(self:Worker,
+    c:ClientContext,
+    i:Tensor,          # indices of its training images
 )->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
     "Images of a client, through every `batch` hook, and augmented."
     d, s = c.data.train[i.to(c.data.train.x.device)], self.setting
@@ -179,13 +179,13 @@ def raw_batch(self: Worker,
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip))
 
 @patch
-def ready_batch(self: Worker, b: dict)->dict:
+def ready_batch(self:Worker, b:dict)->dict:
     "The same batch with its images as the model wants them."
     return {k: self.images(v) if is_image(k, v) else v for k, v in b.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000010
 @patch
-def descend(self: Worker, opt: torch.optim.Optimizer, loss: Tensor):
+def descend(self:Worker, opt:torch.optim.Optimizer, loss:Tensor):
     "One step down a loss; gradients are clipped if the setting says so."
     opt.zero_grad()
     loss.backward()
@@ -193,7 +193,7 @@ def descend(self: Worker, opt: torch.optim.Optimizer, loss: Tensor):
     opt.step()
 
 @patch
-def step(self: Worker, c: ClientContext, i: Tensor, opt: torch.optim.Optimizer)->dict:
+def step(self:Worker, c:ClientContext, i:Tensor, opt:torch.optim.Optimizer)->dict:
     "One step of SGD on images `i`; the loss terms, detached."
     b = self.ready_batch(self.raw_batch(c, i))
     with self.precise(): out = widened(self.method.run_forward(c, b))
@@ -205,7 +205,7 @@ def step(self: Worker, c: ClientContext, i: Tensor, opt: torch.optim.Optimizer)-
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000011
 @patch
-def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
+def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
     "The net in training mode, and a fresh SGD for this phase."
     self.net.train()
     for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
@@ -220,7 +220,7 @@ def _prepare(self: Worker, c: ClientContext, trainable)->torch.optim.Optimizer:
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch
-def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over the steps that have it}
+def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: its mean over the steps that have it}
     "Every phase of local training."
     s, terms = self.setting, {}
     batches = list(schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps))
@@ -236,13 +236,13 @@ def _phases(self: Worker, c: ClientContext)->dict: # {loss term: its mean over t
 
 # %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
 @patch
-def learner(self: Worker, params, lr: float): # f(loss): one step
+def learner(self:Worker, params, lr:float):   # f(loss): one step
     "SGD as the setting says, for a model that a mechanism trains beside the worker's."
     opt = self.setting.sgd(params, lr)
     return lambda loss: self.descend(opt, loss)
 
 @patch
-def context(self: Worker, client: Client, state: dict, states, caches, down, round_no)->ClientContext:
+def context(self:Worker, client:Client, state:dict, states, caches, down, round_no)->ClientContext:
     "The worker as this client, with this state."
     self.load(state)
     s = self.setting
@@ -255,13 +255,13 @@ def context(self: Worker, client: Client, state: dict, states, caches, down, rou
 
 # %% ../../nbs/6_engine/02_client.ipynb #3732e834
 @patch
-def train(self: Worker,
-    client: Client,
-    start: dict,          # the state it gets
-    states: dict,         # {mechanism: dict}: what they remember of it; they may write to it
-    caches: dict,         # likewise, for this process only
-    down: dict,           # what came from the server beside the model
-    round_no: int,
+def train(self:Worker,
+    client:Client,
+    start:dict,           # the state it gets
+    states:dict,          # {mechanism: dict}: what they remember of it; they may write to it
+    caches:dict,          # likewise, for this process only
+    down:dict,            # what came from the server beside the model
+    round_no:int,
 )->Result:
     "Local training of one client."
     c = self.context(client, start, states, caches, down, round_no)
@@ -273,7 +273,7 @@ def train(self: Worker,
 # %% ../../nbs/6_engine/02_client.ipynb #cf70f292
 @patch
 @torch.no_grad()
-def prepared(self: Worker, client: Client, state: dict, states, down, round_no)->dict:
+def prepared(self:Worker, client:Client, state:dict, states, down, round_no)->dict:
     "The state with which a client's model is asked, after every `prepare`."
     c = self.context(client, state, states, {}, down, round_no)
     self.net.eval()
@@ -282,13 +282,13 @@ def prepared(self: Worker, client: Client, state: dict, states, down, round_no)-
 
 # %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch
-def _upload(self: Worker, client: Client, extra: dict)->Upload:
+def _upload(self:Worker, client:Client, extra:dict)->Upload:
     "The model as it is now, and what is sent beside it."
     state = {n: v.detach().clone() for n, v in self.net.state_dict().items()}
     return Upload(client.id, len(client.train), client.domain, self.counts_of(client), state, extra)
 
 @patch
-def _finite(self: Worker, client: Client, round_no: int, terms: dict, params: dict):
+def _finite(self:Worker, client:Client, round_no:int, terms:dict, params:dict):
     "Stop at NaN or infinity in a loss term or a parameter."
     bad = [name for name, v in terms.items() if not math.isfinite(v)]
     if not bad: bad = [name for name, p in params.items() if not p.isfinite().all()]

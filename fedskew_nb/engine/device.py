@@ -30,7 +30,7 @@ def pick_device(
 
 # %% ../../nbs/6_engine/12_device.ipynb #3fd787a4
 @contextlib.contextmanager
-def threads_of(n: int):
+def threads_of(n:int):
     "Inside, one operation uses `n` threads."
     before = torch.get_num_threads()
     torch.set_num_threads(n)
@@ -46,7 +46,7 @@ def calmly(f):
 
 # %% ../../nbs/6_engine/12_device.ipynb #9fe5d6ab
 def usual_lanes(
-    threads: int = 1,    # of one operation
+    threads:int=1,       # of one operation
     device='cpu',
 )->int:
     "Lanes for this process: its threads, shared out; 1 on an accelerator."
@@ -54,15 +54,15 @@ def usual_lanes(
     return max(1, torch.get_num_threads()//threads)
 
 # %% ../../nbs/6_engine/12_device.ipynb #b5191d84
-def _fragile(m: nn.Module)->bool:
+def _fragile(m:nn.Module)->bool:
     "Does this layer crash in channels-last order on a CPU?"
     if not isinstance(m, nn.Conv2d): return False
     return m.kernel_size == (1, 1) and max(m.stride) > 1 and m.in_channels < 8
 
 def memory_format(
-    net: nn.Module,
-    wanted: bool,             # `channels_last` of the setting
-    device: torch.device,
+    net:nn.Module,
+    wanted:bool,              # `channels_last` of the setting
+    device:torch.device,
 )->torch.memory_format:
     "Channels-last if it is wanted and safe."
     safe = device.type != 'cpu' or not any(map(_fragile, net.modules()))

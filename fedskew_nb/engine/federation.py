@@ -35,12 +35,12 @@ from .stack import stacks_of, train_stack, why_one_by_one
 class Federation:
     "A method, a model, a suite of clients; `fit()` runs rounds."
     def __init__(self,
-        method: Method, net: Net,  # what to do; the first model (copied, never changed)
-        suite: Suite,              # clients and test sets
-        house: str|None = None,    # protocol: 'f2dc', 'fedbn', 'fdse'
+        method:Method, net:Net,    # what to do; the first model (copied, never changed)
+        suite:Suite,               # clients and test sets
+        house:str|None=None,       # protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # or 'cpu', 'cuda', 'mps'
         out=None,                  # file for a checkpoint after every evaluation
-        lanes: int|None = None,    # clients at a time; default: one per core
+        lanes:int|None=None,       # clients at a time; default: one per core
         **setting,                 # fields of `Setting`
     ):
         check_federation(method, net, suite, out)
@@ -51,7 +51,7 @@ class Federation:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #677ced81
 @patch
-def _assemble(self: Federation, net: Net, suite: Suite, lanes):
+def _assemble(self:Federation, net:Net, suite:Suite, lanes):
     "Clients, one resident model, lanes; what cannot run is refused."
     net = made_ready(self.method.adapt(net, self.setting.seed), suite)
     check_fits(self.method, net, suite, self.setting, self.device)
@@ -71,7 +71,7 @@ Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #13f5ccfa
 @patch
-def _begin(self: Federation):
+def _begin(self:Federation):
     "Round 0: one model for all, empty memories."
     first = {n: v.detach().clone() for n, v in self.net.state_dict().items()}
     own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
@@ -81,7 +81,7 @@ def _begin(self: Federation):
 
 # %% ../../nbs/6_engine/05_federation.ipynb #0000000d
 @patch
-def participants(self: Federation)->list:
+def participants(self:Federation)->list:
     "The clients of this round, in the order of their numbers."
     n = len(self.clients)
     k = max(1, round(self.setting.participation*n))
@@ -91,16 +91,16 @@ def participants(self: Federation)->list:
     return [self.clients[i] for i in sorted(drawn)]
 
 @patch
-def state_of(self: Federation, id: int)->dict:
+def state_of(self:Federation, id:int)->dict:
     "The state of client `id`'s model."
     return self.state.of(id)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #3966bd43
 @patch
-def train_client(self: Federation,
-    client: Client,
-    worker: Worker|None = None,    # default: the first
-    states: dict|None = None,      # what mechanisms remember of it; default: the federation's own
+def train_client(self:Federation,
+    client:Client,
+    worker:Worker|None=None,       # default: the first
+    states:dict|None=None,         # what mechanisms remember of it; default: the federation's own
 )->Result:
     "Local training of one client from its own model."
     k = client.id
@@ -120,7 +120,7 @@ def _score_trained(self:Federation, worker:Worker, client:Client, state:dict, st
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000011
 @patch
-def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
+def _train_alone(self:Federation, worker:Worker, client:Client)->Result:
     states, rows = deepcopy(self.states[client.id]), []
     result = self.train_client(client, worker, states)
     with naming(self, client):
@@ -128,7 +128,7 @@ def _train_alone(self: Federation, worker: Worker, client: Client)->Result:
     return replace(result, rows=rows, states=copied(states))
 
 @patch
-def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
+def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list:
     starts = [self.state_of(c.id) for c in clients]
     with naming(self, *clients): results = train_stack(worker, clients, starts, self.down, self.round_no)
     if not self._last(): return results
@@ -137,10 +137,10 @@ def _train_stacked(self: Federation, worker: Worker, clients: tuple)->list:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000013
 @patch
-def _last(self: Federation)->bool: return in_full(self.setting, self.round_no+1)
+def _last(self:Federation)->bool: return in_full(self.setting, self.round_no+1)
 
 @patch
-def train(self: Federation, who: list):
+def train(self:Federation, who:list):
     "Local training of these clients on all lanes: a Result for each, in client order."
     def job(worker, clients):
         if len(clients) == 1: return [self._train_alone(worker, *clients)]
@@ -151,7 +151,7 @@ def train(self: Federation, who: list):
 # %% ../../nbs/6_engine/05_federation.ipynb #00000014
 @patch
 @calmly
-def one_round(self: Federation)->dict:
+def one_round(self:Federation)->dict:
     "One round; what it cost."
     who    = self.participants()
     with naming(self): server = Server(self, who)
@@ -166,7 +166,7 @@ def one_round(self: Federation)->dict:
 # %% ../../nbs/6_engine/05_federation.ipynb #00000017
 @patch
 @calmly
-def merge(self: Federation, ups: list):
+def merge(self:Federation, ups:list):
     "The server's step alone; the uploads stay as they are."
     server = Server(self)
     for up in ups: server.receive(replace(up, state=dict(up.state)))
@@ -174,25 +174,25 @@ def merge(self: Federation, ups: list):
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000018
 @patch
-def is_personal(self: Federation)->bool:
+def is_personal(self:Federation)->bool:
     "Does any client have a tensor of its own, or prepare its model? Then there is no single model."
     return bool(self.kept) or any(self.own.values()) or bool(self.method.each('prepare'))
 
 @patch
 @calmly
-def score(self: Federation, piece: int = 256):
+def score(self:Federation, piece:int=256):
     "Ask the models, `piece` images at a time, and add rows to the history."
     rows = scores(self, piece)
     self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #b954148f
 @patch
-def _due(self: Federation)->bool:
+def _due(self:Federation)->bool:
     "Is this round to be scored, and was not yet?"
     return self.scored < self.round_no and due(self.setting, self.round_no)
 
 @patch
-def _checkpoint(self: Federation):
+def _checkpoint(self:Federation):
     "Save what was scored and is not saved yet."
     if not self.out or self.saved >= self.scored: return
     self.save(self.out)
@@ -200,7 +200,7 @@ def _checkpoint(self: Federation):
 
 # %% ../../nbs/6_engine/05_federation.ipynb #2b93df47
 @patch
-def asked_state(self: Federation, model: int, worker: Worker|None = None)->dict:
+def asked_state(self:Federation, model:int, worker:Worker|None=None)->dict:
     "The state with which a client's model is asked; -1: the server's."
     if model < 0: return self.server
     state = self.state_of(model)
@@ -211,7 +211,7 @@ def asked_state(self: Federation, model: int, worker: Worker|None = None)->dict:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000019
 @patch
-def _advance(self: Federation):
+def _advance(self:Federation):
     "One round, unless one waits to be scored; its scores, if they are due; how long both took."
     start = time.perf_counter()
     if not self._due(): self.one_round()
@@ -224,10 +224,10 @@ def _advance(self: Federation):
 # %% ../../nbs/6_engine/05_federation.ipynb #6f60970d
 @patch
 @calmly
-def fit(self: Federation,
-    n: int|None = None,          # rounds to advance; default: all that are left
+def fit(self:Federation,
+    n:int|None=None,             # rounds to advance; default: all that are left
     on_round=None,               # called with the federation after each round
-    progress: bool|None = None,  # a bar; default: where somebody looks
+    progress:bool|None=None,     # a bar; default: where somebody looks
 )->History:
     "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
     end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n)
@@ -243,7 +243,7 @@ def fit(self: Federation,
 
 # %% ../../nbs/6_engine/05_federation.ipynb #12f2c46f
 @patch
-def plan(self: Federation)->dict:
+def plan(self:Federation)->dict:
     "How a round will be computed."
     engine, why, s = 'lanes', self.why_lanes, self.setting
     if not why:
@@ -255,7 +255,7 @@ def plan(self: Federation)->dict:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000021
 @patch
-def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
+def model(self:Federation, view:str='global', client:int|None=None)->Net:
     "An ordinary module: the global model, or the model of one client."
     ids = [c.id for c in self.clients]
     if client is not None and client not in self.own:
@@ -269,7 +269,7 @@ def model(self: Federation, view: str = 'global', client: int|None = None)->Net:
     return self.worker.copy(self.server)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #40dd0b8d
-def as_batch(images, normalised: bool = False)->Tensor: # (N, 3, H, W)
+def as_batch(images, normalised:bool=False)->Tensor:    # (N, 3, H, W)
     "Images as a batch, channels first; those of the wrong kind are refused."
     x = torch.as_tensor(images)
     if x.ndim == 3: x = x[None]
@@ -282,11 +282,11 @@ def as_batch(images, normalised: bool = False)->Tensor: # (N, 3, H, W)
 # %% ../../nbs/6_engine/05_federation.ipynb #f5dd814c
 @patch
 @calmly
-def answers(self: Federation,
+def answers(self:Federation,
     images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one of them
-    client: int|None = None,
-    aux: tuple = (),              # further answers: 'logits', or a name in `out.aux`, as 'u'
-    normalised: bool = False,     # images are floats, normalised already
+    client:int|None=None,
+    aux:tuple=(),                 # further answers: 'logits', or a name in `out.aux`, as 'u'
+    normalised:bool=False,        # images are floats, normalised already
 )->dict:                          # {path: (N, n_classes)}, and what was asked for
     "Class probabilities by every path of the method; '' is the default."
     x = as_batch(images, normalised)
@@ -295,18 +295,18 @@ def answers(self: Federation,
 
 # %% ../../nbs/6_engine/05_federation.ipynb #408574dd
 @patch
-def predict(self: Federation, images, client: int|None = None)->Tensor: # (N, n_classes)
+def predict(self:Federation, images, client:int|None=None)->Tensor:     # (N, n_classes)
     "Class probabilities by the default path."
     return self.answers(images, client)['']
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000023
 @patch
-def save(self: Federation, path):
+def save(self:Federation, path):
     "Write a checkpoint, whole or not at all."
     save_state(self.state, path)
 
 @patch
-def load(self: Federation, path)->Federation:
+def load(self:Federation, path)->Federation:
     "Go on from a checkpoint of the same method, suite and setting."
     state = load_state(path, describe(self), self.device)
     check_weights(state, self.state, path)

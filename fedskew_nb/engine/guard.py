@@ -55,7 +55,7 @@ def check_federation(method, net, suite, out):
     check_out(out)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
-def frozen_names(net: nn.Module)->frozenset:
+def frozen_names(net:nn.Module)->frozenset:
     "The entries of the state that no training may change."
     frozen = {n for n, p in net.named_parameters() if not p.requires_grad}
     for place, m in net.named_modules():
@@ -65,7 +65,7 @@ def frozen_names(net: nn.Module)->frozenset:
     return frozenset(frozen)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
-def made_ready(net: Net, suite: Suite)->Net:
+def made_ready(net:Net, suite:Suite)->Net:
     "The same net with noise of its own, the mean and std of its images, a note of what is frozen."
     if not any(p.requires_grad for p in net.parameters()):
         raise ValueError('nothing in the model learns: all its parameters are frozen; '
@@ -77,7 +77,7 @@ def made_ready(net: Net, suite: Suite)->Net:
 # %% ../../nbs/6_engine/06_guard.ipynb #a91adef5
 MOST_THREADS = 1024
 
-def lane_count(lanes, setting: Setting, device: torch.device)->int:
+def lane_count(lanes, setting:Setting, device:torch.device)->int:
     "`lanes`, or the usual number; refused where a process cannot have so many threads."
     if lanes is None: lanes = usual_lanes(setting.threads, device)
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
@@ -88,7 +88,7 @@ def lane_count(lanes, setting: Setting, device: torch.device)->int:
                      f'give at most {MOST_THREADS} together')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #1dcd08e8
-def _check_wants(m, suite: Suite):
+def _check_wants(m, suite:Suite):
     "Refuse a mechanism whose clients' images come without what it wants."
     poor = [str(c.id) for c in suite.clients if lacks(c.train, m.wants)]
     if not poor: return
@@ -97,7 +97,7 @@ def _check_wants(m, suite: Suite):
                      'or load_folder(…, boxes=…)')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #87695284
-def check_fits(method: Method, net: Net, suite: Suite, setting: Setting, device: torch.device):
+def check_fits(method:Method, net:Net, suite:Suite, setting:Setting, device:torch.device):
     "Refuse what cannot run, with a sentence."
     check_net(net, suite.n_classes, suite.image_size)
     for m in method.mechanisms: _check_wants(m, suite)
@@ -106,7 +106,7 @@ def check_fits(method: Method, net: Net, suite: Suite, setting: Setting, device:
                   'and slower than precision="fp32"', stacklevel=4)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #55b6f77c
-def learns_from_one(net: Net, x: Tensor)->bool: # x: one image as the net wants it
+def learns_from_one(net:Net, x:Tensor)->bool:   # x: one image as the net wants it
     "Can this model train on a single image?"
     twin = deepcopy(net).train()
     try:
@@ -114,7 +114,7 @@ def learns_from_one(net: Net, x: Tensor)->bool: # x: one image as the net wants 
     except ValueError: return False
     return True
 
-def who_trains(worker, suite: Suite)->list: # of Client
+def who_trains(worker, suite:Suite)->list:  # of Client
     "The clients in the order of their numbers, without those that cannot train."
     clients = sorted(suite.clients, key=lambda c: c.id)
     lonely = [c for c in clients if len(c.train) == 1]

@@ -20,7 +20,7 @@ from ..core.context import Upload, received_by
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
 ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']
 
-def modern(setting: dict)->dict:
+def modern(setting:dict)->dict:
     "A setting as it is written today; in runs of before, the suite's name says its deal and its base, too."
     if 'deal' in setting or 'suite' not in setting: return setting
     suite, _, deal = setting['suite'].partition('/')
@@ -31,12 +31,12 @@ def modern(setting: dict)->dict:
 @dataclass(eq=False, repr=False)
 class History:
     "Setting, scores and costs of one run."
-    setting: dict = field(default_factory=dict)     # all that one needs to run it again
-    rows: list = field(default_factory=list)        # one dict per score, with `COLUMNS`
-    rounds: list = field(default_factory=list)      # of each round: loss terms, participants, bytes
-    timing: list = field(default_factory=list)      # seconds of each round: what differs in every run
-    peak_memory: int|None = None                    # bytes
-    measures: dict = field(default_factory=dict)    # further numbers of the trained models
+    setting:dict=field(default_factory=dict)        # all that one needs to run it again
+    rows:list=field(default_factory=list)           # one dict per score, with `COLUMNS`
+    rounds:list=field(default_factory=list)         # of each round: loss terms, participants, bytes
+    timing:list=field(default_factory=list)         # seconds of each round: what differs in every run
+    peak_memory:int|None=None                       # bytes
+    measures:dict=field(default_factory=dict)       # further numbers of the trained models
     def __post_init__(self): self.setting = modern(self.setting)
     def grown(self, rounds=(), rows=())->'History':
         "A longer history; this one stays as it is."
@@ -44,43 +44,43 @@ class History:
 
 # %% ../../nbs/6_engine/04_history.ipynb #a9cf69db
 @patch
-def as_dict(self: History)->dict:
+def as_dict(self:History)->dict:
     "Its fields, for a file."
     return dict(vars(self))
 
 @patch(as_prop=True)
-def df(self: History)->pd.DataFrame:
+def df(self:History)->pd.DataFrame:
     "The scores as a tidy frame, with an accuracy in percent."
     d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
     return d.assign(acc=100*d.correct/d.n)
 
 # %% ../../nbs/6_engine/04_history.ipynb #abb2dbea
 @patch
-def __eq__(self: History, o):
+def __eq__(self:History, o):
     if not isinstance(o, History): return False
     return (self.setting, self.rows, self.rounds) == (o.setting, o.rows, o.rounds)
 
 @patch(as_prop=True)
-def label(self: History)->str: # 'FedAvg', 'FedAvg/iid'
+def label(self:History)->str:  # 'FedAvg', 'FedAvg/iid'
     "What pictures and claims call the run: its method, and the deal of the data if it is not the usual one."
     method, deal = self.setting.get('method', '?'), self.setting.get('deal', 'skew')
     return method if deal == 'skew' else f'{method}/{deal}'
 
 # %% ../../nbs/6_engine/04_history.ipynb #69e3ac6d
 @patch
-def __repr__(self: History)->str:
+def __repr__(self:History)->str:
     "Its method, rounds and scores in a line."
     name = self.setting.get('method', '?')
     return f'History({name}, {len(self.rounds)} rounds, {len(self.rows)} scores)'
 
 @patch
-def save(self: History, path):
+def save(self:History, path):
     "Write it as JSON, whole or not at all."
     write_json(self.as_dict(), path)
 
 # %% ../../nbs/6_engine/04_history.ipynb #53f6eab2
 @patch(cls_method=True)
-def load(cls: History, path)->History:
+def load(cls:History, path)->History:
     "A stored run."
     return read_history(path)
 
@@ -112,14 +112,14 @@ def read_history(path)->History:
 
 # %% ../../nbs/6_engine/04_history.ipynb #00000016
 def score_rows(
-    right: dict,          # {path: how many are right}
-    n: int,               # of how many images
-    round: int,
-    moment: str,          # 'post_agg', 'post_local'
-    view: str,            # 'global', 'personal', 'unseen'
-    domain: str,
-    client: int = -1,     # whose model; -1: the global one
-    default: str = '',    # what the path '' is called
+    right:dict,           # {path: how many are right}
+    n:int,                # of how many images
+    round:int,
+    moment:str,           # 'post_agg', 'post_local'
+    view:str,             # 'global', 'personal', 'unseen'
+    domain:str,
+    client:int=-1,        # whose model; -1: the global one
+    default:str='',       # what the path '' is called
 )->list:
     "A row of the history for every path."
     facts = dict(round=round, moment=moment, view=view, path='', domain=domain, client=client, n=n)
@@ -155,23 +155,23 @@ def describe(
 @dataclass(frozen=True)
 class State:
     "A federation between two rounds."
-    server: dict          # {name: tensor}: one for all
-    own: dict             # {client: {name: tensor}}: what each has for itself
-    states: dict          # {client: {mechanism: dict}}: what mechanisms remember of a client
-    memory: dict = field(default_factory=dict)     # {mechanism: dict}: what they remember at the server
-    down: dict = field(default_factory=dict)       # what goes to the clients beside the model
-    history: History = field(default_factory=History)
-    round: int = 0        # how many rounds have happened
-    scored: int = 0       # after which one the models were last scored
+    server:dict           # {name: tensor}: one for all
+    own:dict              # {client: {name: tensor}}: what each has for itself
+    states:dict           # {client: {mechanism: dict}}: what mechanisms remember of a client
+    memory:dict=field(default_factory=dict)        # {mechanism: dict}: what they remember at the server
+    down:dict=field(default_factory=dict)          # what goes to the clients beside the model
+    history:History=field(default_factory=History)
+    round:int=0           # how many rounds have happened
+    scored:int=0          # after which one the models were last scored
 
 # %% ../../nbs/6_engine/04_history.ipynb #a062eb42
 @patch
-def of(self: State, client: int)->dict:
+def of(self:State, client:int)->dict:
     "The state of a client's model: the server's, overwritten by its own."
     return self.server | self.own[client]
 
 @patch
-def sent_to(self: State, client: int)->dict:
+def sent_to(self:State, client:int)->dict:
     "What the server's mechanisms send a client beside the model."
     return received_by(self.down, client)
 
@@ -179,20 +179,20 @@ def sent_to(self: State, client: int)->dict:
 @dataclass(frozen=True)
 class Result:
     "What local training gives, and what a round keeps of one client."
-    upload: Upload   # what the client sends
-    terms: dict      # {loss term: its mean over all steps}
-    rows: list = ()  # scores of the trained model, in the last round
-    states: dict = field(default_factory=dict)    # what mechanisms remember of the client from now on
+    upload:Upload    # what the client sends
+    terms:dict       # {loss term: its mean over all steps}
+    rows:list=()     # scores of the trained model, in the last round
+    states:dict=field(default_factory=dict)       # what mechanisms remember of the client from now on
 
 # %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
-def mean_terms(terms: list)->dict:
+def mean_terms(terms:list)->dict:
     "The mean of each loss term over the clients; a term that a client does not have counts as 0."
     return {k: sum(t.get(k, 0) for t in terms)/len(terms) for k in dict.fromkeys(chain(*terms))}
 
 def after_round(
-    state: State,      # as the server left it
-    local: list,       # the `Result` of each participant
-    traffic: dict,     # bytes up and down
+    state:State,       # as the server left it
+    local:list,        # the `Result` of each participant
+    traffic:dict,      # bytes up and down
 )->State:
     "The same state one round later."
     terms, done = mean_terms([r.terms for r in local]), state.round+1
@@ -203,7 +203,7 @@ def after_round(
     return replace(state, round=done, states=states, history=history)
 
 # %% ../../nbs/6_engine/04_history.ipynb #92bcca6d
-def state_field(name: str):
+def state_field(name:str):
     "A field of `fed.state`, read as an attribute of `fed`. Setting it puts a changed state in place."
     def read(fed): return getattr(fed.state, name)
     def change(fed, value): fed.state = replace(fed.state, **{name: value})

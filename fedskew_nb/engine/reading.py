@@ -38,9 +38,9 @@ VIEWS, MOMENTS = ('global', 'personal', 'unseen'), ('post_agg', 'post_local')
 
 class Where(NamedTuple):
     "Which scores of a run: of whose model, when, by which answer."
-    view: str = 'global'
-    moment: str = 'post_agg'
-    path: str = ''              # of a method with several answers; '' is its headline
+    view:str='global'
+    moment:str='post_agg'
+    path:str=''                 # of a method with several answers; '' is its headline
 
 def where_of(o)->Where:
     "A view, or all three, as a Where."

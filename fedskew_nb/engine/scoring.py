@@ -18,23 +18,23 @@ from .setting import in_full
 @dataclass(frozen=True)
 class Question:
     "One model, one set of images."
-    model: int           # whose model is asked; -1: the server's
-    data: Data
-    view: str            # 'global', 'personal', 'unseen'
-    domain: str
-    client: int = -1     # of the row
-    default: str = ''    # what the path '' is called in the row
-    def pieces(self, size: int):
+    model:int            # whose model is asked; -1: the server's
+    data:Data
+    view:str             # 'global', 'personal', 'unseen'
+    domain:str
+    client:int=-1        # of the row
+    default:str=''       # what the path '' is called in the row
+    def pieces(self, size:int):
         "(x, y) of at most `size` images."
         return zip(self.data.x.split(size), self.data.y.split(size))
-    def rows(self, right: dict, round: int, moment: str)->list:
+    def rows(self, right:dict, round:int, moment:str)->list:
         "The rows of its answer, {path: how many are right}."
         facts = dict(view=self.view, domain=self.domain, client=self.client, default=self.default)
         return score_rows(right, len(self.data), round, moment, **facts)
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #56d2284e
 @patch(as_prop=True)
-def key(self: Question)->tuple:
+def key(self:Question)->tuple:
     "Questions of one key have one answer."
     return self.model, id(self.data)
 
@@ -86,7 +86,7 @@ def answerer(fed):
 # %% ../../nbs/6_engine/07_scoring.ipynb #aa817d06
 def scores(
     fed,                 # a Federation
-    size: int = 256,     # images of a piece
+    size:int=256,        # images of a piece
 )->list:                 # rows of the history
     "Ask every question of this round, each model once about each set."
     wanted, right = questions(fed), defaultdict(Counter)
@@ -99,8 +99,8 @@ def scores(
 # %% ../../nbs/6_engine/07_scoring.ipynb #b9779746
 def after_training(
     worker, client,
-    round: int,                 # the number that this round will have
-    state: dict|None = None,    # of the trained model; default: what the worker holds
+    round:int,                  # the number that this round will have
+    state:dict|None=None,       # of the trained model; default: what the worker holds
 )->list:                        # rows of the history
     "Scores of a client's model before it is merged: on its own domain, or on every test set."
     wanted = asked_of(client, client.id, all_sets(worker.suite) if worker.setting.everywhere else ())

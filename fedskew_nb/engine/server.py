@@ -28,9 +28,9 @@ def size_of(nest)->int:
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000b
 def weights_of(
-    method: Method, srv: ServerContext,
-    ups: list,               # what the participants send, in row order
-    uniform: bool = False,   # 1/K where no mechanism claims the weights, instead of n_k / Σ n
+    method:Method, srv:ServerContext,
+    ups:list,                # what the participants send, in row order
+    uniform:bool=False,      # 1/K where no mechanism claims the weights, instead of n_k / Σ n
 )->Tensor:                   # (K,) float64
     "p_k, summing to 1."
     w = method.one('weights', srv, ups)
@@ -43,7 +43,7 @@ def weights_of(
     return w/w.sum()
 
 # %% ../../nbs/6_engine/03_server.ipynb #6aa048d4
-def summed_early(method: Method, groups: list)->dict: # {name: `mean` or `largest`}
+def summed_early(method:Method, groups:list)->dict:   # {name: `mean` or `largest`}
     "What is added up on arrival: nothing, unless the weights are known before the training."
     if not all(m.early for m in method.each('weights')): return {}
     return {n: rule.fn for _, rule, names in groups if rule.fn in (mean, largest) for n in names}
@@ -53,7 +53,7 @@ class Server:
     "The server during one round."
     def __init__(self,
         fed,           # a Federation
-        who: list=(),  # the participants, if their uploads may be summed as they come
+        who:list=(),   # the participants, if their uploads may be summed as they come
     ):
         self.fed, self.state = fed, fed.state
         self.ups = []                                    # what has come, in client order
@@ -67,7 +67,7 @@ class Server:
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000e
 @patch
-def seen(self: Server, ups: list, **more)->ServerContext:
+def seen(self:Server, ups:list, **more)->ServerContext:
     "The server as mechanisms see it."
     fed = self.fed
     return ServerContext(
@@ -76,20 +76,20 @@ def seen(self: Server, ups: list, **more)->ServerContext:
         seed=fed.setting.seed, uniform=fed.setting.uniform, **more)
 
 @patch
-def weights(self: Server, ups: list)->Tensor:
+def weights(self:Server, ups:list)->Tensor:
     "(K,) p_k of these uploads."
     return weights_of(self.fed.method, self.seen(ups), ups, self.fed.setting.uniform)
 
 # %% ../../nbs/6_engine/03_server.ipynb #03399b04
 @patch
-def receive(self: Server, up: Upload):
+def receive(self:Server, up:Upload):
     "The next upload, in client order; nothing is left in it of what is only summed."
     for name in self.fed.net.frozen & up.state.keys(): del up.state[name]
     for name, rule in self.early.items(): self.sums[name] = self._added(name, rule, up.state.pop(name))
     self.ups.append(up)
 
 @patch
-def _added(self: Server, name: str, rule, v: Tensor)->Tensor:
+def _added(self:Server, name:str, rule, v:Tensor)->Tensor:
     "The sum so far, or the largest counter, with one more client."
     if rule is largest: return torch.maximum(self.sums.get(name, v), v)
     total = self.sums[name] if name in self.sums else torch.zeros_like(v)
@@ -97,7 +97,7 @@ def _added(self: Server, name: str, rule, v: Tensor)->Tensor:
 
 # %% ../../nbs/6_engine/03_server.ipynb #6cec6b69
 @patch
-def aggregate(self: Server)->State:
+def aggregate(self:Server)->State:
     "The next state: every group of names through its rule, then the extras for the next round."
     if self.w is None: self.w = self.weights(self.ups)
     self.model = self.state.server | self.sums
@@ -112,13 +112,13 @@ def aggregate(self: Server)->State:
 
 # %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
 @patch
-def _hand_out(self: Server, rows: list):
+def _hand_out(self:Server, rows:list):
     "Each client keeps its own row, {name: tensor}."
     for u, row in zip(self.ups, rows): self.own[u.id] |= row
 
 # %% ../../nbs/6_engine/03_server.ipynb #727341e7
 @patch
-def _merge(self: Server, mechanism, rule, names: list):
+def _merge(self:Server, mechanism, rule, names:list):
     "One group of names through its rule."
     srv = self.seen(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
     V = self._rows(names, [u.state for u in self.ups])                 # (K, P) what was sent
@@ -131,10 +131,10 @@ def _merge(self: Server, mechanism, rule, names: list):
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000010
 @patch
-def _flat(self: Server, names: list, state: dict)->list: return [state[n].flatten() for n in names]
+def _flat(self:Server, names:list, state:dict)->list: return [state[n].flatten() for n in names]
 
 @patch
-def _rows(self: Server, names: list, states: list)->Tensor: # (K, P)
+def _rows(self:Server, names:list, states:list)->Tensor:    # (K, P)
     "The same names of several states, as one matrix."
     first = torch.cat(self._flat(names, self.state.server))
     R = first.new_empty((len(states), len(first)))
@@ -142,7 +142,7 @@ def _rows(self: Server, names: list, states: list)->Tensor: # (K, P)
     return R
 
 @patch
-def _starts(self: Server, names: list)->Tensor: # (K, P)
+def _starts(self:Server, names:list)->Tensor:   # (K, P)
     "What each client started from."
     if any(n in self.state.own[u.id] for u in self.ups for n in names):
         return self._rows(names, [self.state.of(u.id) for u in self.ups])
@@ -150,7 +150,7 @@ def _starts(self: Server, names: list)->Tensor: # (K, P)
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000012
 @patch
-def _model_bytes(self: Server)->int:
+def _model_bytes(self:Server)->int:
     "Bytes of a model on its way: what is not kept, and of each name the part that its rule says."
     total = 0
     for _, rule, names in self.fed.groups:
@@ -160,7 +160,7 @@ def _model_bytes(self: Server)->int:
     return round(total)
 
 @patch
-def traffic(self: Server)->dict: # {'up', 'down'}
+def traffic(self:Server)->dict:  # {'up', 'down'}
     "Bytes that this round moves."
     model = self._model_bytes()
     return dict(up=sum(model + size_of(u.extra) for u in self.ups),

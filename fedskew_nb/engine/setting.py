@@ -20,42 +20,42 @@ from ..core.names import nearest
 @dataclass(frozen=True)
 class Training:
     "How a client learns."
-    rounds: int = 10              # communication rounds: the horizon that schedules know
-    rungs: list|None = None       # shorter horizons, scored like the last round
-    local_epochs: int = 1         # E: passes over a client's data per round
-    local_steps: int|None = None  # or: this many steps per round, whatever the client's size
-    batch_size: int = 64          # B
-    lr: float = .01               # learning rate of the first round
-    momentum: float = .9          # of SGD; starts from zero each round
-    weight_decay: float = 1e-5
-    decay: float = 1.             # of the learning rate, after each round
-    clip: float|None = None       # largest gradient norm
+    rounds:int=10                 # communication rounds: the horizon that schedules know
+    rungs:list|None=None          # shorter horizons, scored like the last round
+    local_epochs:int=1            # E: passes over a client's data per round
+    local_steps:int|None=None     # or: this many steps per round, whatever the client's size
+    batch_size:int=64             # B
+    lr:float=.01                  # learning rate of the first round
+    momentum:float=.9             # of SGD; starts from zero each round
+    weight_decay:float=1e-5
+    decay:float=1.                # of the learning rate, after each round
+    clip:float|None=None          # largest gradient norm
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000007
 @dataclass(frozen=True)
 class Setting(Training):
     "How a federation trains; stored with the run."
-    uniform: bool = False       # weights 1/K, not n_k / Σ n
-    participation: float = 1.   # of the clients, in (0, 1]
-    eval_every: int = 5         # rounds between scores; the last always
-    everywhere: bool = False    # clients are asked about all test sets
-    pad: int = 0                # random crops, pixels
-    flip: bool = False          # mirror half of the images
-    seed: int = 0               # of all that is drawn
-    threads: int = 1            # of one operation on a CPU
-    channels_last: bool = True  # memory order of images
-    stack: bool|None = None     # clients as one; None: a rule
-    precision: str = 'fp32'     # 'bf16': faster, coarser
+    uniform:bool=False          # weights 1/K, not n_k / Σ n
+    participation:float=1.      # of the clients, in (0, 1]
+    eval_every:int=5            # rounds between scores; the last always
+    everywhere:bool=False       # clients are asked about all test sets
+    pad:int=0                   # random crops, pixels
+    flip:bool=False             # mirror half of the images
+    seed:int=0                  # of all that is drawn
+    threads:int=1               # of one operation on a CPU
+    channels_last:bool=True     # memory order of images
+    stack:bool|None=None        # clients as one; None: a rule
+    precision:str='fp32'        # 'bf16': faster, coarser
     def __post_init__(self): check_setting(self)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
 @patch
-def rate(self: Setting, round: int)->float:
+def rate(self:Setting, round:int)->float:
     "The learning rate of a round, counted from 0."
     return self.lr*self.decay**round
 
 @patch
-def sgd(self: Setting, params, lr: float)->torch.optim.SGD:
+def sgd(self:Setting, params, lr:float)->torch.optim.SGD:
     "The optimiser of local training, fresh."
     return torch.optim.SGD(params, lr, self.momentum, weight_decay=self.weight_decay, foreach=True)
 
@@ -67,7 +67,7 @@ LIMITS = dict(
 ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
 
 # %% ../../nbs/6_engine/01_setting.ipynb #6c10a9e1
-def check_setting(s: Setting):
+def check_setting(s:Setting):
     "Every number in its range; the sentence names the one that is not."
     if s.precision not in ('fp32', 'bf16'):
         raise ValueError(f'precision is {s.precision!r}: give fp32 or bf16')
@@ -81,12 +81,12 @@ def check_setting(s: Setting):
     read_rungs(s)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #816acc3e
-def _check_whole(name: str, value):
+def _check_whole(name:str, value):
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f'{name} is {value!r}: give a whole number')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #4b28041a
-def _check_range(name: str, value):
+def _check_range(name:str, value):
     low, high = LIMITS[name]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not -math.inf < value < math.inf:
@@ -99,16 +99,16 @@ def _check_range(name: str, value):
     raise ValueError(f'{name} is {value}: it must be {wanted}')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #a1d0c0df
-def in_full(s: Setting, round: int)->bool:
+def in_full(s:Setting, round:int)->bool:
     "Is all scored after this round: the last, a rung, or three quarters of one?"
     horizons = {s.rounds, *(s.rungs or ())}
     return round in horizons or (bool(s.rungs) and round in {3*r//4 for r in horizons})
 
-def due(s: Setting, round: int)->bool:
+def due(s:Setting, round:int)->bool:
     "Is anything scored?"
     return in_full(s, round) or (not s.rungs and round % s.eval_every == 0)
 
-def read_rungs(s: Setting):
+def read_rungs(s:Setting):
     "Rungs as a list, as in JSON."
     if s.rungs is not None and not isinstance(s.rungs, (list, tuple)):
         raise ValueError(f'rungs is {s.rungs!r}: give a list of rounds')
@@ -129,9 +129,9 @@ HOUSES = dict(
 
 # %% ../../nbs/6_engine/01_setting.ipynb #0000000d
 def setting_for(
-    method: Method,
-    house: str|None = None,    # one of `HOUSES`
-    **changes,                    # any field of Setting
+    method:Method,
+    house:str|None=None,    # one of `HOUSES`
+    **changes,              # any field of Setting
 )->Setting:
     "Defaults, then the protocol, then what the method demands, then what the caller says."
     if house is not None and (not isinstance(house, str) or house not in HOUSES):
@@ -145,18 +145,18 @@ def setting_for(
     return Setting(**(HOUSES.get(house, {}) | method.run | changes))
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000014
-def epoch(n: int, size: int, gen: torch.Generator)->list:
+def epoch(n:int, size:int, gen:torch.Generator)->list:
     "A permutation of `n` images cut into batches; a lonely last one joins the batch before it."
     cut = list(torch.randperm(n, generator=gen).split(size))
     if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
     return cut
 
 def schedule(
-    n: int,                    # images
-    size: int,                 # of a batch
-    gen: torch.Generator,      # the client's
-    epochs: int,
-    steps: int|None = None,    # if given, `epochs` is not looked at
+    n:int,                     # images
+    size:int,                  # of a batch
+    gen:torch.Generator,       # the client's
+    epochs:int,
+    steps:int|None=None,       # if given, `epochs` is not looked at
 ):                             # indices of each batch
     "The batches of one round: so many epochs, or exactly so many steps."
     passes = count() if steps else range(epochs)
@@ -164,8 +164,8 @@ def schedule(
 
 # %% ../../nbs/6_engine/01_setting.ipynb #3ab14bb3
 def shared_out(
-    batches: list,
-    phases: list,    # [(name, share, …)]; shares of any sum
+    batches:list,
+    phases:list,     # [(name, share, …)]; shares of any sum
 )->list:             # the batches of each phase, in their order
     "So many of the steps as its share says; a phase without any is refused."
     shares = [share for _, share, *_ in phases]

@@ -58,7 +58,7 @@ class ServerStep(Mechanism):
         if not 0 < self.eta_g < float('inf'):
             raise ValueError(f'ServerStep: eta_g is {self.eta_g}: give a number above 0 (1 is the mean)')
     def rules(self, net):
-        return [Rule(is_learnt(net), self._farther)] if self.eta_g!=1 else []
+        return [Rule(is_learnt(net), self._farther)] if self.eta_g != 1 else []
     def _farther(self, V, g, w, srv)->Tensor:
         return mean(g, g, w, srv)+self.eta_g*mean(V-g, g, w, srv)
 

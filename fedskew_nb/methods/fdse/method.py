@@ -79,7 +79,7 @@ class Peers(Mechanism):
     tau:float=.5            # τ of Eq. 9: → 0 its own, → ∞ the plain mean
     per_tensor:bool=False   # each tensor for itself, not a whole layer; released: True
     def __post_init__(self):
-        if self.tau>0: return
+        if self.tau > 0: return
         raise ValueError(f'Peers: tau is {self.tau}: it must be above 0; KeepErasers() keeps every eraser')
     def rules(self, net):
         by = by_tensor if self.per_tensor else by_block(net)
@@ -120,7 +120,7 @@ class Consensus(Mechanism):
         try: a = consensus_step(V, g, self.eps)
         except NotFinite as e: _refuse(e.rows, srv)
         _note(a, srv, self.eps)
-        return V[0] if len(V)==1 else g[0]+a.step
+        return V[0] if len(V) == 1 else g[0]+a.step
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000015
 def _note(a, srv, eps):
@@ -134,7 +134,7 @@ def _note(a, srv, eps):
 
 def _place(names:list)->str:
     "The layer, or the single tensor, that a group of names is about."
-    return names[0] if len(names)==1 else os.path.commonprefix(names).rpartition('.')[0]
+    return names[0] if len(names) == 1 else os.path.commonprefix(names).rpartition('.')[0]
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000019
 def eq6(m, c, erased:dict)->list: # one loss per block
@@ -164,7 +164,7 @@ class Consistency(Mechanism):
 def start(self:Consistency, c):
     "From the second round on: the statistics as received."
     c.cache.clear()
-    if not self.lam or c.round==0: return
+    if not self.lam or c.round == 0: return
     norms = [b.bn_dfe for b in erased_blocks(c.net).values()]
     c.cache['received'] = [(bn.running_mean.clone(), bn.running_var.clone()) for bn in norms]
     c.cache['moving'] = list(c.cache['received'])
@@ -181,7 +181,7 @@ def loss(self:Consistency, c, b, out):
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001c
 def _check(m:Consistency):
     "A refusal of hyper-parameters that mean nothing."
-    if not (0<=m.lam<math.inf and 0<=m.gamma<=1 and math.isfinite(m.beta)):
+    if not (0 <= m.lam < math.inf and 0 <= m.gamma <= 1 and math.isfinite(m.beta)):
         raise ValueError(f'Consistency: lam={m.lam}, beta={m.beta}, gamma={m.gamma}: '
                          'lam must be at least 0, gamma between 0 and 1, all finite')
     one_of(m.reg, REGULARISERS, 'reg')

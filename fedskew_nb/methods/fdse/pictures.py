@@ -36,7 +36,7 @@ def _boxes(ax, y, h, boxes, ink):
     "A row of boxes with their texts."
     for x, w, text, owner in boxes:
         c = ink[owner]
-        named_box(ax, x, y, w, h, text, c, dashed=owner=='stays', fill=.15*c[3])
+        named_box(ax, x, y, w, h, text, c, dashed=owner == 'stays', fill=.15*c[3])
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #ce9ba3cc
 def _flow(ax, ink):
@@ -91,7 +91,7 @@ def attention_picture(
         for r, row in enumerate(percent.tolist()):
             for c, v in enumerate(row):
                 ax.text(c, r, f'{v:.0f}', ha='center', va='center_baseline', size=8,
-                        color='#ffffff' if v>35 else '#333333')
+                        color='#ffffff' if v > 35 else '#333333')
     return axs[0]
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #d94a17dd

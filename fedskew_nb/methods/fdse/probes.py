@@ -55,7 +55,7 @@ def erased_means(net:Net, data:Data)->list: # per block (N, C), on the CPU
     with evaluating(net):
         for x in data.x.split(64):
             erased = erased_features(net, net.normalised(x)).values()
-            means.append([o.flatten(2).mean(2) if o.ndim>2 else o for o in erased])
+            means.append([o.flatten(2).mean(2) if o.ndim > 2 else o for o in erased])
     return [torch.cat(o).float().cpu() for o in zip(*means)]
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #45a1bd80
@@ -66,7 +66,7 @@ def domain_probe(
     "Can the domain be read off the erased features? Each domain goes through its own model (FDSE, Sec. 4.2)."
     nets, suite = own_models(fed), fed.suite
     domains = [d for d in suite.tests if d in nets]
-    if not erased_blocks(fed.net) or len(domains)<2: return {}
+    if not erased_blocks(fed.net) or len(domains) < 2: return {}
     parts = [erased_means(nets[d], glance(suite.tests[d], n)) for d in domains]
     labels = torch.cat([torch.full((len(p[0]),), i) for i, p in enumerate(parts)])
     probes = [linear_probe(torch.cat(block), labels) for block in zip(*parts)]

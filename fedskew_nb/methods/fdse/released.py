@@ -36,7 +36,7 @@ CURRENT = _BOTH | dict(
 def pad_11(net:nn.Module, padding:int):
     "Another padding for convolutions of 11 × 11."
     for m in net.modules():
-        if getattr(m, 'kernel_size', None)==(11, 11): m.padding = (padding, padding)
+        if getattr(m, 'kernel_size', None) == (11, 11): m.padding = (padding, padding)
 
 def own_biases(net:nn.Module):
     "The bias of every block belongs to the eraser."

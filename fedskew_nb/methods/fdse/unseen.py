@@ -102,9 +102,9 @@ def _consistency(fed)->Consistency:
 def _usable(fed, x, transductive)->Tensor:
     "uint8 images, at least two, and none of the test set unless that is said."
     x = torch.as_tensor(x)
-    if x.dtype!=torch.uint8 or x.ndim!=4 or x.shape[1]!=3:
+    if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] != 3:
         raise ValueError(f'x_unlabelled is {tuple(x.shape)} of {x.dtype}: give uint8 images (N, 3, H, W)')
-    if len(x)<2: raise ValueError(f'{len(x)} image to adapt to: statistics need at least two')
+    if len(x) < 2: raise ValueError(f'{len(x)} image to adapt to: statistics need at least two')
     as_bytes = lambda images: {image.cpu().numpy().tobytes() for image in images}
     tested = set().union(*(as_bytes(d.x) for d in fed.suite.unseen.values()))
     if not transductive and tested & as_bytes(x):
