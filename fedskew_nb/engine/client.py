@@ -19,9 +19,9 @@ from ..core.names import one_of
 from ..core.seeding import Random
 from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Client, Suite, class_counts
-from .device import memory_format
+from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
 from .lanes import LaneStopped
-from .setting import Setting, schedule, shared_out
+from .setting import Setting, fresh_sgd, schedule, shared_out
 from .history import Result
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
@@ -36,15 +36,21 @@ class Worker:
         self.net = net.to(device, memory_format=self.format)
         self.dtype = next(net.parameters()).dtype
         self.kept = method.kept(net)
-        self.stop = threading.Event()    # set when this lane's work is not wanted any more
+        self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
+        self.sgds, self.stop = {}, threading.Event()    # set when this lane's work is not wanted
         # Once: made between two clients, these bytes would split the heap.
         self.counts = {id(c): class_counts(c, suite.n_classes) for c in suite.clients}
 
-# %% ../../nbs/6_engine/02_client.ipynb #00000007
+# %% ../../nbs/6_engine/02_client.ipynb #7ebb17ec
 @patch
 def load(self:Worker, state:dict):
     "Become the model with this state."
-    self.net.load_state_dict(state)
+    copy_into(self.net.state_dict(keep_vars=True), state)
+
+@patch
+def state(self:Worker)->dict: # {name: tensor}
+    "A copy of the model's state."
+    return cloned(self.net.state_dict(keep_vars=True))
 
 @patch
 def copy(self:Worker, state:dict)->Net:
@@ -69,7 +75,7 @@ def counts_of(self:Worker, client:Client)->Tensor:   # (n_classes,)
 def images(self:Worker, x:Tensor)->Tensor:
     "Raw uint8 images as the model wants them; floats are taken to be so already."
     if x.is_floating_point(): x = x.to(self.device, self.dtype)
-    else: x = normalise(x.to(self.device), self.suite.mean, self.suite.std, self.dtype)
+    else: x = normalise(x.to(self.device), *self.scale, self.dtype)
     return x.contiguous(memory_format=self.format)
 
 @patch
@@ -78,7 +84,7 @@ def precise(self:Worker):
     if self.setting.precision == 'fp32': return contextlib.nullcontext()
     return torch.autocast(self.device.type, torch.bfloat16)
 
-# %% ../../nbs/6_engine/02_client.ipynb #cf9b7af5
+# %% ../../nbs/6_engine/02_client.ipynb #fb6f8100
 def widened(o):
     "bfloat16 tensors in a nest of dicts, lists and `Out` as float32; everything else as it is."
     if isinstance(o, Tensor): return o.float() if o.dtype == torch.bfloat16 else o
@@ -86,12 +92,6 @@ def widened(o):
     if isinstance(o, (list, tuple)): return type(o)(map(widened, o))
     if isinstance(o, Out): return Out(*map(widened, (o.logits, o.feat, o.fmap, o.aux, o.views)))
     return o
-
-def copied(o):
-    "A nest whose tensors no longer change with the model."
-    if isinstance(o, Tensor): return o.detach().clone()
-    if isinstance(o, dict): return {k: copied(v) for k, v in o.items()}
-    return type(o)(map(copied, o)) if isinstance(o, (list, tuple)) else o
 
 # %% ../../nbs/6_engine/02_client.ipynb #607ed1fc
 @patch
@@ -216,11 +216,11 @@ def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
     learning = [p for p in self.net.parameters() if p.requires_grad]
     if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
                                       'parameter that is not frozen')
-    return self.setting.sgd(learning, c.lr)
+    return fresh_sgd(self.setting, learning, c.lr, self.sgds)
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch
-def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: its mean over the steps that have it}
+def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: (its sum, steps that have it)}
     "Every phase of local training."
     s, terms = self.setting, {}
     batches = list(schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps))
@@ -232,7 +232,7 @@ def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: its mean over t
             for k, v in self.step(c, i, opt).items():
                 total, steps = terms.get(k, (0, 0))
                 terms[k] = total+v, steps+1
-    return {k: float(total)/steps for k, (total, steps) in terms.items()}
+    return terms
 
 # %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
 @patch
@@ -266,8 +266,10 @@ def train(self:Worker,
     "Local training of one client."
     c = self.context(client, start, states, caches, down, round_no)
     self.method.everyone('start', c)
-    terms = self._phases(c)
-    self._finite(client, round_no, terms, dict(self.net.named_parameters()))
+    sums, params = self._phases(c), dict(self.net.named_parameters())
+    *totals, largest = read_at_once([*(s for s, _ in sums.values()), largest_of(params.values())])
+    terms = {k: total/steps for (k, (_, steps)), total in zip(sums.items(), totals)}
+    self._check_finite(client, round_no, terms, largest, params)
     return Result(self._upload(client, copied(self.method.union('finish', c))), terms)
 
 # %% ../../nbs/6_engine/02_client.ipynb #cf70f292
@@ -278,20 +280,20 @@ def prepared(self:Worker, client:Client, state:dict, states, down, round_no)->di
     c = self.context(client, state, states, {}, down, round_no)
     self.net.eval()
     self.method.everyone('prepare', c)
-    return copied(self.net.state_dict())
+    return self.state()
 
 # %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch
 def _upload(self:Worker, client:Client, extra:dict)->Upload:
     "The model as it is now, and what is sent beside it."
-    state = {n: v.detach().clone() for n, v in self.net.state_dict().items()}
-    return Upload(client.id, len(client.train), client.domain, self.counts_of(client), state, extra)
+    counts = self.counts_of(client)
+    return Upload(client.id, len(client.train), client.domain, counts, self.state(), extra)
 
 @patch
-def _finite(self:Worker, client:Client, round_no:int, terms:dict, params:dict):
-    "Stop at NaN or infinity in a loss term or a parameter."
+def _check_finite(self:Worker, client:Client, round_no:int, terms:dict, largest:float, params:dict):
+    "Stop at NaN or infinity in a loss term or in the parameters, whose largest number is known."
     bad = [name for name, v in terms.items() if not math.isfinite(v)]
-    if not bad: bad = [name for name, p in params.items() if not p.isfinite().all()]
-    if not bad: return
+    if not bad and math.isfinite(largest): return
+    bad += [name for name, p in params.items() if not p.isfinite().all()]
     raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} '
                              f'({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')

@@ -6,10 +6,10 @@
 __all__ = ['pick_device']
 
 # %% ../../nbs/6_engine/12_device.ipynb #02812684
-import contextlib, ctypes, os, sys
+import contextlib, ctypes, math, os, sys
 from functools import wraps
 import torch
-from torch import nn
+from torch import Tensor, nn
 from ..core.names import nearest
 
 # %% ../../nbs/6_engine/12_device.ipynb #ace10d6a
@@ -81,6 +81,42 @@ def keep_freed_memory()->bool: # was it done?
     wide = libc.mallopt(M_MMAP_THRESHOLD, 1<<30)
     long = libc.mallopt(M_TRIM_THRESHOLD, (1<<31)-1)
     return wide == long == 1
+
+# %% ../../nbs/6_engine/12_device.ipynb #f78981f2
+def by_type(state:dict)->list: # of lists of names
+    "The names of a state's tensors, those of one type together."
+    groups = {}
+    for n, v in state.items(): groups.setdefault(v.dtype, []).append(n)
+    return list(groups.values())
+
+@torch.no_grad()
+def copy_into(state:dict, new:dict):
+    "Overwrite the tensors of a state, in one call for each type."
+    for names in by_type(state): torch._foreach_copy_([state[n] for n in names], [new[n] for n in names])
+
+@torch.no_grad()
+def cloned(state:dict)->dict:
+    "The same state in tensors of its own; in one call for each type where PyTorch has it."
+    many = getattr(torch, '_foreach_clone', lambda tensors: [t.clone() for t in tensors])
+    copies = {n: v for names in by_type(state) for n, v in zip(names, many([state[n] for n in names]))}
+    return {n: copies[n] for n in state}
+
+# %% ../../nbs/6_engine/12_device.ipynb #1abcad7a
+def copied(o):
+    "A nest whose tensors no longer change with the model."
+    if isinstance(o, Tensor): return o.detach().clone()
+    if isinstance(o, dict): return {k: copied(v) for k, v in o.items()}
+    return type(o)(map(copied, o)) if isinstance(o, (list, tuple)) else o
+
+@torch.no_grad()
+def largest_of(tensors)->Tensor:   # scalar; NaN where one is NaN
+    "The largest absolute number in all tensors."
+    norms = torch._foreach_norm([t for t in tensors if t.numel()], math.inf)
+    return torch.stack(norms).amax()
+
+def read_at_once(tensors:list)->list: # of floats
+    "All numbers of some tensors; the device is waited for once."
+    return torch.cat([t.double().flatten() for t in tensors]).tolist()
 
 # %% ../../nbs/6_engine/12_device.ipynb #df4d876c
 def has_bf16(device='cpu')->bool:

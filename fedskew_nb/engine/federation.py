@@ -20,8 +20,8 @@ from ..core.seeding import generator
 from ..data.suite import Client, Suite
 from .guard import made_ready, check_federation, check_fits, lane_count, naming, who_trains
 from .checkpoint import check_weights, load_state, save_state
-from .client import Worker, copied
-from .device import calmly, keep_freed_memory, live, pick_device
+from .client import Worker
+from .device import calmly, copied, keep_freed_memory, live, pick_device
 from .history import (
     History, describe, made_of, Result, State, after_round, state_field)
 from .scoring import after_training, scores
@@ -73,7 +73,7 @@ Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
 @patch
 def _begin(self:Federation):
     "Round 0: one model for all, empty memories."
-    first = {n: v.detach().clone() for n, v in self.net.state_dict().items()}
+    first = self.worker.state()
     own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
     self.made_of = made_of(self.method, self.net, self.suite)
     self.state = State(first, own, states, history=History(describe(self)))
@@ -249,9 +249,9 @@ def plan(self:Federation)->dict:
     if not why:
         highest = max(map(len, stacks_of(self.clients)))
         engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
-    early = f'{len(summed_early(self.method, self.groups))} of {len(self.net.state_dict())} entries'
+    early = sum(len(names) for _, names in summed_early(self.method, self.groups, self.server))
     return dict(engine=engine, why=why, lanes=self.lanes.most, threads=s.threads, device=str(self.device),
-                precision=s.precision, summed_on_arrival=early)
+                precision=s.precision, summed_on_arrival=f'{early} of {len(self.net.state_dict())} entries')
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000021
 @patch

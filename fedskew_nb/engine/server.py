@@ -15,7 +15,7 @@ from ..core.mechanism import ask_rule, kind
 from ..core.method import Method
 from ..core.rules import keep, mean, largest
 from ..core.context import ServerContext, Upload
-from ..data.suite import class_counts
+from .device import by_type
 from .history import State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
@@ -43,10 +43,13 @@ def weights_of(
     return w/w.sum()
 
 # %% ../../nbs/6_engine/03_server.ipynb #6aa048d4
-def summed_early(method:Method, groups:list)->dict:   # {name: `mean` or `largest`}
+def summed_early(method:Method, groups:list, state:dict)->list: # of (`mean` or `largest`, names of one type)
     "What is added up on arrival: nothing, unless the weights are known before the training."
-    if not all(m.early for m in method.each('weights')): return {}
-    return {n: rule.fn for _, rule, names in groups if rule.fn in (mean, largest) for n in names}
+    if not all(m.early for m in method.each('weights')): return []
+    early = {mean: {}, largest: {}}
+    for _, rule, names in groups:
+        if rule.fn in early: early[rule.fn] |= {n: state[n] for n in names}
+    return [(fn, names) for fn, entries in early.items() for names in by_type(entries)]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000d
 class Server:
@@ -59,11 +62,11 @@ class Server:
         self.ups = []                                    # what has come, in client order
         self.sums = {}                                   # {name: sum so far} of what is only summed
         self.memory = copy.deepcopy(fed.state.memory)
-        self.early = summed_early(fed.method, fed.groups) if who else {}
+        self.early = summed_early(fed.method, fed.groups, self.state.server) if who else []
         self.w = self.weights([self._announced(c) for c in who]) if self.early else None
     def _announced(self, c)->Upload:
         "What is known of an upload before the training."
-        return Upload(c.id, len(c.train), c.domain, class_counts(c, self.fed.suite.n_classes), {})
+        return Upload(c.id, len(c.train), c.domain, self.fed.worker.counts_of(c), {})
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000e
 @patch
@@ -85,15 +88,16 @@ def weights(self:Server, ups:list)->Tensor:
 def receive(self:Server, up:Upload):
     "The next upload, in client order; nothing is left in it of what is only summed."
     for name in self.fed.net.frozen & up.state.keys(): del up.state[name]
-    for name, rule in self.early.items(): self.sums[name] = self._added(name, rule, up.state.pop(name))
+    for fn, names in self.early: self._add(fn, names, [up.state.pop(n) for n in names])
     self.ups.append(up)
 
 @patch
-def _added(self:Server, name:str, rule, v:Tensor)->Tensor:
-    "The sum so far, or the largest counter, with one more client."
-    if rule is largest: return torch.maximum(self.sums.get(name, v), v)
-    total = self.sums[name] if name in self.sums else torch.zeros_like(v)
-    return total.add_(v, alpha=float(self.w[len(self.ups)]))
+def _add(self:Server, fn, names:list, V:list):
+    "One more client in the sums, or in the largest counters, of tensors of one type."
+    share, sums = self.w.tolist()[len(self.ups)], [self.sums[n] for n in names if self.ups]
+    if not self.ups: self.sums |= zip(names, V if fn is largest else torch._foreach_mul(V, share))
+    elif fn is largest: torch._foreach_maximum_(sums, V)
+    else: torch._foreach_add_(sums, V, alpha=share)
 
 # %% ../../nbs/6_engine/03_server.ipynb #6cec6b69
 @patch
@@ -103,7 +107,7 @@ def aggregate(self:Server)->State:
     self.model = self.state.server | self.sums
     self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
     for mechanism, rule, names in self.fed.groups:
-        if names[0] in self.early: continue
+        if names[0] in self.sums: continue
         if rule.fn is keep: self._hand_out([{n: u.state[n].clone() for n in names} for u in self.ups])
         else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}

@@ -17,6 +17,7 @@ from ..core.net import probe
 from ..core.seeding import Random
 from .history import Result
 from .client import Worker
+from .device import cloned, largest_of, read_at_once
 from .lanes import LaneStopped
 from .setting import Setting, schedule
 
@@ -145,11 +146,11 @@ def train_stack(
     params, buffers = _stacked(starts, net.named_parameters()), _stacked(starts, net.named_buffers())
     call, received = _for_all(_Terms(worker, **facts)), {n: p.clone() for n, p in params.items()}
     def terms_of(b): return call(params, buffers, b, received)
-    terms = _trained(worker, params, _batches(worker, clients, facts), facts['lr'], terms_of)
-    return [_one_of(worker, k, c, params, buffers, terms, round_no) for k, c in enumerate(clients)]
+    means = _trained(worker, params, _batches(worker, clients, facts), facts['lr'], terms_of)
+    return _results(worker, clients, params, buffers, means, round_no)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0571fda4
-def _trained(worker, params, batches, lr, terms_of)->dict: # {term: [mean of each client]}
+def _trained(worker, params, batches, lr, terms_of)->dict: # {term: (K,) its mean of each client}
     "Move the parameters, step by step."
     s, total, steps = worker.setting, {}, 0
     for p in params.values(): p.requires_grad_(True)
@@ -162,7 +163,7 @@ def _trained(worker, params, batches, lr, terms_of)->dict: # {term: [mean of eac
         opt.step()
         for k, v in terms.items(): total[k] = total.get(k, 0)+v.detach()
         steps += 1
-    return {k: (v/steps).tolist() for k, v in total.items()}
+    return {k: v/steps for k, v in total.items()}
 
 # %% ../../nbs/6_engine/11_stack.ipynb #fc907cf9
 def _facts(worker, down, round_no)->dict:
@@ -171,11 +172,16 @@ def _facts(worker, down, round_no)->dict:
     return dict(down=down, round=round_no, rounds=s.rounds, seed=s.seed, lr=s.rate(round_no),
                 device=worker.device)
 
-def _one_of(worker, k, client, params, buffers, means, round_no)->Result:
-    "Client number `k` of a stack; NaN or infinity in its parameters or terms stops the run."
-    tensors = {n: v[k].detach().clone() for n, v in (params | buffers).items()}
-    terms = {t: v[k] for t, v in means.items()}
-    worker._finite(client, round_no, terms, {n: tensors[n] for n in params})
-    state = {n: tensors[n] for n in worker.net.state_dict()}
-    upload = Upload(client.id, len(client.train), client.domain, worker.counts_of(client), state)
-    return Result(upload, terms)
+# %% ../../nbs/6_engine/11_stack.ipynb #e0e2e06e
+def _results(worker, clients, params, buffers, means, round_no)->list:
+    "A Result for each client of a stack; NaN or infinity in its parameters or terms stops the run."
+    *numbers, largest = read_at_once([*means.values(), largest_of(params.values())])
+    columns = {n: v.detach().unbind() for n, v in (params | buffers).items()}
+    results = []
+    for k, c in enumerate(clients):
+        row, terms = {n: rows[k] for n, rows in columns.items()}, dict(zip(means, numbers[k::len(clients)]))
+        worker._check_finite(c, round_no, terms, largest, {n: row[n] for n in params})
+        state = cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})
+        upload = Upload(c.id, len(c.train), c.domain, worker.counts_of(c), state)
+        results.append(Result(upload, terms))
+    return results
