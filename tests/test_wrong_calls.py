@@ -27,7 +27,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import read_history
 from fedskew_nb.methods.baselines.average import FedAvg
-from feds import fed_of
+from feds import fed_of, instead
 
 SMALL = ['--suite', 'emoji-pacs', '--size', 'tiny', '--rounds', '1', '--set', 'local_steps=1',
          '--model', 'small_conv(width=4)']
@@ -91,12 +91,12 @@ def test_an_option_that_does_not_exist(here, said, text, word):
     ('--rounds -1', 'rounds is -1'),
     ('--jobs -1', 'jobs is -1'),
     ('--rounds 1.5', 'invalid int'),
-    ('--set rounds="8"', "rounds is '8'"),
+    ('--set lr="8"', "lr is '8'"),
     ('--set lr=-1', 'lr is -1'),
     ('--set lr=1e999', 'lr is inf'),
     ('--set =5', "no setting ''")])
 def test_a_number_that_cannot_be(here, said, text, word):
-    code, err = said(*ONE, *text.split())
+    code, err = said(*instead(ONE, *text.split()))
     assert code == 2 and word in err and not list(here.iterdir())
 
 @pytest.mark.parametrize('trials', ['0', '-1', '1000000'])
@@ -201,15 +201,15 @@ FILES = dict(exits='import sys\nsys.exit(0)', stops='raise KeyboardInterrupt', l
     ('--methods FedAvg --suite ./late.py:suite', 'late.py, line 14')])
 def test_a_file_that_ends_python_is_named(here, said, text, what):
     for name, code in FILES.items(): (here/f'{name}.py').write_text(code)
-    small = [] if '--suite' in text else SMALL
-    code, err = said('compare', *small, *text.split(), '--no-control', '--seeds', 1, '--rounds', 1)
+    call = ['compare', *SMALL, '--no-control', '--seeds', 1]
+    code, err = said(*instead(call, *text.split()))
     assert code == 2 and what in err and 'ends Python with' in err
 
 def test_a_function_of_other_arguments_is_named(here, said):
     (here/'late.py').write_text(ENDS)
     says = 'late.py:less cannot be called'
     assert says in said('compare', '--methods', 'FedAvg', '--suite', './late.py:less')[1]
-    assert says in said(*ONE, '--model', './late.py:less')[1]
+    assert says in said(*instead(ONE, '--model', './late.py:less'))[1]
 
 @pytest.fixture
 def ctrl_c():
@@ -272,7 +272,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as m:
         m.setattr(cli, 'tell', lambda *_: os.kill(os.getpid(), signum))
-        found, err = said(*ONE, '--seeds', '0,1', '--out=o')
+        found, err = said(*instead(ONE, '--seeds', '0,1', '--out=o'))
     assert found == code and '1 of 2 runs are saved in o: fedskew resume o goes on' in err
     assert said('resume', 'o')[0] == 0 and len(pd.read_csv('o/results.csv').seed.unique()) == 2
     assert signal.getsignal(signal.SIGTERM) is before
@@ -280,7 +280,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
     monkeypatch.setattr('fedskew_nb.app.run.side_by_side', broken)
-    code, err = said(*ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o')
+    code, err = said(*instead(ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o'))
     assert code == 1 and 'a process was killed' in err and '0 of 2 runs are saved in o' in err
 
 # ---- where it goes
@@ -526,8 +526,8 @@ def test_no_formula_in_the_results(odd_names):
 
 def begin(out, *more):
     env = os.environ | dict(OMP_NUM_THREADS='1')
-    call = ['compare', *SMALL, '--methods', 'FedAvg', '--no-control', '--seeds', '4', '--rounds', '40']
-    argv = [*CALL, *call, '--set', 'local_steps=4', '--out', str(out), *map(str, more)]
+    call = instead(ONE, '--seeds', 4, '--rounds', 40, '--out', out, *more)
+    argv = [*CALL, *(a.replace('local_steps=1', 'local_steps=4') for a in call)]
     return subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 def helpers(p):

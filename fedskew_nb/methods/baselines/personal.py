@@ -51,7 +51,8 @@ class KeepAll(Mechanism):
     def rules(self, net): return [Rule(everything, keep)]
 
 Local = Method('Local', KeepAll(), page='2_methods/baselines/03_personal', ink='grey',
-               says='Every client keeps its whole model; nothing is shared.')
+               says='Every client keeps its whole model; nothing is shared.',
+               aliases=('SingleSet', 'Standalone'))
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #7be7733e
 FAMILY = 'What to keep at home'    # its head in every list
