@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ...analysis.probes import reestimate
 from ...core.mechanism import Mechanism
 from ...core.method import Method
+from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic
 
@@ -82,4 +83,5 @@ FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/03_personal',
 class AdaBN(Mechanism):
     "A client's model is asked with BatchNorm statistics re-estimated on its own training images (AdaBN)."
     size:int=64    # images of a batch
+    def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
     def prepare(self, c): reestimate(c.net, map(c.images, c.data.train.x.split(self.size)))
