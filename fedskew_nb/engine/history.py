@@ -108,7 +108,7 @@ def impossible(d:dict)->str: # '' if there is none
     "The first score that cannot be, of a stored run, or its deal."
     if (deal := modern(d.get('setting', {})).get('deal', 'skew')) not in DEALT: return f'its deal is {deal!r}'
     for i, r in enumerate(d['rows']):
-        if not 0 < r['n'] < 2**53: return f'rows[{i}] asked {r["n"]:.3g} images'
+        if not 0 < r['n'] < 2**53: return f'rows[{i}] is of no images, or of too many'
         if not 0 <= r['correct'] <= r['n']: return f'rows[{i}] has more right than there are, or less than none'
         for k, words in WORDS.items():
             if r[k] not in words: return f'rows[{i}].{k} is {r[k]!r}'
