@@ -78,7 +78,9 @@ def test_metadata(wheel):
     z, cfg = zipfile.ZipFile(wheel), settings()
     meta = z.read(next(n for n in z.namelist() if n.endswith('.dist-info/METADATA'))).decode()
     wanted = [f'Version: {cfg["version"]}\n', f'Requires-Python: >={cfg["min_python"]}',
-              'Requires-Dist: torch>=', 'Provides-Extra: dev']
+              'Requires-Dist: torch>=', 'Requires-Dist: pandas>=2.1', 'Requires-Dist: tabulate>=0.9',
+              'Requires-Dist: jinja2>=3.1.2', 'Requires-Dist: numpy', 'Provides-Extra: dev']
+    wanted += [f'Classifier: Programming Language :: Python :: {p}' for p in cfg['pythons'].split()]
     assert [w for w in wanted if w not in meta] == []
     assert 'License-Expression: Apache-2.0' in meta or 'License: Apache-2.0' in meta
     assert any(n.endswith('LICENSE') for n in z.namelist())
