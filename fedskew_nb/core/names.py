@@ -25,7 +25,7 @@ def folded(name)->str:
 _FEW = 24     # names that a refusal may list
 
 def nearest(name:str, names)->str:
-    "The sentence part that helps after a misspelt name: three that look like it, or all where they are few."
+    "The sentence part that helps after a misspelt name."
     spellings = {folded(k): str(k) for k in names}
     near = get_close_matches(folded(name), spellings, n=3, cutoff=.5)
     if near: return f'did you mean {" or ".join(spellings[k] for k in near)}?'
@@ -63,7 +63,7 @@ def whole(seed, noun:str='data_seed')->int:
 _MOST = 10**6     # of anything that a method counts
 
 def at_least(**values):
-    "Refuse what is no whole number, below its limit, or endless: `at_least(size=(value, least, why))`."
+    "Refuse what is below its limit: `at_least(size=(value, least, why))`."
     for name, (value, least, why) in values.items():
         real = isinstance(value, numbers.Real)
         if real and least <= value <= _MOST and int(value) == value: continue
