@@ -7,11 +7,10 @@ from setuptools.command.build_py import build_py
 cp = configparser.ConfigParser(delimiters=['='])
 cp.read('settings.ini', encoding='utf-8')
 cfg = cp['DEFAULT']
-need = 'lib_name lib_path version description keywords author author_email license min_python audience status git_url doc_host nbs_path requirements'.split()
+need = 'lib_name lib_path version description keywords author author_email license min_python pythons audience status git_url doc_host nbs_path requirements'.split()
 if missing := [k for k in need if k not in cfg]: raise SystemExit(f'settings.ini lacks: {", ".join(missing)}')
 
 statuses = ['1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable', '6 - Mature', '7 - Inactive']
-pythons = [f'3.{i}' for i in range(9, 15)]
 lib = cfg['lib_path']
 extras = {k.removesuffix('_requirements'): shlex.split(v) for k, v in cfg.items() if k.endswith('_requirements')}
 
@@ -43,7 +42,7 @@ setuptools.setup(
     long_description_content_type='text/markdown',
     classifiers=['Development Status :: ' + next(s for s in statuses if s[0] == cfg['status']),
                  'Intended Audience :: ' + cfg['audience'], 'Natural Language :: ' + cfg['language']]
-                + ['Programming Language :: Python :: ' + p for p in pythons[pythons.index(cfg['min_python']):]],
+                + ['Programming Language :: Python :: ' + p for p in cfg['pythons'].split()],
     packages=setuptools.find_packages(include=[lib, lib + '.*']), include_package_data=True,
     python_requires='>=' + cfg['min_python'], install_requires=shlex.split(cfg['requirements']), extras_require=extras,
     entry_points={'nbdev': [f'{lib}={lib}._modidx:d'], 'console_scripts': shlex.split(cfg.get('console_scripts', ''))},

@@ -6,7 +6,7 @@ Of a paper's folder it has what `method.py` defines; the rest is imported from i
 """
 __version__ = "0.1.0"
 
-import ast, importlib, re
+import ast, importlib, re, sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -29,3 +29,8 @@ def __getattr__(name):
     return value
 
 def __dir__(): return sorted({*globals(), *_names(), '__all__'})
+
+def _main():
+    "The command `fedskew`; its version is said at once, without the seconds that torch takes to load."
+    if sys.argv[1:] != ['--version']: return importlib.import_module('.app.cli', __name__).main()
+    print(__version__)

@@ -110,3 +110,10 @@ def narrow():
 def images(n=6, size=32, seed=0, dtype=torch.float32):
     return torch.randn(n, 3, size, size, generator=generator(seed, 'x')).to(dtype)
 def labels(n=6, K=7, seed=0): return torch.randint(0, K, (n,), generator=generator(seed, 'y'))
+
+def instead(argv, *more):
+    "A call in which the options of `more` take the place of its own."
+    argv, more = ([str(a) for a in args] for args in (argv, more))
+    said = {a.partition('=')[0] for a in more if a[:2] == '--'}-{'--set'}
+    own = [i for i, a in enumerate(argv) if a in said or (i and argv[i-1] in said and a[:2] != '--')]
+    return [a for i, a in enumerate(argv) if i not in own]+more

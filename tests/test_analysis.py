@@ -35,7 +35,7 @@ def no_open_figures():
 
 def history(method, seed, correct, suite='toy', view='global', domains=('a', 'a2')):
     "One round of a run, that many of 1000 answers right in each domain."
-    h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny'))
+    h = History(dict(method=method, suite=suite, seed=seed, data_seed=seed, size='tiny', rounds=1))
     said = dict(round=1, moment='post_agg', view=view, path='', client=-1, n=1000, correct=correct)
     h.rows = [dict(domain=d, **said) for d in domains]
     return h

@@ -23,7 +23,7 @@ EVERY = [c for m in PAPERS.values() for c in m.CLAIMS]
 
 def toy(method, seed, avg, suite='skew-digits', path='', view='global', moment='post_agg', **measures):
     "A run of one round on two domains, ten points below and above `avg`."
-    h = History(dict(method=method, suite=suite, seed=seed))
+    h = History(dict(method=method, suite=suite, seed=seed, rounds=1))
     h.measures = measures
     where = dict(round=1, moment=moment, view=view, path=path, client=-1, n=100)
     h.rows = [where | dict(domain=d, correct=avg+k) for d, k in (('a', -10), ('b', 10))]
@@ -398,4 +398,4 @@ def test_uneven_suites():
     assert [len(c.test) for c in uneven.clients] == [len(c.test) for c in even.clients]
     again = read_suite('skew-digits-uneven', 'tiny', 0)
     assert uneven.fingerprint() == again.fingerprint() != even.fingerprint()
-    with pytest.raises(ValueError, match="no suite 'digits'"): read_suite('digits-uneven', 'tiny')
+    with pytest.raises(ValueError, match="no suite 'digits-uneven'"): read_suite('digits-uneven', 'tiny')

@@ -1,14 +1,18 @@
 "Names on the command line: what is read, what is refused, and with which sentence."
-import inspect
+import inspect, json
 from dataclasses import replace
 import pytest
 from fedskew_nb.app.recipes import METHODS, MECHANISMS
 from fedskew_nb.app.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
-from fedskew_nb.app.recipes import cut, literal, read_call, read_method, read_model, read_suite
+from fedskew_nb.app.compare import compare
+from fedskew_nb.app.recipes import ALIASES, cut, literal, method_recipe, model_recipe, read_call, read_method
+from fedskew_nb.app.recipes import read_model, read_suite, suite_recipe
 from fedskew_nb.app.scripts import from_file
 from fedskew_nb.app.plan import method_recipes
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.core.models import MODELS, small_conv
+from fedskew_nb.core.names import folded, nearest
+from fedskew_nb.data.load import SUITES, load_suite
 
 SMALL = '''
 from dataclasses import dataclass
@@ -60,9 +64,96 @@ def test_no_literal(text):
     ('KeepErasers', 'builds on Erase'),
     ('KeepErasers(a=1)', 'it takes none'),
     ('FedProx(mu=nan)', 'mu'),
+    ('FedProx(mu=.1, mu=.2)', 'says mu twice'),
+    ('FedProx(Prox__mu=.1, mu=.2)', 'mu is given twice'),
+    ('FedProx(mu=.1', 'ends inside a bracket'),
+    ('FedProx(.1)', 'arguments are written key=value'),
+    ('FedDecorr(released)', "write preset='released'"),
+    ("FedDecorr('release')", "no preset 'release': did you mean released"),
+    ("FedDecorr('released', preset='paper')", 'says preset twice'),
+    ("Erase('released')", "Erase has no hyper-parameter 'preset'"),
+    ('FedAvg FedBN', "there is no method 'FedAvg FedBN'"),
     ('FedProx + Prox(mu=2)', 'Prox is there twice')])
 def test_methods_that_are_refused(text, word):
     with pytest.raises(ValueError, match=word): read_method(text)
+
+# ---- as people type them
+
+FOUND = dict(
+    scaffold='SCAFFOLD', Scaffold='SCAFFOLD', moon='MOON', Moon='MOON', FEDAVG='FedAvg', fed_avg='FedAvg',
+    LG_FedAvg='LG-FedAvg', LGFedAvg='LG-FedAvg', FedEnsemble='Fed-ensemble', fed_ensemble='Fed-ensemble',
+    FedHeal='FedHEAL', fedfa_aug='FedFA-aug', FedFA_anchors='FedFA-anchors', f2dc='F2DC', fdse='FDSE',
+    RFEDDIS='RFedDis', SingleSet='Local', singleset='Local', Standalone='Local', FedDeccor='FedDecorr',
+    PartialFed_Fix='PartialFed', PartialFed_adaptive='PartialFed-Adaptive') | {
+    'lg-fedavg': 'LG-FedAvg', 'LG FedAvg': 'LG-FedAvg', ' FedAvg ': 'FedAvg', 'fed prox': 'FedProx',
+    'Single Set': 'Local', 'PartialFed-Fix': 'PartialFed', 'keep_batchnorm': 'KeepBatchNorm',
+    'moon(mu=1)': 'MOON(mu=1)', 'Moon (mu=1)': 'MOON(mu=1)', 'erase + KEEP erasers': 'Erase + KeepErasers',
+    'prox(mu=.5)+fedbn': 'Prox(mu=0.5) + FedBN', 'singleset + adabn': 'Local + AdaBN',
+    "FedDecorr('released')": "FedDecorr(preset='released')",
+    'f2dc("released", sigma=.3)': "F2DC(preset='released', sigma=0.3)"}
+
+@pytest.mark.parametrize('text', FOUND)
+def test_typed_and_found(text):
+    "The name that tables and files show, which can be typed again."
+    recipe = method_recipe(text)
+    assert recipe.name == recipe.made.name == recipe.text == FOUND[text]
+    assert method_recipe(recipe.text).made == recipe.made
+
+@pytest.mark.parametrize('text, name', [
+    ('Skew_Digits', 'skew-digits'), ('SKEW DIGITS', 'skew-digits'), ('EmojiPacs', 'emoji-pacs'),
+    ('emoji pacs uneven', 'emoji-pacs-uneven'), ('Emoji_PACS_without_photo', 'emoji-pacs-without-photo'),
+    ('emoji-pacs-UNEVEN-without-photo', 'emoji-pacs-uneven-without-photo')])
+def test_suites_typed_and_found(text, name):
+    recipe = suite_recipe(text, 'tiny')
+    assert (recipe.name, recipe.text) == (name, name) and recipe(0).name == name
+
+@pytest.mark.parametrize('text, name', [
+    ('ResNet10(width=16)', 'resnet10(width=16)'), ('small-conv', 'small_conv'),
+    ('Small Conv(width=4)', 'small_conv(width=4)'), ('./a b/m.py:Net(width=4)', 'Net(width=4)')])
+def test_models_typed_and_found(text, name): assert model_recipe(text).name == name
+
+def test_python_takes_them_too():
+    assert load_suite('Emoji_PACS', 'tiny').name == 'emoji-pacs'
+    cmp = compare(['fedavg', 'SingleSet'], 'Emoji Pacs', seeds=1, size='tiny', model='Small-Conv(width=4)',
+                  rounds=1, local_steps=1, control=False, progress=False)
+    assert (cmp.methods, cmp.suites) == (['FedAvg', 'Local'], ['emoji-pacs'])
+    assert {h.setting['model'] for h in cmp.histories} == {'small_conv(width=4)'}
+
+def test_one_method_in_two_spellings_is_one():
+    assert [r.name for r in method_recipes('MOON, moon, Moon')] == ['MOON']
+
+@pytest.mark.parametrize('text', ['FedFA', 'fedfa', 'Fed-FA', 'FedFA(p=.1)'])
+def test_an_ambiguous_name_says_which_there_are(text):
+    with pytest.raises(ValueError) as e: read_method(text)
+    says = str(e.value)
+    assert '2 methods are called' in says and 'FedFA-anchors (feature anchors, IEEE TMC 2023)' in says
+    assert "FDSE's table means it, with preset='released'" in says
+
+def test_no_two_names_are_folded_alike():
+    for names in ([*METHODS, *MECHANISMS], SUITES, MODELS):
+        assert len(set(map(folded, names))) == len(names)
+    assert not set(map(folded, ALIASES)) & set(map(folded, [*METHODS, *MECHANISMS]))
+    assert [a for a, of in ALIASES.items() if len(of) > 1] == ['FedFA']
+
+@pytest.mark.parametrize('text', ['zzz', 'Mon', 'FedXYZ', 'ResNet', '5', 'single', 'heal2'])
+def test_three_names_at_most(text):
+    names = [*METHODS, *MECHANISMS, *ALIASES]
+    says = nearest(text, names)
+    assert sum(w.strip('?,') in names for w in says.split()) <= 3 and len(says) < 120
+
+def test_few_names_are_listed(): assert nearest('zzz', ['b', 'a']) == 'known are a, b'
+
+def test_a_folder_knows_a_method_in_any_spelling(tmp_path):
+    "Also one that holds what was typed, as folders of before do."
+    how = dict(suite='emoji-pacs', seeds=1, size='tiny', model='small_conv(width=4)', rounds=1, local_steps=1,
+               control=False, progress=False, out=tmp_path)
+    compare('fedprox(mu=.5)', **how)
+    file = tmp_path/'compare.json'
+    request = json.loads(file.read_text())
+    assert request['methods'] == ['FedProx(mu=0.5)'] and len(list((tmp_path/'runs').iterdir())) == 1
+    file.write_text(json.dumps(request | dict(methods=['FedProx(mu=.5)'])))
+    assert len(compare('Fed-Prox(mu=0.5), SINGLESET', **how)) == 2
+    assert sorted(p.name.split('_')[1] for p in (tmp_path/'runs').iterdir()) == ['FedProx-mu=0.5-', 'Local']
 
 def test_sums():
     assert read_method('Erase + Consensus + Peers + Consistency').mechanisms == METHODS['FDSE'].mechanisms
@@ -97,9 +188,13 @@ def test_files_that_cannot_be_read(mine):
     with pytest.raises(ValueError, match='ZeroDivisionError'): from_file(str(mine), 'Small')
     with pytest.raises(ValueError, match='there is no file'): from_file(str(mine.parent/'none.py'), 'X')
 
-MODELS = [('resnet11', 'did you mean resnet1'), ('small_conv(widht=8)', 'did you mean width')]
-
-@pytest.mark.parametrize('text, word', MODELS)
+@pytest.mark.parametrize('text, word', [
+    ('resnet11', 'did you mean resnet1'),
+    ('small_conv(widht=8)', 'did you mean width'),
+    ("small_conv(width='8')", "width is '8': give a whole number"),
+    ('small_conv(width=True)', 'width is True'),
+    ('small_conv(width=1.5)', 'width is 1.5'),
+    ('small_conv(width=4, width=8)', 'says width twice')])
 def test_models_that_are_refused(text, word):
     with pytest.raises(ValueError, match=word): read_model(text, 5)
 
@@ -118,7 +213,10 @@ def test_a_model_must_be_a_net(tmp_path, name, says):
 @pytest.mark.parametrize('text, size, word', [
     ('emoji-pac', 'tiny', 'did you mean emoji-pacs'),
     ('emoji-pacs', 'tinny', 'did you mean tiny'),
-    ('emoji-pacs-without-phot', 'tiny', 'did you mean photo')])
+    ('emoji-pacs-without-phot', 'tiny', 'did you mean photo'),
+    ('emoji-pacs-without-', 'tiny', 'names no domain'),
+    ('emoji-pacs-uneven-without-', 'tiny', 'write emoji-pacs-uneven'),
+    ('emoji-pacs-without', 'tiny', 'there is no suite')])
 def test_suites_that_are_refused(text, size, word):
     with pytest.raises(ValueError, match=word): read_suite(text, size)
 

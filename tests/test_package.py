@@ -28,6 +28,18 @@ def test_help_without_torch():
     looked = 'dir(fs); fs.__all__; fs.__version__'
     assert fresh(f'import fedskew_nb as fs, sys; {looked}; print("torch" in sys.modules)') == 'False'
 
+VERSION = """
+import sys, fedskew_nb
+sys.argv = ['fedskew', '--version']
+print(fedskew_nb._main(), sorted({'torch', 'numpy', 'pandas', 'fastcore'} & sys.modules.keys()))"""
+
+def test_the_version_is_said_before_anything_loads():
+    assert fresh(VERSION).split() == [fs.__version__, 'None', '[]']
+
+def test_the_command_is_the_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['fedskew', 'lists'])
+    assert fs._main() == 2 and 'did you mean list' in capsys.readouterr().err
+
 def test_every_name_resolves():
     for n in fs.__all__: assert getattr(fs, n) is not None and n in dir(fs), n
 

@@ -6,7 +6,7 @@ from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
 campaign = pytest.mark.campaign      # the long one, make test-all
-EXTRAS = '''sklearn captum ipywidgets torchmetrics transformers h5py torchjd nbdev execnb nbclient nbformat
+EXTRAS = '''sklearn captum ipywidgets torchmetrics transformers torchjd nbdev execnb nbclient nbformat
             jupyterlab jupytext yaml pypandoc pytest IPython ghapi fastgit notebook'''.split()
 BARE = f'''
 import socket, sys
@@ -78,12 +78,14 @@ def test_metadata(wheel):
     z, cfg = zipfile.ZipFile(wheel), settings()
     meta = z.read(next(n for n in z.namelist() if n.endswith('.dist-info/METADATA'))).decode()
     wanted = [f'Version: {cfg["version"]}\n', f'Requires-Python: >={cfg["min_python"]}',
-              'Requires-Dist: torch>=', 'Provides-Extra: dev']
+              'Requires-Dist: torch>=', 'Requires-Dist: pandas>=2.1', 'Requires-Dist: tabulate>=0.9',
+              'Requires-Dist: jinja2>=3.1.2', 'Requires-Dist: numpy', 'Provides-Extra: dev']
+    wanted += [f'Classifier: Programming Language :: Python :: {p}' for p in cfg['pythons'].split()]
     assert [w for w in wanted if w not in meta] == []
     assert 'License-Expression: Apache-2.0' in meta or 'License: Apache-2.0' in meta
     assert any(n.endswith('LICENSE') for n in z.namelist())
     points = z.read(next(n for n in z.namelist() if n.endswith('entry_points.txt'))).decode()
-    assert 'fedskew = fedskew_nb.app.cli:main' in points
+    assert 'fedskew = fedskew_nb:_main' in points
 
 @campaign
 def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):

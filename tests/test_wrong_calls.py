@@ -16,7 +16,9 @@ from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.app import cli
 from fedskew_nb.app.bench import read_bench
+from fedskew_nb.app.rounds import _asked
 from fedskew_nb.app.scripts import from_file, no_exit
+from fedskew_nb.app.shell import parsed
 from fedskew_nb.app.compare import compare, read_request, resume
 from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import read_tuned
@@ -27,7 +29,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import read_history
 from fedskew_nb.methods.baselines.average import FedAvg
-from feds import fed_of
+from feds import fed_of, instead
 
 SMALL = ['--suite', 'emoji-pacs', '--size', 'tiny', '--rounds', '1', '--set', 'local_steps=1',
          '--model', 'small_conv(width=4)']
@@ -91,13 +93,60 @@ def test_an_option_that_does_not_exist(here, said, text, word):
     ('--rounds -1', 'rounds is -1'),
     ('--jobs -1', 'jobs is -1'),
     ('--rounds 1.5', 'invalid int'),
-    ('--set rounds="8"', "rounds is '8'"),
+    ('--set lr="8"', "lr is '8'"),
     ('--set lr=-1', 'lr is -1'),
     ('--set lr=1e999', 'lr is inf'),
     ('--set =5', "no setting ''")])
 def test_a_number_that_cannot_be(here, said, text, word):
-    code, err = said(*ONE, *text.split())
+    code, err = said(*instead(ONE, *text.split()))
     assert code == 2 and word in err and not list(here.iterdir())
+
+@pytest.mark.parametrize('text, word', [
+    ('--set methods="FedBN"', 'write --methods'),
+    ('--set suite="emoji-pacs"', 'write --suite'),
+    ('--set size="quick"', 'write --size'),
+    ('--set model="resnet10"', 'write --model'),
+    ('--set house="fedbn"', 'write --house'),
+    ('--set seeds=5', 'write --seeds'),
+    ('--set out="x"', 'write --out'),
+    ('--set jobs=2', 'write --jobs'),
+    ('--set pooled=True', 'write --pooled'),
+    ('--set control=True', "no setting 'control'"),
+    ('--set on_run=5', "no setting 'on_run'"),
+    ('--set lrr=.1', 'did you mean lr'),
+    ('--set seed=5', 'say which seeds'),
+    ('--set lr=.1 --set lr=.2', '--set lr is given twice'),
+    ('--set lr=.1 --set lr=.1', '--set lr is given twice'),
+    ('--set rounds=8', 'rounds is given by --rounds and by --set')])
+def test_what_set_does_not_take(here, said, text, word):
+    code, err = said(*ONE, '--out', 'o', *text.split())
+    assert code == 2 and word in err and not list(here.iterdir())
+
+@pytest.mark.parametrize('text', [
+    '--seeds 2', '--rounds 2', '--rounds=2', '--size quick', '--model resnet10', '--out=p'])
+def test_an_option_of_one_value_is_given_once(here, said, text):
+    code, err = said(*ONE, '--out', 'o', *text.split())
+    option = text.partition(' ')[0].partition('=')[0]
+    assert code == 2 and f'{option} is given 2 times' in err and not list(here.iterdir())
+
+def test_an_option_that_is_a_list_is_collected():
+    more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', '--rungs', '1', '--rungs', '1']
+    how = parsed(cli.compare_command, 'compare', [*ONE[1:], *more])
+    want = cli.which_options(**{k: v for k, v in how.items() if k not in ('out', 'jobs', 'json', 'trust')})
+    assert want['methods'] == 'FedAvg,FedBN,Local,MOON' and want['suite'] == ['emoji-pacs', 'skew-digits']
+    assert want['rungs'] == [1, 1]
+    for typed in (dict(only=['W1', 'W3']), dict(only=['W1,W3', 'W1'])):
+        assert _asked(**dict(only=(), methods=(), pairs=1) | typed)[0] == ['W1', 'W3']
+    assert _asked((), ['moon', 'Standalone'], 1)[0] == ['MOON', 'Local']
+
+@pytest.mark.parametrize('text, word', [
+    ('--own FedProx(mu=[.1]) --own fedprox(mu=[.2])', '--own FedProx is given twice'),
+    ('--own fedproxx(mu=[.1])', 'did you mean FedProx'),
+    ('--own FedProx(mu=[])', 'has no values to try'),
+    ("--own FedProx(mu=['x'])", "Prox: mu is 'x'")])
+def test_what_own_does_not_take(here, said, text, word):
+    code, err = said('tune', *SMALL, '--methods', 'FedProx', *text.split(), '--out', 'o')
+    assert code == 2 and word in err and not list(here.glob('o/runs/*'))
 
 @pytest.mark.parametrize('trials', ['0', '-1', '1000000'])
 def test_trials_that_cannot_be(here, said, trials):
@@ -201,15 +250,15 @@ FILES = dict(exits='import sys\nsys.exit(0)', stops='raise KeyboardInterrupt', l
     ('--methods FedAvg --suite ./late.py:suite', 'late.py, line 14')])
 def test_a_file_that_ends_python_is_named(here, said, text, what):
     for name, code in FILES.items(): (here/f'{name}.py').write_text(code)
-    small = [] if '--suite' in text else SMALL
-    code, err = said('compare', *small, *text.split(), '--no-control', '--seeds', 1, '--rounds', 1)
+    call = ['compare', *SMALL, '--no-control', '--seeds', 1]
+    code, err = said(*instead(call, *text.split()))
     assert code == 2 and what in err and 'ends Python with' in err
 
 def test_a_function_of_other_arguments_is_named(here, said):
     (here/'late.py').write_text(ENDS)
     says = 'late.py:less cannot be called'
     assert says in said('compare', '--methods', 'FedAvg', '--suite', './late.py:less')[1]
-    assert says in said(*ONE, '--model', './late.py:less')[1]
+    assert says in said(*instead(ONE, '--model', './late.py:less'))[1]
 
 @pytest.fixture
 def ctrl_c():
@@ -272,7 +321,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as m:
         m.setattr(cli, 'tell', lambda *_: os.kill(os.getpid(), signum))
-        found, err = said(*ONE, '--seeds', '0,1', '--out=o')
+        found, err = said(*instead(ONE, '--seeds', '0,1', '--out=o'))
     assert found == code and '1 of 2 runs are saved in o: fedskew resume o goes on' in err
     assert said('resume', 'o')[0] == 0 and len(pd.read_csv('o/results.csv').seed.unique()) == 2
     assert signal.getsignal(signal.SIGTERM) is before
@@ -280,7 +329,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
     monkeypatch.setattr('fedskew_nb.app.run.side_by_side', broken)
-    code, err = said(*ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o')
+    code, err = said(*instead(ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o'))
     assert code == 1 and 'a process was killed' in err and '0 of 2 runs are saved in o' in err
 
 # ---- where it goes
@@ -353,6 +402,7 @@ CHANGED = [
     dict(folders=[dict(root='x', pixels=32, bad='strict', boxes=None, x=5)]),
     dict(setting=5), dict(setting=dict(lrx=1)), dict(setting=dict(lr='x')), dict(setting=dict(methods='x')),
     dict(setting=dict(out='x')), dict(model=5), dict(size=5), dict(size='quik'), dict(control='x'),
+    dict(runs=5), dict(runs=dict(a=5)), dict(runs=dict(a=dict(note=3))), dict(runs=dict(a=dict(trials='x'))),
     dict(tuned=5), dict(tuned=dict(a=5)), dict(device=5), dict(house=7), dict(extra=5), dict(jobs=5),
     dict(grid='f2dc'), dict(grid='f2dc', said=5), dict(grid='f2dc', said=dict(x=1)),
     dict(grid='f2dc', said=dict(seeds='x')), dict(grid=5, said={})]
@@ -373,14 +423,21 @@ def test_a_request_that_lacks_something(again, name):
 def wrong_runs(d):
     "A stored run with something wrong, and what is said of it."
     row, setting = d['rows'][0], d['setting']
-    scores = [dict(correct=c) for c in ('5', float('nan'), 10**6, -1)] + [dict(n=True)]
+    scores = [dict(correct=c) for c in ('5', float('nan'), 10**6, -1)] + [dict(n=True), dict(n=0, correct=0)]
+    scores += [dict(n=10**400), dict(view='best'), dict(moment='never'), dict(view=5)]
+    facts = [dict(seed='0'), dict(versions=5), dict(rungs='x'), dict(rungs=[1.5]), dict(note=3),
+             dict(note=['x']), dict(trials='x'), dict(rounds=None), dict(rounds='2'), dict(size=5)]
     wrong = dict(
         rows=[5, [5], *([row | s] for s in scores)],
-        setting=[5, {}, setting | dict(seed='0'), setting | dict(versions=5)],
+        setting=[5, {}, *(setting | s for s in facts), {k: v for k, v in setting.items() if k != 'rounds'}],
         rounds=[5, [{}]],
         timing=[5, [5]],
-        measures=[5, []],
+        measures=[5, [], dict(trust=3), dict(trust=dict(pooled=5)), dict(trust=dict(pooled={}))],
+        measured_by=[5],
         peak_memory=['x'])
+    yield d | dict(setting=setting | dict(deal='b')), "its deal is 'b'"
+    before = {k: v for k, v in setting.items() if k != 'deal'}
+    yield d | dict(setting=before | dict(suite='iid/b')), "its deal is 'b'"
     yield from ((text, '') for text in TORN.values())
     yield from ((d | {k: v}, k) for k, vs in wrong.items() for v in vs)
 
@@ -424,7 +481,8 @@ def test_a_wrong_comparison_is_named(again, tmp_path):
         with pytest.raises(ValueError, match='c.json.gz holds no stored comparison'): load_comparison(file)
 
 GOOD = dict(lr=.1, trials=4, seeds=[100])
-WRONG_FACTS = [dict(lr='x'), dict(lr=float('inf')), dict(own=5), dict(seeds=5), dict(trials=True)]
+WRONG_FACTS = [dict(lr='x'), dict(lr=float('inf')), dict(own=5), dict(seeds=5), dict(trials=True),
+               dict(trials=-4), dict(trials=0), dict(seeds=[])]
 BAD = [5, {}, *(GOOD | d for d in WRONG_FACTS)]
 TUNED = [*TORN.values(), None, {}, {'emoji-pacs': 5}, *({'emoji-pacs': {'FedAvg': f}} for f in BAD)]
 
@@ -449,7 +507,7 @@ def test_a_wrong_measurement_is_named(tmp_path, content):
 @pytest.fixture(scope='module')
 def checkpoint(suite, tmp_path_factory):
     file = tmp_path_factory.mktemp('checkpoint')/'c'
-    fed = fed_of(FedAvg, suite)
+    fed = fed_of(FedAvg, suite, eval_every=1)
     fed.fit(1)
     fed.save(file)
     return load_nest(file)
@@ -462,10 +520,18 @@ def wrong_checkpoints(nest):
     name, t = next((n, t) for n, t in nest['server'].items() if t.ndim > 1)
     for other in (t[:1], t.flatten(), 5): yield nest | dict(server=nest['server'] | {name: other})
     yield nest | dict(server={n: t for n, t in nest['server'].items() if n != name})
-    yield nest | dict(history=nest['history'] | dict(rows=[5]))
+    yield nest | dict(server=nest['server'] | {name: t.long()})
+    yield nest | dict(server=nest['server'] | {name: t.double()})
+    yield from (nest | dict(round_no=n) for n in (99, 2, 0, -5))
+    yield from (nest | dict(scored=n) for n in (99, -1))
+    history = nest['history']
+    row = history['rows'][0]
+    yield from (nest | dict(history=history | dict(rows=rows)) for rows in (
+        [5], [row | dict(client=77)], [row | dict(correct=10**6)], [row, row | dict(correct=row['correct']+1)]))
+    yield nest | dict(history=history | dict(rounds=history['rounds']*2))
 
 def test_a_wrong_checkpoint_is_named_and_changes_nothing(suite, checkpoint, tmp_path):
-    fed = fed_of(FedAvg, suite)
+    fed = fed_of(FedAvg, suite, eval_every=1)
     before = fed.state
     for nest in wrong_checkpoints(checkpoint):
         save_nest(nest, tmp_path/'c')
@@ -526,8 +592,8 @@ def test_no_formula_in_the_results(odd_names):
 
 def begin(out, *more):
     env = os.environ | dict(OMP_NUM_THREADS='1')
-    call = ['compare', *SMALL, '--methods', 'FedAvg', '--no-control', '--seeds', '4', '--rounds', '40']
-    argv = [*CALL, *call, '--set', 'local_steps=4', '--out', str(out), *map(str, more)]
+    call = instead(ONE, '--seeds', 4, '--rounds', 40, '--out', out, *more)
+    argv = [*CALL, *(a.replace('local_steps=1', 'local_steps=4') for a in call)]
     return subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 def helpers(p):

@@ -38,6 +38,15 @@ def small():
     clients = [Client(0, 'a', a[:4], a[4:6], a[6:]), Client(1, 'b', b[:4], b[4:6], b[6:])]
     return Suite('small', ['cat', 'dog'], clients, {c.domain: c.test for c in clients})
 
+def test_masks_of_zero_and_one():
+    "An object would be pasted at one part in 255, which nobody sees."
+    s = small()
+    half = [replace(c, train=replace(c.train, masks=(c.train.masks > 99).byte())) for c in s.clients]
+    with pytest.raises(ValueError, match='client 0 .*masks run from 0 to 1, and an object is 255'):
+        replace(s, clients=half)
+    none = [replace(c, train=replace(c.train, masks=c.train.masks*0)) for c in s.clients]
+    assert len(replace(s, clients=none).clients) == 2
+
 # ---- the fingerprint
 def grey(s): s.clients[1].train.x[0,0,0,0] ^= 1
 def val(s): s.clients[1].val.x[0,0,0,0] ^= 1

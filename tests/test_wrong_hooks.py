@@ -187,10 +187,41 @@ NO_ROWS = [lambda V, g, w, srv: V.mean(), lambda V, g, w, srv: V[:2], lambda V, 
            lambda V, g, w, srv: None]
 
 @pytest.mark.parametrize('fn', NO_ROWS)
-
 def test_a_rule_gives_a_row_for_all_or_one_each(suite, fn):
     says = 'Mine, rule <lambda> of head.weight returned .*: return one row of 896 numbers, or 3 rows'
     with pytest.raises(ValueError, match=says): one(suite, made(rules=lambda s, net: [Rule(head, fn)]))
+
+@pytest.mark.parametrize('fn, says', [
+    (lambda V, g, w, srv: V[0].long(), 'torch.int64, but the clients sent torch.float32'),
+    (lambda V, g, w, srv: V > 0, 'torch.bool, but'),
+    (lambda V, g, w, srv: V[0]*1j, 'torch.complex64, but')], ids=['int64', 'bool', 'complex'])
+def test_a_rule_gives_numbers_of_the_kind_that_was_sent(suite, fn, says):
+    with pytest.raises(ValueError, match=f'Mine, rule <lambda> of head.weight returned .*{says}'):
+        one(suite, made(rules=lambda s, net: [Rule(head, fn)]))
+
+def test_weights_that_are_complex(suite):
+    odd = made(weights=lambda s, srv, ups: torch.ones(len(ups))*1j)
+    with pytest.raises(ValueError, match='Mine.weights returned .*torch.complex64'): one(suite, odd)
+
+@pytest.mark.parametrize('share', [-5., 1.5, float('nan'), '1', None])
+def test_a_share_that_cannot_travel(share):
+    with pytest.raises(ValueError, match='Rule: share is .*: give a number from 0 to 1'):
+        Rule(head, keep, share=share)
+
+ARGUMENTS = dict(
+    loss=[lambda self, c, b: {}, lambda self, c, b, out, mu: {}, lambda self, *, out: {}],
+    start=[lambda self: None, lambda self, c, b: None],
+    rules=[lambda self: [], lambda self, net, srv: []],
+    weights=[lambda self, ups: None],
+    finish=[lambda self, c, b, out: {}],
+    adapt=[lambda self: None])
+
+@pytest.mark.parametrize('hook, f', [(h, f) for h, fs in ARGUMENTS.items() for f in fs])
+def test_a_hook_that_takes_other_arguments_is_refused_before_the_training(hook, f):
+    with pytest.raises(ValueError, match=rf'Mine\.{hook} takes .*: write def {hook}\(self, '): made(**{hook: f})
+
+def test_a_hook_may_take_more_and_call_it_as_it_likes():
+    made(loss=lambda self, client, *rest, weight=1.: {}, start=staticmethod(lambda c: None))
 
 def test_a_phase_that_trains_nothing_is_refused(suite):
     nothing = made(phases=lambda s, c: [('a', 1, under('heads'))])

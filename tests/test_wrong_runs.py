@@ -1,10 +1,12 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
-import pickle, random, sys
+import json, pickle, random, sys
 from dataclasses import dataclass, replace
+import numpy as np
 import pytest, torch
 from feds import run_of
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.app import run as module
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
 from fedskew_nb.app.recipes import method_recipe, model_recipe, read_method, suite_recipe
@@ -15,6 +17,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 
@@ -158,6 +161,33 @@ def test_images_of_ones_own_are_not_called_like_ours():
     ours = load_suite('emoji-pacs', 'tiny')
     assert run_name(run_of(suite=ours)) == run_name(run_of())
 
+def test_a_file_that_calls_its_images_like_ours(tmp_path):
+    (tmp_path/'s.py').write_text("""
+from dataclasses import replace
+from fedskew_nb import load_suite
+def make(seed): return replace(load_suite('emoji-pacs', 'tiny', seed), name=NAME)
+""".replace('NAME', "'skew-digits'"))
+    says = 'your images are called skew-digits, which is an embedded suite'
+    with pytest.raises(ValueError, match=says): compare('FedAvg', f'{tmp_path}/s.py:make', **TOY)
+    other = replace(small(), name='Skew_Digits')
+    with pytest.raises(ValueError, match='which is an embedded suite'): compare('FedAvg', other, **TOY)
+
+def renamed(s, names):
+    "A suite whose domains have other names."
+    to = dict(zip(s.tests, names))
+    clients = [replace(c, domain=to[c.domain]) for c in s.clients]
+    return replace(s, clients=clients, tests={to[d]: t for d, t in s.tests.items()})
+
+@pytest.mark.parametrize('facts, later', [
+    ('classes', lambda s: replace(s, classes=['dog', 'cat'])),
+    ('classes', lambda s: replace(s, classes=['cat', 'dog', 'bat'])),
+    ('domains', lambda s: renamed(s, ['a', 'c'])),
+    ('domains', lambda s: replace(s, unseen={'z': s.tests['a']}))])
+def test_a_suite_that_is_another_with_each_seed(facts, later):
+    says = f'the {facts} of small change with the seed, from .* to '
+    with pytest.raises(ValueError, match=says):
+        compare('FedAvg', lambda seed: later(small()) if seed else small(), **TOY | dict(seeds=2))
+
 SHADOWS = [FedProx.named('FedAvg'), Method('FedAvg', mechanism(ONE)), FedProx(mu=.5).named('FedProx')]
 
 @pytest.mark.parametrize('method', SHADOWS)
@@ -203,6 +233,88 @@ def test_a_history_twice():
     h, = compare('FedAvg', small(), **TOY).histories
     says = 'the run of FedAvg on small, seed 0, is there twice'
     with pytest.raises(ValueError, match=says): Comparison([h, h])
+
+@pytest.mark.parametrize('given, says', [
+    ([{}], 'holds runs, not a dict'),
+    ([None], 'not a NoneType'),
+    ([[]], 'not a list'),
+    ([History()], 'does not say its method and suite and seed'),
+    ([History(dict(method='A', suite='s'))], 'does not say its seed'),
+    ([], 'at least one finished run')])
+def test_what_is_no_run(given, says):
+    with pytest.raises(ValueError, match=says): Comparison(given)
+
+def test_nothing_to_draw():
+    with pytest.raises(ValueError, match='there is no run to draw'): plot_curves([])
+
+# ---- what was measured
+
+def one_way(fed): return dict(a=1)
+def other_way(fed): return dict(b=2)
+
+def test_a_changed_measure_is_measured_anew(tmp_path):
+    "And a text that is measured twice comes from the file."
+    how = TOY | dict(methods='FedAvg', suite=small(), out=tmp_path)
+    def measures(**more): return compare(**how, **more).histories[0].measures
+    assert measures(measure=one_way) == measures(measure=one_way) == measures() == dict(a=1)
+    file, = (tmp_path/'runs').glob('*.json')
+    stamp = file.stat().st_mtime_ns
+    assert measures(measure=one_way) == dict(a=1) and file.stat().st_mtime_ns == stamp
+    assert measures(measure=other_way) == dict(b=2) == measures()
+    assert measures(measure=lambda fed: dict(b=3)) == dict(b=3) and len(list((tmp_path/'runs').iterdir())) == 1
+
+ODD = dict(a=float('nan'), b=np.float32(.5), c=torch.tensor(2), d=[np.int64(1), (2, None)], e=np.bool_(True))
+
+def test_what_is_measured_is_what_a_file_keeps(tmp_path):
+    how = TOY | dict(methods='FedAvg', suite=small(), out=tmp_path)
+    first, again = (compare(**how, measure=lambda fed: {1: 2, **ODD}).histories[0].measures for _ in range(2))
+    assert first == again == {'1': 2, 'a': None, 'b': .5, 'c': 2, 'd': [1, [2, None]], 'e': True}
+
+@pytest.mark.parametrize('values', [5, 'x', [1], dict(a=torch.ones(2)), dict(a={1}), dict(a=len), {(1, 2): 3}], ids=str)
+def test_what_no_file_can_keep_is_named(values):
+    with pytest.raises(ValueError, match='measure returned .*: return a dict'):
+        compare('FedAvg', small(), **TOY, measure=lambda fed: values)
+
+# ---- a stored run is the run that its file is named for
+
+CHANGES = dict(
+    method=lambda d: d['setting'].update(method='Best'),
+    seed=lambda d: d['setting'].update(seed=77),
+    suite=lambda d: d['setting'].update(suite='big'),
+    deal=lambda d: d['setting'].update(deal='iid'),
+    code=lambda d: d['setting']['made_of'].update(code='0'*16),
+    data=lambda d: d['setting']['made_of'].update(data='0'*16),
+    rows=lambda d: d.update(rows=[]))
+
+@pytest.mark.parametrize('change', CHANGES)
+def test_a_stored_run_of_another_is_made_anew(tmp_path, change):
+    how = TOY | dict(methods='FedAvg', suite=small(), out=tmp_path)
+    want = compare(**how)
+    file, = (tmp_path/'runs').glob('*.json')
+    run = json.loads(file.read_text())
+    CHANGES[change](run)
+    file.write_text(json.dumps(run))
+    if change not in ('code', 'data'):             # which a report cannot know
+        with pytest.warns(UserWarning, match='begins anew'): assert [h for _, h in stored_runs(tmp_path)] == [None]
+    says = 'without a score' if change == 'rows' else f'of other {change}|of another run than its name says'
+    with pytest.warns(UserWarning, match=says): again = compare(**how)
+    assert again.histories == want.histories
+
+def test_a_copied_run_is_not_another(tmp_path):
+    "One file under the name of a second one: a bad merge."
+    how = TOY | dict(methods='FedAvg,FedBN', suite=small(), out=tmp_path)
+    want = compare(**how)
+    avg, bn = sorted((tmp_path/'runs').glob('*.json'))
+    bn.write_text(avg.read_text())
+    with pytest.warns(UserWarning, match='FedBN.* is of another run than its name says'): again = compare(**how)
+    assert again.histories == want.histories
+
+def test_controls_tuned_and_stopped_runs_are_found_again(tmp_path):
+    how = TOY | dict(methods='FedAvg', suite=small(), out=tmp_path, control=True, pooled=True)
+    compare(**how)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path/'runs').iterdir()}
+    compare(**how)
+    assert len(before) == 3 and all(p.stat().st_mtime_ns == t for p, t in before.items())
 
 # ---- folders of runs
 
@@ -267,6 +379,7 @@ PLACES = [
     (dict(suite=['/x.py:s']), ['/x.py']),
     (dict(model='/x.py:net'), ['/x.py']),
     (dict(grid='f2dc', said=dict(model='/x.py:net')), ['/x.py']),
+    (dict(methods=['/x.py:M(a=1) + FedBN', 'FedBN+/y.py:M + MOON']), ['/x.py', '/y.py']),
     (dict(methods=['FedAvg'], model='resnet10'), [])]
 
 @pytest.mark.parametrize('request_, found', PLACES)

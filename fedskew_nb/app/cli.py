@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/7_app/01_cli.ipynb #00000003
 import os, sys, warnings
 from datetime import date
+from inspect import signature
 from pathlib import Path
 import pandas as pd
 from fastcore.meta import delegates
@@ -20,12 +21,13 @@ from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import list_command, notebooks_command, usual_methods
 from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
-from .recipes import cut, literal, read_call, read_suite
+from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from .scripts import no_exit
-from .shell import BAD_INPUT, complain, file_trouble, in_shell, parsed, parser_of, show_json
+from .shell import (
+    BAD_INPUT, SETTINGS, complain, file_trouble, in_shell, joined, parsed, parser_of, show_json)
 from .tune import trial_score, tune
 from ..core.mechanism import message
-from ..core.names import nearest
+from ..core.names import nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
 from ..engine.history import read_history
@@ -58,16 +60,20 @@ def read_settings(pairs)->dict:
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
     setting = {}
     for p in pairs:
-        k, equals, v = p.partition('=')
+        k, equals, v = (part.strip() for part in p.partition('='))
         if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        setting[k.strip()] = literal(v.strip(), k.strip())
+        if k in setting: raise ValueError(f'--set {k} is given twice: give it once')
+        own_option = k not in SETTINGS and k in signature(compare_command).parameters
+        advice = f'write --{k.replace("_", "-")}' if own_option else nearest(k, SETTINGS)
+        if k not in SETTINGS: raise ValueError(f'--set {k}: there is no setting {k!r}: {advice}')
+        setting[k] = literal(v, k)
     return setting
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000013
 @delegates(data_options)
 def training_options(
     rounds:int=None,              # communication rounds; by size unless given
-    rungs:str=None,               # also score after 8,16,32 rounds, as if each were the last
+    rungs=(),                     # also score after 8,16,32 rounds, as if each were the last
     set=(),                       # a field of the setting, e.g. lr=.05
     model:str=None,               # e.g. 'resnet10(width=16)' or ./mine.py:net (default: small_conv)
     house:str=None,               # a whole training protocol: f2dc, fedbn, fdse
@@ -77,8 +83,10 @@ def training_options(
     "How it is trained, and on what."
     typed = dict(rounds=rounds, model=model, house=house)
     options = {k: v for k, v in typed.items() if v is not None} | dict(device=device)
-    if rungs: options['rungs'] = literal(f'[{rungs}]', '--rungs')
-    return options | read_settings(set) | data_options(**kwargs)
+    if rungs: options['rungs'] = literal(f'[{joined(rungs)}]', '--rungs')
+    settings = read_settings(set)
+    for k in options.keys() & settings: raise ValueError(f'{k} is given by --{k} and by --set: give it once')
+    return options | settings | data_options(**kwargs)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000016
 def tell(done, of, run, history):
@@ -133,7 +141,7 @@ def check_grid(**typed):
 # %% ../../nbs/7_app/01_cli.ipynb #0000001b
 @delegates(training_options)
 def which_options(
-    methods:str=None,        # e.g. FedAvg,./mine.py:Mine(a=1) (default: Local, FedAvg, FedBN, the papers')
+    methods=(),              # e.g. FedAvg,./mine.py:Mine(a=1) (default: Local, FedAvg, FedBN, the papers')
     seeds:str=None,          # how many, or 0,4,7 (default: 3)
     grid:str=None,           # instead: the runs of a paper's claims, e.g. fdse
     tuned:str=None,          # file of `fedskew tune`
@@ -146,7 +154,7 @@ def which_options(
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
     if not grid:
-        return dict(methods=methods or usual(want), control=not no_control, pooled=pooled) | want
+        return dict(methods=joined(methods) or usual(want), control=not no_control, pooled=pooled) | want
     check_grid(methods=methods, suite=want.get('suite'), no_control=no_control, pooled=pooled)
     return dict(grid=grid) | want
 
@@ -172,9 +180,18 @@ def tell_trial(done, of, run, history):
     tqdm.write(f'{line}: {trial_score(history):.1f} %', file=sys.stderr)
 
 # %% ../../nbs/7_app/01_cli.ipynb #9ba546c3
+def read_own(texts)->dict: # {method: {hyper-parameter: values}}
+    "What is to be tuned beside the rate; one call for each method."
+    own = {}
+    for file, name, hp in map(read_call, texts):
+        if not file: name = spelt(name, METHODS, 'method', ALIASES)
+        if name in own: raise ValueError(f'--own {name} is given twice: give it once')
+        own[name] = hp
+    return own
+
 @delegates(training_options)
 def tune_command(
-    methods:str=None,      # FedAvg comes along
+    methods=(),            # FedAvg comes along
     trials:int=4,          # of each method, values of --own included
     own=(),                # a further hyper-parameter, e.g. 'FedProx(mu=[.001,.1])'
     seeds:str='100,101',   # from 100 on
@@ -184,9 +201,9 @@ def tune_command(
     **kwargs,
 ):
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
-    want = training_options(**kwargs) | dict(own=dict(read_call(text)[1:] for text in own))
+    want = training_options(**kwargs) | dict(own=read_own(own))
     want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, jobs=jobs, on_run=tell_trial)
-    tuning = tune(methods or usual(want), **want)
+    tuning = tune(joined(methods) or usual(want), **want)
     if json: return show_json(tuning)
     print(f'{tuning}\n\ntuned: {Path(out)/"tuned.json"}')
 

@@ -13,7 +13,7 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of
 from .plan import grid_runs, planned, read_tuned, ready_runs, which_seeds
-from .recipes import cut, file_of
+from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
@@ -81,7 +81,7 @@ def request_of(todo, seeds, size, want)->dict:
 
 # %% ../../nbs/7_app/09_compare.ipynb #fb8321e4
 _ASIDE  = ('suites', 'folders', 'model', 'setting', 'runs', 'methods')
-_RUNS   = {'runs?': {str: dict}}
+_RUNS   = {'runs?': {str: {'note?': str, 'trials?': int}}}
 _FOLDER = {'root': str, 'pixels?': int, 'bad?': str, 'boxes?': (str, None)}      # of formats 1 and 2
 _GRID   = {'grid': str, 'said': dict} | _RUNS
 _LIST   = {
@@ -137,10 +137,15 @@ GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled')
 FREE = {'runs', 'version', 'format', 'trust'}
 
 
+def as_written(k:str, v):
+    "Methods by their names, whatever was typed; anything else as it is."
+    if k != 'methods' or not v: return v
+    return [t if any(map(file_of, parts_of(t))) else read_method(t).name for t in v]
+
 def other_than(before:dict, now:dict)->str|None:
     "The first thing in which a request is another one than before."
     for k in sorted((before.keys() | now.keys())-FREE):
-        a, b = before.get(k), now.get(k)
+        a, b = as_written(k, before.get(k)), as_written(k, now.get(k))
         if k not in GROWS: same = a == b
         else: same = all(v in (b or ()) for v in a) if isinstance(a, list) else bool(b) >= bool(a)
         if not same: return f'its {k} is {a}, here it is {b}'
@@ -174,7 +179,8 @@ def python_files(request:dict)->list:
     "The Python files that a stored request names."
     given = request.get('said', request)
     named = [*as_list(given.get('methods', ())), *as_list(given.get('suite', ())), given.get('model')]
-    return once(file_of(t) for text in named if isinstance(text, str) for t in cut(text))
+    typed = [t for text in named if isinstance(text, str) for t in cut(text)]
+    return once(file_of(part) for t in typed for part in parts_of(t))
 
 # %% ../../nbs/7_app/09_compare.ipynb #9c4fa840
 def how_to_go_on(out)->str:
@@ -197,4 +203,5 @@ def stored_runs(out)->list: # of (name, History or None)
     "The runs of the comparison in `out`, with the histories of those that are finished; no code of it runs."
     runs = stored_request(out).get('runs', {})
     histories = {name: finished(Path(out)/'runs'/f'{name}.json') for name in runs}
-    return [(name, noted(h, **runs[name]) if h else None) for name, h in histories.items()]
+    said = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
+    return [(name, noted(h, **said[name]) if h else None) for name, h in histories.items()]

@@ -91,6 +91,8 @@ def read_tuned(tuned)->dict|None:
         except FileNotFoundError:
             raise ValueError(f'there is no file {tuned}: give the tuned.json that tune wrote') from None
     why = misfit(records, TUNED) or ('' if records else 'it is empty')
+    chosen = [r for of in ({} if why else records).values() for r in of.values()]
+    if not all(r['trials'] > 0 and r['seeds'] for r in chosen): why = 'a rate without trials or seeds'
     if why: raise ValueError(f'tuned is not what tune wrote ({why}): give its tuned.json')
     return records
 

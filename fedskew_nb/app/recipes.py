@@ -14,7 +14,7 @@ from .scripts import call_checked, from_file
 from ..core.mechanism import Mechanism
 from ..core.method import Method
 from ..core.models import MODELS
-from ..core.names import Recipe, nearest, one_of, registry
+from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
 from ..data.folder import folder
 from ..data.load import SIZES, SUITES, load_suite
@@ -49,18 +49,26 @@ def literal(text:str, noun:str='value'):
     raise ValueError(f'{noun} {text!r} {advice}')
 
 # %% ../../nbs/7_app/05_recipes.ipynb #b6bbb330
-_CALL = re.compile(r'(?:(?P<file>.+\.py):)?(?P<name>[A-Za-z_][\w-]*)(?P<args>\(.*\))?', re.S)
+_NAME = r'[A-Za-z_](?:[\w -]*[\w-])?'
+_CALL = re.compile(rf'(?:(?P<file>.+\.py):)?(?P<name>{_NAME}) *(?P<args>\(.*\))?', re.S)
 
-def read_call(text:str)->tuple: # (path or None, name, {argument: value})
-    "`path.py:Name(a=1)` as its three parts."
+def argument_of(text:str, first:str='')->tuple: # (key, text of the value)
+    "`key=value`, or a text in quotes for the argument called `first`."
+    key, *value = cut(text, '=')
+    if len(value) == 1 and key.isidentifier(): return key, value[0]
+    if first and text[0] in '\'"': return first, text
+    bare = f'write {first}={text!r}' if first and text.isidentifier() else 'arguments are written key=value'
+    raise ValueError(f'cannot read {text!r}: {bare}')
+
+def read_call(text:str, first:str='')->tuple: # (path or None, name, {argument: value})
+    "`path.py:Name(a=1)` as its three parts; `first` is what an argument without a key is called."
     m = _CALL.fullmatch(text.strip())
     if not m: raise ValueError(f'cannot read {text!r}: write a name, name(key=value) or file.py:name')
     hp = {}
     for argument in cut((m['args'] or '()')[1:-1]):
-        key, *value = cut(argument, '=')
-        if len(value) != 1 or not key.isidentifier():
-            raise ValueError(f'cannot read {argument!r} in {text!r}: arguments are written key=value')
-        hp[key] = literal(value[0], key)
+        key, value = argument_of(argument, first)
+        if key in hp: raise ValueError(f'{text!r} says {key} twice: say it once')
+        hp[key] = literal(value, key)
     return m['file'], m['name'], hp
 
 def file_of(text:str)->str|None:
@@ -72,10 +80,27 @@ def file_of(text:str)->str|None:
 METHODS = dict(sorted(registry(Method).items(), key=lambda named: named[1].page))    # {name: Method}, by page
 MECHANISMS = registry(Mechanism)    # {class name: class}, what a sum is made of
 
+# %% ../../nbs/7_app/05_recipes.ipynb #4410a24c
+def aliases_of(methods:dict)->dict: # {other name: {name: whose word it is}}
+    "What else the methods are called."
+    others = {}
+    for name, m in methods.items():
+        for other, whose in m.aliases.items(): others.setdefault(other, {})[name] = whose
+    return others
+
+ALIASES = aliases_of(METHODS)
+
 # %% ../../nbs/7_app/05_recipes.ipynb #00000009
+def of_defaults(cls)->Mechanism:
+    "A mechanism at its defaults."
+    try: inspect.signature(cls).bind()
+    except TypeError as e:
+        raise ValueError(f'{cls.__name__} has no default ({e}): give every field one') from None
+    return cls()
+
 def as_method(o, name:str, hp:dict)->Method:
     "`o` as a method with the hyper-parameters `hp`."
-    if inspect.isclass(o) and issubclass(o, Mechanism): o = o()
+    if inspect.isclass(o) and issubclass(o, Mechanism): o = of_defaults(o)
     if isinstance(o, Mechanism): o = Method(name, o)
     if not isinstance(o, Method):
         raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')
@@ -102,17 +127,22 @@ def as_summand(cls, hp:dict)->Summand:
 # %% ../../nbs/7_app/05_recipes.ipynb #0000000c
 def read_summand(text:str)->Method|Summand:
     "What one summand names."
-    file, name, hp = read_call(text)
+    file, name, hp = read_call(text, 'preset')
     if file: return as_method(from_file(file, name), name, hp)
-    one_of(name, METHODS | MECHANISMS, 'method')
+    name = spelt(name, METHODS | MECHANISMS, 'method', ALIASES)
     return as_summand(MECHANISMS[name], hp) if name in MECHANISMS else as_method(METHODS[name], name, hp)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #0000000d
+def parts_of(text:str)->list:
+    "The summands of a method."
+    return [text] if file_of(text) else cut(text, '+')
+
+# %% ../../nbs/7_app/05_recipes.ipynb #0000000e
 def read_method(text:str|Method)->Method:
     "The method that `text` names: `FedProx(mu=.1)`, `./mine.py:Mine`, or a sum, `Erase + KeepErasers`."
     if isinstance(text, Method): return text
     if not isinstance(text, str): raise ValueError(f'{text!r} is no method: give a name or a Method')
-    summands = [read_summand(t) for t in ([text] if file_of(text) else cut(text, '+'))]
+    summands = [read_summand(t) for t in parts_of(text)]
     if not summands: raise ValueError(f'a method needs a name: {nearest("", METHODS)}')
     if len(summands) == 1 and isinstance(summands[0], Method): return summands[0]
     name = ' + '.join(p.name for p in summands)
@@ -135,14 +165,17 @@ def method_recipe(o)->Recipe:
     if isinstance(o, Recipe): return o
     method = read_method(o)
     if isinstance(o, Method): return Recipe(o.name, partial(given, o), o.name, o.base).holding(o)
-    return Recipe(method.name, partial(read_method, absolute(o)), absolute(o), method.base).holding(method)
+    files = any(map(file_of, parts_of(o)))
+    text = ' + '.join(map(absolute, parts_of(o))) if files else method.name
+    return Recipe(method.name, partial(read_method, text), text, method.base).holding(method)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #821f672e
+VARIANTS = {folded(f'{n}-{kind}'): (n, kind) for n in SUITES for kind in ('', 'uneven')}
+
 def variant_of(text:str)->tuple: # (embedded suite, 'uneven' or '', domain left out or '')
     "What the name of an embedded suite, or of a variant of one, says."
-    whole, _, gone = text.partition('-without-')
-    base = whole.removesuffix('-uneven')
-    return base, whole[len(base)+1:], gone
+    whole, *gone = re.split('[-_ ]without[-_ ]', text.strip(), maxsplit=1, flags=re.I)
+    return *VARIANTS.get(folded(whole), (whole, '')), ''.join(gone)
 
 def embedded_suite(base:str, kind:str, gone:str, size:str, data_seed:int)->Suite:
     "An embedded suite, or a variant of it."
@@ -174,6 +207,10 @@ def named_suite(text:str, size:str)->Recipe:
     if name == 'folder': return folder(**hp)
     base, kind, gone = variant_of(name)
     one_of(base, SUITES, 'suite')
+    domain = f'without-{gone}' if gone else ''
+    written, name = name, '-'.join(filter(None, (base, kind, domain)))
+    if folded(written) != folded(name):
+        raise ValueError(f'{written} names no domain: write it behind -without-, or write {name}')
     return Recipe(name, partial(embedded_suite, base, kind, gone, one_of(size, SIZES, 'size')), name, base)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #40b2348b
@@ -206,7 +243,7 @@ def taken(make, name, offered, hp)->dict:
     for k in hp:
         if k in takes: continue
         raise ValueError(f'the model {name} has no argument {k!r}: {nearest(k, [*takes][1:])}')
-    return {k: v for k, v in offered.items() if k in takes} | hp
+    return {k: v for k, v in offered.items() if k in takes} | {k: typed(make, k, v) for k, v in hp.items()}
 
 # %% ../../nbs/7_app/05_recipes.ipynb #00000016
 def read_model(
@@ -219,7 +256,7 @@ def read_model(
     if isinstance(text, Net): return text
     if not isinstance(text, str): raise ValueError(f'{text!r} is no model: give a name or a Net')
     file, name, hp = read_call(text)
-    make = from_file(file, name) if file else MODELS[one_of(name, MODELS, 'model')]
+    make = from_file(file, name) if file else MODELS[spelt(name, MODELS, 'model')]
     if not callable(make):
         raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes')
     return net_by(partial(make, **taken(make, name, dict(size=size, seed=seed), hp)), text, n_classes)
@@ -236,8 +273,9 @@ def model_recipe(o)->Recipe:
     "What was typed, or a function of the classes; called with n_classes, size and seed."
     if isinstance(o, Recipe): return o
     if isinstance(o, str) and o.strip(' ,'):
-        file = file_of(o) or ''
-        return Recipe(o.strip()[len(file):].lstrip(':'), partial(read_model, absolute(o)), absolute(o))
+        file, name, _ = read_call(o)
+        text = absolute(o) if file else spelt(name, MODELS, 'model')+o.strip()[len(name):]
+        return Recipe(text if not file else o.strip()[len(file)+1:], partial(read_model, text), text)
     if not callable(o) or isinstance(o, torch.nn.Module):
         raise ValueError(f'model is {short(o)}: '
                          'give a name, or a function of n_classes that makes a new model')

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from ..analysis.table import Table
 from .bench import (
     BENCH_ITEMS, WORKS, against_bare, bench_row, bench_source, bench_table, race, run_bench, short_number)
-from .recipes import METHODS
-from .shell import show_json
-from ..core.names import one_of
+from .recipes import ALIASES, METHODS, cut
+from .shell import joined, show_json
+from ..core.names import spelt
 from ..data.suite import Suite
 from ..engine.device import pick_device
 from ..engine.federation import Federation
@@ -131,8 +131,8 @@ def rounds_table(bench:dict, caption:str='A round of each method beside FedAvg')
 
 # %% ../../nbs/7_app/13_rounds.ipynb #29a5236a
 def bench_command(
-    only:str=None,      # items: W1,W2,W3,W4,evaluation,train_and_evaluate
-    methods:str=None,   # instead: a round of these methods, or of all
+    only=(),            # items: W1,W2,W3,W4,evaluation,train_and_evaluate
+    methods=(),         # instead: a round of these methods, or of all
     pairs:int=5,        # rounds of each side, taken in turns
     out:str=None,       # FILE.json for all figures; an older one of this machine is added to
     device:str='cpu',   # cpu or cuda
@@ -156,7 +156,8 @@ def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what sh
     "What is to be measured; a mistake is refused first."
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
     if only and methods: raise ValueError('--only and --methods measure different things: call twice')
-    noun, text = ('item', only) if methods is None else ('method', methods)
+    noun, text = ('method', joined(methods)) if methods else ('item', joined(only))
     names, *how = BENCHES[noun]
-    if text in (None, 'all'): return names, *how
-    return [one_of(n, names, noun) for n in text.replace(' ', '').split(',')], *how
+    if text in ('', 'all'): return names, *how
+    aliases = ALIASES if noun == 'method' else None
+    return list(dict.fromkeys(spelt(n, names, noun, aliases) for n in cut(text))), *how

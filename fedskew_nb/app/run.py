@@ -17,14 +17,15 @@ from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust_tables import trust_measures
 from .scripts import without_exit
+from .shell import plain
 from ..core.identity import digest
-from ..core.mechanism import portable
+from ..core.mechanism import described, portable
 from ..core.method import Method
 from ..core.names import Recipe
 from ..core.net import Net
 from ..core.seeding import seeded
 from ..data.suite import Suite
-from ..engine.checkpoint import load_nest
+from ..engine.checkpoint import in_single_facts, load_nest
 from ..engine.device import live
 from ..engine.federation import Federation
 from ..engine.history import History, describe, read_history, versions
@@ -110,11 +111,12 @@ def first_net(run:Run, suite:Suite)->str:
 # %% ../../nbs/7_app/07_run.ipynb #2d78aaed
 def stamped(todo:list)->list: # of Run
     "Each run once, with what it is made of."
-    held, shared = {}, {}
+    held, shared, of_name = {}, {}, {}
     def stamp(run):
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
+            one_kind(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         return replace(run, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
     runs = [run if run.made_of else stamp(run) for run in todo]
@@ -122,6 +124,14 @@ def stamped(todo:list)->list: # of Run
     return list({run_name(run): run for run in runs}.values())
 
 # %% ../../nbs/7_app/07_run.ipynb #f1b8b2e5
+def one_kind(suite:Suite, first:Suite):
+    "Refuse a suite whose classes or domains are others than with the first seed."
+    facts = lambda s: dict(classes=list(s.classes), domains=sorted({*s.tests, *s.unseen}))
+    for k, now in facts(suite).items():
+        if now == (was := facts(first)[k]): continue
+        raise ValueError(f'the {k} of {suite.name} change with the seed, from {was} to {now}: '
+                         'a table adds up seeds, so give them all the same')
+
 def one_of_a_name(runs:list):
     "Refuse two suites that a table could not tell apart."
     data = {}
@@ -132,6 +142,10 @@ def one_of_a_name(runs:list):
         raise ValueError(f'two different suites are called {made["suite"]}: rename one of them')
 
 # %% ../../nbs/7_app/07_run.ipynb #4a11fdce
+def run_head(suite:str, method:str, deal:str, seed:int)->str:
+    "What a person reads of a run's file name."
+    return re.sub('[^A-Za-z0-9_.=-]+', '-', f'{suite}_{method}_{deal}_s{seed}')[:80]
+
 def run_name(run:Run)->str:
     "File name of a run, without suffix: `skew-digits_FedAvg_skew_s0_1f2e3d4c5b6a`."
     if run.made_of is None: run, = stamped([run])
@@ -140,8 +154,7 @@ def run_name(run:Run)->str:
     facts |= {k: versions()[k] for k in ('fedskew_nb', 'torch')}
     text = json.dumps(facts, sort_keys=True, default=str)
     ending = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-    head = f'{facts["suite"]}_{run.method.name}_{run.deal}_s{run.seed}'
-    return f"{re.sub('[^A-Za-z0-9_.=-]+', '-', head)[:80]}_{ending}"
+    return f'{run_head(facts["suite"], run.method.name, run.deal, run.seed)}_{ending}'
 
 # %% ../../nbs/7_app/07_run.ipynb #adf59a50
 def files_of(run:Run, folder)->tuple:
@@ -150,11 +163,24 @@ def files_of(run:Run, folder)->tuple:
     stem = run_name(run)
     return Path(folder)/f'{stem}.json', Path(folder)/f'{stem}.safetensors'
 
-def finished(path)->History|None:
-    "The history at `path`, if it is there and whole."
+def odd_run(history:History, path, run:Run|None=None)->str: # '' if nothing is
+    "Why a stored run is not the one that its file is named for."
+    s, made = history.setting, in_single_facts(history.setting)
+    if Path(path).stem.rpartition('_')[0] != run_head(s['suite'], s['method'], s['deal'], s['seed']):
+        return 'of another run than its name says'
+    if not history.rows and 'stopped' not in history.measures: return 'without a score'
+    same = ('code', 'data') if run and run.deal == 'skew' else ('code',) if run else ()
+    other = [k for k in same if made.get(k, run.made_of[k]) != run.made_of[k]]
+    return f'of other {" and ".join(other)}' if other else ''
+
+def finished(path, run:Run|None=None)->History|None:
+    "The history at `path`, if it is there, whole, and of this run."
     if path is None or not Path(path).exists(): return None
-    try: return read_history(path)
-    except ValueError: warnings.warn(f'{path} is torn: this run begins anew')
+    try: history = read_history(path)
+    except ValueError: why = 'torn'
+    else: why = odd_run(history, path, run)
+    if not why: return history
+    warnings.warn(f'{path} is {why}: this run begins anew')
 
 # %% ../../nbs/7_app/07_run.ipynb #1c2176f7
 def _go_on_from(fed, part):
@@ -172,10 +198,11 @@ def noted(history:History, note:str='', trials:int=0)->History:
 
 # %% ../../nbs/7_app/07_run.ipynb #f4cbd31a
 def lacks_measures(run:Run, history:History, measure=None)->bool:
-    "Does this finished run lack what is to be measured?"
+    "Does this finished run lack what is to be measured, or has it what another function measured?"
     measured = history.measures.keys()
     if 'stopped' in measured: return False
-    return bool(measure and not measured-{'trust'}) or (run.trust and 'trust' not in measured)
+    by_other = measure and history.measured_by not in ('', digest(measure))
+    return bool(measure and (by_other or not measured-{'trust'})) or (run.trust and 'trust' not in measured)
 
 # %% ../../nbs/7_app/07_run.ipynb #399b2ed7
 def train_run(
@@ -189,7 +216,7 @@ def train_run(
     "Train a run, or read it where it is finished."
     if folder: run, = stamped([run])
     done, part = files_of(run, folder)
-    history = finished(done)
+    history = finished(done, run)
     if history is None or lacks_measures(run, history, measure):
         fed = federation_of(run, held, part)
         _go_on_from(fed, part)
@@ -206,10 +233,20 @@ def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
         history = History(describe(fed))
         history.measures = dict(stopped=str(e))
         return history
-    if before: history.measures = before.measures
-    if measure: history.measures |= measure(fed) or dict(nothing=True)    # so that it is not measured again
+    if before: history.measures, history.measured_by = before.measures, before.measured_by
+    if measure:
+        trust = {k: v for k, v in history.measures.items() if k == 'trust'}
+        history.measures, history.measured_by = trust | measured_of(fed, measure), digest(measure)
     if run.trust: history.measures['trust'] = trust_measures(fed)
     return history
+
+def measured_of(fed, measure)->dict:
+    "What somebody's function measures, as a file keeps it: NaN as nothing, keys as text."
+    values = measure(fed)
+    try: text = json.dumps(plain(values)) if isinstance(values, (dict, type(None))) else ''
+    except (TypeError, ValueError, RecursionError): text = ''
+    if text: return json.loads(text) or dict(nothing=True)      # so that it is not measured again
+    raise ValueError(f'measure returned {described(values)}: return a dict of numbers, text, lists and dicts')
 
 # %% ../../nbs/7_app/07_run.ipynb #ccf5ae49
 def one_by_one(todo:list, train, tell, progress=None):
@@ -255,7 +292,7 @@ def survived(f, *args):
 def stored_already(todo:list, folder)->set: # places in todo
     "The runs that need not be trained; a note counts those that are trained again for a measure."
     there = {i for i, run in enumerate(todo) if folder and files_of(run, folder)[0].exists()}
-    histories = {i: finished(files_of(todo[i], folder)[0]) for i in there if todo[i].trust}
+    histories = {i: finished(files_of(todo[i], folder)[0], todo[i]) for i in there if todo[i].trust}
     again = {i for i, h in histories.items() if h and lacks_measures(todo[i], h)}
     if again: warnings.warn(f'{len(again)} of {len(there)} finished runs were not asked how sure they are: '
                             'they are trained again')

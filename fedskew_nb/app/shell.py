@@ -9,7 +9,7 @@ __all__ = []
 import argparse, inspect
 from dataclasses import fields
 from fastcore.docments import docments
-from ..core.names import nearest
+from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
 import codecs, json, math, os, signal, sys, unicodedata
 from contextlib import contextmanager
@@ -51,11 +51,23 @@ def no_option(option:str, options)->str:
     return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
 
 # %% ../../nbs/7_app/03_shell.ipynb #6f3a1d90
+def _given_once(p:argparse.ArgumentParser, argv):
+    "Refuse an option that has one value and is given two."
+    for option, action in p._option_string_actions.items():
+        times = [str(a).partition('=')[0] for a in argv].count(option)
+        if times < 2 or not isinstance(action, argparse._StoreAction): continue
+        raise ValueError(f'{option} is given {times} times, and only one of them can hold: give it once')
+
+def joined(v)->str:
+    "A list that was typed in one option or in several."
+    return v if isinstance(v, str) else ','.join(v)
+
 def parsed(f, name:str, argv)->dict:
-    "What was typed, as arguments of `f`; an unknown option gets the nearest, and nothing is empty."
+    "What was typed, as arguments of `f`; an unknown option gets the nearest, and nothing is empty or given twice."
     p = parser_of(f, name)
     values, unknown = p.parse_known_args(argv)
     if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions))
+    _given_once(p, argv)
     for k, v in vars(values).items():
         typed, default = v if isinstance(v, list) else [v], inspect.signature(f).parameters[k].default
         if v == default or all(str(t).strip() for t in typed): continue
@@ -89,7 +101,8 @@ def speak_plainly():
 
 # %% ../../nbs/7_app/03_shell.ipynb #77aa01c4
 def plain(o):
-    "`o` for JSON: a number that is none becomes null, a path its text."
+    "`o` for JSON: a number that is none becomes null, a path its text, a scalar of numpy or PyTorch its number."
+    o = plain_number(o)
     if isinstance(o, dict): return {k: plain(v) for k, v in o.items()}
     if isinstance(o, (list, tuple)): return [plain(v) for v in o]
     if isinstance(o, float) and not math.isfinite(o): return None

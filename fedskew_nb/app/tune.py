@@ -100,6 +100,7 @@ def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
     grid = own.get(method.name, {})
     if len(grid) > 1: raise ValueError(f'{method.name} has {" and ".join(grid)} to tune: give at most one')
     for name, values in grid.items():
+        if not as_list(values): raise ValueError(f'{name} of {method.name} has no values to try: give a list')
         for v in as_list(values): method(**{name: v})         # refuses what it does not know
         if trials-len(as_list(values)) >= 2: return name, tuple(as_list(values))
         raise ValueError(f'{method.name}: the values of {name} leave less than two of {trials} trials '

@@ -32,10 +32,15 @@ def source_of(module:str)->bytes:
     return Path(file).read_bytes() if file and Path(file).is_file() else b''
 
 # %% ../../nbs/4_core/13_identity.ipynb #b8639a0b
+def in_slots(o)->dict:
+    "The attributes that a class keeps in slots."
+    names = [n for c in type(o).__mro__ for n in getattr(c, '__slots__', ()) if n[:2] != '__']
+    return {n: getattr(o, n) for n in names if hasattr(o, n)}
+
 @singledispatch
 def made_from(o)->list:
     "What `o` is made of."
-    if hasattr(o, '__dict__'): return [type(o), vars(o)]
+    if hasattr(o, '__dict__'): return [type(o), vars(o) | in_slots(o)]
     return [type(o), re.sub(' at 0x[0-9a-f]+', '', repr(o))]
 
 @made_from.register(dict)

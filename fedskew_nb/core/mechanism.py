@@ -6,12 +6,13 @@
 __all__ = ['HOOKS', 'Default', 'Mechanism', 'Hook']
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #af3f1ec8
-import inspect, math, pickle, traceback
+import inspect, math, pickle, traceback, types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 import torch
+from fastcore.basics import patch
 from torch import Tensor
-from .names import nearest
+from .names import nearest, typed
 from .net import Net, Out
 from .rules import Rule
 
@@ -54,6 +55,14 @@ def fills(m:Mechanism, hook:str)->bool:
     "Does `m` say anything in `hook`?"
     return getattr(type(m), hook) is not getattr(Mechanism, hook)
 
+# %% ../../nbs/4_core/05_mechanism.ipynb #93dc3bd1
+@patch
+def __setattr__(self:Mechanism, name:str, v):
+    "Set a field to what is of its type; anything else is refused."
+    own = {f.name: f for f in fields(self)} if is_dataclass(self) else {}
+    if name in own and v is not own[name].default: v = typed(type(self), name, v)
+    object.__setattr__(self, name, v)
+
 # %% ../../nbs/4_core/05_mechanism.ipynb #0b30d0e9
 def described(o)->str:
     "An answer in a few words."
@@ -79,7 +88,7 @@ def entries_are(fits)->Callable:
 # %% ../../nbs/4_core/05_mechanism.ipynb #ba8c6908
 def is_scalar(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 0 and o.is_floating_point()
 
-def is_vector(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 1
+def is_vector(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 1 and not o.is_complex()
 
 def is_nothing(o, *_)->bool: return o is None
 
@@ -128,7 +137,6 @@ class Hook:
 # %% ../../nbs/4_core/05_mechanism.ipynb #ae211493
 _NEST = '{name: tensors, numbers or text, or lists and dicts of them}'
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #1e2dc2fa
 AT_CLIENT = dict(    # in the order of a client's work
     start  =Hook('all', 'nothing: what should last goes into c.state or c.cache', answer_is(is_nothing)),
     phases =Hook('exclusive', '[(name, share of the steps above 0, trainable(name)), …]',
@@ -187,9 +195,12 @@ def ask_rule(m, fn, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,) or (K, P)
     if m is None: return fn(V, g, w, srv)
     who = f'{kind(m)}, rule {getattr(fn, "__name__", "").strip("_")} of {srv.names[0]}'
     R = with_note(who, fn, V, g, w, srv)
-    if isinstance(R, Tensor) and R.shape in (V.shape, V.shape[1:]): return R
     K, P = V.shape
-    raise ValueError(f'{who} returned {described(R)}: return one row of {P} numbers, or {K} rows of them')
+    if not isinstance(R, Tensor) or R.shape not in (V.shape, V.shape[1:]):
+        raise ValueError(f'{who} returned {described(R)}: return one row of {P} numbers, or {K} rows of them')
+    if R.is_floating_point() == V.is_floating_point() and not R.is_complex(): return R
+    raise ValueError(f'{who} returned {described(R)}, but the clients sent {V.dtype}: '
+                     'return numbers of that kind')
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #a2f68f29
 def public(o)->set: return {n for n in dir(o) if not n.startswith('_')}
@@ -201,19 +212,32 @@ def check_words(m:Mechanism):
         raise ValueError(f'{kind(m)}.{n} is neither a hook nor a field of a @dataclass: {nearest(n, HOOKS)} '
                          '(the name of a helper begins with _)')
     for n, f in own.items():
-        if getattr(type(m), n, f.default) is f.default: continue
+        Mechanism.__setattr__(m, n, getattr(m, n))       # a frozen dataclass was not looked at
+        if (value := getattr(type(m), n, f.default)) is f.default: continue
+        if isinstance(value, types.MemberDescriptorType): continue          # of a class with slots
         raise ValueError(f'{kind(m)}.{n} is set without a type, so the field stays {f.default!r}: '
                          f'write @dataclass and `{n}:{getattr(f.type, "__name__", f.type)}=…`')
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #de4a0fa5
-PLACED = ('reads', 'untouched', 'sent')
+def _check_arguments(m:Mechanism, hook:str):
+    "Refuse a hook that does not take what it is asked with."
+    if not fills(m, hook): return
+    asked = [*inspect.signature(getattr(Mechanism, hook)).parameters][1:]
+    try: inspect.signature(f := getattr(m, hook)).bind(*asked)
+    except TypeError:
+        takes = ', '.join(inspect.signature(f).parameters) or 'nothing'
+        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({", ".join(["self", *asked])})') from None
+    except ValueError: pass      # of C, which does not say what it takes
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0
+PLACED = ('reads', 'untouched', 'sent')
+
 def check_lines(m:Mechanism):
     "Refuse a hook that cannot be called, and what a mechanism says of itself in the wrong kind of thing."
     for n in HOOKS:
-        if callable(getattr(m, n)): continue
-        raise ValueError(f'{kind(m)}.{n} is {getattr(m, n)!r}, but `{n}` is a hook: give it another name')
+        if callable(getattr(m, n)): _check_arguments(m, n)
+        else: raise ValueError(f'{kind(m)}.{n} is {getattr(m, n)!r}, but `{n}` is a hook: '
+                               'give it another name')
     for n in public(Mechanism)-HOOKS.keys():
         value, wanted = getattr(m, n), type(getattr(Mechanism, n))
         if isinstance(value, wanted) or (wanted is tuple and isinstance(value, list)): continue

@@ -6,22 +6,27 @@
 __all__ = ['Contradiction', 'Method']
 
 # %% ../../nbs/4_core/06_method.ipynb #00000006
+import json
 from collections import Counter
 from dataclasses import asdict, fields, replace
 from fastcore.basics import patch
-from .mechanism import HOOKS, Mechanism, check_mechanism, fills, has_fields, kind
-from .names import nearest
+from .mechanism import HOOKS, Mechanism, check_mechanism, described, fills, has_fields, kind
+from .names import nearest, plain_number
 
 # %% ../../nbs/4_core/06_method.ipynb #dc24fa69
 class Contradiction(ValueError):
     "Two mechanisms that cannot both have their way."
 
 # %% ../../nbs/4_core/06_method.ipynb #0000000f
+def values_of(m:Mechanism)->dict:
+    "What a mechanism is set to, in slots or not."
+    return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if has_fields(m) else {})
+
 def distinct(ms)->list:
     "Each mechanism once: two of one class and with equal fields are one."
     out = []
     for m in ms:
-        if not any(type(m) is type(o) and vars(m) == vars(o) for o in out): out.append(m)
+        if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in out): out.append(m)
     return out
 
 def ordered(ms)->tuple:
@@ -54,11 +59,13 @@ class Method:
         ink:str='',                # its colour, a name of the palette: 'vermillion'
         says:str='',               # its idea, in twelve words
         base:str='',               # its name before it was changed; of a sum, its first summand's
+        aliases=(),                # other names of it; or {other name: whose word it is}
     ):
         check_name(name)
         for m in mechanisms: check_mechanism(m)
         self.name, self.mechanisms, self.presets = name, ordered(distinct(mechanisms)), presets or {}
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
+        self.aliases = aliases if isinstance(aliases, dict) else dict.fromkeys(aliases, '')
         self.run = self._agreed()
 
 # %% ../../nbs/4_core/06_method.ipynb #00000011
@@ -159,26 +166,40 @@ def _preset(self:Method, name:str|None)->dict:
 # %% ../../nbs/4_core/06_method.ipynb #a1c174bb
 @patch
 def _by_mechanism(self:Method, values:dict)->dict:
-    "{mechanism: {field: value}}; an unknown name is refused."
+    "{mechanism: {field: value}}; an unknown name is refused, and one that is given twice."
     places, changes = self.hyper(), {kind(m): {} for m in self.mechanisms}
     for k, v in values.items():
         if k not in places: raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {advice(k, places)}')
         mechanism, field = places[k]
-        changes[kind(mechanism)][field] = v
+        of_mechanism = changes[kind(mechanism)]
+        if field in of_mechanism: raise ValueError(f'{self.name}: {k} is given twice: say it in one spelling')
+        of_mechanism[field] = v
     return changes
 
 # %% ../../nbs/4_core/06_method.ipynb #00000021
 @patch
 def __call__(self:Method, preset:str|None=None, **hp)->Method:
     "A changed copy: `F2DC(sigma=.3, preset='released')`."
-    changes = self._by_mechanism(self._preset(preset) | hp)
+    first, then = self._by_mechanism(self._preset(preset)), self._by_mechanism(hp)
+    changes = {k: first[k] | then[k] for k in first}
     changed = [replace(m, **changes[kind(m)]) if changes[kind(m)] else m for m in self.mechanisms]
     words = [f'preset={preset!r}'] if preset else []
-    words += [f'{k}={v!r}' for k, v in hp.items()]
+    words += [f'{k}={plain_number(v)!r}' for k, v in hp.items()]
     name = f'{self.name}({", ".join(words)})' if words else self.name
     return Method(name, *changed, presets=self.presets, page=self.page, base=self.base)
 
 # %% ../../nbs/4_core/06_method.ipynb #00000025
+def stored_values(m:Mechanism)->dict:
+    "The fields of a mechanism; one that a file cannot hold is named."
+    hp = asdict(m)
+    for n, v in hp.items():
+        try: json.dumps(v, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(f'{kind(m)}.{n} is {described(v)}: a stored run holds finite numbers, text, True, '
+                             'False, None, and lists and dicts of them, so give one of these') from None
+    return hp
+
+# %% ../../nbs/4_core/06_method.ipynb #040bc731
 @patch
 def filled(self:Method)->dict:
     "{hook: what fills it}, with the defaults of the three hooks that always have an answer."
@@ -194,5 +215,5 @@ def _repr_markdown_(self:Method)->str:
 @patch
 def spec(self:Method)->list:
     "What a stored run says about its method: JSON-able."
-    values = lambda m: dict(hp=asdict(m)) if has_fields(m) else {}
+    values = lambda m: dict(hp=stored_values(m)) if has_fields(m) else {}
     return [dict(mechanism=kind(m), **values(m)) for m in self.mechanisms]

@@ -6,24 +6,52 @@
 __all__ = ['nearest', 'one_of', 'whole', 'at_least', 'not_negative', 'extra', 'registry', 'Recipe']
 
 # %% ../../nbs/4_core/11_names.ipynb #67374aa6
-import inspect, numbers, pkgutil
+import inspect, numbers, pkgutil, re, reprlib, types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
+from typing import Union, get_args, get_origin, get_type_hints
 from fastcore.basics import patch
+from .files import JSON_TYPES, fits
 
 # %% ../../nbs/4_core/11_names.ipynb #65be4ea8
+def folded(name)->str:
+    "A name without case, dashes, underscores and blanks."
+    return re.sub('[-_ ]', '', str(name)).casefold()
+
+# %% ../../nbs/4_core/11_names.ipynb #f453d549
+_FEW = 24     # names that a refusal may list
+
 def nearest(name:str, names)->str:
     "The sentence part that helps after a misspelt name."
-    near = get_close_matches(str(name), [str(k) for k in names], n=3, cutoff=.5)
-    return f'did you mean {" or ".join(near)}?' if near else f'known are {", ".join(sorted(map(str, names)))}'
+    spellings = {folded(k): str(k) for k in names}
+    near = get_close_matches(folded(name), spellings, n=3, cutoff=.5)
+    if near: return f'did you mean {" or ".join(spellings[k] for k in near)}?'
+    if len(spellings) <= _FEW: return f'known are {", ".join(sorted(spellings.values()))}'
+    near = get_close_matches(folded(name), spellings, n=3, cutoff=0)
+    return f'of {len(spellings)} names the nearest are {", ".join(spellings[k] for k in near)}'
 
 def one_of(name, options, noun:str):
     "`name` if it is among the options, or a refusal with the nearest."
     if name not in list(options): raise ValueError(f'there is no {noun} {name!r}: {nearest(name, options)}')
     return name
+
+# %% ../../nbs/4_core/11_names.ipynb #ed7105b8
+def spelt(
+    name:str, names,
+    noun:str,
+    aliases:dict|None=None,    # {other name: {name: whose word it is}}
+)->str:
+    "The one of `names` that was typed, however it was written."
+    if name in list(names): return name
+    meant = {n: '' for n in names if folded(n) == folded(name)}
+    for other, of in (aliases or {}).items(): meant |= of if folded(other) == folded(name) else {}
+    if not meant: one_of(name, [*names, *(aliases or ())], noun)
+    if len(meant) == 1: return next(iter(meant))
+    each = ' or '.join(f'{n} ({whose})' for n, whose in meant.items())
+    raise ValueError(f'{len(meant)} {noun}s are called {name}: write {each}')
 
 # %% ../../nbs/4_core/11_names.ipynb #2fc8b1d2
 def whole(seed, noun:str='data_seed')->int:
@@ -32,17 +60,44 @@ def whole(seed, noun:str='data_seed')->int:
         raise ValueError(f'{noun} is {seed!r}: give a whole number from -2**63 to 2**63-1')
     return int(seed)
 
-def at_least(**limits):
+_MOST = 10**6     # of anything that a method counts
+
+def at_least(**values):
     "Refuse what is below its limit: `at_least(size=(value, least, why))`."
-    for name, (value, least, why) in limits.items():
-        if int(value) == value and value >= least: continue
-        raise ValueError(f'{name} is {value}: {why}, so give a whole number of at least {least}')
+    for name, (value, least, why) in values.items():
+        real = isinstance(value, numbers.Real)
+        if real and least <= value <= _MOST and int(value) == value: continue
+        limits = f'from {least} to {_MOST}' if real and value > _MOST else f'of at least {least}'
+        raise ValueError(f'{name} is {value!r}: {why}, so give a whole number {limits}')
 
 def not_negative(who:str='', **values):
     "Refuse weights and rates below 0, infinite or not a number."
     for name, v in values.items():
-        if 0 <= v < float('inf'): continue
-        raise ValueError(f'{who}{who and ": "}{name} is {v}: give a number of 0 or more')
+        if isinstance(v, numbers.Real) and 0 <= v < float('inf'): continue
+        raise ValueError(f'{who}{who and ": "}{name} is {v!r}: give a number of 0 or more')
+
+# %% ../../nbs/4_core/11_names.ipynb #093d6623
+KINDS = JSON_TYPES | {bool: 'True or False', dict: 'a dict', tuple: 'a tuple', None: 'None'}
+
+def plain_number(v):
+    "The number in a scalar of numpy or PyTorch; anything else as it is."
+    return v.item() if getattr(v, 'ndim', None) == 0 and hasattr(v, 'item') else v
+
+def kinds_of(of, name:str)->tuple:
+    "The `KINDS` that a class or function allows for `name`; () where it says something else."
+    try: hint = get_type_hints(of)[name]
+    except (NameError, KeyError, TypeError, AttributeError, SyntaxError): return ()
+    hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds = tuple(None if h is types.NoneType else get_origin(h) or h for h in hints)
+    return kinds if all(k in KINDS for k in kinds) else ()
+
+def typed(of, name:str, v):
+    "`v` for a field of a class or an argument of a function; the wrong type is refused."
+    kinds, v = kinds_of(of, name), plain_number(v)
+    if tuple in kinds and isinstance(v, list): v = tuple(v)
+    if not kinds or any(fits(v, k) for k in kinds): return v
+    wanted = ' or '.join(KINDS[k] for k in kinds)
+    raise ValueError(f'{of.__name__}: {name} is {reprlib.repr(v)}: give {wanted}')
 
 # %% ../../nbs/4_core/11_names.ipynb #0000000e
 def extra(module:str, package:str, group:str='viz'): # dotted name; what pip calls it; the extra that has it

@@ -42,6 +42,9 @@ class Rule:
     fn:Callable               # (V, g, w, srv) → (P,) or (K, P)
     by:Callable=by_tensor     # name → group
     share:float=1.            # of what it claims, how much travels each way
+    def __post_init__(self):
+        if isinstance(self.share, (int, float)) and 0 <= self.share <= 1: return
+        raise ValueError(f'Rule: share is {self.share!r}: give a number from 0 to 1')
 
 # %% ../../nbs/4_core/09_rules.ipynb #b0ed2c56
 def rule_groups(

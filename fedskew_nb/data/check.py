@@ -65,6 +65,8 @@ def check_rows(d:Data, where:str):
         if t is None or t.dtype == kind and list(t.shape) == shape: continue
         name = 'labels' if k == 'y' else k
         raise ValueError(f'{where}: {name} are {t.dtype} {list(t.shape)}, they must be {kind} {shape}')
+    if d.masks is not None and d.masks.numel() and int(d.masks.max()) == 1:
+        raise ValueError(f'{where}: masks run from 0 to 1, and an object is 255 in them: multiply them by 255')
 
 # %% ../../nbs/5_data/03_check.ipynb #33cc5406
 def check_data(d:Data, where:str, n_classes:int, shape):

@@ -8,7 +8,7 @@ __all__ = ['SUITES', 'SIZES', 'embedded_suites', 'load_suite']
 # %% ../../nbs/5_data/18_load.ipynb #89277e98
 from contextlib import contextmanager
 import torch
-from ..core.names import modules_of, one_of, whole
+from ..core.names import modules_of, one_of, spelt, whole
 from .cache import cached
 from .digits import DIGITS
 from .suite import Suite, pack, unpack
@@ -39,6 +39,7 @@ def load_suite(
     cache:bool=True,    # keep what was drawn in the user's cache folder
 )->Suite:
     "An embedded suite, drawn on the CPU the first time it is asked for."
-    draw, seed = SUITES[one_of(name, SUITES, 'suite')], whole(data_seed)
+    name = spelt(name, SUITES, 'suite')
+    draw, seed = SUITES[name], whole(data_seed)
     key = f'{name}-{one_of(size, SIZES, "size")}-{seed}'
     with one_thread(): return unpack(*cached(key, lambda: pack(draw(size, seed)), cache))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from ..core.context import Each
 from ..core.files import whole_file, misfit
-from .history import STORED, history_of, State
+from .history import STORED, ROW_COLUMNS, State, history_of, impossible
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
 def _pack(o, tensors:dict):
@@ -80,6 +80,8 @@ _HISTORY = {k: STORED[k] for k in ('rows', 'rounds', 'timing')}
 NEST = dict.fromkeys(FIELDS, dict) | dict(
     own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
 
+def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
+
 def check_weights(
     state:State, ours:State,      # from a file; of the federation that reads it
     path,
@@ -88,7 +90,7 @@ def check_weights(
     if state.own.keys() != ours.own.keys():
         raise ValueError(f'{path} holds other clients: delete it to start again')
     for k in ours.own:
-        there, wanted = ({n: getattr(t, 'shape', None) for n, t in s.of(k).items()} for s in (state, ours))
+        there, wanted = ({n: _kind(t) for n, t in s.of(k).items()} for s in (state, ours))
         if there == wanted: continue
         odd = min(n for n in there | wanted if there.get(n) != wanted.get(n))
         raise ValueError(f'{path} holds another model ({odd} differs): delete it to start again')
@@ -99,6 +101,17 @@ def in_single_facts(setting:dict)->dict:
     return {k: v for k, v in setting.items() if k != 'made_of'} | setting.get('made_of', {})
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #196d6d04
+def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
+    "What cannot be in a checkpoint of so many rounds."
+    done, scored, history = nest['round_no'], nest['scored'], nest['history']
+    if not 0 <= scored <= done <= rounds: return f'{done} of {rounds} rounds are done, {scored} are scored'
+    if len(history['rounds']) != done: return f'it tells of {len(history["rounds"])} rounds, {done} are done'
+    if odd := {r['client'] for r in history['rows']}-{-1, *nest['own']}: return f'it has no client {min(odd)}'
+    answers = {(*(r[k] for k in ROW_COLUMNS[:-1]), ): r['correct'] for r in history['rows']}
+    if any(answers[tuple(r[k] for k in ROW_COLUMNS[:-1])] != r['correct'] for r in history['rows']):
+        return 'a score is there twice'
+    return impossible(history)
+
 def load_state(
     path,
     setting:dict,     # what the run that goes on says of itself
@@ -111,4 +124,5 @@ def load_state(
     for k in (k for k in here if k != 'device' and was.get(k) != here[k]):
         raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {here[k]!r}. '
                          'Delete it, or set it back')
+    if why := unlikely(nest, setting['rounds']): raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     return State(**{k: nest[k] for k in FIELDS}, history=history_of(nest['history']), round=nest['round_no'])

@@ -258,7 +258,7 @@ def plan(self:Federation)->dict:
 def model(self:Federation, view:str='global', client:int|None=None)->Net:
     "An ordinary module: the global model, or the model of one client."
     ids = [c.id for c in self.clients]
-    if client is not None and client not in self.own:
+    if client is not None and (isinstance(client, bool) or client not in self.own):
         raise ValueError(f'there is no client {client}: they are {ids}')
     if client is not None: return self.worker.copy(self.asked_state(client))
     if view != 'global':

@@ -37,6 +37,7 @@ class History:
     timing:list=field(default_factory=list)         # seconds of each round: what differs in every run
     peak_memory:int|None=None                       # bytes
     measures:dict=field(default_factory=dict)       # further numbers of the trained models
+    measured_by:str=''                              # sixteen letters of the function that measured them
     def __post_init__(self): self.setting = modern(self.setting)
     def grown(self, rounds=(), rows=())->'History':
         "A longer history; this one stays as it is."
@@ -85,21 +86,33 @@ def load(cls:History, path)->History:
     return read_history(path)
 
 # %% ../../nbs/6_engine/04_history.ipynb #5ab1e0f1
+WORDS = dict(view=('global', 'personal', 'unseen'), moment=('post_agg', 'post_local'))
+DEALT = ('skew', 'iid', 'pooled')
+
 _ROW = dict(round=int, moment=str, view=str, path=str, domain=str, client=int, n=int, correct=int)
 _ROUND = dict(round=int, loss=float, terms=dict, participants=list, up=float, down=float)
+_TRUST = {'pooled?': {'scores': dict}, 'clients?': [{'scores': dict}], 'pictures?': dict}
+
 STORED = {
     'rows': [_ROW], 'rounds': [_ROUND], 'timing': [dict(seconds=float)],
-    'setting': {'method': str, 'suite': str, 'seed': int, 'versions?': dict, 'note?': str},
-    'peak_memory?': (int, None), 'measures?': dict}
+    'setting': {
+        'method': str, 'suite': str, 'seed': int, 'rounds': int, 'rungs?': ([int], None), 'deal?': str,
+        'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int},
+    'peak_memory?': (int, None), 'measures?': {'trust?': _TRUST}, 'measured_by?': str}
 
 def history_of(d:dict)->History:
     "The history that `as_dict` gave; other names are left out."
     return History(**{f.name: d[f.name] for f in fields(History) if f.name in d})
 
 def impossible(d:dict)->str: # '' if there is none
-    "The first score that cannot be, of a stored run."
-    wrong = (i for i, r in enumerate(d['rows']) if not 0 <= r['correct'] <= r['n'])
-    return next((f'rows[{i}] has more right than there are, or less than none' for i in wrong), '')
+    "The first score that cannot be, of a stored run, or its deal."
+    if (deal := modern(d.get('setting', {})).get('deal', 'skew')) not in DEALT: return f'its deal is {deal!r}'
+    for i, r in enumerate(d['rows']):
+        if not 0 < r['n'] < 2**53: return f'rows[{i}] is of no images, or of too many'
+        if not 0 <= r['correct'] <= r['n']: return f'rows[{i}] has more right than there are, or less than none'
+        for k, words in WORDS.items():
+            if r[k] not in words: return f'rows[{i}].{k} is {r[k]!r}'
+    return ''
 
 # %% ../../nbs/6_engine/04_history.ipynb #5a164131
 def read_history(path)->History:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import numpy as np, pandas as pd
 from fastcore.basics import patch
-from .history import History
+from .history import WORDS, History
 from typing import NamedTuple
 
 # %% auto #0
@@ -34,7 +34,7 @@ def summary(
     return {name: score(a, w) for name, score in SCORES.items()}
 
 # %% ../../nbs/6_engine/08_reading.ipynb #5918f540
-VIEWS, MOMENTS = ('global', 'personal', 'unseen'), ('post_agg', 'post_local')
+VIEWS, MOMENTS = WORDS.values()
 
 class Where(NamedTuple):
     "Which scores of a run: of whose model, when, by which answer."

@@ -247,4 +247,5 @@ def extras(self:FeatureAnchors, srv, ups):
     return dict(feature_anchors=sum(u.n/total*u.extra['feature_anchors'] for u in ups))
 
 FedFA_anchors = Method('FedFA-anchors', FeatureAnchors(), page=_PAGE,
-                       says='Features lean on anchors; the head is kept able to name them.')
+                       says='Features lean on anchors; the head is kept able to name them.',
+                       aliases=dict(FedFA='feature anchors, IEEE TMC 2023'))

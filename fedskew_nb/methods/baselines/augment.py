@@ -138,7 +138,9 @@ def rules(self:FeatureAugment, net):
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #4694b410
 FedFA_aug = Method('FedFA-aug', FeatureAugment(), page='2_methods/baselines/14_augment',
                    presets=dict(released=dict(across='all')),
-                   says='Noise on feature statistics, wider where the clients differ.')
+                   says='Noise on feature statistics, wider where the clients differ.',
+                   aliases=dict(FedFA="feature augmentation, ICLR 2023; FDSE's table means it, "
+                                      "with preset='released'"))
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
 FAMILY = 'Noise on the style of features'    # its head in every list

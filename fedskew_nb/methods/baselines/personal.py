@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ...analysis.probes import reestimate
 from ...core.mechanism import Mechanism
 from ...core.method import Method
+from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic
 
@@ -51,7 +52,8 @@ class KeepAll(Mechanism):
     def rules(self, net): return [Rule(everything, keep)]
 
 Local = Method('Local', KeepAll(), page='2_methods/baselines/03_personal', ink='grey',
-               says='Every client keeps its whole model; nothing is shared.')
+               says='Every client keeps its whole model; nothing is shared.',
+               aliases=('SingleSet', 'Standalone'))
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #7be7733e
 FAMILY = 'What to keep at home'    # its head in every list
@@ -81,4 +83,5 @@ FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/03_personal',
 class AdaBN(Mechanism):
     "A client's model is asked with BatchNorm statistics re-estimated on its own training images (AdaBN)."
     size:int=64    # images of a batch
+    def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
     def prepare(self, c): reestimate(c.net, map(c.images, c.data.train.x.split(self.size)))

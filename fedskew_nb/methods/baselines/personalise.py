@@ -136,7 +136,8 @@ class LoadPartly(Mechanism):
     def rules(self, net): return [Rule(_own_part(net, self.way, self.skipped), unloaded)]
 
 PartialFed = Method('PartialFed', LoadPartly(), page='2_methods/baselines/09_personalise',
-                    says='All layers are averaged; a client loads only some of them.')
+                    says='All layers are averaged; a client loads only some of them.',
+                    aliases=('PartialFed-Fix',))
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #c7ae961d
 def _mixed(theirs:dict, own:dict, u:dict, learnt)->dict:

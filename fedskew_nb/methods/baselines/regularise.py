@@ -82,5 +82,5 @@ class Decorrelate(Mechanism):
         return {'decorrelate': self.beta*more*correlated(out.feat)}
 
 FedDecorr = Method('FedDecorr', Decorrelate(), presets=dict(released=dict(times_n=True)),
-                   page='2_methods/baselines/04_regularise',
+                   page='2_methods/baselines/04_regularise', aliases=('FedDeccor',),
                    says='Features of a batch are kept from copying each other.')

@@ -14,6 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
+from ...core.names import not_negative
 from ...core.rules import Rule, keep
 from ...core.models import has_map
 from ...core.net import at_least_float32, probe, under
@@ -69,6 +70,7 @@ def forward(self:Decoupler, f:Tensor):    # (B, C, H, W)
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000c
 def _checked(dfd):
     "Refuse numbers that cannot work."
+    not_negative('DFD', lam=dfd.lam, eps=dfd.eps)
     for k in ('sigma', 'tau'):
         v = getattr(dfd, k)
         if not v > 0: raise ValueError(f'DFD: {k} is {v}: it must be above 0')
@@ -137,6 +139,7 @@ class DFC(Mechanism):
     "F2DC's corrector: f⁻ gets a learned residual that makes it tell the class (Sec. 4.2)."
     needs = (DFD,)
     lam:float=1.    # λ₂, Eq. 9
+    def __post_init__(self): not_negative('DFC', lam=self.lam)
     def adapt(self, net):
         net.neck.add_corrector()
         return net

@@ -11,6 +11,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ...core.mechanism import Mechanism
+from ...core.names import not_negative
 
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #0000000a
 def _sizes(n, Q, C)->Tensor:
@@ -64,7 +65,9 @@ class DomainAware(Mechanism):
     Q:int|None=None            # domains; counted among all clients by default
     by_size:bool=False         # n_k/N, as in the released code
     early = True               # all it reads is known before the training
-    def __post_init__(self): _whole(self.Q)
+    def __post_init__(self):
+        _whole(self.Q)
+        not_negative('DomainAware', alpha=self.alpha, beta=self.beta)
 
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000012
 @patch

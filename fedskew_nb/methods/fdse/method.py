@@ -16,7 +16,7 @@ from torch import Tensor
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.rules import Rule, by_layer, by_tensor, keep, mean
-from ...core.names import one_of
+from ...core.names import at_least, not_negative, one_of
 from ...core.net import is_statistic
 from .consensus import NotFinite, consensus_step
 from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
@@ -47,6 +47,7 @@ class Erase(Mechanism):
     pad11:int|None=None  # padding of an 11 × 11 convolution; released: 5
     pooled:bool=False    # BN_DFE's global variance counts the spread of the means
     whole:bool=False     # leave whole what cannot be split, instead of refusing
+    def __post_init__(self): at_least(pad11=(self.pad11 or 0, 0, 'it counts pixels'))
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000000a
 @patch
@@ -109,6 +110,7 @@ class Consensus(Mechanism):
     "The server moves a shared layer only where no client objects: min-norm aggregation (FDSE, Sec. 4.3.1)."
     per_tensor:bool=False   # each tensor for itself, not a whole layer; released: True
     eps:float=0.            # added to an update's norm; released: 1e-8
+    def __post_init__(self): not_negative('Consensus', eps=self.eps)
     def rules(self, net):
         "Everything that is trained and no eraser."
         of_eraser = is_eraser(net)
@@ -181,9 +183,9 @@ def loss(self:Consistency, c, b, out):
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001c
 def _check(m:Consistency):
     "A refusal of hyper-parameters that mean nothing."
-    if not (0 <= m.lam < math.inf and 0 <= m.gamma <= 1 and math.isfinite(m.beta)):
+    if not (0 <= m.lam < math.inf and 0 <= m.gamma <= 1 and 0 <= m.beta < math.inf):
         raise ValueError(f'Consistency: lam={m.lam}, beta={m.beta}, gamma={m.gamma}: '
-                         'lam must be at least 0, gamma between 0 and 1, all finite')
+                         'lam and beta must be at least 0, gamma between 0 and 1, all finite')
     one_of(m.reg, REGULARISERS, 'reg')
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001f

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...analysis.probes import glance, linear_probe, own_adabn
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
-from ...core.names import Recipe, one_of
+from ...core.names import Recipe, at_least, one_of
 from ...core.rules import Rule, keep
 from ...data.digits import skew_digits
 from ...data.images import join
@@ -45,6 +45,7 @@ class Summed(TwoHeads):
     def __post_init__(self):
         one_of(self.fuse, ADDED, 'fuse')
         one_of(self.share, (*SHARED, 'all'), 'share')
+        at_least(hidden=(self.hidden, 1, 'Summed: F is a vector'))
     def adapt(self, net):
         out = probe(net)
         net.head = SummedHeads(out.feat.shape[1], self.hidden, out.logits.shape[1], self.fuse).to(out.feat)
