@@ -30,6 +30,11 @@ def at(net, state):
     m.load_state_dict(state)
     return m
 
+def present(clients, share, r):
+    "Who takes part in a round: so many of a permutation, in their own order."
+    drawn = torch.randperm(len(clients), generator=generator(0, r, 'participants'))
+    return [clients[i] for i in sorted(drawn[:max(1, round(share*len(clients)))].tolist())]
+
 def averaged(states, sizes):
     "Every tensor's mean by number of images; of counters the largest."
     def one(name):

@@ -2,18 +2,20 @@
 import copy, math
 import torch
 import torch.nn.functional as F
-from plain_base import at, averaged, steps
+from plain_base import at, averaged, present, steps
 
 LR, MOMENTUM, BATCH, STEPS = .05, .9, 8, 2
 
-def blocks(net, x):
+def levels(net, x, before):
+    "What each block of a body conv → bn → relu → pool makes of images, before its ReLU or at its end."
     found = []
     for block in net.body:
-        x = block(x)
-        found.append(x)
+        inside = block.bn(block.conv(x))
+        x = block.pool(inside.clamp(min=0))
+        found.append((inside if before else x).mean((2, 3)))
     return found
 
-def feature(net, x): return net.pool(blocks(net, x)[-1])
+def feature(net, x): return net.pool(net.body(x))
 def cosine(a, b): return (a*b).sum()/(a.norm()*b.norm())
 def worth(v): return float(v.detach())
 
@@ -28,10 +30,10 @@ def moon(net, received, previous, x, mu, tau):
         total = total-torch.log(like/(like+unlike))
     return mu*total/len(x)
 
-def rcl(net, x, y, tau=.05, lam=.7):
+def rcl(net, x, y, before, tau=.05, lam=.7):
     "Both losses of FedRCL, pair by pair."
-    levels, total = [f.mean((2, 3)) for f in blocks(net, x)], 0
-    for f in levels:
+    found, total = levels(net, x, before), 0
+    for f in found:
         for i in range(len(y)):
             s = [cosine(f[i], f[j]) for j in range(len(y))]
             own = min((s[j] for j in range(len(y)) if y[j] == y[i]), key=worth)
@@ -41,7 +43,7 @@ def rcl(net, x, y, tau=.05, lam=.7):
             rest = [s[j] for j in range(len(y)) if y[j] == y[i] and j != i]
             d = min(rest, key=worth) if rest and worth(min(rest, key=worth)) >= lam else torch.tensor(-1.)
             total = total-torch.log(math.exp(1/tau)/(math.exp(1/tau)+torch.exp(d/tau)))
-    return total/len(y)/len(levels)
+    return total/len(y)/len(found)
 
 def of_head(W, b, f, y):
     "The gradient of the mean cross-entropy by a linear head, by hand: (p − e_y) fᵀ."
@@ -56,12 +58,13 @@ def apart(g, h):
     rows = sum(1-cosine(a, b) for a, b in zip(g[0], h[0]))/len(g[0])
     return (rows+1-cosine(g[1], h[1]))/2
 
-def mcgdm(net, x, strong, y, heads, intra, inter):
-    "Everything: half the cross-entropy of each view, intra and inter."
+def mcgdm(net, x, strong, y, heads, intra, inter, changed):
+    "Everything: half the cross-entropy of each view, intra and inter, the latter from the `changed` view or not."
     f, v = feature(net, x), feature(net, strong)
     mine, theirs = (of_head(net.head.weight, net.head.bias, a, y) for a in (f, v))
     total = .5*F.cross_entropy(net.head(f), y)+.5*F.cross_entropy(net.head(v), y)+intra*apart(mine, theirs)
-    if heads: total = total+inter*sum(apart(mine, of_head(*h, f, y)) for h in heads)/len(heads)
+    own = theirs if changed else mine
+    if heads: total = total+inter*sum(apart(own, of_head(*h, f, y)) for h in heads)/len(heads)
     return total
 
 def view(image, side, right, down, factors):
@@ -85,12 +88,12 @@ def view(image, side, right, down, factors):
 
 # ---- the loop
 
-def run(net, suite, rounds, loss, after=None):
+def run(net, suite, share, loss, after=None, rounds=3):
     "The server's state. `loss(m, received, client, round, x, y, memory)`; `after` sees every round's models."
     server, memory = copy.deepcopy(net.state_dict()), {}
     for r in range(rounds):
-        sent = []
-        for c in suite.clients:
+        here, sent = present(suite.clients, share, r), []
+        for c in here:
             m, received = at(net, server).train(), at(net, server).eval()
             opt = torch.optim.SGD(m.parameters(), LR, momentum=MOMENTUM)
             for i in steps(STEPS, len(c.train.y), BATCH, r, c.id):
@@ -98,6 +101,6 @@ def run(net, suite, rounds, loss, after=None):
                 loss(m, received, c, r, c.train.x[i], c.train.y[i], memory).backward()
                 opt.step()
             sent.append(m)
-        if after: after(suite.clients, at(net, server).eval(), sent, memory)
-        server = averaged([m.state_dict() for m in sent], [len(c.train.y) for c in suite.clients])
+        if after: after(here, at(net, server).eval(), sent, memory)
+        server = averaged([m.state_dict() for m in sent], [len(c.train.y) for c in here])
     return server

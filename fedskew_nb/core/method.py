@@ -92,12 +92,21 @@ def _no_twins(self:Method):
     if twice: self.refuse([m for m in self.mechanisms if kind(m) == twice[0]], 'is there twice',
                           'keep one of them, or give one class another name')
 
+# %% ../../nbs/4_core/06_method.ipynb #5d0f2c1a
+def kinds_of(need)->list:
+    "What meets a need: the mechanism itself, or, where it fills no hook, all that are of its kind."
+    idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
+    return (need.__subclasses__() if idle else []) or [need]
+
 @patch
 def _have_needs(self:Method):
     for m in self.mechanisms:
         for need in m.needs:
             if any(isinstance(o, need) for o in self.mechanisms): continue
-            self.refuse((m,), f'builds on {need.__name__}, which is missing', f'add {need.__name__}()')
+            beside = ' and '.join(kind(o) for o in self.mechanisms if o is not m)
+            wanted = ' or '.join(f'{c.__name__}()' for c in kinds_of(need))
+            missing = f'which is missing{beside and f" beside {beside}"}'
+            self.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
 
 # %% ../../nbs/4_core/06_method.ipynb #00000014
 @patch
@@ -158,10 +167,11 @@ def advice(name:str, names)->str:
 
 @patch
 def _preset(self:Method, name:str|None)->dict:
-    "The values of a preset; 'paper' changes nothing."
-    if name in (None, 'paper'): return {}
-    if name in self.presets: return self.presets[name]
-    raise ValueError(f'{self.name} has no preset {name!r}: {nearest(name, ["paper", *self.presets])}')
+    "The values of a preset; 'paper' changes nothing, unless the method has one of that name."
+    presets = dict(paper={}) | self.presets
+    if name is None: return {}
+    if name in presets: return presets[name]
+    raise ValueError(f'{self.name} has no preset {name!r}: {nearest(name, presets)}')
 
 # %% ../../nbs/4_core/06_method.ipynb #a1c174bb
 @patch

@@ -86,9 +86,10 @@ class BasicBlock(nn.Module):
         self.conv2, self.bn2 = nn.Conv2d(nf, nf, 3, 1, 1, bias=False), nn.BatchNorm2d(nf)
         smaller = lambda: seq(conv=nn.Conv2d(ni, nf, 1, stride, bias=False), bn=nn.BatchNorm2d(nf))
         self.shortcut = nn.Identity() if ni == nf and stride == 1 else smaller()
+        self.relu = nn.ReLU()    # a module, so that a hook can read the sum before it
     def forward(self, x):
         inner = self.bn1(self.conv1(x)).relu()
-        return (self.bn2(self.conv2(inner)) + self.shortcut(x)).relu()
+        return self.relu(self.bn2(self.conv2(inner)) + self.shortcut(x))
 
 # %% ../../nbs/4_core/02_models.ipynb #00000018
 def gap()->nn.Sequential:

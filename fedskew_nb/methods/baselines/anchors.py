@@ -17,7 +17,8 @@ from ...core.method import Method
 from ...core.net import _split
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator, seeded
-from .prototypes import ClassMeans, global_prototypes, sent_means, to_prototypes
+from .prototypes import (
+    ClassMeans, SendsPrototypes, global_prototypes, sent_means, to_prototypes)
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #07301976
 def nearest_gaps(U:Tensor)->Tensor: # (C,)
@@ -37,7 +38,7 @@ def class_table(n:int, d:int)->nn.Module:
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #8c480d1d
 @dataclass
-class TGP(Mechanism):
+class TGP(SendsPrototypes):
     "A server trains a vector per class on what clients sent (FedTGP, Zhang et al., AAAI 2024)."
     needs = (ClassMeans,)
     lam:float=10.     # λ of the clients; the authors' script: 10
@@ -103,7 +104,7 @@ def own_margin(U:Tensor)->Tensor:
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #ba03010e
 @dataclass
-class SemanticAnchors(Mechanism):
+class SemanticAnchors(SendsPrototypes):
     "FedSA (Zhou et al., AAAI 2025), built from its abstract and its authors' code; the paper was not read."
     needs = (ClassMeans,)
     relies_on = {'head': 'reads'}
@@ -122,15 +123,16 @@ def _on(self:SemanticAnchors)->bool: return bool(self.lam or self.mu or self.gam
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #516ece22
 @patch
 def extras(self:SemanticAnchors, srv, ups):
-    "The anchors, moved by the prototypes that came, and to each client the margin of its own prototypes."
+    "The anchors, moved by the prototypes that came; these; and to each client its own prototypes' margin."
     if not self._on: return {}
-    means, has = sent_means(ups)
-    old = srv.state.get('anchors', drawn_anchors(srv.seed, means.shape[1], means))
-    P, present = global_prototypes(means, has)
-    A = torch.where(present[:, None], self.alpha*old+(1-self.alpha)*P, old)
+    (means, has), s = sent_means(ups), srv.state
+    old = s.get('anchors', drawn_anchors(srv.seed, means.shape[1], means))
+    P, had = global_prototypes(means, has, s.get('protos', ()))
+    A = torch.where(has.any(0)[:, None], self.alpha*old+(1-self.alpha)*P, old)
     fresh = {u.id: own_margin(U[h]) for u, U, h in zip(ups, means, has)}
-    srv.state.update(anchors=A, margins=srv.state.get('margins', {}) | fresh)
-    return dict(semantic_anchors=A, margin=Each(srv.state['margins']))
+    s.update(anchors=A, protos=[P, had], margins=s.get('margins', {}) | fresh)
+    sent = dict(semantic_protos=P, semantic_protos_had=had)
+    return dict(semantic_anchors=A, margin=Each(s['margins'])) | sent
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #0b91af0e
 @patch

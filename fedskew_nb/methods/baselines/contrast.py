@@ -103,11 +103,12 @@ def diverge(s:Tensor, same:Tensor, tau:float, threshold:float)->Tensor:
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #b6c9ff26
 class LevelHook:
-    "Lays the output of one block, averaged over its map, on the tray of the net."
+    "Lays what a module takes in, or gives out, averaged over its map, on the tray of the net."
     def __init__(self, tray, number:int): self.tray, self.number = tray, number
-    def __call__(self, block, args, out):
-        if not block.training: return
-        self.tray.put('levels', self.number, out.flatten(2).mean(2) if out.ndim > 2 else out)
+    def __call__(self, module, args, out=None):
+        if not module.training: return
+        v = args[0] if out is None else out
+        self.tray.put('levels', self.number, v.flatten(2).mean(2) if v.ndim > 2 else v.clone())
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #40ce9679
 def block_names(net, levels:str='')->list:
@@ -125,12 +126,13 @@ def block_names(net, levels:str='')->list:
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #1289bf37
 @dataclass
 class RelaxedContrast(Mechanism):
-    "Within a batch, at every block: like one's class, but not too like (FedRCL, as its authors' code)."
+    "Within a batch, at every block: like one's class, but not too like (FedRCL, as its code)."
     weight:float=1.        # of the supervised contrast
     beta:float=1.          # β, of the divergence penalty
     tau:float=.05          # temperature τ
     threshold:float=.7     # λ: a class nearer than this is pushed apart
     levels:str=''          # names of blocks, blanks between; default: all of the body
+    before_relu:bool=True  # is a block read before its last ReLU?
     stacks = True
     def __post_init__(self):
         not_negative('RelaxedContrast', weight=self.weight, beta=self.beta)
@@ -141,12 +143,15 @@ class RelaxedContrast(Mechanism):
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #515f4d63
 @patch
 def adapt(self:RelaxedContrast, net):
-    "A hook on each block."
+    "A hook on each block, or on its last ReLU."
     if not self.weight and not self.beta: return net
-    for i, name in enumerate(block_names(net, self.levels)):
-        net.get_submodule(name).register_forward_hook(LevelHook(net.tray, i))
+    for i, block in enumerate(map(net.get_submodule, block_names(net, self.levels))):
+        relus, hook = [m for m in block.modules() if isinstance(m, nn.ReLU)], LevelHook(net.tray, i)
+        if relus and self.before_relu: relus[-1].register_forward_pre_hook(hook)
+        else: block.register_forward_hook(hook)
     return net
 
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #69632dad
 @patch
 def loss(self:RelaxedContrast, c, b, out):
     "Both losses, each the mean over the levels that train."
@@ -159,6 +164,5 @@ def loss(self:RelaxedContrast, c, b, out):
         terms['diverge'] = self.beta*sum(push)/len(S)
     return terms
 
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #69632dad
 FedRCL = Method('FedRCL', RelaxedContrast(), page='2_methods/baselines/06_contrast',
                 says='Blocks see a class as alike, yet never as one point.')

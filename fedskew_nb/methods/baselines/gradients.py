@@ -127,20 +127,18 @@ class GradientMatching(Mechanism):
     lam_intra:float=.7    # λ_intra; the authors' script for PACS
     lam_inter:float=.7    # λ_inter; ours, as λ_intra
     strong:float=.5       # share of the changed copy in the cross-entropy
+    inter_changed:bool=False    # inter: is the own gradient that of the changed copy? released: yes
     relies_on = {'head': 'reads'}
     def __post_init__(self):
         not_negative('GradientMatching', lam_intra=self.lam_intra, lam_inter=self.lam_inter)
         if 0 <= self.strong <= 1: return
         raise ValueError(f'GradientMatching: strong is {self.strong}: give a share from 0 to 1')
 
-MCGDM = Method('MCGDM', GradientMatching(), page='2_methods/baselines/12_gradients',
-               says='Head gradients agree over two views and under all heads.')
-
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #956c5942
 @patch
 def batch(self:GradientMatching, c, b):
     "Adds the changed copies."
-    if not self.strong and not self.lam_intra: return b
+    if not (self.strong or self.lam_intra or (self.lam_inter and self.inter_changed)): return b
     return b | dict(x_strong=strong_view(b['x'], c.gen('view')))
 
 @patch
@@ -165,12 +163,12 @@ def loss(self:GradientMatching, c, b, out):
     if not head or not (self.lam_intra or heads): return {}
     terms, ce = {}, lambda logits: F.cross_entropy(logits, b['y'])
     own = head_gradient(ce(out.logits), head)
-    if self.lam_intra:
-        changed = head_gradient(ce(out.views['strong'].logits), head)
-        terms['intra'] = self.lam_intra*discrepancy(own, changed)
+    if self.lam_intra or self.inter_changed: changed = head_gradient(ce(out.views['strong'].logits), head)
+    if self.lam_intra: terms['intra'] = self.lam_intra*discrepancy(own, changed)
     if heads:
+        mine = changed if self.inter_changed else own
         theirs = [under_head(c.net.head, h, out.feat, ce) for h in heads.values()]
-        terms['inter'] = self.lam_inter*sum(discrepancy(own, g) for g in theirs)/len(theirs)
+        terms['inter'] = self.lam_inter*sum(discrepancy(mine, g) for g in theirs)/len(theirs)
     return terms
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #82bf940b
@@ -187,3 +185,7 @@ def extras(self:GradientMatching, srv, ups):
     heads = srv.state.setdefault('heads', {})
     heads.update({u.id: u.extra['heads'] for u in ups})
     return dict(heads=Each({k: {j: h for j, h in heads.items() if j != k} for k in srv.sizes}))
+
+MCGDM = Method('MCGDM', GradientMatching(), page='2_methods/baselines/12_gradients',
+               presets=dict(released=dict(inter_changed=True)),
+               says='Head gradients agree over two views and under all heads.')
