@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torchvision.transforms import functional as pictures
 from fedskew_nb.core.seeding import generator
-from plain_base import at, averaged, pixels, steps
+from plain_base import at, averaged, pixels, present, steps
 
-LR, MOMENTUM, DECAY, BATCH, STEPS = .05, .9, 1e-5, 8, 2
+LR, MOMENTUM, DECAY, BATCH, STEPS, SHARE = .05, .9, 1e-5, 8, 2, .7
 
 def trained(net, state, c, r, loss):
     m = at(net, state).train()
@@ -56,13 +56,14 @@ def spread_over(told, across):
 
 def fedfa(net, suite, rounds, across):
     "The server's model, and its (running means, spreads) of every block."
-    server, sizes = copy.deepcopy(net.state_dict()), [len(c.train.y) for c in suite.clients]
+    server = copy.deepcopy(net.state_dict())
     widths = {n: b.conv.out_channels for n, b in net.body.named_children()}
     running = {n: torch.stack([torch.zeros(C), torch.ones(C)]).double() for n, C in widths.items()}
     spread = {n: torch.ones(2, C).double() for n, C in widths.items()}
     for r in range(rounds):
-        sent, said = [], []
-        for c in suite.clients:
+        here, sent, said = present(suite.clients, SHARE, r), [], []
+        sizes = [len(c.train.y) for c in here]
+        for c in here:
             own = {n: v.clone() for n, v in running.items()}
             dice = {n: generator(0, r, c.id, 'all', f'net.body.{n}.ffa') for n in widths}
             def loss(m, x, y):
@@ -136,11 +137,10 @@ def js(ps):
     return sum((p*(p/middle).log()).sum(1).mean() for p in ps)/3
 
 def fedccrl(net, suite, rounds):
-    server, sizes = copy.deepcopy(net.state_dict()), [len(c.train.y) for c in suite.clients]
-    parts = {}
+    server, parts = copy.deepcopy(net.state_dict()), {}
     for r in range(rounds):
-        sent, new = [], {}
-        for c in suite.clients:
+        here, sent, new = present(suite.clients, SHARE, r), [], {}
+        for c in here:
             others = [parts[k] for k in sorted(parts) if k != c.id]
             pool = torch.cat(others) if others else None
             dice = [generator(0, r, c.id, 'all', f'StyleViews.view{k}') for k in (0, 1)]
@@ -157,5 +157,5 @@ def fedccrl(net, suite, rounds):
             v = c.train.x[i]/255
             new[c.id] = torch.stack([v.mean((2, 3)), (v.var((2, 3))+1e-6).sqrt()], 1)
         parts |= new
-        server = averaged(sent, sizes)
+        server = averaged(sent, [len(c.train.y) for c in here])
     return server

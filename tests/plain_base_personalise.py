@@ -30,33 +30,37 @@ def learn(m, batches, names=None, anchor=None, lam=0.):
 def keeping(net, rounds, sizes, kept, phases=None, sends_all=False):
     """LG-FedAvg and FedRep: `kept(name)` stays.
 
-    `phases`: [(share of the batches, names)]; `rounds`: [[batches of each client]].
+    `phases`: [(share of the batches, names)]; `rounds`: [{client that takes part: its batches}].
     With `sends_all`, PartialFed: the same, but the server averages what is kept, too."""
     server, own = copy.deepcopy(net.state_dict()), [{} for _ in sizes]
     for batches in rounds:
-        sent = []
-        for k, bs in enumerate(batches):
+        sent = {}
+        for k, bs in batches.items():
             m, a = at(net, server | own[k]), 0
             for n_steps, names in phases or [(len(bs), None)]:
                 state = learn(m, bs[a:a+n_steps], names)
                 a += n_steps
-            sent.append(state)
-        own = [{n: v for n, v in s.items() if kept(n)} for s in sent]
-        mean = averaged(sent, sizes)
+            sent[k] = state
+            own[k] = {n: v for n, v in state.items() if kept(n)}
+        mean = of_those(sent, sizes)
         server = {n: server[n] if kept(n) and not sends_all else mean[n] for n in server}
     return server, [server | o for o in own]
+
+def of_those(sent, sizes):
+    "The mean over those who sent something."
+    return averaged(list(sent.values()), [sizes[k] for k in sent])
 
 def ditto(net, rounds, sizes, lam):
     "First all of v with the received model as anchor, then the federated model; in turns would be the same."
     server, vs = copy.deepcopy(net.state_dict()), [None]*len(sizes)
     for batches in rounds:
-        sent = []
-        for k, bs in enumerate(batches):
+        sent = {}
+        for k, bs in batches.items():
             anchor = {n: v.clone() for n, v in server.items()}
             vs[k] = learn(at(net, vs[k] or server), bs, anchor=anchor, lam=lam)
-            sent.append(learn(at(net, server), bs))
-        server = averaged(sent, sizes)
-    return server, vs
+            sent[k] = learn(at(net, server), bs)
+        server = of_those(sent, sizes)
+    return server, [v or server for v in vs]
 
 def adaptive(net, rounds, sizes, gate_draws, tau, eta):
     """A guess of PartialFed-Adaptive, step by step.
@@ -69,8 +73,8 @@ def adaptive(net, rounds, sizes, gate_draws, tau, eta):
     def stays(k, n): return zs[k][layers.index(n.rpartition('.')[0])] < 0
     def pick(k): return {n: mine[k][n] if stays(k, n) else g for n, g in server.items()}
     for r, batches in enumerate(rounds):
-        sent = []
-        for k, bs in enumerate(batches):
+        sent = {}
+        for k, bs in batches.items():
             for x, y, noise in gate_draws[r][k] if mine[k] is not None else []:
                 z = zs[k].clone().requires_grad_()
                 u = torch.sigmoid((z+noise)/tau)
@@ -83,7 +87,7 @@ def adaptive(net, rounds, sizes, gate_draws, tau, eta):
                 F.cross_entropy(out.logits, y).backward()
                 zs[k] = (z-eta*z.grad).detach()
             start = pick(k) if mine[k] is not None else server
-            sent.append(learn(at(net, start), bs))
-        mine = sent
-        server = averaged(sent, sizes)
-    return server, [pick(k) for k in range(len(sizes))], zs
+            sent[k] = learn(at(net, start), bs)
+        for k, s in sent.items(): mine[k] = s
+        server = of_those(sent, sizes)
+    return server, [pick(k) if mine[k] is not None else server for k in range(len(sizes))], zs

@@ -1,6 +1,6 @@
 """FedProto, FPL, FedTGP, FedSA and FedFA (anchors) as loops in plain PyTorch.
 
-No mechanism, no engine; dictionaries of classes instead of masks.
+No mechanism, no engine; dictionaries of classes instead of masks; half of the clients take part in a round.
 """
 import copy
 import torch, torch.nn.functional as F
@@ -8,9 +8,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import nn
 from fedskew_nb.core.seeding import generator
-from plain_base import at, averaged, epochs, pixels
+from plain_base import at, averaged, epochs, pixels, present
 
-MOMENTUM, DECAY = .9, 1e-4
+MOMENTUM, DECAY, SHARE, ROUNDS = .9, 1e-4, .5, 3
 
 def prototypes(net, x, y):
     "{class: mean feature} in eval mode, image by image."
@@ -96,15 +96,16 @@ def train(net, state, suite, client, r, how, extra, after_step=lambda m, f, y: N
         after_step(m, out.feat.detach(), y)
     return m
 
-def run(net, suite, local, server, rounds=2, **how):
+def run(net, suite, local, server):
     """Rounds of one method.
 
     `local(net, state, client, r, memory)` → (model, what it sends); `server(sent, clients, r, memory)`."""
-    state, memory, sizes = copy.deepcopy(net.state_dict()), {}, [len(c.train.y) for c in suite.clients]
-    for r in range(rounds):
-        done = [local(net, state, c, r, memory) for c in suite.clients]
-        memory = server([sent for _, sent in done], suite.clients, r, memory)
-        state = averaged([m.state_dict() for m, _ in done], sizes)
+    state, memory = copy.deepcopy(net.state_dict()), {}
+    for r in range(ROUNDS):
+        here = present(suite.clients, SHARE, r)
+        done = [local(net, state, c, r, memory) for c in here]
+        memory = server([sent for _, sent in done], here, r, memory)
+        state = averaged([m.state_dict() for m, _ in done], [len(c.train.y) for c in here])
     return state, memory
 
 def trained_then_means(suite, how, extra):
@@ -160,15 +161,17 @@ def fedsa(net, suite, lam, mu, gamma, alpha, n_classes, d, **how):
     def margin(vectors): return sum(gaps(vectors))/len(vectors)
     def extra(memory, c, r):
         A = memory.get('A', A0)
-        gap = max(margin(list(A)), margin(memory['own'][c.id]) if 'own' in memory else 0.)
+        own = memory.get('own', {})
+        gap = max(margin(list(A)), margin(own[c.id]) if c.id in own else 0.)
         def terms(m, f, y):
             near = lam*square(f, y, dict(enumerate(A)))
             return near+mu*with_margin(f, y, A, gap)+gamma*F.cross_entropy(m.head(A), every)
         return terms
     def server(sent, clients, r, memory):
-        A = memory.get('A', A0).clone()
-        for c, ps in by_class(sent).items(): A[c] = alpha*A[c]+(1-alpha)*torch.stack(ps).mean(0)
-        return dict(A=A, own={c.id: list(p.values()) for c, p in zip(clients, sent)})
+        A, protos = memory.get('A', A0).clone(), {c: torch.stack(ps).mean(0) for c, ps in by_class(sent).items()}
+        for c, p in protos.items(): A[c] = alpha*A[c]+(1-alpha)*p
+        own = {c.id: list(p.values()) for c, p in zip(clients, sent)}
+        return dict(A=A, own=memory.get('own', {}) | own, protos=memory.get('protos', {}) | protos)
     return run(net, suite, trained_then_means(suite, how, extra), server)
 
 def fedfa(net, suite, lam, momentum, calibrate, n_classes, d, **how):

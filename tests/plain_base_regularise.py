@@ -5,7 +5,7 @@ Nothing of the package is used.
 import copy
 import torch
 import torch.nn.functional as F
-from plain_base import at
+from plain_base import at, averaged as merged
 
 def gradient(net, x, y):
     "{name: gradient} of the cross-entropy."
@@ -66,6 +66,29 @@ def scaffold(net, rounds, sizes, lrs, eta_g=1., alpha=0.):
         moved = {n: x[n]+eta_g*(mean[n]-x[n])+drift[n] for n in learnt}
         x = with_buffers(moved, list(sent.values()), p, learnt)
     return x, own
+
+def feddecorr(net, rounds, sizes, lr, beta, term):
+    "`rounds`: [{client: batches}]. Cross-entropy and β times a term of the features, averaged by size."
+    x = copy.deepcopy(net.state_dict())
+    for todo in rounds:
+        sent = {}
+        for k, batches in todo.items():
+            m = at(net, x).train()
+            opt = torch.optim.SGD(m.parameters(), lr)
+            for images, y in batches:
+                out = m(images)
+                opt.zero_grad()
+                (F.cross_entropy(out.logits, y)+beta*term(out.feat)).backward()
+                opt.step()
+            sent[k] = m.state_dict()
+        x = merged(list(sent.values()), [sizes[k] for k in sent])
+    return x
+
+def decorr_of_its_code(f):
+    "The authors' strength: the mean over i≠j of (Σ_n z_ni z_nj)², divided by the number of images."
+    N, d = f.shape
+    z = [(f[:, i]-f[:, i].mean())/(f[:, i].var()+1e-8).sqrt() for i in range(d)]
+    return sum((z[i]*z[j]).sum()**2 for i in range(d) for j in range(d) if i != j)/(d*(d-1))/N
 
 def decorr(f):
     "Σ_{i≠j} corr(f_i, f_j)² / d², pair by pair."

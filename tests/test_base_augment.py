@@ -34,8 +34,8 @@ def suite():
 @pytest.mark.parametrize('across', ['channel', 'all'])
 def test_fedfa_is_the_plain_loop(suite, across):
     net = small().double()
-    fed = rounds_of(FedFA_aug(across=across), suite, net, channels_last=False)
-    server, running, spread = plain.fedfa(net, suite, 2, across)
+    fed = rounds_of(FedFA_aug(across=across), suite, net, 3, channels_last=False, participation=plain.SHARE)
+    server, running, spread = plain.fedfa(net, suite, 3, across)
     for n, v in server.items(): assert (fed.server[n].double()-v.double()).abs().max() < 1e-9, n
     for n in running:
         own = torch.stack([fed.server[f'body.{n}.ffa.{w}'] for w in ('mean', 'std')])
@@ -46,8 +46,8 @@ def test_fedfa_is_the_plain_loop(suite, across):
 
 def test_fedccrl_is_the_plain_loop(suite):
     net = small().double()
-    fed = rounds_of(FedCCRL, suite, net, channels_last=False)
-    want = plain.fedccrl(net, suite, 2)
+    fed = rounds_of(FedCCRL, suite, net, 3, channels_last=False, participation=plain.SHARE)
+    want = plain.fedccrl(net, suite, 3)
     for n, v in want.items(): assert (fed.server[n].double()-v.double()).abs().max() < 1e-9, n
 
 # ---- limits

@@ -226,23 +226,26 @@ def test_levels_of_the_nets():
     with seeded(0): one = Net(nn.Conv2d(3, 4, 3), gap(), nn.Linear(4, 7))
     with pytest.raises(ValueError, match='shows none'): FedRCL.adapt(one)
 
+def level(net, x, i):
+    "What FedRCL reads of a net's block."
+    return list(FedRCL.adapt(net).train()(x).aux['levels'].values())[i]
+
 def test_a_resnet_is_read_before_its_last_relu():
-    "A stage's level is the sum of its last block, by hand; a net of torchvision's too, whose blocks share a ReLU."
-    x = images(4)
-    def level(net, name): return list(net.train()(x).aux['levels'].values())[name]
-    net, twin = FedRCL.adapt(resnet18(7, width=8)), resnet18(7, width=8).train()
-    z = twin.body.layer1(twin.body.stem(x))
-    first, last = twin.body.layer2
-    z = first(z)
-    total = last.bn2(last.conv2(last.bn1(last.conv1(z)).clamp(min=0)))+z
-    assert torch.allclose(level(net, 2), total.mean((2, 3)), atol=1e-6) and (total < 0).any()
-    with seeded(0): ours = as_net(torchvision.models.resnet18(), 7)
-    theirs, seen = copy.deepcopy(ours).train(), []
-    theirs.body[5][1].bn2.register_forward_hook(lambda m, args, out: seen.append(out))
-    z = theirs.body[:5](x)
-    z = theirs.body[5][0](z)
-    theirs.body[5][1](z)
-    assert torch.allclose(level(FedRCL.adapt(ours), 2), (seen[0]+z).mean((2, 3)), atol=1e-5)
+    x, net = images(4), resnet18(7, width=8).train()
+    one, two = net.body.layer2
+    z = one(net.body.layer1(net.body.stem(x)))
+    total = two.bn2(two.conv2(two.bn1(two.conv1(z)).clamp(min=0)))+z
+    assert torch.allclose(level(net, x, 2), total.mean((2, 3)), atol=1e-6) and (total < 0).any()
+
+def test_a_relu_that_a_block_calls_twice_is_read_at_the_end():
+    "torchvision's blocks have one, and it writes in place."
+    with seeded(0): net = as_net(torchvision.models.resnet18(), 7).train()
+    x, inner = images(4), []
+    want = copy.deepcopy(net)
+    want.body[5][1].bn2.register_forward_hook(lambda m, args, out: inner.append(out.clone()))
+    z = want.body[5][0](want.body[:5](x))
+    want.body[5][1](z)
+    assert torch.allclose(level(net, x, 2), (inner[0]+z).mean((2, 3)), atol=1e-5)
 
 def test_hooks_follow_copies_and_are_silent_in_eval():
     net = FedRCL.adapt(resnet10(7, width=8))

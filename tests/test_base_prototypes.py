@@ -52,6 +52,9 @@ def same_prototypes(down, memory):
     "What the server says is what the plain loop remembers."
     if 'protos' in down: assert all(near(down['protos'][k], v) for k, v in memory.items())
     if 'tgp' in down: assert all(near(down['tgp'][k], v) for k, v in memory['A'].items())
+    if 'semantic_protos' in down:
+        assert down['semantic_protos_had'].nonzero().flatten().tolist() == sorted(memory['protos'])
+        assert all(near(down['semantic_protos'][k], v) for k, v in memory['protos'].items())
     for key in {'semantic_anchors', 'feature_anchors'} & down.keys(): assert near(down[key], memory['A'])
     if 'clusters' not in down: return
     assert down['clusters_of'].tolist() == [k for k, ps in sorted(memory.items()) for _ in ps]
@@ -60,12 +63,12 @@ def same_prototypes(down, memory):
         assert float(apart.min(1).values.max()) < 1e-9
 
 @pytest.mark.parametrize('method,loop,epochs', LOOPS, ids=[m.name for m, *_ in LOOPS])
-def test_two_rounds_are_the_plain_loop(few, method, loop, epochs):
+def test_three_rounds_of_two_clients_are_the_plain_loop(few, method, loop, epochs):
     net = small_conv(7, size=32, width=2, seed=0).double()
     want, memory = loop(net, few, epochs=epochs, lr=.02, size=8)
     how = dict(local_steps=None, local_epochs=epochs, batch_size=8, channels_last=False,
-               lr=.02, momentum=plain.MOMENTUM, weight_decay=plain.DECAY)
-    fed = rounds_of(method, few, net, **how)
+               lr=.02, momentum=plain.MOMENTUM, weight_decay=plain.DECAY, participation=plain.SHARE)
+    fed = rounds_of(method, few, net, plain.ROUNDS, **how)
     for n, v in want.items():
         gap, size = float((fed.server[n].double()-v.double()).norm()), float(v.double().norm())
         assert gap <= 1e-9*max(1., size), n
@@ -254,15 +257,29 @@ def test_without_averaging_and_pull_it_is_local(few):
     alone = rounds_of(read_method('Local'), few, stack=False)
     assert equal(rounds_of(FedProto(average=False, lam=0), few, stack=False), alone)
 
-@pytest.mark.parametrize('method,key', [(FedProto, 'protos'), (QUICK, 'tgp')], ids=['FedProto', 'FedTGP'])
+def nearest(method, name='near'): return Method(name, *method.mechanisms, ByPrototype())
+
+SENDERS = [(FedProto, 'protos'), (QUICK, 'tgp'), (FedSA, 'semantic_protos')]
+
+@pytest.mark.parametrize('method,key', SENDERS, ids=['FedProto', 'FedTGP', 'FedSA'])
 def test_by_prototype_names_the_nearest(few, method, key):
-    fed = run(method + Method('near', ClassMeans(), ByPrototype()), few)
+    fed = run(nearest(method), few)
     x = few.clients[1].test.x
     said, U = fed.predict(x, client=1), fed.down[key]
     feat = fed.worker.copy(fed.server)(fed.worker.images(x)).feat
     D = torch.cdist(feat, U).masked_fill(~fed.down[f'{key}_had'], float('inf'))
     assert torch.equal(said.argmax(1), D.argmin(1)) and not said[:, 6].any()
     assert {r['view'] for r in fed.history.rows} >= {'personal', 'global'}
+    assert not torch.equal(said, run(method, few).predict(x))
+
+def test_by_prototype_wants_one_prototype_a_class():
+    says = 'FPL \\+ ByPrototype: ByPrototype builds on SendsPrototypes, which is missing beside ClassMeans and ClusterPull'
+    with pytest.raises(Contradiction, match=says): read_method('FPL + ByPrototype')
+    assert read_method('FedSA + ByPrototype').each('prepare') == [ByPrototype()]
+
+@pytest.mark.parametrize('off', [FedProto(lam=0), FedTGP(lam=0), FedSA(lam=0, mu=0, gamma=0)], **names)
+def test_by_prototype_says_that_none_came(few, off):
+    with pytest.raises(ValueError, match='ByPrototype: no prototypes came'): run(nearest(off), few)
 
 # ---- learning, refusals, sums
 
@@ -305,11 +322,10 @@ def test_contradictions_name_both():
 def test_no_linear_head_no_nearest_prototype(few):
     net = small_conv(7, size=32, width=4)
     net.head = torch.nn.Sequential(net.head)
-    says, both = 'ByPrototype: the head is not linear', FedProto+Method('near', ClassMeans(), ByPrototype())
-    with pytest.raises(ValueError, match=says): run(both, few, net)
+    with pytest.raises(ValueError, match='ByPrototype: the head is not linear'): run(nearest(FedProto), few, net)
 
 SUMS = ['FPL + DC', 'FedTGP + DC', 'FedSA + FedBN', 'FedFA-anchors(lam=.01) + FedProx', 'FPL + DEB',
-        'FedSA + RFedDis', 'FedProto + FedTGP(epochs=2) + FPL + FedSA + FedFA-anchors']
+        'FedSA + RFedDis', 'FedSA + FedBN + ByPrototype', 'FedProto + FedTGP(epochs=2) + FPL + FedSA + FedFA-anchors']
 
 def boxed(d): return replace(d, boxes=torch.tensor([[4, 4, 28, 28]]).repeat(len(d), 1))
 

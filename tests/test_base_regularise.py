@@ -71,23 +71,14 @@ def test_feddecorrs_term_pair_by_pair():
     assert near(got, want)
     assert near(*(torch.autograd.grad(v, f)[0] for v in (got, want)))
 
-def test_one_round_of_feddecorr(suite):
-    few = replace(suite, clients=suite.clients[:2])
-    fed = fed_of(FedDecorr(beta=.5), few, narrow(), **HOW)
-    x, todo, sent = narrow().state_dict(), batches_of(fed, 1)[0], []
-    for b in todo.values():
-        net = narrow().train()
-        opt = torch.optim.SGD(net.parameters(), .05)
-        for images, y in b:
-            out = net(images)
-            opt.zero_grad()
-            (F.cross_entropy(out.logits, y)+.5*plain.decorr(out.feat)).backward()
-            opt.step()
-        sent.append(net.state_dict())
-    fed.one_round()
-    p = [len(c.train)/sum(len(k.train) for k in fed.clients) for c in fed.clients]
-    for n in x:
-        if x[n].is_floating_point(): assert near(fed.server[n], sum(q*s[n] for q, s in zip(p, sent))), n
+STRENGTHS = [(FedDecorr(beta=.5), plain.decorr_of_its_code), (FedDecorr(beta=.5, preset='paper'), plain.decorr)]
+
+@pytest.mark.parametrize('method,term', STRENGTHS, ids=name_of)
+def test_three_rounds_of_feddecorr(suite, method, term):
+    fed = fed_of(method, suite, narrow(), participation=.5, **HOW)
+    with threads_of(1): want = plain.feddecorr(narrow(), batches_of(fed, 3), sizes_of(fed), .05, .5, term)
+    for _ in range(3): fed.one_round()
+    for n, v in want.items(): assert near(fed.server[n], v), n
 
 # ---- limits
 
@@ -297,10 +288,11 @@ def test_clashes_name_both(make, names):
 @pytest.mark.parametrize('other', [FedProx, FedBN, FedDecorr, FDSE], ids=name_of)
 def test_what_goes_together(suite, other): rounds_of(SCAFFOLD+other, suite, rounds=1)
 
-def test_the_released_strength():
+def test_the_strength_of_the_formula_and_of_the_code():
     f = torch.randn(32, 20, generator=torch.Generator().manual_seed(0))
-    a, b = (decorrelated(f, m)['decorrelate'] for m in (FedDecorr, FedDecorr('released')))
+    a, b = (decorrelated(f, m)['decorrelate'] for m in (FedDecorr('paper'), FedDecorr))
     assert float(b/a) == pytest.approx(31**2/32*20/19, rel=1e-5)
+    assert FedDecorr('released').mechanisms == FedDecorr.mechanisms != FedDecorr('paper').mechanisms
 
 def test_a_share_counts_those_that_sit_out(suite):
     fed = fed_of(FedAvg, suite, participation=.5)

@@ -1,28 +1,31 @@
-"""Federated averaging and FedBN in forty lines of plain PyTorch, and the engine beside them.
+"""FedAvg, FedProx, FedBN, SiloBN and Local in fifty lines of plain PyTorch, and the engine beside them.
 
-No lane, no worker, no rule.
+No lane, no worker, no rule; two of three clients take part in a round.
 """
 import copy
 import pytest, torch
 import torch.nn.functional as F
-from feds import cut, far
-from plain_base import at, averaged, epochs, pixels
+from feds import cut, far, name_of
+from plain_base import at, averaged, epochs, pixels, present
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.personal import FedBN
+from fedskew_nb.methods.baselines.personal import FedBN, Local
+from fedskew_nb.methods.baselines.proximal import FedProx
 
-LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS = .01, .9, 1e-4, 32, 2, 2
+LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS, SHARE = .01, .9, 1e-4, 32, 2, 3, .7
 
-def trained(net, start, suite, client, round_no, dtype):
-    "The state of a model that was trained on one client's images."
+def trained(net, start, suite, client, round_no, dtype, mu):
+    "The state of a model that was trained on one client's images, with a pull to its start."
     m = at(net, start).train()
     opt = torch.optim.SGD(m.parameters(), LR, momentum=MOMENTUM, weight_decay=DECAY)
     for i in epochs(EPOCHS, len(client.train.y), BATCH, round_no, client.id):
         opt.zero_grad()
-        F.cross_entropy(m(pixels(client.train.x[i], suite, dtype)).logits, client.train.y[i]).backward()
+        loss = F.cross_entropy(m(pixels(client.train.x[i], suite, dtype)).logits, client.train.y[i])
+        if mu: loss = loss+mu/2*sum(((w-start[n])**2).sum() for n, w in m.named_parameters())
+        loss.backward()
         opt.step()
     return m.state_dict()
 
@@ -31,30 +34,37 @@ def batchnorms(net):
     found = [(m, mod) for m, mod in net.named_modules() if isinstance(mod, torch.nn.BatchNorm2d)]
     return {f'{m}.{n}' for m, mod in found for n in mod.state_dict()}
 
-def plain_loop(net, suite, keep_bn, dtype):
-    "The models of all clients; with `keep_bn`, they keep their BatchNorm layers (Li et al. 2021, Alg. 1)."
-    kept = batchnorms(net) if keep_bn else set()
-    server, sizes = copy.deepcopy(net.state_dict()), [len(c.train.y) for c in suite.clients]
-    mine = [{} for _ in suite.clients]
+def statistics(net): return {n for n in batchnorms(net) if n.split('.')[-1] not in ('weight', 'bias')}
+
+def plain_loop(net, suite, kept, dtype, mu):
+    "The models of all clients, which keep the entries `kept` (FedBN: Li et al. 2021, Alg. 1)."
+    server, mine = copy.deepcopy(net.state_dict()), {c.id: {} for c in suite.clients}
     for r in range(ROUNDS):
-        sent = [trained(net, server | own, suite, c, r, dtype) for c, own in zip(suite.clients, mine)]
-        mine = [{n: s[n] for n in kept} for s in sent]
-        mean = averaged(sent, sizes)
+        here = present(suite.clients, SHARE, r)
+        sent = [trained(net, server | mine[c.id], suite, c, r, dtype, mu) for c in here]
+        mine |= {c.id: {n: s[n] for n in kept} for c, s in zip(here, sent)}
+        mean = averaged(sent, [len(c.train.y) for c in here])
         server = {n: server[n] if n in kept else mean[n] for n in server}
-    return [server | own for own in mine]
+    return [server | own for own in mine.values()]
 
 @pytest.fixture(scope='module')
 def suite():
     "Two batches; and one image more, which joins the second; and a third."
     return cut(load_suite('skew-digits', size='tiny'), (64, 65, 72), tests=8)
 
-@pytest.mark.parametrize('method,keep_bn', [(FedAvg, False), (FedBN, True)], ids=['FedAvg', 'FedBN'])
+def nothing(net): return set()
+def everything(net): return set(net.state_dict())
+
+LOOPS = [(FedAvg, nothing, 0), (FedBN, batchnorms, 0), (FedBN(affine=False), statistics, 0),
+         (Local, everything, 0), (FedProx(mu=.5), nothing, .5)]
+
+@pytest.mark.parametrize('method,kept,mu', LOOPS, ids=name_of)
 @pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str)
-def test_equals_plain_loop(suite, method, keep_bn, dtype, eps):
+def test_equals_plain_loop(suite, method, kept, mu, dtype, eps):
     net = small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0).to(dtype)
-    with threads_of(1): want = plain_loop(net, suite, keep_bn, dtype)
+    with threads_of(1): want = plain_loop(net, suite, kept(net), dtype, mu)
     how = dict(rounds=ROUNDS, local_epochs=EPOCHS, batch_size=BATCH, lr=LR, momentum=MOMENTUM,
-               weight_decay=DECAY, channels_last=False)
+               weight_decay=DECAY, participation=SHARE, channels_last=False)
     fed = Federation(method, net, suite, device='cpu', **how)
     fed.fit()
     for c, model in zip(suite.clients, want):
