@@ -72,7 +72,7 @@ def correlated(
 class Decorrelate(Mechanism):
     "Features of a batch shall not be correlated: β·‖K‖²/d² (FedDecorr; from its code and its formula)."
     beta:float=.1        # weight of the term, as in the paper
-    times_n:bool=False   # as much stronger as the authors' code: about N times for a batch of N
+    times_n:bool=True    # as the authors' code: about N times as much, N images in a batch
     stacks = True
     def __post_init__(self): not_negative('Decorrelate', beta=self.beta)
     def loss(self, c, b, out):
@@ -81,6 +81,7 @@ class Decorrelate(Mechanism):
         more = (N-1)**2/N*d/(d-1) if self.times_n else 1.
         return {'decorrelate': self.beta*more*correlated(out.feat)}
 
-FedDecorr = Method('FedDecorr', Decorrelate(), presets=dict(released=dict(times_n=True)),
-                   page='2_methods/baselines/04_regularise', aliases=('FedDeccor',),
+FedDecorr = Method('FedDecorr', Decorrelate(), aliases=('FedDeccor',),
+                   presets=dict(paper=dict(times_n=False), released=dict(times_n=True)),
+                   page='2_methods/baselines/04_regularise',
                    says='Features of a batch are kept from copying each other.')
