@@ -7,7 +7,7 @@ __all__ = ['FedAvgM', 'FedAdam', 'FedYogi', 'FedNova', 'AFL', 'GroupDRO', 'q_FFL
            'ServerMomentum', 'ServerAdaptive', 'NormaliseSteps', 'StartLoss', 'WorstDomains', 'FairShares',
            'AdjustGaps']
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #42f9a3c5
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #ac76b0f9
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from .personal import KeepBatchNorm
 from .personalise import KeepPlaces
 from .regularise import shared
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #d1badf7b
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #595d3401
 @dataclass
 class ServerMomentum(Mechanism):
     "The server steps along a memory of all moves: m ← β·m + Δ, x ← x + η·m (FedAvgM)."
@@ -39,7 +39,7 @@ class ServerMomentum(Mechanism):
         d = delta+self.beta*m if self.nesterov else m
         return x+(self.eta*d-delta)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #51571448
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #0a6aeb4e
 @dataclass
 class ServerAdaptive(Mechanism):
     "Each parameter's step is scaled by the size of its moves so far (FedAdam, FedYogi, Alg. 2)."
@@ -57,7 +57,7 @@ class ServerAdaptive(Mechanism):
         s['v'] = s['v']+(1-self.beta2)*(delta.square()*up.sign() if self.yogi else up)
         return g[0]+self.eta*s['m']/(s['v'].sqrt()+self.tau).clamp(min=1e-20)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #e7fcef6e
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #3b7d2ad5
 _PAGE = '2_methods/baselines/15_updates'
 
 FedAvgM = Method('FedAvgM', ServerMomentum(), page=_PAGE,
@@ -67,10 +67,10 @@ FedAdam = Method('FedAdam', ServerAdaptive(), page=_PAGE,
 FedYogi = Method('FedYogi', ServerAdaptive(yogi=True), page=_PAGE,
                  says='As FedAdam, with slower memory of the squares.')
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #de266fe3
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #bcfac5b0
 FAMILY = "The server's step and weights"
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #0a3e2a65
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #9faf7afa
 def work(steps:int, rho:float=0.)->float:
     "How often the gradients of so many steps of SGD with momentum ρ count: ‖a‖₁ (FedNova)."
     return float(sum((steps-j)*rho**j for j in range(steps)))
@@ -78,7 +78,7 @@ def work(steps:int, rho:float=0.)->float:
 def _sent(ups, name:str)->Tensor: # (K,)
     return torch.tensor([float(u.extra[name]) for u in ups], dtype=torch.float64)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #f1e1ea43
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #58c6d491
 @dataclass
 class NormaliseSteps(Mechanism):
     "Moves are divided by the local work, and their mean goes as far as the mean work (FedNova)."
@@ -96,18 +96,18 @@ class NormaliseSteps(Mechanism):
         if a.min() == a.max(): return mean(V, g, w, srv)
         return g[0]+mean(V-g, g, w*(w@a)/a, srv)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #6c4e8c6b
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #644aee95
 FedNova = Method('FedNova', NormaliseSteps(), page=_PAGE,
                  says='Moves are divided by the number of local steps.')
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #b40d54a2
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #2a9bb28c
 def to_simplex(v:Tensor, s:float=1.)->Tensor: # (D,)
     "The point nearest to v whose coordinates are not negative and sum to s."
     u = v.sort(descending=True).values
     excess = (u.cumsum(0)-s)/torch.arange(1, len(v)+1)
     return (v-excess[(u > excess).sum().clamp(min=1)-1]).clamp(min=0)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #2b818475
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #d88b171f
 def _mean_loss(c, d)->Tensor: # scalar
     "The mean cross-entropy of a client's model over images, in eval mode."
     return F.cross_entropy(answers(c.net, d).logits.double(), d.y.cpu())
@@ -118,7 +118,7 @@ class StartLoss(Mechanism):
     def start(self, c): c.cache['loss'] = _mean_loss(c, c.data.train)
     def finish(self, c): return dict(loss=c.cache['loss'])
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #716725f9
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #ac58c4b2
 @dataclass
 class WorstDomains(Mechanism):
     "Domains with a large loss gain weight: AFL adds the losses and projects, GroupDRO multiplies."
@@ -131,7 +131,7 @@ class WorstDomains(Mechanism):
         new = lam*(self.eta*(F-F.max())).exp()
         return new*lam.sum()/new.sum().clamp(min=1e-300)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #1dedd396
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #99b4ae0a
 @patch
 def weights(self:WorstDomains, srv, ups):
     "λ of the domain, shared among its clients; FedAvg's weights where all who are there have λ = 0."
@@ -143,7 +143,7 @@ def weights(self:WorstDomains, srv, ups):
     lam.update(zip(here, new.tolist()))
     return new@M if new.sum() > 0 else Mechanism.weights(self, srv, ups)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #2d9dc747
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #da2588fe
 @dataclass
 class FairShares(Mechanism):
     "Clients count by F^q; the step shrinks where F^{q+1} is curved (q-FedAvg)."
@@ -162,7 +162,7 @@ class FairShares(Mechanism):
         F, moved, q = srv.state.get('F', w), srv.state.get('moved', 0), self.q
         return g[0]+mean(V-g, g, w*F**q/(w@(F**q+q*F**(q-1)*moved)), srv)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #0d9f2b2a
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #1add34e9
 @dataclass
 class AdjustGaps(Mechanism):
     "Clients for whom averaging costs most gain weight (FedDG-GA, CVPR 2023; from its code)."
@@ -176,7 +176,7 @@ class AdjustGaps(Mechanism):
         return dict(gap=c.cache.pop('gap')) if 'gap' in c.cache else {}
     def _loss(self, c): return _mean_loss(c, c.data.val if len(c.data.val) else c.data.train)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #c040726d
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #19acdd0c
 @patch
 def weights(self:AdjustGaps, srv, ups):
     "a_k, after the gaps that came with these uploads; FedAvg's where all who are there have 0."
@@ -189,17 +189,17 @@ def weights(self:AdjustGaps, srv, ups):
     w = torch.tensor([a[u.id] for u in ups], dtype=torch.float64)
     return w if w.sum() > 0 and self.step else Mechanism.weights(self, srv, ups)
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #0971aab5
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #3c1b1662
 AFL = Method('AFL', StartLoss(), WorstDomains(), page=_PAGE,
              says='Domains with a large loss gain weight, the others lose it.')
 GroupDRO = Method('GroupDRO', StartLoss(), WorstDomains(multiply=True), page=_PAGE,
                   says='Weights of domains grow with the exponential of their loss.')
-q_FFL = Method('q-FFL', StartLoss(), FairShares(), page=_PAGE,
+q_FFL = Method('q-FFL', StartLoss(), FairShares(), page=_PAGE, aliases=('q-FedAvg',),
                says='Clients count by a power q of their loss.')
 FedDG_GA = Method('FedDG-GA', AdjustGaps(), page=_PAGE,
                   says='Clients for whom the average is worse gain weight.')
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #96a26933
+# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #8fc42e4e
 FedPer = Method('FedPer', KeepPlaces(('head',)), page=_PAGE,
                 says='The body is averaged; every client keeps its head.')
 SiloBN = Method('SiloBN', KeepBatchNorm(affine=False), page=_PAGE,
