@@ -15,7 +15,8 @@ TURNS = {'Fed-ensemble'}                                             # so does t
 PHASES = {'FedRep', 'DFL'}                                           # two phases want two steps
 # These have more than the cross-entropy of the task.
 LOSSES = {'FedDecorr', 'FedRCL', 'FedIIR', 'FedSA', 'FedFA-anchors', 'FDSE', 'RFedDis'}
-SERVER = {'FedDyn', 'FedDC'}                                         # the server walks on by itself
+# The server walks on by itself, or takes steps of another length.
+SERVER = {'FedDyn', 'FedDC', 'FedAdam', 'FedYogi', 'q-FFL'}
 
 def one_round(method, clients):
     suite = noise_with_boxes()

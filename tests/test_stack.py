@@ -74,7 +74,8 @@ TRAINS = {
     'FedIIR': 'HeadAlignment', 'MCGDM': 'GradientMatching', 'FedProto': 'ClassMeans', 'FPL': 'ClassMeans',
     'FedTGP': 'ClassMeans', 'FedSA': 'ClassMeans', 'FedFA-anchors': 'FeatureAnchors', 'Ditto': 'OwnModel',
     'PartialFed-Adaptive': 'LearnToLoad', 'Fed-ensemble': 'Twins', 'FedCCRL': 'StyleViews',
-    'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator'}
+    'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator', 'FedNova': 'NormaliseSteps', 'AFL': 'StartLoss',
+    'GroupDRO': 'StartLoss', 'q-FFL': 'StartLoss', 'FedDG-GA': 'AdjustGaps'}
 PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms))      # no boxes
 
 @pytest.mark.parametrize('name', PLAIN)
