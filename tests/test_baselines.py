@@ -10,7 +10,8 @@ from fedskew_nb.core.net import normalise
 from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 
 # In one round of one step on all images, every client starts where the server is.
-NOISY = {'MCGDM', 'FedFA-aug', 'FedCCRL', 'F2DC', 'DC', 'FedDDL'}    # what a client draws hangs on its number
+# What a client draws hangs on its number.
+NOISY = {'MCGDM', 'FedFA-aug', 'FedCCRL', 'MixStyle', 'DSU', 'FedSR', 'F2DC', 'DC', 'FedDDL'}
 TURNS = {'Fed-ensemble'}                                             # so does the model it trains
 PHASES = {'FedRep', 'DFL'}                                           # two phases want two steps
 # These have more than the cross-entropy of the task.
