@@ -59,7 +59,7 @@ def apart(g, h):
     return (rows+1-cosine(g[1], h[1]))/2
 
 def mcgdm(net, x, strong, y, heads, intra, inter, changed):
-    "Everything: half the cross-entropy of each view, intra and inter, the latter from the `changed` view or not."
+    "Half the cross-entropy of each view, intra, and inter from the image or from its `changed` view."
     f, v = feature(net, x), feature(net, strong)
     mine, theirs = (of_head(net.head.weight, net.head.bias, a, y) for a in (f, v))
     total = .5*F.cross_entropy(net.head(f), y)+.5*F.cross_entropy(net.head(v), y)+intra*apart(mine, theirs)

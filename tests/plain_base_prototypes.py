@@ -168,7 +168,8 @@ def fedsa(net, suite, lam, mu, gamma, alpha, n_classes, d, **how):
             return near+mu*with_margin(f, y, A, gap)+gamma*F.cross_entropy(m.head(A), every)
         return terms
     def server(sent, clients, r, memory):
-        A, protos = memory.get('A', A0).clone(), {c: torch.stack(ps).mean(0) for c, ps in by_class(sent).items()}
+        A = memory.get('A', A0).clone()
+        protos = {c: torch.stack(ps).mean(0) for c, ps in by_class(sent).items()}
         for c, p in protos.items(): A[c] = alpha*A[c]+(1-alpha)*p
         own = {c.id: list(p.values()) for c, p in zip(clients, sent)}
         return dict(A=A, own=memory.get('own', {}) | own, protos=memory.get('protos', {}) | protos)

@@ -5,7 +5,8 @@ from functools import partial
 import pytest, torch, torchvision
 import torch.nn.functional as F
 import plain_base_contrast as plain
-from feds import equal, fed_of, first, images, name_of, odd_suites, rounds_of, run, same, small, whole_and_resumed
+from feds import equal, fed_of, first, images, name_of, odd_suites, rounds_of, run, same, small
+from feds import whole_and_resumed
 from plain_base import at, pixels
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
@@ -82,8 +83,9 @@ def plain_mcgdm(net, suite, share, changed=False):
 
 HOW = dict(local_steps=plain.STEPS, batch_size=plain.BATCH, lr=plain.LR, momentum=plain.MOMENTUM,
            weight_decay=0., channels_last=False, stack=False)
-LOOPS = [(MOON, plain_moon), (FedRCL, plain_rcl), (FedRCL(before_relu=False), partial(plain_rcl, before=False)),
-         (FedIIR(gamma=1.), plain_iir), (MCGDM, plain_mcgdm), (MCGDM('released'), partial(plain_mcgdm, changed=True))]
+LOOPS = [(MOON, plain_moon), (FedIIR(gamma=1.), plain_iir),
+         (FedRCL, plain_rcl), (FedRCL(before_relu=False), partial(plain_rcl, before=False)),
+         (MCGDM, plain_mcgdm), (MCGDM('released'), partial(plain_mcgdm, changed=True))]
 
 @pytest.mark.parametrize('method,loop', LOOPS, ids=name_of)
 def test_equals_a_plain_loop_where_two_of_four_take_part(suite, method, loop):

@@ -105,7 +105,8 @@ def test_adaptive_equals_a_plain_loop(suite):
     told = [[draws(c, r) for c in suite.clients] for r in range(ROUNDS)]
     with threads_of(1): server, models, zs = adaptive(net, batches(suite), sizes, told, 1., .5)
     fed = run(PartialFed_Adaptive, suite, net, channels_last=False, rounds=ROUNDS, participation=SHARE)
-    gates = {k: mine['LearnToLoad']['z'] for k, mine in fed.states.items() if 'z' in mine.get('LearnToLoad', {})}
+    told = {k: mine.get('LearnToLoad', {}) for k, mine in fed.states.items()}
+    gates = {k: mine['z'] for k, mine in told.items() if 'z' in mine}
     for k, z in gates.items(): assert torch.allclose(z, zs[k], atol=1e-6) and z.any()
     assert gates.keys() == {k for k, z in enumerate(zs) if z.any()} != set()
     for got, want in zip([fed.server, *own(fed)], [server, *models]): assert close(got, want)

@@ -273,7 +273,7 @@ def test_by_prototype_names_the_nearest(few, method, key):
     assert not torch.equal(said, run(method, few).predict(x))
 
 def test_by_prototype_wants_one_prototype_a_class():
-    says = 'FPL \\+ ByPrototype: ByPrototype builds on SendsPrototypes, which is missing beside ClassMeans and ClusterPull'
+    says = 'ByPrototype builds on SendsPrototypes, which is missing beside ClassMeans and ClusterPull'
     with pytest.raises(Contradiction, match=says): read_method('FPL + ByPrototype')
     assert read_method('FedSA + ByPrototype').each('prepare') == [ByPrototype()]
 
@@ -322,10 +322,12 @@ def test_contradictions_name_both():
 def test_no_linear_head_no_nearest_prototype(few):
     net = small_conv(7, size=32, width=4)
     net.head = torch.nn.Sequential(net.head)
-    with pytest.raises(ValueError, match='ByPrototype: the head is not linear'): run(nearest(FedProto), few, net)
+    says = 'ByPrototype: the head is not linear'
+    with pytest.raises(ValueError, match=says): run(nearest(FedProto), few, net)
 
 SUMS = ['FPL + DC', 'FedTGP + DC', 'FedSA + FedBN', 'FedFA-anchors(lam=.01) + FedProx', 'FPL + DEB',
-        'FedSA + RFedDis', 'FedSA + FedBN + ByPrototype', 'FedProto + FedTGP(epochs=2) + FPL + FedSA + FedFA-anchors']
+        'FedSA + RFedDis', 'FedSA + FedBN + ByPrototype',
+        'FedProto + FedTGP(epochs=2) + FPL + FedSA + FedFA-anchors']
 
 def boxed(d): return replace(d, boxes=torch.tensor([[4, 4, 28, 28]]).repeat(len(d), 1))
 

@@ -71,7 +71,8 @@ def test_feddecorrs_term_pair_by_pair():
     assert near(got, want)
     assert near(*(torch.autograd.grad(v, f)[0] for v in (got, want)))
 
-STRENGTHS = [(FedDecorr(beta=.5), plain.decorr_of_its_code), (FedDecorr(beta=.5, preset='paper'), plain.decorr)]
+STRENGTHS = [(FedDecorr(beta=.5), plain.decorr_of_its_code),
+             (FedDecorr(beta=.5, preset='paper'), plain.decorr)]
 
 @pytest.mark.parametrize('method,term', STRENGTHS, ids=name_of)
 def test_three_rounds_of_feddecorr(suite, method, term):

@@ -62,7 +62,7 @@ def test_fed_ensemble_model_by_model(suite):
             if v.is_floating_point(): assert close(fed.server[f'members.{m}.{n}'], v), (m, n)
 
 def plain_fedgen(clients, todo, m):
-    "FedGen in plain PyTorch: the model's state, and the generator. `todo`: [{client that takes part: batches}]."
+    "The model's state, and the generator; `todo`: [{client that takes part: batches}]."
     w, train = narrow().state_dict(), {c.id: c.train for c in clients}
     with seeded(generator(0, 0, 'server', 'LatentGenerator.weights').initial_seed()):
         G = plain.generator(m.noise, 7, m.hidden, 6).double()

@@ -35,7 +35,7 @@ TERMS, MOVED, IMAGES = 5e-3, 3e-2, 2      # relative, relative, right answers am
 LOOSER = dict(
     # takes long steps and answers by statistics of past weights: it then changes its mind about three images
     RFedDis=dict(images=4),
-    # takes the nearest and farthest pairs of a batch; which they are, a rounding decides, and the pull is strong
+    # pulls hard at the nearest and farthest pairs of a batch; which they are, a rounding decides
     FedRCL=dict(loss=3e-2, images=3))
 ROUNDING = 1e-6                           # of the first weights, relative
 METHODS = registry(Method)
