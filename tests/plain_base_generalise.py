@@ -138,11 +138,12 @@ def fedplvm(net, suite, who, lam, alpha, tau):
     def local(server, c, r):
         known = dict(said)
         middle = {k: torch.stack(ps).mean(0) for k, ps in known.items()}
+        def near(f, p): return torch.exp(cosine(f, p).clamp(min=1e-3)**alpha/tau)
         def loss(m, x, y):
             out, total = m(pixels(x, suite)), 0
             for f, label in zip(out.feat, y.tolist()):
                 if label not in known: continue
-                e = {k: sum(torch.exp(cosine(f, p).clamp(min=1e-3)**alpha/tau) for p in ps) for k, ps in known.items()}
+                e = {k: sum(near(f, p) for p in ps) for k, ps in known.items()}
                 total = total-(e[label]/sum(e.values())).log()+2*(1-cosine(f, middle[label]))**2
             return F.cross_entropy(out.logits, y)+lam*total/len(y)
         state = trained(net, server, c, r, loss)

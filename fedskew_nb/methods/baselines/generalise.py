@@ -106,7 +106,7 @@ class FourierViews(Mechanism):
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #ba45e9ab
 FedDG = Method('FedDG', FourierViews(), page=_PAGE, presets=dict(released=dict(window=0., drawn=False)),
-               says="Views with other clients' amplitudes of low frequencies.")
+               aliases=('ELCFS',), says="Views with other clients' amplitudes of low frequencies.")
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #ba39159d
 @patch
