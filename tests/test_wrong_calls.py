@@ -2,32 +2,35 @@
 
 One sentence with its name, the code that a shell expects, and nothing half done.
 """
-import gzip, io, json, os, shutil, signal, subprocess, sys, time
+import gzip, io, json, os, shutil, signal, subprocess, sys, threading, time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
-import pandas as pd, pytest, torch
+import matplotlib.pyplot as plt, pandas as pd, pytest, torch
 from torch import nn
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.report import report_html
+from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
+from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.app import cli
 from fedskew_nb.app.bench import read_bench
 from fedskew_nb.app.rounds import _asked
 from fedskew_nb.app.scripts import from_file, no_exit
-from fedskew_nb.app.shell import parsed
+from fedskew_nb.app.shell import file_trouble, parsed
 from fedskew_nb.app.compare import compare, read_request, resume
 from fedskew_nb.app.recipes import read_method, read_model, read_suite
 from fedskew_nb.app.plan import read_tuned
 from fedskew_nb.app.tune import tune
+from fedskew_nb.core.files import write_json
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
-from fedskew_nb.engine.history import read_history
+from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.methods.baselines.average import FedAvg
 from feds import fed_of, instead
 
@@ -405,7 +408,9 @@ CHANGED = [
     dict(runs=5), dict(runs=dict(a=5)), dict(runs=dict(a=dict(note=3))), dict(runs=dict(a=dict(trials='x'))),
     dict(tuned=5), dict(tuned=dict(a=5)), dict(device=5), dict(house=7), dict(extra=5), dict(jobs=5),
     dict(grid='f2dc'), dict(grid='f2dc', said=5), dict(grid='f2dc', said=dict(x=1)),
-    dict(grid='f2dc', said=dict(seeds='x')), dict(grid=5, said={})]
+    dict(grid='f2dc', said=dict(seeds='x')), dict(grid=5, said={}),
+    *(dict(runs={name: {}}) for name in ('../../secret', 'a/b', '/etc/passwd', 'a\\b', 'C:x', '')),
+    dict(grid='f2dc', said={}, runs={'../x': {}})]
 
 @pytest.mark.parametrize('change', CHANGED, ids=str)
 def test_a_changed_request_is_named(again, change):
@@ -561,11 +566,19 @@ def test_latex_of_any_name():
     assert '{}[x &' in text and '{}*x &' in text and text.isascii()
 
 def test_csv_of_any_name():
-    odd = ['=1+1', '+1', '-1', '@SUM(1)', '\t=1', '\r=1', 'photo', '']
-    text = csv_text(pd.DataFrame(dict(domain=odd, n=range(-4, 4), x=[-.5]*8)))
+    odd = ['=1+1', '+1', '-1', '@SUM(1)', '\t=1', '\r=1', '\n=1', ' \n@x', 'photo', '']
+    text = csv_text(pd.DataFrame(dict(domain=odd, n=range(-5, 5), x=[-.5]*10)))
     back = pd.read_csv(io.StringIO(text), keep_default_na=False)
-    assert list(back.domain) == ["'=1+1", "'+1", "'-1", "'@SUM(1)", "'\t=1", ' =1', 'photo', '']
-    assert list(back.n) == list(range(-4, 4)) and list(back.x) == [-.5]*8
+    guarded = ["'=1+1", "'+1", "'-1", "'@SUM(1)", "'\t=1", "' =1", "'\n=1", "' \n@x"]
+    assert list(back.domain) == [*guarded, 'photo', '']
+    assert list(back.n) == list(range(-5, 5)) and list(back.x) == [-.5]*10
+
+TAGS = '<script>alert(1)</script>', '<b>', '</td>', '<!-- x', '<?php'
+
+@pytest.mark.parametrize('tag', TAGS)
+def test_markdown_of_any_name(tag):
+    text = Table(tag, pd.DataFrame({'method': [tag], tag: ['p < .05']}), [tag]).markdown()
+    assert tag not in text and text.count('&lt;') >= 4 and 'p < .05' in text
 
 @pytest.fixture(scope='module')
 def odd_names(suite):
@@ -587,6 +600,156 @@ def test_no_formula_in_the_results(odd_names):
     lines = odd_names.csv().splitlines()[1:]
     cells = [cell.strip('"') for line in lines for cell in line.split(',')]
     assert cells and not any(cell.startswith(('=', '@')) for cell in cells)
+
+# ---- a report whose names nobody could draw
+
+def made_up(suite='toy', domains=('a', 'b'), methods=('FedAvg', 'FedBN')):
+    "A comparison of made-up scores."
+    def run(method, deal, seed):
+        h = History(dict(method=method, suite=suite, deal=deal, seed=seed, rounds=1))
+        row = dict(round=1, moment='post_agg', view='global', path='', client=-1, n=100)
+        h.rows = [row | dict(domain=d, correct=50+5*seed+i) for i, d in enumerate(domains)]
+        return h
+    lines = [(m, 'skew') for m in methods]+[('FedAvg', 'iid')]
+    return Comparison([run(*line, seed) for line in lines for seed in (0, 1)])
+
+ODD_DOMAINS = 'method', 'domain', r'$\bad{$', '<b>'
+
+def test_a_report_of_names_that_are_taken_or_formulas(tmp_path, recwarn):
+    cmp = made_up('x'*250, ODD_DOMAINS, ('FedAvg', r'$\bad{$'))
+    paths = write_report(cmp, tmp_path)
+    assert not [w for w in recwarn if 'could not be drawn' in str(w.message)]
+    html, figures = paths['report.html'].read_text(), list(paths['figures'].iterdir())
+    assert html.count('<img alt') == 3 and len(figures) == 6
+    assert all(len(f.name) < 120 for f in figures)
+    assert list(cmp.domains().cells) == ['method', *ODD_DOMAINS]
+
+def test_names_of_domains_in_the_table_of_trust():
+    rows = pd.DataFrame([dict(method='FedAvg', seed=s, client=0, domain=d, score='1 - max p', accuracy=50+s,
+                              ECE=1., wrong=2., **{'ECE at T': 3.})
+                         for s in (0, 1) for d in ('method', 'seed', 'measure')])
+    t = domain_table(rows, 'toy')
+    assert list(t.cells) == ['method', 'measure', 'method', 'seed', 'measure'] and len(t.cells) == 4
+
+def test_a_suite_called_like_a_column():
+    assert list(made_up('method').overview().cells) == ['method', 'method']
+
+def test_a_figure_that_cannot_be_drawn_is_a_note(tmp_path, monkeypatch):
+    "The tables come before it, so that they are there whatever happens."
+    def huge(*_): raise MemoryError
+    monkeypatch.setattr('fedskew_nb.analysis.report.plot_curves', huge)
+    with pytest.warns(UserWarning, match='the figure curves could not be drawn .MemoryError.'):
+        paths = write_report(made_up(), tmp_path)
+    html = paths['report.html'].read_text()
+    assert 'It could not be drawn: MemoryError' in html and html.count('<img alt') == 2
+    def stop(*_): raise KeyboardInterrupt
+    monkeypatch.setattr('fedskew_nb.analysis.report.rendered', stop)
+    with pytest.raises(KeyboardInterrupt): write_report(made_up(), tmp_path/'o')
+    assert {p.name for p in (tmp_path/'o').iterdir()} >= {'table.md', 'table.tex', 'results.csv'}
+
+def test_tables_are_printed_before_the_report_and_without_a_window(again, monkeypatch, capsys):
+    def full(*_): raise OSError(28, 'No space left on device', 'o/report.html')
+    monkeypatch.setattr(cli, 'write_report', full)
+    before = plt.get_backend()
+    plt.switch_backend('pdf')
+    try: code, backend = cli.main(['report', str(again)]), plt.get_backend()
+    finally: plt.switch_backend(before)
+    out, err = capsys.readouterr()
+    assert code == 1 and 'global view' in out and backend.lower() == 'agg'
+    assert 'o/report.html: no space left on device, make room' in err
+
+# ---- messages
+
+ESCAPES = ['\x1b[2J', '\x1b]0;title\x07', '\x9b31m', '\x08\x08', '\r', '\x00']
+
+@pytest.mark.parametrize('letters', ESCAPES, ids=repr)
+def test_no_message_moves_the_cursor(said, letters):
+    code, err = said('compare', '--data', f'my{letters}pets')
+    assert code == 2 and letters[0] not in err and 'my?' in err
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='no /dev/full')
+def test_a_full_stderr_stops_nothing(here, monkeypatch):
+    with open('/dev/full', 'w') as full, monkeypatch.context() as m:
+        m.setattr(sys, 'stderr', full)
+        assert cli.main([*ONE, '--seeds', '0,1', '--out', 'o']) == 0
+    assert Path('o/report.html').exists() and len(list(Path('o/runs').glob('*.json'))) == 2
+
+# ---- temporary files
+
+def dead():
+    "The number of a process that was."
+    p = subprocess.Popen([sys.executable, '-c', ''])
+    p.wait()
+    return p.pid
+
+OWNERS = dict(dead=(dead, False), another_thread=(os.getpid, True), somebody=(lambda: 1, True),
+              nobody=(lambda: 'x', True))
+
+@pytest.mark.skipif(os.name == 'nt', reason='asks for processes')
+@pytest.mark.parametrize('owner, stays', OWNERS.values(), ids=OWNERS)
+def test_only_what_dead_processes_left_is_taken_away(stored, again, owner, stays):
+    part = again/'runs'/f'.a.json.{owner()}-123.part'
+    part.write_text('half')
+    resume(again, progress=False)
+    assert part.exists() is stays
+
+@pytest.mark.skipif(os.name == 'nt', reason='links')
+def test_a_link_under_the_name_of_a_temporary_file_leads_nowhere(tmp_path):
+    (tmp_path/'theirs').write_text('theirs')
+    part = tmp_path/f'.a.json.{os.getpid()}-{threading.get_ident()}.part'
+    part.symlink_to(tmp_path/'theirs')
+    write_json([1], tmp_path/'a.json')
+    assert (tmp_path/'theirs').read_text() == 'theirs' and (tmp_path/'a.json').read_text() == '[\n 1\n]'
+
+def no_room(*_, **__): raise SafetensorError('I/O error: No space left on device (os error 28)')
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr('safetensors.torch.save_file', no_room)
+    with pytest.raises(OSError) as e: save_nest({}, tmp_path/'c')
+    assert (e.value.errno, e.value.filename) == (28, str(tmp_path/'c')) and not list(tmp_path.iterdir())
+    assert file_trouble(e.value) == f'{tmp_path/"c"}: no space left on device, make room'
+
+SAVERS = dict(save=lambda c: c.save('.'), csv=lambda c: c.csv('.'), report=lambda c: c.histories[0].save('.'))
+
+@pytest.mark.parametrize('save', SAVERS.values(), ids=SAVERS)
+def test_a_folder_is_no_file_to_write(save, here):
+    with pytest.raises(IsADirectoryError): save(made_up())
+
+# ---- files that would never end
+
+def pipe(path): os.mkfifo(path)
+def device(path): path.symlink_to('/dev/zero')
+def giant(path):
+    with open(path, 'wb') as f: f.truncate(1 << 40)
+
+ENDLESS = dict(pipe=(pipe, 'it is a pipe or a device'), device=(device, 'it is a pipe or a device'),
+               giant=(giant, 'it has 1048576 MiB'))
+PLACES = {
+    'a request': ('compare.json', lambda at: read_request(at)),
+    'a run': ('runs/x.json', lambda at: read_history(at/'runs'/'x.json')),
+    'tuned': ('tuned.json', lambda at: read_tuned(at/'tuned.json')),
+    'a measurement': ('b.json', lambda at: read_bench(at/'b.json')),
+    'a comparison': ('c.json.gz', lambda at: load_comparison(at/'c.json.gz'))}
+
+@pytest.mark.skipif(os.name == 'nt', reason='no pipes with names')
+@pytest.mark.parametrize('trap, says', ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize('name, read', PLACES.values(), ids=PLACES)
+def test_what_would_never_end_is_not_opened(tmp_path, trap, says, name, read):
+    (tmp_path/'runs').mkdir()
+    trap(tmp_path/name)
+    with pytest.raises(ValueError, match=f'{name} .*{says}'): read(tmp_path)
+
+@pytest.mark.skipif(os.name == 'nt', reason='no pipes with names')
+@pytest.mark.parametrize('trap', [pipe, device], ids=['pipe', 'device'])
+def test_a_checkpoint_that_would_never_end(tmp_path, trap):
+    trap(tmp_path/'c')
+    with pytest.raises(ValueError, match='is torn or no checkpoint'): load_nest(tmp_path/'c')
+
+def test_a_comparison_is_unpacked_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr('fedskew_nb.analysis.overview.MOST_BYTES', 1 << 20)
+    (tmp_path/'c').write_bytes(gzip.compress(b'['*(2 << 20)))
+    with pytest.raises(ValueError, match='c holds no stored comparison .it holds more than 1 MiB'):
+        load_comparison(tmp_path/'c')
 
 # ---- other processes
 

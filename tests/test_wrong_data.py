@@ -352,6 +352,9 @@ def test_16_bit_images_are_scaled():
     small = as_data((wide, Y), size=4).x.int()-as_data((X[:,0], Y), size=4).x.int()
     assert small.abs().max() <= 1
 
+def test_mirrored_arrays_are_read():
+    assert torch.equal(as_data((X.numpy()[..., ::-1], Y)).x, X.flip(-1))
+
 def test_black_and_white_images():
     m = X[:,0] > 99
     assert as_data((m, Y)).x.unique().tolist() == [0, 255] and torch.equal(as_data((m, Y)).x[:,0] == 255, m)
@@ -388,6 +391,8 @@ WRONG_SOURCES = {
     'a dict': ({'x': X, 'y': Y}, 'a dict is no dataset'),
     '16 bits in 32': ((X.int()*257, Y), 'run from'),
     'normalised': ((X.float()-99, Y), 'before any normalisation'),
+    **{f'zeros and ones in {t}': (((X > 99).to(t), Y), f'{t} images hold only 0 and 1: give x.bool')
+       for t in (torch.int16, torch.int32, torch.int64)},
     'nan pixels': ((X/0*0, Y), 'run from'),
     'images of complex numbers': ((X*1j, Y), 'images are torch.complex64'),
     'images as texts': ((['a']*8, Y), 'images are no numbers'),
@@ -628,6 +633,21 @@ def test_traps_behind_a_name(trap, says, tree):
     for said in (pytest.warns(UserWarning, match='1 unreadable left out'), nullcontext()):
         with said: s = load(tree, bad='skip')
         assert '16 images; 1 unreadable left out, first a/cat/9' in s.source
+
+UNREAD_KINDS = ('heic', 'HEIF', 'avif', 'jp2', 'jxl', 'svg', 'raw', 'dng', 'nef', 'cr2', 'arw')
+
+@pytest.mark.parametrize('kind', UNREAD_KINDS)
+def test_pictures_of_other_kinds_do_not_vanish(kind, tree):
+    "Not even one that looks like a TIFF, of which the preview would be read."
+    paint(tree/'a'/'cat'/'9.tif', 99).rename(tree/'a'/'cat'/f'9.{kind}')
+    says = f'9.{kind} is no readable image: .{kind.lower()} is not read; store it as JPEG'
+    refused(lambda: load(tree), says)
+    with pytest.warns(UserWarning, match='1 unreadable left out'): s = load(tree, bad='skip')
+    assert f'16 images; 1 unreadable left out, first a/cat/9.{kind}' in s.source
+
+def test_a_telephones_picture_under_another_suffix(tree):
+    (tree/'a'/'cat'/'9.jpg').write_bytes(b'\0\0\0 ftypheic')
+    refused(lambda: load(tree), '9.jpg is no readable image: it is a HEIC or AVIF file')
 
 @posix
 def test_a_limit_of_ones_own_is_kept_when_pillows_is_lifted(tree, monkeypatch):

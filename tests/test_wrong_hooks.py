@@ -2,11 +2,12 @@
 
 A model, setting or argument that would change a result in silence.
 """
-import pickle, re
-from dataclasses import dataclass, replace
+import os, pickle, re, threading
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 import numpy as np
 import pytest, torch
+from PIL import Image
 from torch import nn
 from feds import cut, equal, fed_of, name_of, run, same, small
 from fedskew_nb.app.scripts import from_file
@@ -445,6 +446,153 @@ def test_a_method_file_cannot_change_the_others(tmp_path, line):
     with pytest.warns(UserWarning, match=says): from_file(f'{tmp_path}/m.py', 'Mine')
     assert torch.zeros(1).dtype == torch.float32 and torch.zeros(1).device.type == 'cpu'
 
+# ---- what a method writes to
+
+@dataclass
+class Writes(Mechanism):
+    "A mechanism that writes to itself, or into the images, where `start` says."
+    mu: float = .5
+    seen: list = field(default_factory=list)
+    def __post_init__(self): self._dice, self._other = torch.Generator(), np.random.default_rng(0)
+    def start(self, c): self._write(c)
+
+def writing(write): return Method('Mine', type('Mine', (Writes,), dict(_write=write))())
+
+def into(**names):
+    def write(self, c):
+        for k, v in names.items(): setattr(self, k, v(self))
+    return write
+
+def late(self, c):
+    if c.round == 1: self.mu = 0.
+
+SELF = dict(
+    number=(into(mu=lambda s: s.mu*1.5), 'Mine.mu'),
+    private=(into(_count=lambda s: 1), 'Mine._count'),
+    list_=(lambda s, c: s.seen.append(c.id), 'Mine.seen'),
+    dice=(lambda s, c: torch.rand(1, generator=s._dice), 'Mine._dice'),
+    other_dice=(lambda s, c: s._other.random(), 'Mine._other'),
+    second_round=(late, 'Mine.mu'))
+
+@pytest.mark.parametrize('write, name', SELF.values(), ids=SELF)
+def test_a_method_that_writes_to_itself_is_named(suite, write, name):
+    method = writing(write)
+    says = f'^{name} was changed in a round, but all clients, lanes and runs share it: keep .* in c.state'
+    with pytest.raises(ValueError, match=says): one(suite, method, rounds=2)
+    assert method.mechanisms[0].mu == .5 and not method.mechanisms[0].seen           # the caller's own
+
+def test_a_method_that_remembers_where_it_should_trains_on(suite):
+    def write(self, c): c.state['count'] = c.state.get('count', 0)+1
+    fed = one(suite, writing(write), rounds=2)
+    assert [s['Mine'] for s in fed.states.values()] == [dict(count=2)]*3
+
+def test_what_a_method_finds_in_a_net_stays_in_its_federation(suite):
+    def adapt(self, net):
+        self._width = net.head.in_features
+        return net
+    mine = Method('Mine', type('Mine', (Mechanism,), dict(adapt=adapt))())
+    fed = fed_of(mine, suite, small(width=1))
+    assert fed.method.mechanisms[0]._width == 128 and not vars(mine.mechanisms[0])
+
+def zeros(self, c): c.data.train.x.zero_()
+def through_numpy(self, c): c.data.train.x.numpy()[:] = 0
+def of_the_test(self, c): c.data.test.y.zero_()
+def masks_of(self, c): c.data.train.masks.fill_(1)
+
+@pytest.mark.parametrize('write', [zeros, through_numpy, of_the_test, masks_of], ids=lambda f: f.__name__)
+def test_a_method_that_writes_into_the_images_is_named(suite, write, tmp_path):
+    "And whoever takes the same suite afterwards is told that it is another."
+    own = suite._with({id(d): d.apply(torch.clone) for d in suite._datas()})
+    before = own.fingerprint()
+    fed = fed_of(writing(write), own, small(width=1), rounds=2, eval_every=1, local_steps=1, out=tmp_path/'c')
+    says = '^Mine wrote into the images of emoji-pacs, which all methods share: write into a copy'
+    with pytest.raises(ValueError, match=says): fed.fit()
+    assert own.fingerprint() != before and not (tmp_path/'c').exists()
+
+def test_other_methods_are_not_looked_at(suite, monkeypatch):
+    def never(*_): raise AssertionError
+    monkeypatch.setattr('fedskew_nb.engine.guard.digest', never)
+    monkeypatch.setattr('fedskew_nb.engine.guard.replace', never)
+    one(suite, FedBN)
+    with pytest.raises(AssertionError): one(suite, writing(lambda self, c: None))
+
+@pytest.mark.parametrize('held', [lambda: open(os.devnull), threading.Lock, lambda: (i for i in ())],
+                         ids=['a file', 'a lock', 'a generator'])
+def test_what_cannot_be_copied_is_named(suite, held):
+    class Holds(Mechanism):
+        def __init__(self): self._held = held()
+    says = '^H holds what cannot be copied'
+    with pytest.raises(ValueError, match=says): fed_of(Method('H', Holds()), suite)
+
+# ---- what a method asks of the training
+
+@pytest.mark.parametrize('name', ['FDSE', 'RFedDis'])
+def test_a_batch_of_one_is_refused_where_a_batchnorm_needs_two(suite, name):
+    says = f'^{name}: batch_size is 1, and a BatchNorm cannot train on one vector: give 2 or more'
+    with pytest.raises(ValueError, match=says): fed_of(METHODS[name], suite, batch_size=1)
+    one(suite, FedAvg, batch_size=1)
+
+def test_a_loss_without_the_model_is_named(suite):
+    none = made(task=lambda s, c, b, out: torch.tensor(1.), loss=lambda s, c, b, out: {})
+    with pytest.raises(ValueError, match='no loss depends on the model'): one(suite, none)
+
+def test_a_training_without_gradients_is_refused(suite):
+    with torch.no_grad(), pytest.raises(ValueError, match='gradients are off'): one(suite, FedAvg)
+
+def test_a_demand_that_is_no_setting_is_named(suite):
+    says = "no setting 'lrr': did you mean lr"
+    with pytest.raises(ValueError, match=says): one(suite, made(run=dict(lrr=1)))
+
+@pytest.mark.parametrize('key', [(1, 2), .5, None, b'a'], ids=repr)
+def test_a_key_that_no_file_keeps_is_refused_when_it_is_saved(suite, key, tmp_path):
+    def start(self, c): c.state['a'] = {key: 1}
+    fed = one(suite, made(start=start))
+    says = re.escape(f'states, 0, Mine, a has the key {key!r}, which cannot be saved')
+    with pytest.raises(TypeError, match=says): fed.save(tmp_path/'c')
+    assert not list(tmp_path.iterdir())
+
+# ---- images that are asked about
+
+@pytest.fixture(scope='module')
+def untrained(suite): return fed_of(FedAvg, suite, small(width=1))
+
+WRONG_IMAGES = {
+    'nothing': (lambda x: None, 'images are no numbers'),
+    'a picture': (lambda x: Image.new('RGB', (32, 32)), 'images are no numbers'),
+    'an empty list': (lambda x: [], 'give uint8 images'),
+    'zeros and ones': (lambda x: (x > 99).long(), 'torch.int64: give uint8 images'),
+    'one in colour': (lambda x: x[0], 'write x.None. for one in colour'),
+    'three in grey': (lambda x: x[:3, 0], 'grey ones want three channels'),
+    'grey': (lambda x: x[:, 0], 'grey ones want three channels'),
+    'a channel': (lambda x: x[:, :1], '1 channels, .* repeat grey ones'),
+    'a channel behind': (lambda x: x[:, 0, :, :, None], '1 channels, .* repeat grey ones'),
+    'transparent': (lambda x: x[:, [0, 1, 2, 0]], '4 channels, .* leave others out'),
+    'transparent behind': (lambda x: x[:, [0, 1, 2, 0]].movedim(1, -1), '4 channels, .* leave others out'),
+    'smaller': (lambda x: x[..., :28, :28], '28 × 28 pixels, .* was trained on 32 × 32: resize them'),
+    'larger': (lambda x: x.repeat(1, 1, 2, 2), '64 × 64 pixels'),
+    'narrower': (lambda x: x[..., :28], '32 × 28 pixels'),
+    'smaller, behind': (lambda x: x[..., :28, :28].movedim(1, -1), '28 × 28 pixels')}
+
+@pytest.mark.parametrize('case', WRONG_IMAGES)
+def test_images_that_a_model_was_not_trained_on(untrained, suite, case):
+    change, says = WRONG_IMAGES[case]
+    with pytest.raises(ValueError, match=says): untrained.predict(change(suite.tests['photo'].x))
+
+def test_images_in_any_layout_have_one_answer(untrained, suite):
+    x = suite.tests['photo'].x[:3]
+    p = untrained.predict(x)
+    for same_x in (x.movedim(1, -1), x.numpy(), x.flip(-1).numpy()[..., ::-1]):
+        assert torch.equal(untrained.predict(same_x), p)
+    assert torch.equal(untrained.predict(x[0].movedim(0, -1)), untrained.predict(x[:1]))
+
+def test_colours_are_refused_where_all_domains_are_grey(suite):
+    def grey(d): return replace(d, x=d.x[:, :1].expand(-1, 3, -1, -1).contiguous())
+    black = suite._with({id(d): grey(d) for d in suite._datas()})
+    fed, x = fed_of(FedAvg, black, small(width=1)), suite.tests['photo'].x
+    says = 'images have colours, and the model was trained on grey ones'
+    with pytest.raises(ValueError, match=says): fed.predict(x)
+    assert fed.predict(x[:, :1].expand(-1, 3, -1, -1)).shape == (8, 7) == fed.answers(x)[''].shape
+
 # ---- arguments
 
 @pytest.mark.parametrize('how, says', [
@@ -465,6 +613,7 @@ def test_a_method_file_cannot_change_the_others(tmp_path, line):
     (dict(device=3), 'device is 3'),
     (dict(device=['cpu']), 'device is'),
     (dict(device='meta'), 'meta was asked for, but'),
+    (dict(device='xla'), 'xla was asked for, but'),
     (dict(device='gpu'), "'gpu' is no device"),
     (dict(out=3), 'out is 3'),
     (dict(out=''), "out is ''"),
@@ -482,8 +631,8 @@ def test_arguments_of_a_federation(suite, how, says):
 BAD = dict(
     rounds=['2', 2., True, None, 0],
     rungs=['2', 3, [2.], ['2']],
-    local_epochs=['1', None],
-    local_steps=[2.5, '2', True],
+    local_epochs=['1', None, 10**9],
+    local_steps=[2.5, '2', True, 10**12],
     batch_size=[None, 8., '8'],
     lr=['.1', None, True, [.1], float('nan')],
     momentum=['0', True],
@@ -494,7 +643,7 @@ BAD = dict(
     participation=['1', True, None],
     eval_every=['1', 1.5],
     everywhere=['no', 0],
-    pad=['4', 4.],
+    pad=['4', 4., 10**5],
     flip=['no', 1],
     seed=['0', 1.5, None, True],
     threads=[10**5, '2', 2., 0],

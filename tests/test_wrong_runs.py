@@ -1,6 +1,9 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
-import json, pickle, random, sys
+import json, os, pickle, random, subprocess, sys
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 import numpy as np
 import pytest, torch
 from feds import run_of
@@ -9,8 +12,9 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.app import run as module
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
-from fedskew_nb.app.recipes import method_recipe, model_recipe, read_method, suite_recipe
+from fedskew_nb.app.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.app.plan import planned
+from fedskew_nb.app.scripts import check_seen, check_start, safe_path
 from fedskew_nb.app.run import federation_of, run_name, stamped, train_run
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
@@ -384,3 +388,137 @@ PLACES = [
 
 @pytest.mark.parametrize('request_, found', PLACES)
 def test_a_python_file_in_every_place_of_a_request(request_, found): assert python_files(request_) == found
+
+# ---- what another process sees
+
+HERE = Path(__file__)
+
+def cells_class():
+    "A class of a notebook's cell: its module is there, and has no file."
+    cell = ModuleType('a_cell')
+    exec('from fedskew_nb import Mechanism\nclass Mine(Mechanism): "Nothing."', vars(cell))
+    return cell
+
+class Breaks:
+    "A pool whose processes die, before they begin or later."
+    def __init__(self, n, spawn, initializer, args): self.began = args[1]
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+    def submit(self, *_, **__):
+        if self.late: self.began.set()
+        raise BrokenProcessPool
+    def shutdown(self, **_): pass
+
+OUT_OF_SIGHT = dict(
+    cell=lambda: vars(sys.modules['a_cell'])['Mine'](),
+    elsewhere=lambda: mechanism(ONE),
+    anonymous=lambda: (lambda seed: small()),
+    local=lambda: scaled(2),
+    file=lambda: vars(sys.modules['a_file'])['Mine']())
+
+@pytest.fixture
+def modules(monkeypatch):
+    "A module of a cell, and one of a file that was named."
+    cell = cells_class()
+    monkeypatch.setitem(sys.modules, 'a_cell', cell)
+    file = ModuleType('a_file')
+    file.__file__, file.__helpers__ = str(HERE), {}
+    exec('class Mine: "Nothing."', vars(file))
+    monkeypatch.setitem(sys.modules, 'a_file', file)
+
+@pytest.mark.parametrize('thing', OUT_OF_SIGHT.values(), ids=OUT_OF_SIGHT)
+def test_what_another_process_cannot_see_is_said(modules, thing):
+    says = 'other processes cannot (see it|get).*: say jobs=1, or put it into a file'
+    with pytest.raises(ValueError, match=says): check_seen([thing()])
+
+@pytest.mark.parametrize('thing', [FedProx(mu=.1), small(), Breaks, torch.zeros(9), read_method, cut])
+def test_what_it_sees_is_taken(thing): check_seen([thing])
+
+def never(*_, **__): raise AssertionError('no process should be started')
+
+def test_a_cells_class_is_refused_before_a_process_starts(modules, monkeypatch):
+    monkeypatch.setattr(module, 'ProcessPoolExecutor', never)
+    mine = Method('Mine', sys.modules['a_cell'].Mine())
+    with pytest.raises(ValueError, match='^Mine stands in a notebook cell, .*: say jobs=1'):
+        compare(['FedAvg', mine], 'emoji-pacs', size='tiny', seeds=1, jobs=2, **SHORT)
+
+GUARD = "if __name__ == '__main__':\n    "
+CALL = 'check_start(me)'
+PROGRAMS = dict(
+    bare=(CALL, 'line 1: each process would run this file again: put the call below'),
+    after=(f'x = 1\n\n{CALL}', 'line 3'),
+    loop=(f'for i in range(2):\n    {CALL}', 'line 2'),
+    function=(f'def f():\n    {CALL}\nf()', 'line 3'),
+    other_if=(f'if True:\n    {CALL}', 'line 2'),
+    guarded=(GUARD+CALL, ''),
+    guarded_function=(f'def f(): {CALL}\n{GUARD}f()', ''))
+
+@pytest.mark.parametrize('text, says', PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_that_would_run_again_in_each_process(tmp_path, text, says):
+    me = ModuleType('__main__')
+    me.__file__, me.me, me.check_start = str(tmp_path/'mine.py'), me, check_start
+    (tmp_path/'mine.py').write_text(text)
+    def start(): exec(compile(text, me.__file__, 'exec'), vars(me))
+    if not says: return start()
+    with pytest.raises(ValueError, match=f'mine.py, {says}'): start()
+
+@pytest.mark.parametrize('file, says', [('<stdin>', 'came through a pipe'), (None, '')])
+def test_a_program_without_a_file(file, says):
+    me = ModuleType('__main__')
+    me.me, me.check_start = me, check_start
+    if file: me.__file__ = file
+    if not says: return exec(CALL, vars(me))
+    with pytest.raises(ValueError, match=says): exec(CALL, vars(me))
+
+BROKEN = [(False, 'no process could begin: say jobs=1'), (True, 'a process was killed')]
+
+@pytest.mark.parametrize('late, says', BROKEN)
+def test_a_pool_that_breaks(monkeypatch, late, says):
+    monkeypatch.setattr(module, 'ProcessPoolExecutor', type('Breaks', (Breaks,), dict(late=late)))
+    with pytest.raises(ChildProcessError, match=says):
+        compare('FedAvg', 'emoji-pacs', size='tiny', seeds=2, jobs=2, **SHORT)
+
+TRAP = 'open("ran", "a").write(__name__+" ")\nraise ImportError("a trap")\n'
+PROGRAM = """import sys
+from fedskew_nb.app.cli import main
+if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
+"""
+
+@pytest.mark.slow
+def test_a_folder_of_traps_runs_nothing(tmp_path):
+    "As the command is installed: a program in another folder than the one where somebody stands."
+    (tmp_path/'bin').mkdir()
+    (tmp_path/'bin'/'fedskew').write_text(PROGRAM)
+    (tmp_path/'here').mkdir()
+    for name in ('multiprocessing', 'random', 'torch', 'sitecustomize', 'fedskew_nb'):
+        (tmp_path/'here'/f'{name}.py').write_text(TRAP)
+    call = 'compare --suite emoji-pacs --size tiny --methods FedAvg --no-control --seeds 2 --rounds 1'
+    more = ['--set', 'local_steps=1', '--model', 'small_conv(width=1)', '--jobs', '2', '--out', 'o']
+    r = subprocess.run([sys.executable, str(tmp_path/'bin'/'fedskew'), *call.split(), *more],
+                       cwd=tmp_path/'here', capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert not (tmp_path/'here'/'ran').exists() and (tmp_path/'here'/'o'/'report.html').exists()
+
+def test_the_environment_is_left_as_it_was(monkeypatch):
+    for before in (None, '', '1'):
+        monkeypatch.delenv('PYTHONSAFEPATH', raising=False)
+        if before is not None: monkeypatch.setenv('PYTHONSAFEPATH', before)
+        with safe_path(): assert os.environ['PYTHONSAFEPATH'] == '1'
+        assert os.environ.get('PYTHONSAFEPATH') == before
+
+# ---- what is named before anything is trained
+
+def test_a_function_of_ones_own_that_raises_is_named(tmp_path):
+    (tmp_path/'net.py').write_text('def net(n_classes): raise KeyError("boo")\n')
+    with pytest.raises(KeyError) as e: run_name(changed(model=f'{tmp_path}/net.py:net'))
+    assert e.value.__notes__ == [f'in {tmp_path}/net.py:net']
+
+@pytest.mark.parametrize('end', ['GeneratorExit', 'Own', 'asyncio.CancelledError'])
+def test_whatever_a_file_raises_is_one_sentence(tmp_path, end):
+    (tmp_path/'m.py').write_text(f'import asyncio\nclass Own(BaseException): pass\nraise {end}("boo")\n')
+    says = 'm.py cannot be imported: .*: boo'
+    with pytest.raises(ValueError, match=says): read_method(f'{tmp_path}/m.py:Mine')
+
+def test_a_null_letter_in_a_path():
+    with pytest.raises(ValueError, match="out is .*: give the name of a folder"):
+        compare('FedAvg', 'emoji-pacs', out='a\0b', **SHORT)

@@ -8,7 +8,7 @@ import gzip, json, math
 import pandas as pd
 from fastcore.basics import patch
 from .stats import t_interval, verdict
-from .table import Table, csv_text, pm, span
+from .table import Table, csv_text, named_rows, pm, span
 from ..engine.history import History
 from ..engine.reading import TABLED, Where, where_of
 from ..core.files import whole_file
@@ -283,7 +283,7 @@ def domains(self:Comparison,
     cells = g.pivot(index='label', columns='domain', values='text')
     cells = cells.reindex(index=shown, columns=names).fillna('')
     caption = f'{suite}, accuracy in % on each domain, {where.view} view, {WHEN[where.moment]}'
-    return Table(caption, cells.rename_axis(None, axis=1).reset_index(names='method'), (), g)
+    return Table(caption, named_rows(cells, 'method'), (), g)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000029
 def write_whole(path, data:str|bytes):

@@ -9,15 +9,15 @@ __all__ = ['RISE', 'load_comparison', 'stored_results']
 import math
 from fastcore.basics import patch
 from .comparison import DEALS, Comparison, run_notes, sentence, title_of
-from .table import Table, pm, span
+from .table import Table, named_rows, pm, span
 import pandas as pd
 from ..engine.history import STORED, history_of, impossible
 from ..engine.reading import where_of
-import gzip, json, zlib
+import gzip, io, json, zlib
 from importlib.resources import files
 from pathlib import Path
 from ..core.names import one_of
-from ..core.files import misfit, trouble
+from ..core.files import MOST_BYTES, misfit, read_bytes, trouble
 
 # %% ../../nbs/3_results/07_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
@@ -49,7 +49,7 @@ def overview(self:Comparison, where='global')->Table:
     cells = cells.reindex(index=names, columns=self.suites).fillna('')
     cost = self.skew_cost(where) if where.view == 'global' else {}
     notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *_all_notes(self)]
-    return Table(title_of(where), cells.rename_axis(None, axis=1).reset_index(), notes, st)
+    return Table(title_of(where), named_rows(cells, 'method'), notes, st)
 
 # %% ../../nbs/3_results/07_overview.ipynb #e8d1e39c
 @patch
@@ -89,7 +89,11 @@ def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
 # %% ../../nbs/3_results/07_overview.ipynb #dc3b693f
 def load_comparison(path)->Comparison:
     "Read what `Comparison.save` wrote; `.about` says when and where."
-    try: nest = json.loads(gzip.decompress(Path(path).read_bytes()))
+    try:
+        packed = gzip.GzipFile(fileobj=io.BytesIO(read_bytes(path)))
+        raw = packed.read(MOST_BYTES+1)
+        if len(raw) > MOST_BYTES: raise ValueError(f'it holds more than {MOST_BYTES>>20} MiB')
+        nest = json.loads(raw)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as e: why = trouble(e)
     else: why = misfit(nest, dict(runs=[STORED], about=dict))
     why = why or next(filter(None, map(impossible, nest['runs'])), '')

@@ -4,11 +4,11 @@
 
 # %% ../../nbs/3_results/09_report.ipynb #00000003
 from __future__ import annotations
-import base64, io, json
+import base64, io, json, warnings
 from importlib.resources import files
 from pathlib import Path
 import pandas as pd
-import matplotlib.pyplot as plt
+import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
 from .comparison import Comparison, deal_of, sentence, write_whole
@@ -16,6 +16,7 @@ from ..engine.reading import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .style import INK
 from .table import Table, csv_text
+from ..core.identity import digest
 from .trust_tables import trust_figures, trust_tables
 
 # %% auto #0
@@ -39,7 +40,7 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
 def method_domain_map(t:Table, ax=None):
     "Heat map of `Comparison.domains`: method × domain, in %."
     g = t.numbers.pivot(index='label', columns='domain', values='mean')
-    g = g.reindex(index=t.cells.method, columns=t.cells.columns[1:])
+    g = g.reindex(index=t.cells.iloc[:, 0], columns=t.cells.columns[1:])
     return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
 
 # %% ../../nbs/3_results/09_report.ipynb #0000000e
@@ -71,15 +72,17 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     return out | dict(_view_figures(cmp, suite, tables)) | trust_figures(cmp, suite)
 
 # %% ../../nbs/3_results/09_report.ipynb #00000013
-FORMATS = {'png': dict(dpi=140, metadata={'Software': None}), 'pdf': dict(metadata={'CreationDate': None})}
+FORMATS = {'png': dict(dpi=140, metadata={'Software': None}),
+           'pdf': dict(dpi=120, metadata={'CreationDate': None})}
 
 def rendered(make)->dict:
     "A figure as {'png': bytes, 'pdf': bytes}, without dates, so that the same figure has the same bytes."
-    fig, out = make().figure, {}
-    for end, how in FORMATS.items():
-        file = io.BytesIO()
-        fig.savefig(file, format=end, bbox_inches='tight', **how)
-        out[end] = file.getvalue()
+    with mpl.rc_context({'text.parse_math': False}):          # a `$` in a name begins no formula
+        fig, out = make().figure, {}
+        for end, how in FORMATS.items():
+            file = io.BytesIO()
+            fig.savefig(file, format=end, bbox_inches='tight', **how)
+            out[end] = file.getvalue()
     plt.close(fig)
     return out
 
@@ -139,7 +142,8 @@ def _time_table(cmp)->Table|None:
 
 def _part(suite, tables, drawn)->dict:
     "Tables and pictures of one suite."
-    pictures = [(caption, base64.b64encode(kinds['png']).decode()) for caption, kinds in drawn.values()]
+    text = lambda kinds: base64.b64encode(kinds.get('png', b'')).decode()
+    pictures = [(caption, text(kinds)) for caption, kinds in drawn.values()]
     return dict(name=suite, tables=list(tables.values()), pictures=pictures)
 
 # %% ../../nbs/3_results/09_report.ipynb #f2fb14bc
@@ -154,12 +158,27 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
                            version=__version__)
 
 # %% ../../nbs/3_results/09_report.ipynb #0000001d
-def _drawn(figs): return {stem: (caption, rendered(make)) for stem, (caption, make) in figs.items()}
+def _drawn(figs)->dict: # {stem: (caption, {'png': bytes, …})}
+    "Every figure; for one that cannot be drawn a sentence without a picture."
+    out = {}
+    for stem, (caption, make) in figs.items():
+        try: out[stem] = caption, rendered(make)
+        except Exception as e:
+            why = ' '.join(str(e).split())[:100] or type(e).__name__
+            out[stem] = f'{caption} It could not be drawn: {why}', {}
+            warnings.warn(f'the figure {stem} could not be drawn ({why}): the report goes on without it')
+    return out
 
+def short(name:str)->str:
+    "A name for files, of at most 80 bytes."
+    if len(name.encode()) <= 80: return name
+    return f'{name.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
+
+# %% ../../nbs/3_results/09_report.ipynb #0000001f1
 def _write_figures(drawn, folder):
     for suite, figs in drawn.items():
         for stem, (_, kinds) in figs.items():
-            for end, data in kinds.items(): write_whole(folder/f'{suite}-{stem}.{end}', data)
+            for end, data in kinds.items(): write_whole(folder/f'{short(suite)}-{stem}.{end}', data)
 
 def _write_tables(tables, out):
     every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
@@ -177,12 +196,12 @@ def write_report(
     "Write the report into a folder."
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
-    drawn = {s: _drawn(figures(cmp, s, t)) for s, t in tables.items()}
-    _write_figures(drawn, out/'figures')
     _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')
     _write_csv(timing(cmp), out/'timing.csv')
+    drawn = {s: _drawn(figures(cmp, s, t)) for s, t in tables.items()}
+    _write_figures(drawn, out/'figures')
     title = title or 'Comparison on ' + ' and '.join(cmp.suites)
     write_whole(out/'report.html', report_html(cmp, drawn, title, tables))
     names = ('report.html', 'results.csv', 'rounds.csv', 'timing.csv', 'table.md', 'table.tex', 'figures')

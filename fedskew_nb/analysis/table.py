@@ -64,9 +64,10 @@ class Table:
 # %% ../../nbs/3_results/05_table.ipynb #4df5acb6
 @patch
 def markdown(self:Table)->str:
-    "A pipe table: what a notebook shows. A `|` inside a cell does not end it."
+    "A pipe table: what a notebook shows. A `|` inside a cell does not end it, and a name is no HTML."
     grid = _grid(self.cells.replace(r'\|', r'\\|', regex=True), 'pipe')
-    return '\n'.join([f'**{self.caption}**', '', grid, '', '  \n'.join(self.notes)]).rstrip()
+    text = '\n'.join([f'**{self.caption}**', '', grid, '', '  \n'.join(self.notes)]).rstrip()
+    return re.sub('<(?=[A-Za-z/!?])', '&lt;', text)
 
 @patch
 def _repr_markdown_(self:Table): return self.markdown()
@@ -94,6 +95,13 @@ def csv_text(frame:pd.DataFrame)->str:
     "A frame as CSV that no spreadsheet takes for formulas."
     def safe(v):
         if not isinstance(v, str): return v
-        return "'"*v.startswith(tuple('=+-@\t')) + v.replace('\r', ' ')
+        return "'"*(v.lstrip().startswith(tuple('=+-@')) or v[:1] == '\t') + v.replace('\r', ' ')
     cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(safe) for k, c in frame.items()}
     return pd.DataFrame(cells).to_csv(index=False, lineterminator='\n')
+
+# %% ../../nbs/3_results/05_table.ipynb #7ab1e002
+def named_rows(cells:pd.DataFrame, name:str)->pd.DataFrame:
+    "The index as the first column, whatever the others are called."
+    out = cells.rename_axis(None, axis=1)
+    out.insert(0, name, cells.index, allow_duplicates=True)
+    return out.reset_index(drop=True)

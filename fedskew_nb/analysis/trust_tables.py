@@ -174,7 +174,10 @@ def domain_table(rows:pd.DataFrame, suite:str)->Table:
     mean = rows.groupby(['method', 'seed', 'domain'], sort=False)[kinds].mean()
     mean = mean.rename_axis('measure', axis=1).stack(future_stack=True).unstack('domain', sort=False)
     caption = f'{suite}, how sure and how right on each domain, in %'
-    return mean_table(caption, mean.reset_index(), ['method', 'measure'], list(mean), [])
+    at = {str(i): d for i, d in enumerate(mean)}     # one may be `method`
+    mean = mean.set_axis(list(at), axis=1).reset_index()
+    t = mean_table(caption, mean, ['method', 'measure'], list(at), [])
+    return Table(caption, t.cells.rename(columns=at), (), t.numbers.rename(columns=at))
 
 # %% ../../nbs/3_results/17_trust_tables.ipynb #c5e95cb2
 def trust_tables(

@@ -10,7 +10,7 @@ import os, sys, warnings
 from datetime import date
 from inspect import signature
 from pathlib import Path
-import pandas as pd
+import matplotlib, pandas as pd
 from fastcore.meta import delegates
 from tqdm import tqdm
 from .. import __version__
@@ -23,8 +23,9 @@ from .catalogue import list_command, notebooks_command, usual_methods
 from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from .scripts import no_exit
-from .shell import (
-    BAD_INPUT, SETTINGS, complain, file_trouble, in_shell, joined, parsed, parser_of, show_json)
+from fedskew_nb.app.shell import (
+    BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell, joined, parsed, parser_of, say,
+    show_json)
 from .tune import trial_score, tune
 from ..core.mechanism import message
 from ..core.names import nearest, spelt
@@ -94,14 +95,14 @@ def tell(done, of, run, history):
     view = 'global' if any(r['view'] == 'global' for r in history.rows) else 'personal'
     if history.rows: result = f'AVG {history.summary(view)["AVG"]:.1f} % ({view})'
     else: result = history.measures.get('stopped', 'no score')
-    line = f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, seed {run.seed}: {result}'
-    tqdm.write(line, file=sys.stderr)
+    say(f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, seed {run.seed}: {result}')
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000017
 def tables_text(cmp:Comparison)->str:
     "Every table of a comparison but those by domain."
     tables = [suite_tables(cmp, s) for s in cmp.suites]
-    return '\n\n'.join(str(t) for each in tables for k, t in each.items() if not k.endswith('-domains'))
+    shown = (str(t) for each in tables for k, t in each.items() if not k.endswith('-domains'))
+    return harmless('\n\n'.join(shown))
 
 def after_seed(k, of, cmp):
     "The tables of the seeds that are complete, while others still run."
@@ -114,9 +115,11 @@ def meanwhile(json:bool)->dict:
     return dict(on_run=tell, on_seed=None if json else after_seed)
 
 def show(cmp:Comparison, out, json:bool=False):
-    "Write the report; print the tables, or JSON."
+    "Print the tables, or JSON; write the report."
+    if not json: print(tables_text(cmp), flush=True)
+    matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     paths = write_report(cmp, out)
-    if not json: return print(f'{tables_text(cmp)}\n\nreport: {paths["report.html"]}')
+    if not json: return print(f'\nreport: {paths["report.html"]}')
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     show_json(dict(tables=tables, skew_cost=cmp.skew_cost(), files=paths))
@@ -177,7 +180,7 @@ def tell_trial(done, of, run, history):
     "One line per finished trial, on stderr."
     tried = ', '.join(f'{k} {v}' for k, v in dict(lr=history.setting['lr'], **run.own).items())
     line = f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, {tried}, seed {run.seed}'
-    tqdm.write(f'{line}: {trial_score(history):.1f} %', file=sys.stderr)
+    say(f'{line}: {trial_score(history):.1f} %')
 
 # %% ../../nbs/7_app/01_cli.ipynb #9ba546c3
 def read_own(texts)->dict: # {method: {hyper-parameter: values}}

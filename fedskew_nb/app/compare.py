@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/09_compare.ipynb #41c92552
 from __future__ import annotations
-import json, warnings
+import json, re, warnings
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
@@ -89,10 +89,16 @@ _LIST   = {
     'model': (str, None), 'setting': dict, 'control?': bool, 'pooled?': bool, 'house?': (str, None),
     'device?': str, 'tuned?': (TUNED, None), 'trust?': bool} | _RUNS
 
+# %% ../../nbs/7_app/09_compare.ipynb #ca5e0001
 def stranger(o:dict, names)->str: # '' if there is none
     "A name that is not known."
     names = [k.removesuffix('?') for k in names]
     return next((f'what is {k!r}? {nearest(k, names)}' for k in o if k not in names), '')
+
+def outside(runs)->str: # '' if there is none
+    "A run whose name leads out of its folder."
+    odd = (k for k in runs if not re.fullmatch('[A-Za-z0-9_.=-]+', k))
+    return next((f'its run {k!r} is no name of a file' for k in odd), '')
 
 # %% ../../nbs/7_app/09_compare.ipynb #f25783bb
 def check_request(d:dict):
@@ -117,7 +123,7 @@ def read_request_file(path)->dict:
         raise ValueError(f'{Path(path).parent} was written by fedskew_nb {version}, '
                          'in a format this version does not know')
     shape = _GRID if 'grid' in d else _LIST
-    why = misfit(d, shape) or stranger(d, shape)
+    why = misfit(d, shape) or stranger(d, shape) or outside(d.get('runs', ()))
     try:
         if not why: check_request(d)
     except ValueError as e: why = str(e)

@@ -23,6 +23,7 @@ from ..core.names import Recipe, extra, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
 from ..engine.device import pick_device
+from ..engine.guard import copy_of
 from ..engine.setting import Setting, setting_for
 
 # %% auto #0
@@ -195,7 +196,8 @@ def planned(
 def check_runs(todo:list):
     "Look at every number, and whether mechanisms agree, before anything is trained."
     for run in {(r.method, r.suite): r for r in todo}.values():
-        method = method_of(run)
+        method = copy_of(method_of(run))
+        method.spec()
         setting_for(method, run.house, **run.setting)
         if run.model.text: method.rules(method.adapt(run.model(2)))
     if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
@@ -258,7 +260,7 @@ def grid_runs(grid:str, **more)->list: # of Run
 MOST = 10_000        # seeds; whoever wants more has mistyped
 
 def is_path(o)->bool:
-    if isinstance(o, str): return bool(o.strip())
+    if isinstance(o, str): return bool(o.strip()) and '\0' not in o
     return isinstance(o, PathLike) and Path(o) != Path()
 
 def is_switch(o)->bool: return isinstance(o, bool)

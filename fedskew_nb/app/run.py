@@ -16,8 +16,9 @@ from fastcore.basics import patch
 from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust_tables import trust_measures
-from .scripts import without_exit
+from .scripts import check_seen, safe_path, without_exit
 from .shell import plain
+from ..core.files import sweep
 from ..core.identity import digest
 from ..core.mechanism import described, portable
 from ..core.method import Method
@@ -254,8 +255,9 @@ def one_by_one(todo:list, train, tell, progress=None):
     held = {}
     for i, run in enumerate(todo): tell(i, train(run, held=held, progress=progress))
 
-def _begin_worker(threads:int=1):
+def _begin_worker(threads:int=1, began=None):
     "Its share of the cores; Ctrl-C is its parent's business, and it ends with its parent."
+    if began: began.set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     tqdm.set_lock(threading.RLock())       # its own would be left behind where this process is ended
@@ -268,17 +270,20 @@ def _portably(train, run, **how):
 
 # %% ../../nbs/7_app/07_run.ipynb #70cad055
 def side_by_side(todo:list, train, tell, jobs:int):
-    "Train in `jobs` processes; `tell(i, history)` as each run ends."
-    before = set(mp.active_children())
-    threads = (max(1, torch.get_num_threads()//jobs),)
-    with ProcessPoolExecutor(min(jobs, len(todo)), mp.get_context('spawn'), _begin_worker, threads) as pool:
+    "Train in `jobs` processes; `tell(i, history)` after each."
+    check_seen((train, todo))
+    before, spawn = set(mp.active_children()), mp.get_context('spawn')
+    began = spawn.Event()
+    how = _begin_worker, (max(1, torch.get_num_threads()//jobs), began)
+    with ProcessPoolExecutor(min(jobs, len(todo)), spawn, *how) as pool:
         try:
             waiting = {pool.submit(_portably, train, run, progress=False): i for i, run in enumerate(todo)}
             for f in as_completed(waiting): tell(waiting[f], f.result())
-        except BaseException:
+        except BaseException as e:
             pool.shutdown(wait=False, cancel_futures=True)
             for p in set(mp.active_children())-before: p.terminate()
-            raise
+            if began.is_set() or not isinstance(e, BrokenProcessPool): raise
+            raise ChildProcessError('no process could begin: say jobs=1')
 
 # %% ../../nbs/7_app/07_run.ipynb #fbb1c097
 def survived(f, *args):
@@ -327,6 +332,7 @@ def tell_of_seeds(self:Watch, seed:int):
     self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/07_run.ipynb #e55da88d
+@safe_path()
 def run_all(
     todo:list,                  # of Run
     folder=None,                # for histories and checkpoints
@@ -341,5 +347,5 @@ def run_all(
     with watch.bar:
         if jobs > 1 and len(todo) > 1: survived(side_by_side, todo, train, watch, jobs)
         else: one_by_one(todo, train, watch, progress)
-    for left in Path(folder).glob('.*.part') if folder else (): left.unlink()      # of a killed call
+    if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]

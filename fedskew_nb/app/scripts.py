@@ -4,9 +4,10 @@
 
 # %% ../../nbs/7_app/04_scripts.ipynb #89cf62af
 from __future__ import annotations
-import ast, hashlib, importlib.util, inspect, sys, sysconfig, traceback, warnings
+import ast, hashlib, importlib.util, inspect, io, os, pickle, sys, sysconfig, traceback, warnings
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 import torch
 from ..core.identity import home_of, source_of
 from ..core.names import nearest
@@ -28,7 +29,10 @@ def call_checked(make, noun:str, *args, **kwargs):
     "What somebody's function gives; arguments that it does not take are named."
     try: inspect.signature(make).bind(*args, **kwargs)
     except TypeError as e: raise ValueError(f'{noun} cannot be called with {args}: {e}') from None
-    return make(*args, **kwargs)
+    try: return make(*args, **kwargs)
+    except Exception as e:
+        e.add_note(f'in {noun}')
+        raise
 
 # %% ../../nbs/7_app/04_scripts.ipynb #0d52ebf1
 def imported_by(module)->list:
@@ -115,7 +119,76 @@ def _module_of(p:Path):
         with _defaults_kept(p), no_exit(), uncompiled(): spec.loader.exec_module(module)
     except BaseException as e:
         del sys.modules[name]
-        if not isinstance(e, Exception): raise
+        if isinstance(e, KeyboardInterrupt): raise
         raise ValueError(f'{p} cannot be imported: {type(e).__name__}: {e}') from e
     module.__helpers__ = helpers_of(module)
     return module
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0002
+class Sent(pickle.Pickler):
+    "Notes which classes and functions would go by their names alone; tensors do not go."
+    def __init__(self):
+        super().__init__(io.BytesIO())
+        self.by_name = []
+    def persistent_id(self, o):
+        if isinstance(o, (type, FunctionType)): self.by_name.append(o)
+        return 'tensor' if isinstance(o, torch.Tensor) else None
+
+def is_out_of_sight(o)->bool:
+    "Does this class or function of yours stand where another process cannot import it?"
+    module = sys.modules.get(o.__module__)
+    apart = hasattr(module, '__helpers__') or not hasattr(module, '__file__')
+    return apart and home_of(o.__module__) == 'yours'
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0003
+ALONE = 'say jobs=1, or put it into a file and name it, as in ./mine.py:Mine'
+
+def check_seen(things):
+    "Refuse what other processes cannot get, and a program that cannot start them."
+    check_start()
+    sent = Sent()
+    try: sent.dump(things)
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        raise ValueError(f'other processes cannot get what this run is made of ({e}): {ALONE}') from e
+    for o in filter(is_out_of_sight, sent.by_name):
+        raise ValueError(f'{o.__qualname__} stands in a notebook cell, or where other processes cannot '
+                         f'see it: {ALONE}')
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0004
+def is_guarded(path, line:int)->bool:
+    "Does this line stand below an `if` that asks for `__name__`?"
+    body = ast.parse(Path(path).read_bytes()).body
+    node = next((n for n in body if n.lineno <= line <= n.end_lineno), None)
+    return isinstance(node, ast.If) and '__name__' in {getattr(n, 'id', '') for n in ast.walk(node.test)}
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0009
+def frame_of(module):
+    "Where the file of a module is at this moment, if it runs."
+    frame = sys._getframe()
+    while frame and (frame.f_globals is not vars(module) or frame.f_code.co_name != '<module>'):
+        frame = frame.f_back
+    return frame
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0010
+def check_start(main=None):
+    "Refuse to start processes from a program that each of them would run again, or cannot read."
+    main = main or sys.modules['__main__']
+    path, frame = getattr(main, '__file__', None), frame_of(main)
+    if path is None or not frame: return
+    if not Path(path).is_file() and not main.__spec__:
+        raise ValueError('this program came through a pipe, which other processes cannot read: '
+                         'say jobs=1, or put it into a file')
+    if not Path(path).is_file() or is_guarded(path, frame.f_lineno): return
+    raise ValueError(f"{path}, line {frame.f_lineno}: each process would run this file again: put the call "
+                     "below `if __name__ == '__main__':`, or say jobs=1")
+
+# %% ../../nbs/7_app/04_scripts.ipynb #d14c0007
+@contextmanager
+def safe_path():
+    "Inside, a new Python imports nothing from the current folder."
+    before = os.environ.get('PYTHONSAFEPATH')
+    os.environ['PYTHONSAFEPATH'] = '1'
+    try: yield
+    finally:
+        del os.environ['PYTHONSAFEPATH']
+        if before is not None: os.environ['PYTHONSAFEPATH'] = before

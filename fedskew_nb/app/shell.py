@@ -11,9 +11,10 @@ from dataclasses import fields
 from fastcore.docments import docments
 from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
-import codecs, json, math, os, signal, sys, unicodedata
+import codecs, errno, json, math, os, re, signal, sys, unicodedata
 from contextlib import contextmanager
 from pathlib import Path
+from tqdm import tqdm
 
 # %% ../../nbs/7_app/03_shell.ipynb #89fe9950
 def add_option(
@@ -93,6 +94,9 @@ codecs.register_error('fedskew-typed', as_typed)
 # %% ../../nbs/7_app/03_shell.ipynb #5e39dfb3
 def speak_plainly():
     "Let stdout and stderr write what they can; a stream that is closed goes nowhere."
+    for fd in range(3):                       # else the next file that is opened would be taken for it
+        try: os.fstat(fd)
+        except OSError: os.open(os.devnull, os.O_RDWR)
     for name in ('stdout', 'stderr'):
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w'))
         stream = getattr(sys, name)
@@ -109,7 +113,20 @@ def plain(o):
     return str(o) if isinstance(o, Path) else o
 
 def show_json(o): print(json.dumps(plain(o), indent=1))
-def complain(text): print('fedskew:', text, file=sys.stderr)
+
+# %% ../../nbs/7_app/03_shell.ipynb #77aa01c6
+def harmless(text)->str:
+    "Without the letters that a terminal takes for commands."
+    return re.sub('[\x00-\x08\x0b-\x1f\x7f-\x9f]', '?', text)
+
+def say(text:str):
+    "A line on stderr, beside the bars. Where it is closed or full, nothing is said from now on."
+    try:
+        tqdm.write(harmless(text), file=sys.stderr)
+        sys.stderr.flush()
+    except OSError: write_nowhere(sys.stderr)
+
+def complain(text): say(f'fedskew: {text}')
 
 # %% ../../nbs/7_app/03_shell.ipynb #75d80f7f
 class Stopped(KeyboardInterrupt):
@@ -130,9 +147,9 @@ def heeding(signum=signal.SIGTERM):
 # %% ../../nbs/7_app/03_shell.ipynb #a3d42b53
 PIPE = 128+13        # as of a program that SIGPIPE ended
 
-def _write_nowhere():
+def write_nowhere(*streams):
     "Nothing is written any more, nor complained about at the end."
-    for stream in (sys.stdout, sys.stderr):
+    for stream in streams:
         try: os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except (OSError, ValueError): pass
 
@@ -147,15 +164,17 @@ def in_shell(call)->int:
         complain(file_trouble(e))
         code = 1
     else: return code
-    _write_nowhere()
+    write_nowhere(sys.stdout, sys.stderr)
     return code
 
 # %% ../../nbs/7_app/03_shell.ipynb #d6342af5
 BAD_INPUT = (ValueError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError,
              PermissionError)
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 def file_trouble(e:OSError)->str:
     "What a system's error says, with the file first."
     if not e.errno: return str(e)
-    file = e.filename2 or e.filename
-    return f'{file}: {e.strerror.lower()}, give another name' if file else e.strerror.lower()
+    file, mend = e.filename2 or e.filename, 'make room' if e.errno in FULL else 'give another name'
+    words = f'{file}: {e.strerror.lower()}, {mend}' if file else e.strerror.lower()
+    return ' '.join([words, *(f'[{n}]' for n in getattr(e, '__notes__', ()))])

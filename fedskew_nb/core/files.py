@@ -6,7 +6,7 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import json, os, reprlib, threading
+import errno, json, os, reprlib, stat, threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,33 @@ def whole_file(
 ):           # a temporary `Path` to write to
     "On success the temporary file becomes `path` in one move, on failure nothing is left."
     path = Path(path)
+    if not path.name: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'.{path.name}.{os.getpid()}-{threading.get_ident()}.part')
+    part.unlink(missing_ok=True)
     try:
+        os.close(os.open(part, os.O_CREAT|os.O_EXCL|os.O_WRONLY, 0o666))
         yield part
         os.replace(part, path)
+    except OSError as e:
+        if e.errno and e.filename is None: e.filename = str(path)
+        raise
     finally: part.unlink(missing_ok=True)
+
+# %% ../../nbs/4_core/12_files.ipynb #b12f0002
+def is_alive(pid:int)->bool:
+    "Is there such a process? Where one cannot ask without harm, yes."
+    if os.name == 'nt': return True
+    try: os.kill(pid, 0)
+    except ProcessLookupError: return False
+    except OSError: return True
+    return True
+
+def sweep(folder):
+    "Take away the temporary files of dead processes."
+    for part in Path(folder).glob('.*.part'):
+        pid = part.name.split('.')[-2].partition('-')[0]
+        if pid.isdigit() and not is_alive(int(pid)): part.unlink(missing_ok=True)
 
 # %% ../../nbs/4_core/12_files.ipynb #e1b4a3d5
 def write_json(obj, path):
@@ -67,6 +88,16 @@ def _misfit_table(o, shape, at):
     return ''
 
 # %% ../../nbs/4_core/12_files.ipynb #b1089d01
+MOST_BYTES = 1<<28     # of a file that is read whole
+
+def read_bytes(path)->bytes:
+    "The bytes of a file; a pipe, a device and a giant are refused."
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not os.path.isdir(path): raise OSError('it is a pipe or a device')
+    if status.st_size > MOST_BYTES: raise OSError(f'it has {status.st_size>>20} MiB')
+    return Path(path).read_bytes()
+
+# %% ../../nbs/4_core/12_files.ipynb #b12f0006
 def _no_number(text): raise ValueError(f'{text} is no number')
 
 def trouble(e:Exception)->str:
@@ -80,7 +111,7 @@ def read_json(
     mend:str,       # what to do
 ):
     "The JSON in a file, if it has this shape."
-    try: content = json.loads(Path(path).read_text(encoding='utf-8'), parse_constant=_no_number)
+    try: content = json.loads(read_bytes(path).decode(), parse_constant=_no_number)
     except FileNotFoundError: raise
     except (OSError, ValueError, RecursionError) as e: why = trouble(e)
     else: why = misfit(content, shape)

@@ -64,6 +64,12 @@ def _of_tensor(o):
 @made_from.register(np.ndarray)
 def _of_array(o): return [str(o.dtype), o.shape, np.ascontiguousarray(o).tobytes()]
 
+@made_from.register(torch.Generator)
+def _of_dice(o): return [o.get_state()]
+
+@made_from.register(np.random.Generator)
+def _of_other_dice(o): return [o.bit_generator.state]
+
 # %% ../../nbs/4_core/13_identity.ipynb #bbf539f6
 @made_from.register(torch.nn.Module)
 def _of_net(o):
@@ -115,7 +121,7 @@ def _of_partial(o): return [o.func, o.args, o.keywords]
 # %% ../../nbs/4_core/13_identity.ipynb #91e07c79
 BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ __dataclass_params__
     _abc_impl __firstlineno__ __static_attributes__ __annotate__ __annotate_func__
-    __annotations_cache__'''.split())
+    __annotations_cache__ __slotnames__'''.split())
 
 @made_from.register(type)
 def _of_class(o):

@@ -17,12 +17,12 @@ from .boxes import best_boxes, boxes_file
 from .cache import cached
 from .check import MOST_SIDE, count, known_names, real, some_text, three_numbers
 from .datasets import check_wishes
-from .images import content, read_image, Data
+from .images import UNREAD, content, read_image, Data
 from ..core.names import Recipe, whole
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
-SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm'}
+SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm', *UNREAD}
 _MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*')
 JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin')
 

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 import hashlib, io, os
 from pathlib import Path
+from ..core.files import MOST_BYTES
 
 # %% ../../nbs/5_data/01_images.ipynb #00000006
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ def to_rgb(im:Image.Image)->Image.Image:
 # %% ../../nbs/5_data/01_images.ipynb #14c6bbb4
 READABLE = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
 WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
-MOST_BYTES, MOST_PIXELS = 1<<28, 1<<27     # of one file
+MOST_PIXELS = 1<<27     # of one file
 
 def cause(raw:bytes, e:Exception)->str:
     "Why a file is no image, as far as its first bytes tell."
@@ -76,10 +77,13 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(WEB_PAGE): return 'it is a web page, not an image; download it again'
     if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
+    if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
     trouble = 'it is cut off' if 'truncated' in str(e).lower() else type(e).__name__
     return f'{trouble}; {str(e).split(" <")[0]}'
 
 # %% ../../nbs/5_data/01_images.ipynb #ebced014
+UNREAD = set('.heic .heif .avif .jp2 .j2k .jxl .svg .raw .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf'.split())
+
 def file_bytes(path)->bytes:
     "The bytes of a file; pipes, devices, links to nothing and giants are refused."
     try:
@@ -91,6 +95,8 @@ def file_bytes(path)->bytes:
 # %% ../../nbs/5_data/01_images.ipynb #6f1e0002
 def upright(raw:bytes, path)->Image.Image:
     "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
+    kind = Path(path).suffix.lower()
+    if kind in UNREAD: raise ValueError(f'{path} is no readable image: {kind} is not read; store it as JPEG')
     try:
         with Image.open(io.BytesIO(raw), formats=READABLE) as im:
             n = im.width*im.height
@@ -135,6 +141,7 @@ TOPS = {torch.bool: 1, torch.uint16: 65535}     # the white of a type; floats: 1
 
 def as_tensor(x, noun:str)->Tensor:
     "Numbers as a tensor, or a refusal."
+    if isinstance(x, np.ndarray) and min(x.strides, default=0) < 0: x = x.copy()     # it was mirrored
     try: return torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as e:
         raise ValueError(f'{noun} are no numbers of one shape ({str(e)[:60]}): give a tensor') from e
@@ -144,10 +151,13 @@ def with_white(x:Tensor)->tuple: # (images, what is white in them)
     "Images in a type that can be compared, or a refusal."
     if x.is_complex(): raise ValueError(f'images are {x.dtype}: give bytes or floats')
     top = 1 if x.is_floating_point() else TOPS.get(x.dtype, 255)
+    wide = top == 255 and x.dtype != torch.uint8
     if x.dtype in TOPS: x = x.to(torch.int32)
     if len(x) and not 0 <= x.min() <= x.max() <= top:
         raise ValueError(f'{x.dtype} images run from {x.min():.4g} to {x.max():.4g}: give bytes (0 to 255) '
                          'or floats from 0 to 1, before any normalisation')
+    if wide and len(x) and x.max() == 1:
+        raise ValueError(f'{x.dtype} images hold only 0 and 1: give x.bool() where 1 is white, else x.byte()')
     return x, top
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a01

@@ -129,10 +129,10 @@ def pooled(self:Suite)->Suite:
 # %% ../../nbs/5_data/02_suite.ipynb #0000001f
 @patch
 def _digest(self:Suite, t:Tensor)->str:
-    "Checksum of one of its tensors, counted once."
-    kept = vars(self).setdefault('_digests', {})
-    if kept.get(id(t), (None,))[0] is not t: kept[id(t)] = t, tensor_checksum(t)
-    return kept[id(t)][1]
+    "Checksum of one of its tensors, counted once a version."
+    kept, key = vars(self).setdefault('_digests', {}), (id(t), None if t.is_inference() else t._version)
+    if kept.get(key, (None,))[0] is not t: kept[key] = t, tensor_checksum(t)
+    return kept[key][1]
 
 @patch
 def fingerprint(self:Suite)->str:

@@ -6,7 +6,7 @@
 __all__ = ['FOREIGN', 'save_nest', 'load_nest']
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #ec1f7b15
-import json
+import errno, json, os, re
 from pathlib import Path
 import safetensors, safetensors.torch
 import torch
@@ -16,15 +16,21 @@ from ..core.files import whole_file, misfit
 from .history import STORED, ROW_COLUMNS, State, history_of, impossible
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
-def _pack(o, tensors:dict):
+def _pack(o, tensors:dict, at:str='the nest'):
     "A nest as JSON; its tensors go to `tensors` with a number, once each: {id: (number, tensor)}."
     if isinstance(o, Tensor): return {'tensor': tensors.setdefault(id(o), (len(tensors), o))[0]}
     if isinstance(o, dict):
-        return {'each' if isinstance(o, Each) else 'dict': [[k, _pack(v, tensors)] for k, v in o.items()]}
-    if isinstance(o, (list, tuple)): return {'list': [_pack(v, tensors) for v in o]}
+        pairs = [[_key(k, at), _pack(v, tensors, f'{at}, {k}')] for k, v in o.items()]
+        return {'each' if isinstance(o, Each) else 'dict': pairs}
+    if isinstance(o, (list, tuple)): return {'list': [_pack(v, tensors, at) for v in o]}
     if isinstance(o, (int, float, str, bool, type(None))): return {'value': o}
-    raise TypeError(f'a {type(o).__name__} cannot be saved: keep tensors, numbers and text in `state`, '
+    raise TypeError(f'{at}: a {type(o).__name__} cannot be saved: keep tensors, numbers and text in `state`, '
                     'and the rest in `cache`')
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #b0e10001
+def _key(k, at:str):
+    if isinstance(k, (str, int)): return k
+    raise TypeError(f'{at} has the key {k!r}, which cannot be saved: give it a text or a whole number')
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70f7fe4f
 def _unpack(o, tensors:dict):
@@ -43,7 +49,12 @@ def save_nest(nest:dict, path):
     tree = json.dumps(_pack(nest, tensors))
     named = {str(i): t.detach().to('cpu').clone().contiguous() for i, t in tensors.values()}
     if not named: named = {'none': torch.zeros(1)}
-    with whole_file(path) as part: safetensors.torch.save_file(named, str(part), metadata={'tree': tree})
+    with whole_file(path) as part:
+        try: safetensors.torch.save_file(named, str(part), metadata={'tree': tree})
+        except safetensors.SafetensorError as e:          # it names no file
+            code = re.search(r'os error (\d+)', str(e))
+            code = int(code[1]) if code else errno.EIO
+            raise OSError(code, os.strerror(code), str(path)) from e
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #2c11bcab
 FOREIGN = (safetensors.SafetensorError, OSError, ValueError, TypeError, LookupError, AttributeError,
@@ -60,6 +71,7 @@ def load_nest(path, device='cpu')->dict:
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #f194db21
 def _read_nest(path, device):
     "The nest in a file; its tensors are copies, for the last bit of a product depends on where they lie."
+    if not Path(path).is_file(): raise OSError
     with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
         tree = json.loads((f.metadata() or {})['tree'])
         nest = _unpack(tree, {k: f.get_tensor(k).clone() for k in f.keys()})

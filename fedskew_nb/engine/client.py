@@ -187,6 +187,7 @@ def ready_batch(self:Worker, b:dict)->dict:
 @patch
 def descend(self:Worker, opt:torch.optim.Optimizer, loss:Tensor):
     "One step down a loss; gradients are clipped if the setting says so."
+    if not loss.requires_grad: raise ValueError('no loss depends on the model: make one of its answers')
     opt.zero_grad()
     loss.backward()
     if self.setting.clip: nn.utils.clip_grad_norm_(opt.param_groups[0]['params'], self.setting.clip)

@@ -19,12 +19,12 @@ def pick_device(
     "'auto' takes the best there is; a device that is not there is refused."
     if not isinstance(name, (str, torch.device)):
         raise ValueError(f'device is {name!r}: give its name, such as "cpu", "cuda" or "auto"')
-    has = dict(cuda=torch.cuda.is_available(), mps=torch.backends.mps.is_available(), cpu=True, meta=False)
+    has = dict(cuda=torch.cuda.is_available(), mps=torch.backends.mps.is_available(), cpu=True)
     if name == 'auto': name = next(k for k, v in has.items() if v)
     try: device = torch.device(name)
     except RuntimeError:
         raise ValueError(f'{name!r} is no device: {nearest(name, ["auto", "cuda", "mps", "cpu"])}') from None
-    if not has.get(device.type, True):
+    if not has.get(device.type):
         raise ValueError(f'{name} was asked for, but this machine has none: use device="cpu" or "auto"')
     return device
 

@@ -18,7 +18,9 @@ from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.suite import Client, Suite
-from .guard import made_ready, check_federation, check_fits, lane_count, naming, who_trains
+from .guard import (
+    as_batch, check_colour, check_federation, check_fields, check_fits, check_images, copy_of, fields_held,
+    lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker
 from .device import calmly, copied, keep_freed_memory, live, pick_device
@@ -39,12 +41,12 @@ class Federation:
         suite:Suite,               # clients and test sets
         house:str|None=None,       # protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',             # or 'cpu', 'cuda', 'mps'
-        out=None,                  # file for a checkpoint after every evaluation
-        lanes:int|None=None,       # clients at a time; default: one per core
+        out=None,                  # file for a checkpoint after each score
+        lanes:int|None=None,       # clients at a time; default: a core each
         **setting,                 # fields of `Setting`
     ):
         check_federation(method, net, suite, out)
-        self.method, self.house, self.out = method, house, out
+        self.method, self.house, self.out = copy_of(method), house, out
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
         self._assemble(net, suite.to(self.device), lanes)
         self._begin()
@@ -75,7 +77,7 @@ def _begin(self:Federation):
     "Round 0: one model for all, empty memories."
     first = self.worker.state()
     own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
-    self.made_of = made_of(self.method, self.net, self.suite)
+    self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)
     self.state = State(first, own, states, history=History(describe(self)))
     self.saved = 0                     # the round of the last checkpoint
 
@@ -213,10 +215,13 @@ def asked_state(self:Federation, model:int, worker:Worker|None=None)->dict:
 @patch
 def _advance(self:Federation):
     "One round, unless one waits to be scored; its scores, if they are due; how long both took."
+    if not torch.is_grad_enabled(): raise ValueError('gradients are off: call fit outside of torch.no_grad()')
     start = time.perf_counter()
     if not self._due(): self.one_round()
     trained = time.perf_counter()
     if self._due(): self.score()
+    check_fields(self.method, self.fields)
+    if self.scored == self.round_no: check_images(self.method, self.suite, self.made_of['data'])
     took = dict(seconds=trained-start, eval_seconds=time.perf_counter()-trained)
     self.history.timing.append(dict(round=self.round_no) | took)
     self._checkpoint()
@@ -268,28 +273,17 @@ def model(self:Federation, view:str='global', client:int|None=None)->Net:
                          f'so there is no global model: ask for model(client={ids[0]})')
     return self.worker.copy(self.server)
 
-# %% ../../nbs/6_engine/05_federation.ipynb #40dd0b8d
-def as_batch(images, normalised:bool=False)->Tensor:    # (N, 3, H, W)
-    "Images as a batch, channels first; those of the wrong kind are refused."
-    x = torch.as_tensor(images)
-    if x.ndim == 3: x = x[None]
-    right_type = x.is_floating_point() if normalised else x.dtype == torch.uint8
-    if not right_type or x.ndim != 4:
-        wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255, as in suite.tests'
-        raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give {wanted}')
-    return x.permute(0, 3, 1, 2) if x.shape[1] != 3 and x.shape[-1] == 3 else x
-
 # %% ../../nbs/6_engine/05_federation.ipynb #f5dd814c
 @patch
 @calmly
 def answers(self:Federation,
-    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one of them
+    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3)
     client:int|None=None,
     aux:tuple=(),                 # further answers: 'logits', or a name in `out.aux`, as 'u'
     normalised:bool=False,        # images are floats, normalised already
 )->dict:                          # {path: (N, n_classes)}, and what was asked for
     "Class probabilities by every path of the method; '' is the default."
-    x = as_batch(images, normalised)
+    x = as_batch(images, self.suite, normalised)
     self.worker.load(self.model(client=client).state_dict())
     return self.worker.probabilities(x, aux=aux)
 
@@ -297,6 +291,7 @@ def answers(self:Federation,
 @patch
 def predict(self:Federation, images, client:int|None=None)->Tensor:     # (N, n_classes)
     "Class probabilities by the default path."
+    check_colour(as_batch(images, self.suite), self.suite)
     return self.answers(images, client)['']
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000023

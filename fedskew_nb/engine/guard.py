@@ -9,15 +9,18 @@ __all__ = []
 import os, warnings
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 import torch
 from torch import Tensor, nn
 from ..core.convert import draws_nothing, own_noise
+from ..core.identity import digest, home_of, made_from
 from ..core.mechanism import described, kind
 from ..core.method import Method
 from ..core.net import Net, check_net
 from ..core.seeding import seeded
-from ..data.images import lacks
+from ..data.images import as_tensor, lacks
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
 from .setting import Setting
@@ -114,14 +117,94 @@ def learns_from_one(net:Net, x:Tensor)->bool:   # x: one image as the net wants 
     except ValueError: return False
     return True
 
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c12
 def who_trains(worker, suite:Suite)->list:  # of Client
     "The clients in the order of their numbers, without those that cannot train."
-    clients = sorted(suite.clients, key=lambda c: c.id)
-    lonely = [c for c in clients if len(c.train) == 1]
+    clients, single = sorted(suite.clients, key=lambda c: c.id), worker.setting.batch_size == 1
+    lonely = [c for c in clients if single or len(c.train) == 1]
     if not lonely or learns_from_one(worker.net, worker.images(lonely[0].train.x[:1])): return clients
+    if single:
+        raise ValueError(f'{worker.method.name}: batch_size is 1, and a BatchNorm cannot train on one '
+                         'vector: give 2 or more')
     warnings.warn(f'left out: client {", ".join(str(c.id) for c in lonely)} has one image, '
                   'and a BatchNorm cannot train on one vector', stacklevel=4)
     return [c for c in clients if len(c.train) > 1]
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c02
+def copy_of(method:Method)->Method:
+    "The same method, which nobody else holds."
+    try: return deepcopy(method)
+    except Exception as e:
+        raise ValueError(f'{method.name} holds what cannot be copied ({e}): give its mechanisms numbers, '
+                         'text, tensors, or lists of them') from e
+
+def from_outside(method:Method)->list: # of mechanisms
+    "Those that are no part of this package."
+    return [m for m in method.mechanisms if home_of(type(m).__module__) != 'ours']
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c03
+def fields_held(method:Method)->dict: # {'Mine.mu': sixteen letters}
+    "What mechanisms from outside hold, but for functions."
+    held = {f'{kind(m)}.{k}': v for m in from_outside(method) for k, v in made_from(m)[1].items()}
+    return {k: digest(v) for k, v in held.items() if not isinstance(v, FunctionType)}
+
+def check_fields(method:Method, before:dict):
+    "Refuse a method that wrote to itself."
+    now = fields_held(method)
+    for k in (k for k in now | before if now.get(k) != before.get(k)):
+        raise ValueError(f'{k} was changed in a round, but all clients, lanes and runs share it: keep what '
+                         'should last in c.state, or at the server in srv.state')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c04
+def check_images(method:Method, suite:Suite, before:str):
+    "Refuse a method that wrote into the images; `before` is their fingerprint."
+    if not from_outside(method) or replace(suite).fingerprint() == before: return
+    tensors = [t for d in suite._datas() for t in vars(d).values() if t is not None]
+    for t in tensors: torch.autograd.graph.increment_version(t)    # a fingerprint is counted anew
+    raise ValueError(f'{method.name} wrote into the images of {suite.name}, which all methods share: '
+                     'write into a copy, c.data.train.x.clone(), and load the suite anew')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c07
+def check_layout(x:Tensor, side:list):
+    "Refuse images whose channels are not three, or cannot be told, and those of another size."
+    if x.ndim == 3:
+        raise ValueError(f'images are {tuple(x.shape)}: write x[None] for one in colour; grey ones want '
+                         'three channels, x[:, None].expand(-1, 3, -1, -1)')
+    n, (h, w) = x.shape[1], x.shape[2:]
+    if n != 3:
+        mend = 'repeat grey ones, x.expand(-1, 3, -1, -1)' if n == 1 else 'leave others out, x[:, :3]'
+        raise ValueError(f'images have {n} channels, and the model was trained on 3: {mend}')
+    if [h, w] == side: return
+    raise ValueError(f'images are {h} × {w} pixels, and the model was trained on {side[0]} × {side[1]}: '
+                     f'resize them, torchvision.transforms.functional.resize(x, {side})')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c08
+def as_batch(
+    images,                  # (N, 3, H, W), (N, H, W, 3), or one of them, (H, W, 3)
+    suite:Suite,             # of the images that it was trained on
+    normalised:bool=False,   # floats, normalised already
+)->Tensor:                   # (N, 3, H, W)
+    "Images as a batch, channels first; those of the wrong kind are refused."
+    x = as_tensor(images, 'images')
+    fits = x.is_floating_point() if normalised else x.dtype == torch.uint8
+    if not fits or x.ndim not in (3, 4):
+        wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255, as in suite.tests'
+        raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give {wanted}')
+    if x.shape[-1] in (1, 3, 4) and x.shape[-3] not in (1, 3, 4):
+        x = x.reshape(-1, *x.shape[-3:]).movedim(-1, 1)
+    check_layout(x, list(next(iter(suite.tests.values())).x.shape[2:]))
+    return x
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c11
+def is_grey(x:Tensor)->bool:   # (N, 3, H, W)
+    "Are the three channels equal?"
+    return bool((x[:, :1] == x).all())
+
+def check_colour(x:Tensor, suite:Suite):
+    "Refuse colours where all images of the suite are grey."
+    if is_grey(x) or not all(is_grey(d.x[:16]) for d in suite.tests.values()): return
+    raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
+                     'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 @contextmanager

@@ -70,9 +70,9 @@ def fresh_sgd(setting:Setting, params:list, lr:float, made:dict)->torch.optim.SG
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000008
 LIMITS = dict(
-    rounds=(1, None), local_epochs=(1, None), local_steps=(1, None), batch_size=(1, None),
+    rounds=(1, None), local_epochs=(1, 10**4), local_steps=(1, 10**5), batch_size=(1, None),
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
-    participation=(0, 1), eval_every=(1, None), pad=(0, None), seed=(-2**63, 2**63-1), threads=(1, 1024))
+    participation=(0, 1), eval_every=(1, None), pad=(0, 2048), seed=(-2**63, 2**63-1), threads=(1, 1024))
 ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
 
 # %% ../../nbs/6_engine/01_setting.ipynb #6c10a9e1
@@ -146,7 +146,7 @@ def setting_for(
     if house is not None and (not isinstance(house, str) or house not in HOUSES):
         raise ValueError(f'there is no house setting {house!r}: {nearest(house, HOUSES)}')
     names = [f.name for f in fields(Setting)]
-    for k, v in changes.items():
+    for k, v in (method.run | changes).items():
         if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
         if k in method.run and method.run[k] != v:
             raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: '
