@@ -11,8 +11,9 @@ from pathlib import Path
 from fastcore.meta import delegates
 from .. import __version__
 from ..analysis.comparison import Comparison
-from .plan import SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of
-from .plan import grid_runs, planned, read_tuned, ready_runs, which_seeds
+from .plan import (
+    SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of,
+    grid_runs, planned, read_tuned, ready_runs, which_seeds)
 from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
