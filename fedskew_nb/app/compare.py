@@ -204,5 +204,5 @@ def stored_runs(out)->list: # of (name, History or None)
     "The runs of the comparison in `out`, with the histories of those that are finished; no code of it runs."
     runs = stored_request(out).get('runs', {})
     histories = {name: finished(Path(out)/'runs'/f'{name}.json') for name in runs}
-    said = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
-    return [(name, noted(h, **said[name]) if h else None) for name, h in histories.items()]
+    notes = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
+    return [(name, noted(h, **notes[name]) if h else None) for name, h in histories.items()]
