@@ -108,18 +108,18 @@ class PlainEngine:
             for c, (_, _, m) in zip(who, done):
                 self.ask(m, c.test, r, moment='post_local', view='personal', domain=c.domain, client=c.id)
         self.aggregate(ups, r)
-        self.down = self.method.union('extras', self.seen(ups, r), ups)
+        self.down = self.method.union('extras', self.context(ups, r), ups)
         terms = {k: sum(t.get(k, 0) for t in terms)/len(terms) for k in {k: 0 for t in terms for k in t}}
         took_part = [c.id for c in who]
         self.rounds.append(dict(round=r+1, loss=sum(terms.values()), terms=terms, participants=took_part))
 
-    def seen(self, ups, r, **more):
+    def context(self, ups, r, **more):
         clients, s = self.suite.clients, self.setting
         sizes, domains = {c.id: len(c.train) for c in clients}, {c.id: c.domain for c in clients}
         return ServerContext(self.memory, [u.id for u in ups], sizes, domains, r, s.rounds, s.seed, **more)
 
     def weights(self, ups, r):
-        w = self.method.one('weights', self.seen(ups, r), ups)
+        w = self.method.one('weights', self.context(ups, r), ups)
         if w is None: w = torch.tensor([float(u.n) for u in ups])
         return w.double()/w.double().sum()
 
@@ -130,7 +130,7 @@ class PlainEngine:
             groups.setdefault((id(m), rule.fn, rule.by(n)), (m, rule, []))[2].append(n)
         self.server = dict(old)
         for m, rule, names in groups.values():
-            srv = self.seen(ups, r, names=names, shapes=[old[n].shape for n in names])
+            srv = self.context(ups, r, names=names, shapes=[old[n].shape for n in names])
             V = torch.stack([row(u.state, names) for u in ups])
             g = torch.stack([row(mine[u.id], names) for u in ups])
             R = rule.fn(V, g, w, srv.window(m) if m else srv)

@@ -24,7 +24,7 @@ from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
-from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.reading import TABLED, Where
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 
@@ -128,7 +128,7 @@ def test_report_of_one_domain_has_no_std(tmp_path):
 
 def test_a_table_without_fedavg_has_no_pairs():
     c = Comparison([history('FedProx', 0, 600)])
-    assert list(c.table().cells.columns) == ['method', 'AVG', 'STD', 'worst', 'n']
+    assert list(c.table().cells.columns) == ['method', *TABLED, 'n']
     assert len(c.differences()) == 0
 
 def test_one_seed_says_so():
@@ -139,6 +139,12 @@ def test_domains_and_rows():
     c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
     assert list(c.domains('global').cells.columns) == ['method', 'a', 'a2']
     assert len(c.rows()) == len(c.rows(last=True)) == 6
+
+def test_a_domain_has_mean_and_standard_error_over_seeds():
+    right = [600, 640, 710]
+    d = Comparison([history('FedAvg', s, k) for s, k in enumerate(right)]).domains().numbers
+    want = [np.mean(right)/10, stats.sem(right)/10]
+    assert d.domain.tolist() == ['a', 'a2'] and np.allclose(d[['mean', 'sem']], [want, want])
 
 # ---- stored runs
 
@@ -353,7 +359,7 @@ def test_adabn_touches_no_weight(feds, suite):
     net = feds[0].model()
     before = {n: v.clone() for n, v in net.state_dict().items()}
     new = adabn(net, suite.clients[0].train)
-    assert same(net.state_dict(), before) and not new.training
+    assert same(net.state_dict(), before) and not any(m.training for m in new.modules())
     assert all(torch.equal(p, q) for p, q in zip(net.parameters(), new.parameters()))
     first = next(n for n in before if 'running_mean' in n)
     assert not torch.equal(new.state_dict()[first], before[first])

@@ -297,10 +297,10 @@ def test_the_strength_of_the_formula_and_of_the_code():
 
 def test_a_share_counts_those_that_sit_out(suite):
     fed = fed_of(FedAvg, suite, participation=.5)
-    srv = Server(fed).seen([])
+    srv = Server(fed).context([])
     total = sum(len(c.train) for c in fed.clients)
     assert [srv.share(c.id) for c in fed.clients] == [len(c.train)/total for c in fed.clients]
-    assert Server(fed_of(FedAvg, suite, uniform=True)).seen([]).share(0) == .25
+    assert Server(fed_of(FedAvg, suite, uniform=True)).context([]).share(0) == .25
 
 def test_a_client_knows_what_it_keeps(suite):
     seen = []

@@ -157,6 +157,25 @@ def test_adabn_trains_as_without_it_and_asks_another_model(suite):
     said, = (r['correct'] for r in fed.history.rows if (r['client'], r['moment'], r['round']) == last)
     assert said == right
 
+def test_scoring_changes_no_memory(suite):
+    "What `prepare` writes down is of the model that is scored."
+    class Counts(Mechanism):
+        def prepare(self, c): c.state['times'] = 1
+    fed = run(Method('C', Counts()), suite)
+    assert not any(any(memory.values()) for memory in fed.states.values())
+
+def test_a_rule_sees_what_each_client_started_from(suite):
+    rounds = []
+    class Own(Mechanism):
+        def rules(self, net): return [Rule(under('head'), self._own, by_all)]
+        def _own(self, V, g, w, srv):
+            rounds.append((V.clone(), g.clone()))
+            return V
+    run(Method('O', Own()), suite)
+    (sent, first), (_, second) = rounds
+    assert torch.equal(first, first[:1].expand_as(first)) and torch.equal(second, sent)
+    assert not torch.equal(sent, sent[:1].expand_as(sent))
+
 def test_lanes_do_not_change_what_is_asked(suite):
     a, b = (run(read_method('FedBN + AdaBN'), suite, lanes=n).history.rows for n in (1, 2))
     assert a == b

@@ -5,7 +5,7 @@ from feds import same
 from torch import nn
 from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
-from fedskew_nb.engine.reading import Where, diff
+from fedskew_nb.engine.reading import SCORES, Where, diff
 from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.engine.reading import summary
 from fedskew_nb.core.mechanism import Mechanism
@@ -45,7 +45,7 @@ def test_clients_of_one_domain_are_added_up():
     said = [('a', 0, 100, 50), ('a', 1, 300, 300), ('b', 2, 10, 1)]
     h = run([(1, 'post_agg', 'personal', '', *s) for s in said])
     t = h.table()
-    assert t.columns.tolist() == ['a', 'b', 'AVG', 'STD', 'ALL', 'worst']
+    assert t.columns.tolist() == ['a', 'b', *SCORES]
     assert np.allclose(t.iloc[0, :3], [87.5, 10, 48.75]) and np.isclose(t.ALL.item(), 100*351/410)
     assert h.views() == [('personal', 'post_agg', '')]
 

@@ -3,7 +3,7 @@ import copy
 import pytest, torch, torchvision
 from feds import same
 from torch import nn
-from fedskew_nb.core.convert import FAMILIES, IMAGENET, REFUSED, as_net
+from fedskew_nb.core.convert import FAMILIES, IMAGENET, REFUSED, DropPath, as_net
 from fedskew_nb.core.models import MODELS, alexnet_bn, has_batchnorm, has_convs, has_map, n_params
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import Net, check_net, probe
@@ -127,3 +127,9 @@ def test_dropout_keeps_the_mean(p):
     y = drop(x)
     assert set(y.unique().tolist()) == {0., float(torch.tensor(1.)/(1-p))}
     assert abs(float((y > 0).float().mean())-(1-p)) < .02
+
+def test_stochastic_depth_leaves_out_whole_images():
+    drop, x = DropPath(.5), torch.ones(64, 3, 4, 4)
+    drop.generator = gen(0)
+    lowest, highest = drop(x).flatten(1).aminmax(dim=1)
+    assert torch.equal(lowest, highest) and set(lowest.tolist()) == {0., 2.}

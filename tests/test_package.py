@@ -121,7 +121,8 @@ def test_the_list_of_all_names_is_of_today():
     for s in before: exec(s, ns)
     lines, _, shown = last.rpartition('\nMarkdown')
     exec(lines, ns)
-    assert stored_tables(page) == [eval(f'Markdown{shown}', ns).data]
+    today = eval(f'Markdown{shown}', ns).data
+    assert stored_tables(page) == [today], f'call make execute NB=nbs/{page}'
 
 def test_the_table_of_methods_on_the_first_page_is_of_today():
-    assert fs.methods_table() in stored_tables('index.ipynb')
+    assert fs.methods_table() in stored_tables('index.ipynb'), 'call make execute NB=nbs/index.ipynb'

@@ -6,18 +6,17 @@
 __all__ = ['RISE', 'load_comparison', 'stored_results']
 
 # %% ../../nbs/3_results/07_overview.ipynb #00000003
-import math
+import gzip, io, json, math, zlib
+from importlib.resources import files
+from pathlib import Path
+import pandas as pd
 from fastcore.basics import patch
 from .comparison import DEALS, Comparison, run_notes, sentence, title_of
 from .table import Table, named_rows, pm, span
-import pandas as pd
+from ..core.files import MOST_BYTES, misfit, read_bytes, trouble
+from ..core.names import one_of
 from ..engine.history import STORED, history_of, impossible
 from ..engine.reading import where_of
-import gzip, io, json, zlib
-from importlib.resources import files
-from pathlib import Path
-from ..core.names import one_of
-from ..core.files import MOST_BYTES, misfit, read_bytes, trouble
 
 # %% ../../nbs/3_results/07_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '

@@ -7,17 +7,17 @@ __all__ = ['answers', 'spectrum', 'effective_rank', 'models_of', 'own_models', '
            'saliency_inside', 'restating', 'reestimate', 'adabn', 'measure']
 
 # %% ../../nbs/3_results/14_probes.ipynb #868ff686
-import torch
-from torch import Tensor
-from ..core.net import evaluating, Net, Out
-from ..data.images import Data
 import copy
 from contextlib import contextmanager
+import torch
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from .explain import gradcam
-from ..engine.reading import summary
 from ..core.names import extra
+from ..core.net import evaluating, Net, Out
+from ..data.images import Data
 from ..engine.federation import Federation
+from ..engine.reading import summary
 
 # %% ../../nbs/3_results/14_probes.ipynb #b36832b4
 def answers(

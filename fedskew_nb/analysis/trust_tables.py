@@ -6,13 +6,14 @@
 from __future__ import annotations
 import math
 import numpy as np, pandas as pd, torch
+from .calibration import ece, reliability, at_temperature, reliability_diagram, temperature
 from .comparison import Comparison, deal_of
 from .probes import glance
-from .calibration import ece, reliability, at_temperature, reliability_diagram, temperature
 from .style import style, subplots
 from .table import Table, pm
-from .trust import answers_of_client, auroc, density, density_plot, noisy
-from .trust import risk_coverage, risk_curves, strangers, together, uncertainty
+from .trust import (
+    answers_of_client, auroc, density, density_plot, noisy,
+    risk_coverage, risk_curves, strangers, together, uncertainty)
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.federation import Federation

@@ -178,7 +178,7 @@ BENCH_ITEMS = dict(    # work, what each side is asked, {precision: time over th
 
 # %% ../../nbs/7_app/12_bench.ipynb #d6dadbf1
 def bench_row(label:str, measured=None, unit:str='× bare loop', target:float|None=None, note:str='')->dict:
-    "A line of the table; `found` is a spread, a number, or None where nothing could be measured."
+    "A line of the table; `measured` is a spread, a number, or None where nothing could be measured."
     v = measured if isinstance(measured, dict) else dict(value=measured, lowest=measured, highest=measured)
     return dict(what=label, **v, unit=unit, target=target, note=note)
 

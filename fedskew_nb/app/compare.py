@@ -11,8 +11,9 @@ from pathlib import Path
 from fastcore.meta import delegates
 from .. import __version__
 from ..analysis.comparison import Comparison
-from .plan import SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of
-from .plan import grid_runs, planned, read_tuned, ready_runs, which_seeds
+from .plan import (
+    SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of,
+    grid_runs, planned, read_tuned, ready_runs, which_seeds)
 from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
@@ -209,5 +210,5 @@ def stored_runs(out)->list: # of (name, History or None)
     "The runs of the comparison in `out`, with the histories of those that are finished; no code of it runs."
     runs = stored_request(out).get('runs', {})
     histories = {name: finished(Path(out)/'runs'/f'{name}.json') for name in runs}
-    said = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
-    return [(name, noted(h, **said[name]) if h else None) for name, h in histories.items()]
+    notes = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
+    return [(name, noted(h, **notes[name]) if h else None) for name, h in histories.items()]

@@ -54,7 +54,7 @@ def bytes_held(*nests)->int: return sum(storages(nests).values())
 # %% ../../nbs/7_app/13_rounds.ipynb #8cd097c4
 @contextmanager
 def noting(fed:Federation, sizes:list):
-    "Inside, `seen` grows by the bytes that each client holds after its last step."
+    "Inside, `sizes` grows by the bytes that each client holds after its last step."
     worker, last = fed.worker, []
     prepare, phases = worker._prepare, worker._phases
     def preparing(c, trainable):

@@ -6,14 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/7_app/03_shell.ipynb #c4ec084d
-import argparse, inspect
+import argparse, codecs, errno, inspect, json, math, os, re, signal, sys, unicodedata
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from fastcore.docments import docments
 from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
-import codecs, errno, json, math, os, re, signal, sys, unicodedata
-from contextlib import contextmanager
-from pathlib import Path
 from tqdm import tqdm
 
 # %% ../../nbs/7_app/03_shell.ipynb #89fe9950

@@ -222,11 +222,11 @@ def check_words(m:Mechanism):
 def _check_arguments(m:Mechanism, hook:str):
     "Refuse a hook that does not take what it is asked with."
     if not fills(m, hook): return
-    asked = [*inspect.signature(getattr(Mechanism, hook)).parameters][1:]
-    try: inspect.signature(f := getattr(m, hook)).bind(*asked)
+    names = [*inspect.signature(getattr(Mechanism, hook)).parameters][1:]
+    try: inspect.signature(f := getattr(m, hook)).bind(*names)
     except TypeError:
         takes = ', '.join(inspect.signature(f).parameters) or 'nothing'
-        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({", ".join(["self", *asked])})') from None
+        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({", ".join(["self", *names])})') from None
     except ValueError: pass      # of C, which does not say what it takes
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0

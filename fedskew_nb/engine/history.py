@@ -9,13 +9,13 @@ __all__ = ['History', 'State']
 import json, sys
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
+from itertools import chain
 import pandas as pd
 import torch
 from fastcore.basics import patch
+from ..core.context import Upload, received_by
 from ..core.files import write_json, read_json
 from ..core.identity import digest
-from itertools import chain
-from ..core.context import Upload, received_by
 
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
 ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']

@@ -5,10 +5,10 @@
 # %% ../../nbs/6_engine/08_reading.ipynb #00000003
 from __future__ import annotations
 import json
+from typing import NamedTuple
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from .history import WORDS, History
-from typing import NamedTuple
 
 # %% auto #0
 __all__ = ['VIEWS', 'MOMENTS', 'summary', 'Where', 'where_of', 'diff']

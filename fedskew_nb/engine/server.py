@@ -70,7 +70,7 @@ class Server:
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000e
 @patch
-def seen(self:Server, ups:list, **more)->ServerContext:
+def context(self:Server, ups:list, **more)->ServerContext:
     "The server as mechanisms see it."
     fed = self.fed
     return ServerContext(
@@ -81,7 +81,7 @@ def seen(self:Server, ups:list, **more)->ServerContext:
 @patch
 def weights(self:Server, ups:list)->Tensor:
     "(K,) p_k of these uploads."
-    return weights_of(self.fed.method, self.seen(ups), ups, self.fed.setting.uniform)
+    return weights_of(self.fed.method, self.context(ups), ups, self.fed.setting.uniform)
 
 # %% ../../nbs/6_engine/03_server.ipynb #03399b04
 @patch
@@ -111,7 +111,7 @@ def aggregate(self:Server)->State:
         if rule.fn is keep: self._hand_out([{n: u.state[n].clone() for n in names} for u in self.ups])
         else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
-    down = self.fed.method.union('extras', self.seen(self.ups), self.ups)
+    down = self.fed.method.union('extras', self.context(self.ups), self.ups)
     return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
@@ -124,7 +124,7 @@ def _hand_out(self:Server, rows:list):
 @patch
 def _merge(self:Server, mechanism, rule, names:list):
     "One group of names through its rule."
-    srv = self.seen(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
+    srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
     V = self._rows(names, [u.state for u in self.ups])                 # (K, P) what was sent
     g = self._starts(names)                                            # (K, P) what each started from
     R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.window(mechanism) if mechanism else srv)

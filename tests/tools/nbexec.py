@@ -92,6 +92,7 @@ def execute(path):
 
 def main(names):
     os.environ.update(IN_TEST='1', OMP_NUM_THREADS='1', PYTHONHASHSEED='0')
+    os.environ.pop('MPLBACKEND', None)  # another one would draw no figure into the page
     failed = []
     for p in [Path(n) for n in names] or notebooks():
         t = time.time()

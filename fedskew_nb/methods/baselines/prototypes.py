@@ -190,10 +190,10 @@ class ByPrototype(Mechanism):
     needs = (SendsPrototypes,)
     everywhere = True
     def prepare(self, c):
-        come = [k for k in ('tgp', 'protos', 'semantic_protos') if k in c.down]
-        if not come and c.round: raise ValueError('ByPrototype: no prototypes came: is their weight 0?')
-        if not come: return
-        U, had, head = c.down[come[0]], c.down[f'{come[0]}_had'], c.net.head
+        name = next((k for k in ('tgp', 'protos', 'semantic_protos') if k in c.down), None)
+        if not name and c.round: raise ValueError('ByPrototype: no prototypes came: is their weight 0?')
+        if not name: return
+        U, had, head = c.down[name], c.down[f'{name}_had'], c.net.head
         if not isinstance(head, nn.Linear) or head.bias is None:
             raise ValueError('ByPrototype: the head is not linear with a bias: leave it out for this model')
         head.weight.copy_(2*U)

@@ -6,10 +6,11 @@
 __all__ = []
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #00000004
+from dataclasses import replace
 from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
-from .probes import f2dc_measures
 from ...engine.history import History
+from .probes import f2dc_measures
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #56d8fb66
 PAPER = 'F2DC'
@@ -81,9 +82,6 @@ PROBED = [
     Claim('F2DC-16', 'classes are tighter than for FedAvg (silhouette)', 'Fig. 4',
           'F2DC', 'FedAvg', measured('class_silhouette')),
 ]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #00000010
-from dataclasses import replace
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #00000011
 def variant(c:Claim, name:str, **changes)->Claim:

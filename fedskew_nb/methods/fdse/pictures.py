@@ -6,13 +6,13 @@
 __all__ = ['fdse_picture', 'attention_picture']
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #3eed154e
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from ...analysis.diagrams import arrow, named_box
 from ...analysis.plots import SHADE
 from ...analysis.style import PALETTE, bare, canvas, style, subplots, INK, colour, shades
 from ...core.names import one_of
-import numpy as np
 from .consensus import min_norm
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #54416f74

@@ -7,13 +7,13 @@ __all__ = ['keeps_statistics', 'decompose', 'erased_blocks', 'part_of', 'is_eras
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #f722c617
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import NamedTuple
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from ...core.net import NORMS, is_statistic, probe, under
-from collections.abc import Callable
 from ...core.rules import by_layer
 from .erase import Erased
 
@@ -33,20 +33,20 @@ def tensors_in(
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00000006
 class CountReaders(TorchFunctionMode):
-    "While it is on, counts how often the numbers of each known tensor are read."
+    "While it is on, counts how often the numbers of each named tensor are read."
     values = {'item', 'tolist', 'numpy', 'equal', 'allclose', 'is_nonzero',
               '__bool__', '__float__', '__int__', '__contains__', '__array__'}
-    def __init__(self, known:dict):    # {id of a tensor: its name}
+    def __init__(self, names:dict):    # {id of a tensor: its name}
         super().__init__()
-        self.known, self.counts = known, Counter()
+        self.names, self.counts = names, Counter()
     def __torch_function__(self, f, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         out = f(*args, **kwargs)
         if tensors_in(out) or getattr(f, '__name__', '') in self.values: self.count([*args, *kwargs.values()])
         return out
     def count(self, read:list):
-        "Every known tensor in `read` has one more reader."
-        self.counts.update(self.known[id(t)] for t in tensors_in(read) if id(t) in self.known)
+        "Every named tensor in `read` has one more reader."
+        self.counts.update(self.names[id(t)] for t in tensors_in(read) if id(t) in self.names)
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00000009
 class Use(NamedTuple):
