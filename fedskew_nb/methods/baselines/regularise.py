@@ -70,9 +70,9 @@ def correlated(
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #77f9b7dd
 @dataclass
 class Decorrelate(Mechanism):
-    "Features of a batch shall not be correlated: β·‖K‖²/d² (FedDecorr; from its code and its formula)."
+    "Features of a batch shall not be correlated: β·‖K‖²/d² (FedDecorr; from code and formula)."
     beta:float=.1        # weight of the term, as in the paper
-    times_n:bool=True    # as the authors' code: about N times as much, N images in a batch
+    times_n:bool=True    # as the authors' code: about N times the formula
     stacks = True
     def __post_init__(self): not_negative('Decorrelate', beta=self.beta)
     def loss(self, c, b, out):
