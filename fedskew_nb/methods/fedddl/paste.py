@@ -130,11 +130,41 @@ def paste(
     to:Tensor,                 # (N, 4) where
     alpha:Tensor|None=None,    # (N, 1, H, W) uint8, its mask: cut by the outline, not by the box
     flip:Tensor|None=None,     # (N,) bool: mirror it from left to right
+    angle:Tensor|None=None,    # (N,) degrees: then turn it around the middle of `to`
 )->Tensor:                     # (N, C, H, W) uint8
-    "Every object before its background; no bit of `bg` outside `to` changes."
+    "Every object before its background; no bit of `bg` outside `to`, as it is turned, changes."
     _check_paste(x, bg, alpha)
-    inside = box_mask(usable(to.to(x.device), x.shape[2:]), x.shape[2:])
-    o = pulled(x, box, to, flip)
-    if alpha is None: return o.mul_(inside).add_(bg*~inside)
-    a = pulled(alpha, box, to, flip)*inside.float()
-    return _bytes((o*a).add_(bg*(255-a)), 255)
+    to = usable(to.to(x.device), x.shape[2:])
+    o, inside = pulled(x, box, to, flip), box_mask(to, x.shape[2:])
+    if alpha is None and angle is None: return o.mul_(inside).add_(bg*~inside)
+    a = inside.float()*(255 if alpha is None else pulled(alpha, box, to, flip))
+    oa, whole = o*a, 255
+    if angle is not None:
+        oa, a = (_turned(v.long(), to, angle) for v in (oa, a))
+        whole *= 4*ONE**2
+    return _bytes(oa.add_(bg*(whole-a)), whole)
+
+# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6118e4d2
+ONE = 2**14    # cosine and sine are whole numbers of so many parts
+
+def _places(to, angle, H, W):
+    "Where each pixel of a turned canvas came from, across and down, in parts out of 2 ONE."
+    rad = angle.double().deg2rad()
+    cos, sin = ((ONE*f).round().long().to(to.device)[:, None, None] for f in (rad.cos(), rad.sin()))
+    l, t, r, b = to.long()[..., None, None].unbind(1)
+    x = 2*torch.arange(W, device=to.device)+1-l-r             # twice the way from the middle
+    y = 2*torch.arange(H, device=to.device)[:, None]+1-t-b
+    return cos*x-sin*y+ONE*(l+r-1), sin*x+cos*y+ONE*(t+b-1)
+
+# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6866ef3d
+def _turned(v, to, angle):
+    "Whole numbers (N, C, H, W), turned around the middle of `to`, times 4 ONE²; outside all is 0."
+    (N, C, H, W), total = v.shape, 0
+    px, py = _places(to, angle, H, W)
+    x, y = (p.div(2*ONE, rounding_mode='floor') for p in (px, py))
+    for j, i in ((x, y), (x+1, y), (x, y+1), (x+1, y+1)):
+        part = (2*ONE-(px-2*ONE*j).abs())*(2*ONE-(py-2*ONE*i).abs())
+        part = part*((j >= 0) & (j < W) & (i >= 0) & (i < H))
+        at = (i.clamp(0, H-1)*W+j.clamp(0, W-1)).flatten(1)[:, None].expand(N, C, H*W)
+        total = total+part[:, None]*v.flatten(2).gather(2, at).view_as(v)
+    return total
