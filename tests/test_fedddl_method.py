@@ -124,6 +124,15 @@ def _gap(made, x, box, bg, to, flip):
     if flip: x, box = x.flip(2), (32-box[2], box[1], 32-box[0], box[3])
     return int((plain.composite(x, box, bg, to).int()-made.int()).abs().max())
 
+def test_turning_is_all_that_rotate_adds(suite):
+    "Backgrounds, places and mirrors of the first batch are drawn as before."
+    def first(rotate):
+        f = fed(Method('DEC', DEC(rotate=rotate)), suite)
+        c = f.worker.context(f.clients[0], f.server, {}, {}, {}, 0)
+        f.method.everyone('start', c)
+        return f.worker.raw_batch(c, torch.arange(12))['x_cf']
+    assert torch.equal(first(0), first(1e-6)) and not torch.equal(first(0), first(15))
+
 # ---- limits
 
 def test_off_is_fedavg(suite):
@@ -206,6 +215,7 @@ def test_what_it_wants(suite):
     ('DEB(tau=0)', 'tau'),
     ('DEB(lam=-1)', 'lam'),
     ('DEC(size="big")', 'no size'),
+    ('DEC(rotate=-1)', 'rotate'),
     ('DEC + DEC(eta=1)', 'DEC is there twice')])
 def test_refused(said, word):
     with pytest.raises(ValueError, match=word): read_method(said)
@@ -213,7 +223,8 @@ def test_refused(said, word):
 # ---- combinations
 
 SUMS = ['FedProx + DEC', 'F2DC + FedDDL', 'FDSE + FedDDL', 'FedBN + FedDDL', *LADDER.values(),
-        'FedDDL(preset="mask")', 'DEC(pool="own")', 'DEB(turned=1) + DEC', 'DEC(eta=0)', 'DEC(pool="others")']
+        'FedDDL(preset="mask", rotate=15)', 'DEC(pool="own")', 'DEB(turned=1) + DEC', 'DEC(eta=0)',
+        'DEC(pool="others")']
 
 @pytest.mark.parametrize('said', SUMS)
 def test_these_run(suite, said):
