@@ -16,7 +16,7 @@ from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
-from fedskew_nb.methods.fedddl.probes import Doubled, ddl_measures
+from fedskew_nb.methods.fedddl.probes import Doubled, client_agreement, ddl_measures
 from fedskew_nb.methods.fedddl.prototypes import object_crops
 
 @pytest.fixture(scope='module')
@@ -234,9 +234,25 @@ def test_these_run(suite, said):
 def test_measures_are_numbers_between_0_and_1(suite):
     found = ddl_measures(run(FedDDL, suite, net(), lr=.05))
     assert {'empty_p', 'empty_entropy', 'hole_p', 'object_cosine', 'image_cosine'} <= set(found)
-    assert all(-1 <= v <= 1 for v in found.values())
+    assert {'client_cosine', 'any_cosine'} <= set(found) and all(-1 <= v <= 1 for v in found.values())
 
 def test_others_have_no_measures(suite): assert ddl_measures(run(read_method('FedBN'), suite, net())) == {}
+
+def test_how_clients_agree_is_a_mean_of_cosines(suite):
+    "By loops over pairs of local models and over images."
+    f = run(FedDDL, suite, net())
+    x = torch.cat([t.x for t in suite.unseen.values()])
+    def features(c):
+        model = f.model().cpu()
+        model.load_state_dict(f.train_client(c).upload.state)
+        return model.eval()(f.worker.images(x).cpu()).feat.detach()
+    feats = [features(c) for c in f.clients]
+    pairs = [(a, b) for a in feats for b in feats if a is not b]
+    same = [torch.cosine_similarity(a, b) for a, b in pairs]
+    every = [torch.cosine_similarity(u, b) for a, b in pairs for u in a]
+    found = client_agreement(f, n=18)
+    assert abs(found['client_cosine'] - torch.cat(same).mean()) < 1e-5
+    assert abs(found['any_cosine'] - torch.cat(every).mean()) < 1e-5
 
 def test_measuring_changes_nothing(suite):
     a, b = (run(FedDDL, suite, net()) for _ in range(2))

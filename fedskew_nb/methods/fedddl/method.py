@@ -68,6 +68,7 @@ def start(self:DEC, c):
     c.cache['pool'] = blends(d.x, box_mask(box, size), d.y, self.eta, g, self.hole_aware)
     c.cache['box'] = usable(box, size, self.least)
 
+# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #77521116
 @patch
 def batch(self:DEC, c, b):
     "Adds I_C, drawn anew at every step, unless nobody reads it in this round."
@@ -81,7 +82,6 @@ def batch(self:DEC, c, b):
     alpha = b['masks'] if self.cut == 'mask' else None
     return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device), angle))
 
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #77521116
 @patch
 def loss(self:DEC, c, b, out):
     "The second term of Eq. 7."
