@@ -1,4 +1,4 @@
-"""FedDDL's loss and its prototypes in plain PyTorch, from the paper's equations alone.
+"""FedDDL's loss and its prototypes in plain PyTorch, from the paper's equations and the release's schedule.
 
 Nothing of the package is used.
 """
