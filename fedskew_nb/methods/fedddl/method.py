@@ -94,10 +94,10 @@ class DEB(Mechanism):
     lam:float=1.          # λ, Eq. 13
     tau:float=.07         # τ, Eq. 12; released: .5
     first:int=1           # round of the first pull, counted from 0; released: 2
-    local:bool=True       # pull the features of images, L of Table 3
-    counter:bool=True     # and those of counterfactuals, C of Table 3
+    local:bool=True       # pull the features of images: L of Table 3
+    counter:bool=True     # and of counterfactuals: C
     cosine:bool=True      # similarity; Eq. 12 prints a dot product
-    turned:int=0          # control: towards the prototype of the class so many places on
+    turned:int=0          # control: to the prototype of a class so many places on
     wants = CUTS['box']
     def __post_init__(self):
         at_least(first=(self.first, 0, 'DEB counts rounds'), turned=(self.turned, 0, 'DEB counts classes'))
