@@ -2,6 +2,7 @@
 import pytest, torch
 import torch.nn.functional as F
 from torchvision.ops import masks_to_boxes
+from torchvision.transforms.functional import InterpolationMode, rotate
 from fedskew_nb.data.batch import draw_moves, move_boxes
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.fedddl.blends import blends, groups
@@ -46,11 +47,27 @@ def test_paste_by_outline_rounds_once():
     a = alpha.double()/255*box_mask(box, (24, 32))
     assert torch.equal(paste(x, box, bg, box, alpha), (x*a+bg*(1-a)+.5).floor().byte())
 
+@pytest.mark.parametrize('outline', [False, True])
+def test_a_turned_object_is_torchvision_s(outline):
+    "Object times mask and mask, rotated in float64 around the middle of the target: half a grey level beside."
+    x, bg, mask = pixels(40, 3, 24, 32), pixels(40, 3, 24, 32, seed=1), pixels(40, 1, 24, 32, seed=2)
+    box, to = some_boxes(40, 24, 32), some_boxes(40, 24, 32, 1)
+    angle = 360*torch.rand(40, generator=gen(3))-180
+    if not outline: mask.fill_(255)
+    alpha = mask if outline else None
+    a = pulled(mask, box, to).double()*box_mask(to, (24, 32))
+    o = pulled(x, box, to)*a
+    for k, ((l, t, r, b), made) in enumerate(zip(to.tolist(), paste(x, box, bg, to, alpha, angle=angle))):
+        how = dict(angle=float(angle[k]), center=[(l+r)/2, (t+b)/2], interpolation=InterpolationMode.BILINEAR)
+        want = rotate(o[k:k+1], **how) + bg[k]*(255-rotate(a[k:k+1], **how))
+        assert (made-want[0]/255).abs().max() < .6
+    assert torch.equal(paste(x, box, bg, to, alpha, angle=0*angle), paste(x, box, bg, to, alpha))
+
 def test_inputs_are_left_alone():
     x, bg = pixels(9, 3, 24, 32), pixels(9, 3, 24, 32, seed=1)
     box, to = some_boxes(9, 24, 32), some_boxes(9, 24, 32, 1)
     before = [v.clone() for v in (x, bg, box, to)]
-    paste(x, box, bg, to, flip=torch.arange(9) > 4)
+    paste(x, box, bg, to, flip=torch.arange(9) > 4, angle=torch.arange(9.))
     assert all(map(torch.equal, before, (x, bg, box, to)))
 
 def test_usable():

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest, torch
 import plain_fedddl as plain
 from PIL import Image
-from feds import DEVICE, equal, fed_of, in_two_parts, run, same
+from feds import DEVICE, equal, far, fed_of, in_two_parts, run, same
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
@@ -16,7 +16,8 @@ from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
-from fedskew_nb.methods.fedddl.probes import Doubled, ddl_measures
+from fedskew_nb.methods.fedddl.probes import Doubled, client_agreement, ddl_measures
+from fedskew_nb.methods.fedddl.prototypes import object_crops
 
 @pytest.fixture(scope='module')
 def suite():
@@ -80,9 +81,57 @@ def test_a_counterfactual_is_the_paper_s(suite):
                    for l in range(max(0, R-w), min(L, 32-w)+1) for t in range(max(0, B-h), min(T, 32-h)+1))
         assert best <= 1
 
+@pytest.fixture
+def batches(monkeypatch):
+    "What goes into the net, filled while a federation trains: of each round {client: [batch, …]}."
+    rounds, ask = [], Method.run_forward
+    def noted(self, c, b):
+        rounds.extend({} for _ in range(c.round+1-len(rounds)))
+        rounds[c.round].setdefault(c.id, []).append(b)
+        return ask(self, c, b)
+    monkeypatch.setattr(Method, 'run_forward', noted)
+    return rounds
+
+def test_the_released_preset_is_the_release(suite, batches):
+    "Weights, statistics of BatchNorm and prototypes after each of four rounds, in float64."
+    start = net(torch.float64).to(DEVICE)
+    f = fed_of(FedDDL(preset='released'), suite, start, rounds=4, lanes=1)
+    crops = {c.id: f.worker.images(object_crops(c.train.x, c.train.boxes)) for c in f.clients}
+    labels, mine = {c.id: c.train.y for c in f.clients}, []
+    for _ in range(4):
+        f.one_round()
+        mine.append(({n: v.clone() for n, v in f.server.items()}, f.down['prototypes']))
+    fed_in = [{k: [(b['x'], b['y'], b.get('x_cf')) for b in steps] for k, steps in r.items()} for r in batches]
+    s = f.setting
+    theirs = plain.released(start, fed_in, crops, labels, 9, s.lr, s.momentum, s.weight_decay)
+    for (state, U), (state_2, U_2) in zip(mine, theirs, strict=True):
+        assert far({n: v for n, v in state.items() if v.is_floating_point()}, state_2) < 1e-12
+        assert (U.to(DEVICE) - U_2).abs().max() < 1e-12
+
+@pytest.mark.parametrize('typed, read', [
+    ('FedDDL', '111'),
+    ('FedDDL(preset="released")', '001'),
+    ('DEC(ce=False) + DEB', '011'),
+    ('DEC(ce=False) + DEB(local=False)', '011'),
+    ('DEC(ce=False) + DEB(counter=False)', '000'),
+    ('DEC(ce=False) + DEB(lam=0)', '000'),
+    ('DEC(ce=False)', '111')])            # who may read it, nobody says
+def test_counterfactuals_are_made_where_they_are_read(typed, read, suite, batches):
+    run(read_method(typed), suite, net(), rounds=3, local_steps=1, eval_every=9, lanes=1)
+    assert ''.join(str(int(all('x_cf' in b for b in r[0]))) for r in batches) == read
+
 def _gap(made, x, box, bg, to, flip):
     if flip: x, box = x.flip(2), (32-box[2], box[1], 32-box[0], box[3])
     return int((plain.composite(x, box, bg, to).int()-made.int()).abs().max())
+
+def test_turning_is_all_that_rotate_adds(suite):
+    "Backgrounds, places and mirrors of the first batch are drawn as before."
+    def first(rotate):
+        f = fed(Method('DEC', DEC(rotate=rotate)), suite)
+        c = f.worker.context(f.clients[0], f.server, {}, {}, {}, 0)
+        f.method.everyone('start', c)
+        return f.worker.raw_batch(c, torch.arange(12))['x_cf']
+    assert torch.equal(first(0), first(1e-6)) and not torch.equal(first(0), first(15))
 
 # ---- limits
 
@@ -166,6 +215,7 @@ def test_what_it_wants(suite):
     ('DEB(tau=0)', 'tau'),
     ('DEB(lam=-1)', 'lam'),
     ('DEC(size="big")', 'no size'),
+    ('DEC(rotate=-1)', 'rotate'),
     ('DEC + DEC(eta=1)', 'DEC is there twice')])
 def test_refused(said, word):
     with pytest.raises(ValueError, match=word): read_method(said)
@@ -173,7 +223,8 @@ def test_refused(said, word):
 # ---- combinations
 
 SUMS = ['FedProx + DEC', 'F2DC + FedDDL', 'FDSE + FedDDL', 'FedBN + FedDDL', *LADDER.values(),
-        'FedDDL(preset="mask")', 'DEC(pool="own")', 'DEB(turned=1) + DEC', 'DEC(eta=0)', 'DEC(pool="others")']
+        'FedDDL(preset="mask", rotate=15)', 'DEC(pool="own")', 'DEB(turned=1) + DEC', 'DEC(eta=0)',
+        'DEC(pool="others")']
 
 @pytest.mark.parametrize('said', SUMS)
 def test_these_run(suite, said):
@@ -183,9 +234,25 @@ def test_these_run(suite, said):
 def test_measures_are_numbers_between_0_and_1(suite):
     found = ddl_measures(run(FedDDL, suite, net(), lr=.05))
     assert {'empty_p', 'empty_entropy', 'hole_p', 'object_cosine', 'image_cosine'} <= set(found)
-    assert all(-1 <= v <= 1 for v in found.values())
+    assert {'client_cosine', 'any_cosine'} <= set(found) and all(-1 <= v <= 1 for v in found.values())
 
 def test_others_have_no_measures(suite): assert ddl_measures(run(read_method('FedBN'), suite, net())) == {}
+
+def test_how_clients_agree_is_a_mean_of_cosines(suite):
+    "By loops over pairs of local models and over images."
+    f = run(FedDDL, suite, net())
+    x = torch.cat([t.x for t in suite.unseen.values()])
+    def features(c):
+        model = f.model().cpu()
+        model.load_state_dict(f.train_client(c).upload.state)
+        return model.eval()(f.worker.images(x).cpu()).feat.detach()
+    feats = [features(c) for c in f.clients]
+    pairs = [(a, b) for a in feats for b in feats if a is not b]
+    same = [torch.cosine_similarity(a, b) for a, b in pairs]
+    every = [torch.cosine_similarity(u, b) for a, b in pairs for u in a]
+    found = client_agreement(f, n=18)
+    assert abs(found['client_cosine'] - torch.cat(same).mean()) < 1e-5
+    assert abs(found['any_cosine'] - torch.cat(every).mean()) < 1e-5
 
 def test_measuring_changes_nothing(suite):
     a, b = (run(FedDDL, suite, net()) for _ in range(2))

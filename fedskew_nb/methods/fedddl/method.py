@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.names import at_least, one_of
+from ...core.names import at_least, not_negative, one_of
 from ...data.batch import boxes_of
 from ...data.images import Data
 from .counterfactual import (
@@ -43,6 +43,7 @@ class DEC(Mechanism):
     hole_aware:bool=True    # no holes in blends; released and Eq. 6: a plain mean
     ce:bool=True            # cross-entropy on counterfactuals, Eq. 7; released: no
     least:int=1             # pixels; a smaller box is the whole image
+    rotate:float=0.         # degrees; objects are turned by up to so many either way
     def __post_init__(self): _check(self)
     @property
     def wants(self): return CUTS[self.cut]
@@ -53,6 +54,7 @@ def _check(dec):
     for name, options in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
         one_of(getattr(dec, name), options, name)
     at_least(eta=(dec.eta, 0, 'DEC deals a class into groups'), least=(dec.least, 1, 'DEC counts pixels'))
+    not_negative('DEC', rotate=dec.rotate)
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #80b7ced4
 @patch
@@ -66,18 +68,20 @@ def start(self:DEC, c):
     c.cache['pool'] = blends(d.x, box_mask(box, size), d.y, self.eta, g, self.hole_aware)
     c.cache['box'] = usable(box, size, self.least)
 
+# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #77521116
 @patch
 def batch(self:DEC, c, b):
-    "Adds I_C, drawn anew at every step."
+    "Adds I_C, drawn anew at every step, unless nobody reads it in this round."
+    if not (self.ce or b.get('cf_read', True)): return b
     x, box, g = b['x'], c.cache['box'][b['i'].to(b['x'].device)], c.gen('paste')
     bg, of = c.cache['pool']
     k = draw_backgrounds(b['y'], of, g, CLASSES_BEHIND[self.pool])
     to = PLACINGS[self.size](box, x.shape[2:], g)
     flip = torch.rand(len(x), generator=g) < .5
+    angle = self.rotate*(2*torch.rand(len(x), generator=g)-1) if self.rotate else None
     alpha = b['masks'] if self.cut == 'mask' else None
-    return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device)))
+    return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device), angle))
 
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #77521116
 @patch
 def loss(self:DEC, c, b, out):
     "The second term of Eq. 7."
@@ -90,10 +94,10 @@ class DEB(Mechanism):
     lam:float=1.          # λ, Eq. 13
     tau:float=.07         # τ, Eq. 12; released: .5
     first:int=1           # round of the first pull, counted from 0; released: 2
-    local:bool=True       # pull the features of images, L of Table 3
-    counter:bool=True     # and those of counterfactuals, C of Table 3
+    local:bool=True       # pull the features of images: L of Table 3
+    counter:bool=True     # and of counterfactuals: C
     cosine:bool=True      # similarity; Eq. 12 prints a dot product
-    turned:int=0          # control: towards the prototype of the class so many places on
+    turned:int=0          # control: to the prototype of a class so many places on
     wants = CUTS['box']
     def __post_init__(self):
         at_least(first=(self.first, 0, 'DEB counts rounds'), turned=(self.turned, 0, 'DEB counts classes'))
@@ -122,15 +126,22 @@ def extras(self:DEB, srv, ups):
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #2e484ae7
 @patch
+def batch(self:DEB, c, b):
+    "Says whether this round reads counterfactuals; DEB stands before DEC, which asks."
+    return b | dict(cf_read=self.counter and _at_work(self, c))
+
+@patch
 def loss(self:DEB, c, b, out):
     "λ L_CR, Eq. 12, over the features of both views; none before the first prototypes are there."
-    if not self.lam or c.round < self.first or 'prototypes' not in c.down: return {}
+    if not _at_work(self, c): return {}
     views = _views(self, out)
     U, had = (c.down[k].roll(-self.turned, 0) for k in ('prototypes', 'had'))
     f, y = torch.cat([o.feat for o in views]), b['y'].repeat(len(views))
     return dict(prototype=self.lam*pull(f, U.to(f), y, self.tau, had, self.cosine))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bae45d1b
+def _at_work(deb, c)->bool: return bool(deb.lam) and c.round >= deb.first and 'prototypes' in c.down
+
 def _views(deb, out)->list:
     "Whose features are pulled."
     views = [out] if deb.local else []

@@ -107,6 +107,14 @@ def _check_paste(x, bg, alpha):
     if alpha is None: return
     _check('alpha', alpha, (len(x), 1, *x.shape[2:]), 'a mask for each image is wanted,')
 
+def _over(bg, o, a, to, angle):
+    "Objects o before bg, where masks a show them."
+    o, whole = o*a, 255
+    if angle is not None:
+        o, a = (_turned(v.long(), to, angle) for v in (o, a))
+        whole *= 4*ONE**2
+    return _bytes(o.add_(bg*(whole-a)), whole)
+
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #cffbb3cb
 def pulled(
     x:Tensor,                 # (N, C, H, W) uint8
@@ -126,15 +134,41 @@ def pulled(
 def paste(
     x:Tensor,                  # (N, C, H, W) uint8
     box:Tensor,                # (N, 4) the object in x
-    bg:Tensor,                 # (N, C, H, W) uint8 what it is put before
-    to:Tensor,                 # (N, 4) where
-    alpha:Tensor|None=None,    # (N, 1, H, W) uint8, its mask: cut by the outline, not by the box
-    flip:Tensor|None=None,     # (N,) bool: mirror it from left to right
+    bg:Tensor,                 # (N, C, H, W) uint8
+    to:Tensor,                 # (N, 4) where it goes
+    alpha:Tensor|None=None,    # (N, 1, H, W) uint8, its mask: cut by the outline
+    flip:Tensor|None=None,     # (N,) bool: mirror it, left to right
+    angle:Tensor|None=None,    # (N,) degrees: then turn it
 )->Tensor:                     # (N, C, H, W) uint8
-    "Every object before its background; no bit of `bg` outside `to` changes."
+    "Every object before its background, which changes nowhere else."
     _check_paste(x, bg, alpha)
-    inside = box_mask(usable(to.to(x.device), x.shape[2:]), x.shape[2:])
-    o = pulled(x, box, to, flip)
-    if alpha is None: return o.mul_(inside).add_(bg*~inside)
-    a = pulled(alpha, box, to, flip)*inside.float()
-    return _bytes((o*a).add_(bg*(255-a)), 255)
+    to = usable(to.to(x.device), x.shape[2:])
+    o, inside = pulled(x, box, to, flip), box_mask(to, x.shape[2:])
+    if alpha is None and angle is None: return o.mul_(inside).add_(bg*~inside)
+    a = inside.float()*(255 if alpha is None else pulled(alpha, box, to, flip))
+    return _over(bg, o, a, to, angle)
+
+# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6118e4d2
+ONE = 2**14    # cosine and sine are whole numbers of so many parts
+
+def _places(to, angle, H, W):
+    "Where each pixel of a turned canvas came from, across and down, in parts out of 2 ONE."
+    rad = angle.double().deg2rad()
+    cos, sin = ((ONE*f).round().long().to(to.device)[:, None, None] for f in (rad.cos(), rad.sin()))
+    l, t, r, b = to.long()[..., None, None].unbind(1)
+    x = 2*torch.arange(W, device=to.device)+1-l-r             # twice the way from the middle
+    y = 2*torch.arange(H, device=to.device)[:, None]+1-t-b
+    return cos*x-sin*y+ONE*(l+r-1), sin*x+cos*y+ONE*(t+b-1)
+
+# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6866ef3d
+def _turned(v, to, angle):
+    "Whole numbers (N, C, H, W), turned around the middle of `to`, times 4 ONE²."
+    (N, C, H, W), total = v.shape, 0
+    px, py = _places(to, angle, H, W)
+    x, y = (p.div(2*ONE, rounding_mode='floor') for p in (px, py))
+    for j, i in ((x, y), (x+1, y), (x, y+1), (x+1, y+1)):
+        part = (2*ONE-(px-2*ONE*j).abs())*(2*ONE-(py-2*ONE*i).abs())
+        part = part*((j >= 0) & (j < W) & (i >= 0) & (i < H))
+        at = (i.clamp(0, H-1)*W+j.clamp(0, W-1)).flatten(1)[:, None].expand(N, C, H*W)
+        total = total+part[:, None]*v.flatten(2).gather(2, at).view_as(v)
+    return total

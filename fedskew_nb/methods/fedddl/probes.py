@@ -103,7 +103,7 @@ def facts_of_state(fed, state, d)->tuple:
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #8c93bad8
 def closeness(U:Tensor)->float:
-    "Mean cosine between the prototypes (C, d) of different classes."
+    "Mean cosine between different rows of (C, d), the prototypes of classes."
     S = F.normalize(U, dim=1)@F.normalize(U, dim=1).T
     C = len(S)
     return float((S.sum()-S.trace())/(C*(C-1)))
@@ -131,11 +131,23 @@ def looks_inside(fed:Federation, n:int=40)->dict: # {'cam_inside'}
             shares.append(inside(gradcam(net, x[good], d.y[good]), box[good]))
     return dict(cam_inside=sum(shares)/len(shares)) if shares else {}
 
+# %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #b67e7a2b
+def client_agreement(fed, n=40)->dict: # {'client_cosine', 'any_cosine'}
+    "Mean cosine of two local models' features: of the same image of an unseen context, of any two."
+    net, parts = fed.model().to('cpu'), [glance(t, n) for t in fed.suite.unseen.values()]
+    d = Data(*(torch.cat([getattr(t, k).cpu() for t in parts]) for k in 'xy'))
+    def features(c):
+        net.load_state_dict(fed.train_client(c, states=deepcopy(fed.states[c.id])).upload.state)
+        return F.normalize(answers(net, d).feat, dim=1)
+    f = torch.stack([features(c) for c in fed.clients])     # (K, n, d), of length 1
+    S, K = f.mean(1) @ f.mean(1).T, len(f)
+    return dict(client_cosine=closeness(f.flatten(1)), any_cosine=float((S.sum()-S.trace())/(K*(K-1))))
+
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #480a54e8
 def ddl_measures(fed:Federation)->dict:
     "Every number of this page; for methods with a global model."
     if fed.is_personal() or not fed.suite.unseen: return {}
-    return background_alone(fed) | prototype_facts(fed) | looks_inside(fed)
+    return background_alone(fed) | prototype_facts(fed) | looks_inside(fed) | client_agreement(fed)
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #70f4e5c4
 @dataclass
