@@ -161,7 +161,7 @@ def test_scoring_changes_no_memory(suite):
     "What `prepare` writes down is of the model that is scored."
     class Counts(Mechanism):
         def prepare(self, c): c.state['times'] = 1
-    fed = run(Method('C', Counts()), suite)
+    fed = run(Method('C', Counts()), suite, stack=False)
     assert not any(any(memory.values()) for memory in fed.states.values())
 
 def test_a_rule_sees_what_each_client_started_from(suite):
