@@ -23,7 +23,10 @@ def restyled(x, mu, sd, new):
     def one(b, c): return (x[b, c]-mu[b][c])/sd[b][c]*new[1][b][c]+new[0][b][c]
     return torch.stack([torch.stack([one(b, c) for c in range(x.shape[1])]) for b in range(len(x))])
 
-def styles(x): return ([[style(m)[k] for m in maps] for maps in x] for k in (0, 1))
+def styles(x):
+    "Means and deviations, [image][channel] each."
+    def of(k): return [[style(m)[k] for m in maps] for maps in x]
+    return of(0), of(1)
 
 def noisy(x, g):
     "DSU on a batch."
@@ -45,8 +48,8 @@ def mixed(x, g):
     lam = torch.tensor(lam).float().double()
     other = torch.randperm(B, generator=g)
     mu, sd = styles(x.detach())
-    new = [[[lam[b]*s[b][c]+(1-lam[b])*s[other[b]][c] for c in range(C)] for b in range(B)] for s in (mu, sd)]
-    return restyled(x, mu, sd, new)
+    def mixture(s): return [[lam[b]*s[b][c]+(1-lam[b])*s[other[b]][c] for c in range(C)] for b in range(B)]
+    return restyled(x, mu, sd, [mixture(mu), mixture(sd)])
 
 def other_styles(net, suite, who, layer, blocks):
     "With a layer behind these blocks of the body."

@@ -294,7 +294,8 @@ def test_what_is_frozen_is_not_sent_and_stays(suite):
 
 WRONG = [(MixStyle, dict(p=2)), (DSU, dict(p=-.1)), (DSU, dict(p=float('nan'))), (MixStyle, dict(alpha=-1)),
          (FedDG, dict(window=1.2)), (FedDG, dict(share=-1)), (FedSR, dict(l2r=-1)),
-         (FedSR, dict(cmi=float('inf'))), (FedPLVM, dict(lam=-1)), (FedPLVM, dict(alpha=0)), (FedPLVM, dict(tau=0))]
+         (FedSR, dict(cmi=float('inf'))), (FedPLVM, dict(lam=-1)), (FedPLVM, dict(alpha=0)),
+         (FedPLVM, dict(tau=0))]
 
 @pytest.mark.parametrize('method,kw', WRONG, ids=lambda v: getattr(v, 'name', str(v)))
 def test_out_of_range(method, kw):
