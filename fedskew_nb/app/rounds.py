@@ -156,8 +156,9 @@ def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what sh
     "What is to be measured; a mistake is refused first."
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
     if only and methods: raise ValueError('--only and --methods measure different things: call twice')
-    noun, text = ('method', joined(methods)) if methods else ('item', joined(only))
+    noun, given = ('item', only) if methods == () else ('method', methods)
     names, *how = BENCHES[noun]
-    if text in ('', 'all'): return names, *how
+    if given == () or joined(given) == 'all': return names, *how
     aliases = ALIASES if noun == 'method' else None
-    return list(dict.fromkeys(spelt(n, names, noun, aliases) for n in cut(text))), *how
+    asked = [spelt(n, names, noun, aliases) for n in cut(joined(given)) or ['']]
+    return list(dict.fromkeys(asked)), *how
