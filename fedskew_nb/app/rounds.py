@@ -152,6 +152,7 @@ BENCHES = dict(    # what can be named: the names, what measures one, what shows
     item=(list(BENCH_ITEMS), against_bare, bench_table),
     method=([n for n in METHODS if n != 'FedAvg'], beside_fedavg, rounds_table))
 
+# %% ../../nbs/7_app/13_rounds.ipynb #b1759848
 def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what shows them
     "What is to be measured; a mistake is refused first."
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
