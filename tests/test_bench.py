@@ -227,7 +227,7 @@ def test_what_is_shipped():
 
 def test_parser():
     o = parser_of(bench_command, 'bench').parse_args(['--only', 'W1', '--pairs', '3', '--json'])
-    assert (o.only, o.pairs, o.json, o.tiny, o.out) == ('W1', 3, True, False, None)
+    assert (o.only, o.pairs, o.json, o.tiny, o.out) == (['W1'], 3, True, False, None)
 
 # ---- rounds of all methods
 

@@ -696,7 +696,7 @@ def test_an_eraser_of_zeros_gives_no_nan(tau):
 
 @pytest.mark.parametrize('tau', [0, -1, float('nan')])
 def test_bad_tau(tau):
-    with pytest.raises(ValueError, match='tau is .*above 0'):
+    with pytest.raises(ValueError, match='tau is .*(above 0|a finite number)'):
         FDSE(tau=tau)
 
 @pytest.mark.parametrize(
@@ -708,12 +708,14 @@ def test_bad_tau(tau):
         ('gamma', -0.1),
         ('gamma', 1.1),
         ('gamma', float('nan')),
+        ('beta', -5.),
         ('beta', float('nan')),
         ('beta', float('inf')),
     ],
 )
 def test_bad_numbers_of_the_consistency(k, v):
-    with pytest.raises(ValueError, match=f'Consistency: .*{k}={v}.*lam must be at least 0'):
+    says = f'Consistency: (.*{k}={v}.*lam and beta must be at least 0|{k} is {v}: give a finite number)'
+    with pytest.raises(ValueError, match=says):
         FDSE(**{k: v})
 
 def test_bad_reg():

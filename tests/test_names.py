@@ -126,7 +126,7 @@ def test_one_method_in_two_spellings_is_one():
 def test_an_ambiguous_name_says_which_there_are(text):
     with pytest.raises(ValueError) as e: read_method(text)
     says = str(e.value)
-    assert '2 methods are called' in says and 'FedFA-anchors (feature anchors, IEEE TMC 2023)' in says
+    assert '2 methods are called' in says and 'FedFA-anchors (anchors, TMC 2023)' in says
     assert "FDSE's table means it, with preset='released'" in says
 
 def test_no_two_names_are_folded_alike():

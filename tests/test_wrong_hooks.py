@@ -17,8 +17,9 @@ from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.run import _portably, train_run
 from fedskew_nb.core.context import Each
-from fedskew_nb.core.mechanism import Mechanism, message
+from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
+from fedskew_nb.core.names import message
 from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout

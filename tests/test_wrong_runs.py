@@ -239,11 +239,11 @@ def test_a_history_twice():
     with pytest.raises(ValueError, match=says): Comparison([h, h])
 
 @pytest.mark.parametrize('given, says', [
-    ([{}], 'holds runs, not a dict'),
-    ([None], 'not a NoneType'),
-    ([[]], 'not a list'),
-    ([History()], 'does not say its method and suite and seed'),
-    ([History(dict(method='A', suite='s'))], 'does not say its seed'),
+    ([{}], 'a dict is no run of a method on a suite'),
+    ([None], 'a NoneType is no run'),
+    ([[]], 'a list is no run'),
+    ([History()], 'a History is no run'),
+    ([History(dict(method='A', suite='s'))], 'a History is no run'),
     ([], 'at least one finished run')])
 def test_what_is_no_run(given, says):
     with pytest.raises(ValueError, match=says): Comparison(given)

@@ -23,17 +23,13 @@ def deal_of(h:History)->tuple:
     "(suite, deal) of a run."
     return h.setting['suite'], h.setting['deal']
 
-def _check_history(h):
-    "Refuse what is no run of a named method."
-    if not isinstance(h, History):
-        raise ValueError(f'a comparison holds runs, not a {type(h).__name__}: give what `fit` returned')
-    if missing := [k for k in ('method', 'suite', 'seed') if k not in h.setting]:
-        raise ValueError(f'a run does not say its {" and ".join(missing)}: give what `fit` returned')
-
 def _refuse_twins(histories:list):
     "Refuse a run that is given twice: it would count as two."
     runs = set()
     for h in histories:
+        if not isinstance(h, History) or not {'method', 'suite', 'seed'} <= h.setting.keys():
+            raise ValueError(f'a {type(h).__name__} is no run of a method on a suite: '
+                             'give what `fit` returned')
         run = json.dumps(h.setting, sort_keys=True)
         if run in runs: raise ValueError('the run of {method} on {suite}, seed {seed}, is there twice: '
                                          'give each run once'.format(**h.setting))
@@ -45,7 +41,6 @@ class Comparison:
     def __init__(self, histories):
         self.histories, self._scores, self.about = list(histories), {}, {}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
-        for h in self.histories: _check_history(h)
         _refuse_twins(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
         def place(h):

@@ -17,8 +17,9 @@ from .style import INK, PALETTE, bare, canvas, colour, ink, shades, style
 def by_name(histories)->dict: # {'FedAvg', 'FedAvg/iid', 'pooled': [History of each seed]}
     "Runs grouped by method, and by the deal of the data if it is not the suite's own; in their order."
     lines = {}
-    if isinstance(histories, (list, tuple)) and not histories: raise ValueError('there is no run to draw: give one')
-    for h in histories if isinstance(histories, (list, tuple)) else [histories]:
+    histories = histories if isinstance(histories, (list, tuple)) else [histories]
+    if not histories: raise ValueError('there is no run to draw: give at least one')
+    for h in histories:
         name = 'pooled' if h.setting.get('deal') == 'pooled' else h.label
         lines.setdefault(name, []).append(h)
     return lines

@@ -27,8 +27,7 @@ from fedskew_nb.app.shell import (
     BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell, joined, parsed, parser_of, say,
     show_json)
 from .tune import trial_score, tune
-from ..core.mechanism import message
-from ..core.names import nearest, spelt
+from ..core.names import message, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
 from ..engine.history import read_history
@@ -57,13 +56,13 @@ def data_options(
     return ({'suite': suites} if suites else {}) | ({'size': size} if size else {})
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000012
-def read_settings(pairs)->dict:
+def read_settings(pairs, options=())->dict: # options: given otherwise
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
     setting = {}
     for p in pairs:
         k, equals, v = (part.strip() for part in p.partition('='))
         if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        if k in setting: raise ValueError(f'--set {k} is given twice: give it once')
+        if k in setting or k in options: raise ValueError(f'--set {k} is given twice: give it once')
         own_option = k not in SETTINGS and k in signature(compare_command).parameters
         advice = f'write --{k.replace("_", "-")}' if own_option else nearest(k, SETTINGS)
         if k not in SETTINGS: raise ValueError(f'--set {k}: there is no setting {k!r}: {advice}')
@@ -85,9 +84,7 @@ def training_options(
     typed = dict(rounds=rounds, model=model, house=house)
     options = {k: v for k, v in typed.items() if v is not None} | dict(device=device)
     if rungs: options['rungs'] = literal(f'[{joined(rungs)}]', '--rungs')
-    settings = read_settings(set)
-    for k in options.keys() & settings: raise ValueError(f'{k} is given by --{k} and by --set: give it once')
-    return options | settings | data_options(**kwargs)
+    return options | read_settings(set, options) | data_options(**kwargs)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000016
 def tell(done, of, run, history):
@@ -192,6 +189,7 @@ def read_own(texts)->dict: # {method: {hyper-parameter: values}}
         own[name] = hp
     return own
 
+# %% ../../nbs/7_app/01_cli.ipynb #5937185a
 @delegates(training_options)
 def tune_command(
     methods=(),            # FedAvg comes along

@@ -60,6 +60,7 @@ def argument_of(text:str, first:str='')->tuple: # (key, text of the value)
     bare = f'write {first}={text!r}' if first and text.isidentifier() else 'arguments are written key=value'
     raise ValueError(f'cannot read {text!r}: {bare}')
 
+# %% ../../nbs/7_app/05_recipes.ipynb #a8d07817
 def read_call(text:str, first:str='')->tuple: # (path or None, name, {argument: value})
     "`path.py:Name(a=1)` as its three parts; `first` is what an argument without a key is called."
     m = _CALL.fullmatch(text.strip())
@@ -125,17 +126,16 @@ def as_summand(cls, hp:dict)->Summand:
     return Summand(f'{cls.__name__}({words})' if hp else cls.__name__, (cls(**hp),), base=cls.__name__)
 
 # %% ../../nbs/7_app/05_recipes.ipynb #0000000c
+def parts_of(text:str)->list:
+    "The summands of a method."
+    return [text] if file_of(text) else cut(text, '+')
+
 def read_summand(text:str)->Method|Summand:
     "What one summand names."
     file, name, hp = read_call(text, 'preset')
     if file: return as_method(from_file(file, name), name, hp)
     name = spelt(name, METHODS | MECHANISMS, 'method', ALIASES)
     return as_summand(MECHANISMS[name], hp) if name in MECHANISMS else as_method(METHODS[name], name, hp)
-
-# %% ../../nbs/7_app/05_recipes.ipynb #0000000d
-def parts_of(text:str)->list:
-    "The summands of a method."
-    return [text] if file_of(text) else cut(text, '+')
 
 # %% ../../nbs/7_app/05_recipes.ipynb #0000000e
 def read_method(text:str|Method)->Method:

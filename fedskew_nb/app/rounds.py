@@ -152,12 +152,14 @@ BENCHES = dict(    # what can be named: the names, what measures one, what shows
     item=(list(BENCH_ITEMS), against_bare, bench_table),
     method=([n for n in METHODS if n != 'FedAvg'], beside_fedavg, rounds_table))
 
+# %% ../../nbs/7_app/13_rounds.ipynb #b1759848
 def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what shows them
     "What is to be measured; a mistake is refused first."
     if pairs < 1: raise ValueError(f'--pairs {pairs}: at least one round must be counted')
     if only and methods: raise ValueError('--only and --methods measure different things: call twice')
-    noun, text = ('method', joined(methods)) if methods else ('item', joined(only))
+    noun, given = ('item', only) if methods == () else ('method', methods)
     names, *how = BENCHES[noun]
-    if text in ('', 'all'): return names, *how
+    if given == () or joined(given) == 'all': return names, *how
     aliases = ALIASES if noun == 'method' else None
-    return list(dict.fromkeys(spelt(n, names, noun, aliases) for n in cut(text))), *how
+    asked = [spelt(n, names, noun, aliases) for n in cut(joined(given)) or ['']]
+    return list(dict.fromkeys(asked)), *how

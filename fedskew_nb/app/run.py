@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/07_run.ipynb #6adbef6f
 from __future__ import annotations
-import hashlib, json, multiprocessing as mp, os, re, signal, threading, warnings
+import hashlib, json, multiprocessing as mp, os, signal, threading, warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -17,16 +17,16 @@ from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust_tables import trust_measures
 from .scripts import check_seen, safe_path, without_exit
-from .shell import plain
+from .shell import kept
 from ..core.files import sweep
 from ..core.identity import digest
-from ..core.mechanism import described, portable
 from ..core.method import Method
-from ..core.names import Recipe
+from ..core.names import Recipe, portable
 from ..core.net import Net
 from ..core.seeding import seeded
 from ..data.suite import Suite
-from ..engine.checkpoint import in_single_facts, load_nest
+from ..data.check import check_alike
+from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.device import live
 from ..engine.federation import Federation
 from ..engine.history import History, describe, read_history, versions
@@ -117,7 +117,7 @@ def stamped(todo:list)->list: # of Run
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
-            one_kind(suite, of_name.setdefault(suite.name, suite))
+            check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         return replace(run, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
     runs = [run if run.made_of else stamp(run) for run in todo]
@@ -125,14 +125,6 @@ def stamped(todo:list)->list: # of Run
     return list({run_name(run): run for run in runs}.values())
 
 # %% ../../nbs/7_app/07_run.ipynb #f1b8b2e5
-def one_kind(suite:Suite, first:Suite):
-    "Refuse a suite whose classes or domains are others than with the first seed."
-    facts = lambda s: dict(classes=list(s.classes), domains=sorted({*s.tests, *s.unseen}))
-    for k, now in facts(suite).items():
-        if now == (was := facts(first)[k]): continue
-        raise ValueError(f'the {k} of {suite.name} change with the seed, from {was} to {now}: '
-                         'a table adds up seeds, so give them all the same')
-
 def one_of_a_name(runs:list):
     "Refuse two suites that a table could not tell apart."
     data = {}
@@ -143,10 +135,6 @@ def one_of_a_name(runs:list):
         raise ValueError(f'two different suites are called {made["suite"]}: rename one of them')
 
 # %% ../../nbs/7_app/07_run.ipynb #4a11fdce
-def run_head(suite:str, method:str, deal:str, seed:int)->str:
-    "What a person reads of a run's file name."
-    return re.sub('[^A-Za-z0-9_.=-]+', '-', f'{suite}_{method}_{deal}_s{seed}')[:80]
-
 def run_name(run:Run)->str:
     "File name of a run, without suffix: `skew-digits_FedAvg_skew_s0_1f2e3d4c5b6a`."
     if run.made_of is None: run, = stamped([run])
@@ -164,22 +152,12 @@ def files_of(run:Run, folder)->tuple:
     stem = run_name(run)
     return Path(folder)/f'{stem}.json', Path(folder)/f'{stem}.safetensors'
 
-def odd_run(history:History, path, run:Run|None=None)->str: # '' if nothing is
-    "Why a stored run is not the one that its file is named for."
-    s, made = history.setting, in_single_facts(history.setting)
-    if Path(path).stem.rpartition('_')[0] != run_head(s['suite'], s['method'], s['deal'], s['seed']):
-        return 'of another run than its name says'
-    if not history.rows and 'stopped' not in history.measures: return 'without a score'
-    same = ('code', 'data') if run and run.deal == 'skew' else ('code',) if run else ()
-    other = [k for k in same if made.get(k, run.made_of[k]) != run.made_of[k]]
-    return f'of other {" and ".join(other)}' if other else ''
-
 def finished(path, run:Run|None=None)->History|None:
     "The history at `path`, if it is there, whole, and of this run."
     if path is None or not Path(path).exists(): return None
     try: history = read_history(path)
     except ValueError: why = 'torn'
-    else: why = odd_run(history, path, run)
+    else: why = odd_run(history, path, run.made_of if run else {})
     if not why: return history
     warnings.warn(f'{path} is {why}: this run begins anew')
 
@@ -199,7 +177,7 @@ def noted(history:History, note:str='', trials:int=0)->History:
 
 # %% ../../nbs/7_app/07_run.ipynb #f4cbd31a
 def lacks_measures(run:Run, history:History, measure=None)->bool:
-    "Does this finished run lack what is to be measured, or has it what another function measured?"
+    "Does this finished run lack what is to be measured, or was it measured by another function?"
     measured = history.measures.keys()
     if 'stopped' in measured: return False
     by_other = measure and history.measured_by not in ('', digest(measure))
@@ -237,17 +215,10 @@ def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
     if before: history.measures, history.measured_by = before.measures, before.measured_by
     if measure:
         trust = {k: v for k, v in history.measures.items() if k == 'trust'}
-        history.measures, history.measured_by = trust | measured_of(fed, measure), digest(measure)
+        history.measures = trust | (kept(measure(fed), 'measure') or dict(nothing=True))    # so not again
+        history.measured_by = digest(measure)
     if run.trust: history.measures['trust'] = trust_measures(fed)
     return history
-
-def measured_of(fed, measure)->dict:
-    "What somebody's function measures, as a file keeps it: NaN as nothing, keys as text."
-    values = measure(fed)
-    try: text = json.dumps(plain(values)) if isinstance(values, (dict, type(None))) else ''
-    except (TypeError, ValueError, RecursionError): text = ''
-    if text: return json.loads(text) or dict(nothing=True)      # so that it is not measured again
-    raise ValueError(f'measure returned {described(values)}: return a dict of numbers, text, lists and dicts')
 
 # %% ../../nbs/7_app/07_run.ipynb #ccf5ae49
 def one_by_one(todo:list, train, tell, progress=None):

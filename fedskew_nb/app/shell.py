@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from fastcore.docments import docments
+from ..core.mechanism import described
 from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
 from tqdm import tqdm
@@ -58,12 +59,13 @@ def _given_once(p:argparse.ArgumentParser, argv):
         if times < 2 or not isinstance(action, argparse._StoreAction): continue
         raise ValueError(f'{option} is given {times} times, and only one of them can hold: give it once')
 
+# %% ../../nbs/7_app/03_shell.ipynb #efd31aa3
 def joined(v)->str:
     "A list that was typed in one option or in several."
     return v if isinstance(v, str) else ','.join(v)
 
 def parsed(f, name:str, argv)->dict:
-    "What was typed, as arguments of `f`; an unknown option gets the nearest, and nothing is empty or given twice."
+    "What was typed, as arguments of `f`; nothing is unknown, empty or given twice."
     p = parser_of(f, name)
     values, unknown = p.parse_known_args(argv)
     if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions))
@@ -104,14 +106,19 @@ def speak_plainly():
 
 # %% ../../nbs/7_app/03_shell.ipynb #77aa01c4
 def plain(o):
-    "`o` for JSON: a number that is none becomes null, a path its text, a scalar of numpy or PyTorch its number."
+    "`o` for JSON: what is no number becomes null, a path its text, a scalar of PyTorch its number."
     o = plain_number(o)
     if isinstance(o, dict): return {k: plain(v) for k, v in o.items()}
     if isinstance(o, (list, tuple)): return [plain(v) for v in o]
     if isinstance(o, float) and not math.isfinite(o): return None
     return str(o) if isinstance(o, Path) else o
 
-def show_json(o): print(json.dumps(plain(o), indent=1))
+def kept(o, noun:str)->dict:
+    "What a function gave, as a JSON file gives it back: keys as text, NaN as nothing."
+    try: text = json.dumps(plain(o)) if isinstance(o, (dict, type(None))) else ''
+    except (TypeError, ValueError, RecursionError): text = ''
+    if text: return json.loads(text) or {}
+    raise ValueError(f'{noun} returned {described(o)}: return a dict of numbers, text, lists and dicts')
 
 # %% ../../nbs/7_app/03_shell.ipynb #77aa01c6
 def harmless(text)->str:
@@ -125,6 +132,7 @@ def say(text:str):
         sys.stderr.flush()
     except OSError: write_nowhere(sys.stderr)
 
+def show_json(o): print(json.dumps(plain(o), indent=1))
 def complain(text): say(f'fedskew: {text}')
 
 # %% ../../nbs/7_app/03_shell.ipynb #75d80f7f

@@ -6,7 +6,7 @@
 __all__ = ['HOOKS', 'Default', 'Mechanism', 'Hook']
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #af3f1ec8
-import inspect, math, pickle, traceback, types
+import inspect, math, traceback, types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 import torch
@@ -50,6 +50,8 @@ class Mechanism:
 def kind(m:Mechanism)->str: return type(m).__name__
 
 def has_fields(m:Mechanism)->bool: return is_dataclass(m)
+
+def public(o)->set: return {n for n in dir(o) if not n.startswith('_')}
 
 def fills(m:Mechanism, hook:str)->bool:
     "Does `m` say anything in `hook`?"
@@ -137,6 +139,7 @@ class Hook:
 # %% ../../nbs/4_core/05_mechanism.ipynb #ae211493
 _NEST = '{name: tensors, numbers or text, or lists and dicts of them}'
 
+# %% ../../nbs/4_core/05_mechanism.ipynb #21c5d875
 AT_CLIENT = dict(    # in the order of a client's work
     start  =Hook('all', 'nothing: what should last goes into c.state or c.cache', answer_is(is_nothing)),
     phases =Hook('exclusive', '[(name, share of the steps above 0, trainable(name)), …]',
@@ -203,8 +206,6 @@ def ask_rule(m, fn, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,) or (K, P)
                      'return numbers of that kind')
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #a2f68f29
-def public(o)->set: return {n for n in dir(o) if not n.startswith('_')}
-
 def check_words(m:Mechanism):
     "Refuse a public name that is neither hook nor field, and a field whose value nobody sets."
     own = {f.name: f for f in fields(m)} if has_fields(m) else {}
@@ -212,9 +213,9 @@ def check_words(m:Mechanism):
         raise ValueError(f'{kind(m)}.{n} is neither a hook nor a field of a @dataclass: {nearest(n, HOOKS)} '
                          '(the name of a helper begins with _)')
     for n, f in own.items():
-        Mechanism.__setattr__(m, n, getattr(m, n))       # a frozen dataclass was not looked at
-        if (value := getattr(type(m), n, f.default)) is f.default: continue
-        if isinstance(value, types.MemberDescriptorType): continue          # of a class with slots
+        Mechanism.__setattr__(m, n, getattr(m, n))    # a frozen dataclass was not looked at
+        value = getattr(type(m), n, f.default)
+        if value is f.default or isinstance(value, types.MemberDescriptorType): continue   # of a slot
         raise ValueError(f'{kind(m)}.{n} is set without a type, so the field stays {f.default!r}: '
                          f'write @dataclass and `{n}:{getattr(f.type, "__name__", f.type)}=…`')
 
@@ -225,8 +226,8 @@ def _check_arguments(m:Mechanism, hook:str):
     names = [*inspect.signature(getattr(Mechanism, hook)).parameters][1:]
     try: inspect.signature(f := getattr(m, hook)).bind(*names)
     except TypeError:
-        takes = ', '.join(inspect.signature(f).parameters) or 'nothing'
-        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({", ".join(["self", *names])})') from None
+        takes, wanted = ', '.join(inspect.signature(f).parameters) or 'nothing', ', '.join(['self', *names])
+        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({wanted})') from None
     except ValueError: pass      # of C, which does not say what it takes
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0
@@ -263,18 +264,3 @@ def check_mechanism(m):
     check_words(m)
     check_lines(m)
     check_others(m)
-
-# %% ../../nbs/4_core/05_mechanism.ipynb #15e94d2c
-def message(e:BaseException)->str:
-    "An error and its notes."
-    notes = getattr(e, '__notes__', ())
-    return f'{e} [{"; ".join(notes)}]' if notes else str(e)
-
-def portable(e:Exception)->Exception:
-    "`e` if it survives the way to another process, else a RuntimeError of the same words and notes."
-    try: same = type(pickle.loads(pickle.dumps(e))) is type(e)
-    except Exception: same = False
-    if same: return e
-    new = RuntimeError(f'{type(e).__name__}: {e}')
-    for note in getattr(e, '__notes__', ()): new.add_note(note)
-    return new

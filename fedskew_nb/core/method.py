@@ -22,6 +22,7 @@ def values_of(m:Mechanism)->dict:
     "What a mechanism is set to, in slots or not."
     return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if has_fields(m) else {})
 
+# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
 def distinct(ms)->list:
     "Each mechanism once: two of one class and with equal fields are one."
     out = []
@@ -43,10 +44,15 @@ def ordered(ms)->tuple:
     return tuple(done)
 
 # %% ../../nbs/4_core/06_method.ipynb #06bd55a5
-def check_name(name):
-    "Refuse a name that is none."
+def check_parts(name, mechanisms):
+    "Refuse a name that is none, and mechanisms that are none."
+    for m in mechanisms: check_mechanism(m)
     if isinstance(name, str) and name: return
     raise ValueError(f'the name of a method is {name!r}: write Method("Name", mechanism, …)')
+
+def other_names(aliases)->dict:
+    "Aliases, and whose word each is."
+    return aliases if isinstance(aliases, dict) else dict.fromkeys(aliases, '')
 
 # %% ../../nbs/4_core/06_method.ipynb #00000010
 class Method:
@@ -54,18 +60,17 @@ class Method:
     def __init__(self,
         name:str,                  # as the paper spells it
         *mechanisms:Mechanism,
-        presets:dict|None=None,    # {'released': {hyper-parameter: value}}
+        presets:dict|None=None,    # {'released': {field: value}}
         page:str='',               # its notebook: '2_methods/f2dc/04_method'
-        ink:str='',                # its colour, a name of the palette: 'vermillion'
+        ink:str='',                # its colour: 'vermillion'
         says:str='',               # its idea, in twelve words
-        base:str='',               # its name before it was changed; of a sum, its first summand's
-        aliases=(),                # other names of it; or {other name: whose word it is}
+        base:str='',               # its name before a change
+        aliases=(),                # other names, or {name: who says so}
     ):
-        check_name(name)
-        for m in mechanisms: check_mechanism(m)
+        check_parts(name, mechanisms)
         self.name, self.mechanisms, self.presets = name, ordered(distinct(mechanisms)), presets or {}
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
-        self.aliases = aliases if isinstance(aliases, dict) else dict.fromkeys(aliases, '')
+        self.aliases = other_names(aliases)
         self.run = self._agreed()
 
 # %% ../../nbs/4_core/06_method.ipynb #00000011
@@ -205,8 +210,8 @@ def stored_values(m:Mechanism)->dict:
     for n, v in hp.items():
         try: json.dumps(v, allow_nan=False)
         except (TypeError, ValueError):
-            raise ValueError(f'{kind(m)}.{n} is {described(v)}: a stored run holds finite numbers, text, True, '
-                             'False, None, and lists and dicts of them, so give one of these') from None
+            raise ValueError(f'{kind(m)}.{n} is {described(v)}: a stored run holds finite numbers, text, '
+                             'True, False, None, and lists and dicts of them, so give one') from None
     return hp
 
 # %% ../../nbs/4_core/06_method.ipynb #040bc731

@@ -6,7 +6,7 @@
 __all__ = ['nearest', 'one_of', 'whole', 'at_least', 'not_negative', 'extra', 'registry', 'Recipe']
 
 # %% ../../nbs/4_core/11_names.ipynb #67374aa6
-import inspect, numbers, pkgutil, re, reprlib, types
+import inspect, numbers, pickle, pkgutil, re, reprlib, types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -60,6 +60,7 @@ def whole(seed, noun:str='data_seed')->int:
         raise ValueError(f'{noun} is {seed!r}: give a whole number from -2**63 to 2**63-1')
     return int(seed)
 
+# %% ../../nbs/4_core/11_names.ipynb #9933ca9f
 _MOST = 10**6     # of anything that a method counts
 
 def at_least(**values):
@@ -91,6 +92,7 @@ def kinds_of(of, name:str)->tuple:
     kinds = tuple(None if h is types.NoneType else get_origin(h) or h for h in hints)
     return kinds if all(k in KINDS for k in kinds) else ()
 
+# %% ../../nbs/4_core/11_names.ipynb #f72d4cb4
 def typed(of, name:str, v):
     "`v` for a field of a class or an argument of a function; the wrong type is refused."
     kinds, v = kinds_of(of, name), plain_number(v)
@@ -98,6 +100,21 @@ def typed(of, name:str, v):
     if not kinds or any(fits(v, k) for k in kinds): return v
     wanted = ' or '.join(KINDS[k] for k in kinds)
     raise ValueError(f'{of.__name__}: {name} is {reprlib.repr(v)}: give {wanted}')
+
+# %% ../../nbs/4_core/11_names.ipynb #7fbc9c3f
+def message(e:BaseException)->str:
+    "An error and its notes."
+    notes = getattr(e, '__notes__', ())
+    return f'{e} [{"; ".join(notes)}]' if notes else str(e)
+
+def portable(e:Exception)->Exception:
+    "`e` if it survives the way to another process, else a RuntimeError of the same words and notes."
+    try: same = type(pickle.loads(pickle.dumps(e))) is type(e)
+    except Exception: same = False
+    if same: return e
+    new = RuntimeError(f'{type(e).__name__}: {e}')
+    for note in getattr(e, '__notes__', ()): new.add_note(note)
+    return new
 
 # %% ../../nbs/4_core/11_names.ipynb #0000000e
 def extra(module:str, package:str, group:str='viz'): # dotted name; what pip calls it; the extra that has it

@@ -66,7 +66,8 @@ def check_rows(d:Data, where:str):
         name = 'labels' if k == 'y' else k
         raise ValueError(f'{where}: {name} are {t.dtype} {list(t.shape)}, they must be {kind} {shape}')
     if d.masks is not None and d.masks.numel() and int(d.masks.max()) == 1:
-        raise ValueError(f'{where}: masks run from 0 to 1, and an object is 255 in them: multiply them by 255')
+        raise ValueError(f'{where}: masks run from 0 to 1, and an object is 255 in them: '
+                         'multiply them by 255')
 
 # %% ../../nbs/5_data/03_check.ipynb #33cc5406
 def check_data(d:Data, where:str, n_classes:int, shape):
@@ -96,6 +97,15 @@ def check_norm(s)->tuple:
     mean, std = three_numbers(s.mean, f'{s.name}: mean'), three_numbers(s.std, f'{s.name}: std')
     if min(std) > 0: return mean, std
     raise ValueError(f'{s.name}: std is {std}; images are divided by it, give numbers above 0')
+
+# %% ../../nbs/5_data/03_check.ipynb #aac6eaf1
+def check_alike(s, first):
+    "Refuse a suite whose classes or domains are others than with its first seed."
+    facts = lambda s: dict(classes=list(s.classes), domains=sorted({*s.tests, *s.unseen}))
+    for k, now in facts(s).items():
+        if now == (was := facts(first)[k]): continue
+        raise ValueError(f'the {k} of {s.name} change with the seed, from {was} to {now}: '
+                         'a table adds up seeds, so give them all the same')
 
 # %% ../../nbs/5_data/03_check.ipynb #c7601749
 def check_name(s):

@@ -92,6 +92,7 @@ _HISTORY = {k: STORED[k] for k in ('rows', 'rounds', 'timing')}
 NEST = dict.fromkeys(FIELDS, dict) | dict(
     own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
 
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #de93b4e2
 def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
 
 def check_weights(
@@ -119,11 +120,11 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     if not 0 <= scored <= done <= rounds: return f'{done} of {rounds} rounds are done, {scored} are scored'
     if len(history['rounds']) != done: return f'it tells of {len(history["rounds"])} rounds, {done} are done'
     if odd := {r['client'] for r in history['rows']}-{-1, *nest['own']}: return f'it has no client {min(odd)}'
-    answers = {(*(r[k] for k in ROW_COLUMNS[:-1]), ): r['correct'] for r in history['rows']}
-    if any(answers[tuple(r[k] for k in ROW_COLUMNS[:-1])] != r['correct'] for r in history['rows']):
-        return 'a score is there twice'
-    return impossible(history)
+    scores = {tuple(r[k] for k in ROW_COLUMNS) for r in history['rows']}
+    twice = len({s[:-1] for s in scores}) < len(scores)
+    return 'a score is there twice' if twice else impossible(history)
 
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
 def load_state(
     path,
     setting:dict,     # what the run that goes on says of itself
@@ -131,10 +132,27 @@ def load_state(
 )->State:
     "The state in a checkpoint of the same run, on whatever device."
     nest = load_nest(path, device)
-    if why := misfit(nest, NEST): raise ValueError(f'{path} is no checkpoint ({why}): delete it')
+    why = misfit(nest, NEST) or unlikely(nest, setting['rounds'])
+    if why: raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     was, here = in_single_facts(nest['setting']), in_single_facts(setting)
     for k in (k for k in here if k != 'device' and was.get(k) != here[k]):
         raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {here[k]!r}. '
                          'Delete it, or set it back')
-    if why := unlikely(nest, setting['rounds']): raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     return State(**{k: nest[k] for k in FIELDS}, history=history_of(nest['history']), round=nest['round_no'])
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #735c6762
+def run_head(suite:str, method:str, deal:str, seed:int)->str:
+    "What a person reads of a run's file name."
+    return re.sub('[^A-Za-z0-9_.=-]+', '-', f'{suite}_{method}_{deal}_s{seed}')[:80]
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #f4af7f8d
+def odd_run(history, path, made_of:dict)->str: # '' if nothing is
+    "Why a stored run is not the one that its file is named for, or not made of this."
+    s, made = history.setting, in_single_facts(history.setting)
+    if Path(path).stem.rpartition('_')[0] != run_head(s['suite'], s['method'], s['deal'], s['seed']):
+        return 'of another run than its name says'
+    if not history.rows and 'stopped' not in history.measures: return 'without a score'
+    dealt_anew = () if s['deal'] == 'skew' else ('data',)
+    same = [k for k in ('code', 'data') if k in made_of and k in made and k not in dealt_anew]
+    other = [k for k in same if made[k] != made_of[k]]
+    return f'of other {" and ".join(other)}' if other else ''

@@ -31,16 +31,16 @@ def modern(setting:dict)->dict:
 @dataclass(eq=False, repr=False)
 class History:
     "Setting, scores and costs of one run."
-    setting:dict=field(default_factory=dict)        # all that one needs to run it again
-    rows:list=field(default_factory=list)           # one dict per score, with `COLUMNS`
-    rounds:list=field(default_factory=list)         # of each round: loss terms, participants, bytes
-    timing:list=field(default_factory=list)         # seconds of each round: what differs in every run
-    peak_memory:int|None=None                       # bytes
-    measures:dict=field(default_factory=dict)       # further numbers of the trained models
-    measured_by:str=''                              # sixteen letters of the function that measured them
+    setting:dict=field(default_factory=dict)    # all that is needed to run it again
+    rows:list=field(default_factory=list)       # one dict per score, with `COLUMNS`
+    rounds:list=field(default_factory=list)     # of each round: loss terms, participants, bytes
+    timing:list=field(default_factory=list)     # seconds of each round
+    peak_memory:int|None=None                   # bytes
+    measures:dict=field(default_factory=dict)   # further numbers of the trained models
+    measured_by:str=''                          # digest of their function
     def __post_init__(self): self.setting = modern(self.setting)
     def grown(self, rounds=(), rows=())->'History':
-        "A longer history; this one stays as it is."
+        "A longer history; this one stays."
         return replace(self, rounds=[*self.rounds, *rounds], rows=[*self.rows, *rows])
 
 # %% ../../nbs/6_engine/04_history.ipynb #a9cf69db
@@ -89,6 +89,7 @@ def load(cls:History, path)->History:
 WORDS = dict(view=('global', 'personal', 'unseen'), moment=('post_agg', 'post_local'))
 DEALT = ('skew', 'iid', 'pooled')
 
+# %% ../../nbs/6_engine/04_history.ipynb #f34fa422
 _ROW = dict(round=int, moment=str, view=str, path=str, domain=str, client=int, n=int, correct=int)
 _ROUND = dict(round=int, loss=float, terms=dict, participants=list, up=float, down=float)
 _TRUST = {'pooled?': {'scores': dict}, 'clients?': [{'scores': dict}], 'pictures?': dict}
@@ -100,6 +101,7 @@ STORED = {
         'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int},
     'peak_memory?': (int, None), 'measures?': {'trust?': _TRUST}, 'measured_by?': str}
 
+# %% ../../nbs/6_engine/04_history.ipynb #5d0f162f
 def history_of(d:dict)->History:
     "The history that `as_dict` gave; other names are left out."
     return History(**{f.name: d[f.name] for f in fields(History) if f.name in d})
@@ -109,9 +111,9 @@ def impossible(d:dict)->str: # '' if there is none
     if (deal := modern(d.get('setting', {})).get('deal', 'skew')) not in DEALT: return f'its deal is {deal!r}'
     for i, r in enumerate(d['rows']):
         if not 0 < r['n'] < 2**53: return f'rows[{i}] is of no images, or of too many'
-        if not 0 <= r['correct'] <= r['n']: return f'rows[{i}] has more right than there are, or less than none'
-        for k, words in WORDS.items():
-            if r[k] not in words: return f'rows[{i}].{k} is {r[k]!r}'
+        if not 0 <= r['correct'] <= r['n']: return f'rows[{i}] has more right than there are, or too few'
+        odd = [f'rows[{i}].{k} is {r[k]!r}' for k, words in WORDS.items() if r[k] not in words]
+        if odd: return odd[0]
     return ''
 
 # %% ../../nbs/6_engine/04_history.ipynb #5a164131

@@ -250,4 +250,4 @@ def extras(self:FeatureAnchors, srv, ups):
 
 FedFA_anchors = Method('FedFA-anchors', FeatureAnchors(), page=_PAGE,
                        says='Features lean on anchors; the head is kept able to name them.',
-                       aliases=dict(FedFA='feature anchors, IEEE TMC 2023'))
+                       aliases=dict(FedFA='anchors, TMC 2023'))

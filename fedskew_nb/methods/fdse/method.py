@@ -108,8 +108,8 @@ class KeepErasers(Mechanism):
 @dataclass
 class Consensus(Mechanism):
     "The server moves a shared layer only where no client objects: min-norm aggregation (FDSE, Sec. 4.3.1)."
-    per_tensor:bool=False   # each tensor for itself, not a whole layer; released: True
-    eps:float=0.            # added to an update's norm; released: 1e-8
+    per_tensor:bool=False  # each tensor, no whole layer; released: True
+    eps:float=0.           # added to a norm; released: 1e-8
     def __post_init__(self): not_negative('Consensus', eps=self.eps)
     def rules(self, net):
         "Everything that is trained and no eraser."

@@ -100,7 +100,7 @@ class DEB(Mechanism):
     turned:int=0          # control: to the prototype of a class so many places on
     wants = CUTS['box']
     def __post_init__(self):
-        at_least(first=(self.first, 0, 'DEB counts rounds'), turned=(self.turned, 0, 'DEB counts classes'))
+        at_least(first=(self.first, 0, 'a round'), turned=(self.turned, 0, 'a shift'))
         if self.lam >= 0 and self.tau > 0: return
         raise ValueError(f'DEB: lam={self.lam}, tau={self.tau}: give lam of 0 or more and tau above 0')
 
