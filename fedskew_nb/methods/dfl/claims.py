@@ -152,6 +152,7 @@ GRID = [
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2d46868b
 OTHERS = ['colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale']
+BY_BATCH = 'DFL(E_G_by_batch=True)'
 TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(first=0.75)']
 GRID += [
     dict(suite='skew-digits', size='standard', house='fedbn', rounds=30, local_epochs=1, eval_every=15,
@@ -175,6 +176,7 @@ def two_a_hue(alpha:float, data_seed:int)->Suite:
 EVEN, MIXED = (Recipe(f'ten-hues-{alpha:g}', partial(two_a_hue, alpha), base='colored-mnist')
                for alpha in (1000, .1))
 GRID += [
-    few(.03, methods=['DFL(first=0.75)'], local_steps=40, seeds=5),
-    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=4, rungs=None),
+    few(.03, methods=['DFL(first=0.75)'], local_steps=40, seeds=4),
+    few(.03, methods=[BY_BATCH], rounds=12, rungs=None, eval_every=12),
+    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, rungs=None),
 ]
