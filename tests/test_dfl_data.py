@@ -12,7 +12,8 @@ from fedskew_nb.data.factors import dsprites_like, pick_cells, taking_turns
 from fedskew_nb.data.rooms import LIGHT, PAIRED, SHAPES3D, SHAPES3D_SIZES, SOLIDS, dot, draw_rooms, pair, rays
 from fedskew_nb.data.rooms import room_layers, shapes3d_like, shapes3d_like_scale
 from fedskew_nb.data.splits import by_table, dirichlet, leave_out, uneven
-from fedskew_nb.data.suite import pack, unpack
+from fedskew_nb.data.suite import class_counts, pack, unpack
+from fedskew_nb.methods.dfl.claims import EVEN, MIXED
 
 MAKE = {
     'colored-mnist': colored_mnist,
@@ -357,3 +358,22 @@ def test_grid_of_a_pair():
     hue_, scale, shape, turn = torch.unravel_index(cells, PAIRED)
     assert torch.equal(SHAPES3D.label(cells), shape)
     assert (hue_.max(), scale.max(), shape.max(), turn.max()) == (9, 7, 3, 14)
+
+# ---- hues and labels
+@pytest.fixture(scope='module')
+def mixtures(): return [recipe(0).clients for recipe in (EVEN, MIXED)]
+
+def test_two_clients_share_the_digits_of_their_hue(mixtures):
+    even, mixed = ([sorted(keys(a.train, b.train)) for a, b in zip(cs[::2], cs[1::2])] for cs in mixtures)
+    assert even == mixed and [len(hue) for hue in even] == [200]*10
+    assert [c.domain for c in mixtures[0]] == [c.domain for c in mixtures[1]]
+
+def test_labels_are_skewed_and_a_client_is_tested_in_its_own_proportions(mixtures):
+    larger, have = [], torch.stack([c.test.y.bincount() for c in colored_mnist('quick', 0).clients[:10]])
+    for clients in mixtures:
+        of = torch.stack([class_counts(c, 10) for c in clients]).view(10, 2, 10)     # hue, client, digit
+        tests = torch.stack([c.test.y.bincount(minlength=10) for c in clients]).view(10, 2, 10)
+        exact = have[:, None]*of/of.sum(1, keepdim=True)
+        assert (tests <= exact).all() and (tests > exact-1).all()
+        larger.append(float((of.amax(1)/of.sum(1)).mean()))
+    assert larger[0] < .55 and larger[1] > .85

@@ -88,7 +88,9 @@ def plain_round(f, r, S, T, lent, **how):
         sent.append(plain.client(mine, batches, T[c.id]['T_s'], T[c.id]['T_c'], peers, shifts, **how))
     return sent
 
-@pytest.mark.parametrize('how, n', [({}, 2), (dict(mu_s=.1, mu_c=.3, lam=.5), 3)], ids=str)
+HOW = [({}, 2), (dict(mu_s=.1, mu_c=.3, lam=.5), 3), (dict(E_G_by_batch=True), 2)]
+
+@pytest.mark.parametrize('how, n', HOW, ids=str)
 def test_two_rounds_are_those_of_plain_pytorch(suite, how, n):
     "Losses, both critics with their moments, SGD, BatchNorms, what is lent, the server: in float64."
     f = fed(DFL(n_transfer=None, **how), first(suite, n), torch.float64, rounds=3)
@@ -283,6 +285,14 @@ def test_I_c_begins_at_its_greatest(after_a_round):
     c.net.eval().load_state_dict(f.state_of(1))
     E_c, E_G = Anchor()._pair(c.window(Anchor()), b, c.net(b['x']))
     assert torch.equal(E_c, E_G) and not E_G.requires_grad
+
+def test_E_G_on_batch_statistics_is_E_c_at_the_first_batch_and_stays_as_it_was(after_a_round):
+    f = after_a_round(DFL)
+    c, b, out = at(f, 1, 'invariant')
+    before = copy.deepcopy(c.received.state_dict())
+    E_c, E_G = Anchor(E_G_by_batch=True)._pair(c.window(Anchor()), b, out)
+    assert torch.equal(E_c, E_G) and not E_G.requires_grad
+    assert same(before, c.received.state_dict()) and not any(m.training for m in c.received.modules())
 
 # ---- what is lent
 

@@ -7,10 +7,13 @@ __all__ = []
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #66d9d4a9
 import math
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
 from ...data.colored import colored_mnist
+from ...data.splits import dirichlet
+from ...data.suite import Suite
 from ...core.names import Recipe
 from ...engine.federation import Federation
 from ...engine.history import History
@@ -96,6 +99,7 @@ CONTROLS = [
     above('DFL-2c', '(control) beats training alone', 'Local'),
     above('DFL-2e', '(control) beats FedAvg with two branches', EQUAL),
     above('DFL-3c', '(control) so it does without MI terms', 'FedBN', NO_MI, suites=('skew-digits',)),
+    above('DFL-3s', '(ours) so it does with a tenth of I_s', 'FedBN', STABLE, suites=('skew-digits',)),
     above('DFL-4c', '(control) foreign eyes beat the own ones', OWN),
     above('DFL-4m', '(ours) MI terms help', NO_MI),
     above('DFL-4s', '(ours) a tenth of I_s is better than the whole', 'DFL', STABLE),
@@ -148,11 +152,31 @@ GRID = [
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2d46868b
 OTHERS = ['colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale']
+BY_BATCH = 'DFL(E_G_by_batch=True)'
 TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(first=0.75)']
 GRID += [
     dict(suite='skew-digits', size='standard', house='fedbn', rounds=30, local_epochs=1, eval_every=15,
-         model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI], seeds=8),
+         model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI, STABLE],
+         seeds=8),
     few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=8, rungs=None,
         eval_every=8),
     few(.03, methods=TURNS, rounds=12, rungs=None, eval_every=12),
+]
+
+# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #6fe12bbd
+def two_a_hue(alpha:float, data_seed:int)->Suite:
+    "Ten hues of two clients each, who share the digits, those to be tested on, too, by Dirichlet(alpha)."
+    whole = colored_mnist('quick', data_seed, train=200)
+    clients = [replace(c, val=c.test) for c in whole.clients[:10]]
+    hues = replace(whole, clients=clients, tests={c.domain: c.test for c in clients}, base='')
+    dealt = dirichlet(hues, alpha, 2, data_seed)
+    return replace(dealt, name=f'ten-hues-{alpha:g}', base='',
+                   clients=[replace(c, test=c.val) for c in dealt.clients])
+
+EVEN, MIXED = (Recipe(f'ten-hues-{alpha:g}', partial(two_a_hue, alpha), base='colored-mnist')
+               for alpha in (1000, .1))
+GRID += [
+    few(.03, methods=['DFL(first=0.75)'], local_steps=40, seeds=4),
+    few(.03, methods=[BY_BATCH], rounds=12, rungs=None, eval_every=12),
+    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, rungs=None),
 ]

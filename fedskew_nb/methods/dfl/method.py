@@ -6,7 +6,7 @@
 __all__ = ['DFL', 'Separate', 'Anchor', 'Transfer']
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #0affb259
-import warnings
+import copy, warnings
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
 from fastcore.basics import patch
@@ -127,11 +127,14 @@ class Separate(Critic):
 class Anchor(Critic):
     "I_c: the invariant branch is to say what the received one said (DFL, Eq. 5)."
     mu_c:float=1.               # weight of −I_c
+    E_G_by_batch:bool=False     # E_G's BatchNorms use the batch, as E_c's do
     _critic, _term, _mu, _sign = 'T_c', 'I_c', 'mu_c', -1
     def _steps(self): return 'all', 'invariant'
     def _pair(self, c, b, out):
         if 'E_G' not in out.aux:
-            with torch.no_grad(): out.aux['E_G'] = branch(c.received, 'E_c')(b['x'])
+            E_G = branch(c.received, 'E_c')
+            if self.E_G_by_batch: E_G = copy.deepcopy(E_G).train()
+            with torch.no_grad(): out.aux['E_G'] = E_G(b['x'])
         return halves(out)[1], out.aux['E_G']
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ac4ff211
