@@ -506,6 +506,12 @@ def test_the_environment_is_left_as_it_was(monkeypatch):
         with safe_path(): assert os.environ['PYTHONSAFEPATH'] == '1'
         assert os.environ.get('PYTHONSAFEPATH') == before
 
+def test_two_threads_that_want_the_same_environment(monkeypatch):
+    monkeypatch.delenv('PYTHONSAFEPATH', raising=False)
+    one, other = safe_path(), safe_path()
+    for thread in (one, other): thread.__enter__()
+    for thread in (one, other): thread.__exit__(None, None, None)
+
 # ---- what is named before anything is trained
 
 def test_a_function_of_ones_own_that_raises_is_named(tmp_path):

@@ -148,7 +148,7 @@ def check_seen(things):
     check_start()
     sent = Sent()
     try: sent.dump(things)
-    except (pickle.PicklingError, AttributeError, TypeError) as e:
+    except Exception as e:
         raise ValueError(f'other processes cannot get what this run is made of ({e}): {ALONE}') from e
     for o in filter(is_out_of_sight, sent.by_name):
         raise ValueError(f'{o.__qualname__} stands in a notebook cell, or where other processes cannot '
@@ -190,5 +190,5 @@ def safe_path():
     os.environ['PYTHONSAFEPATH'] = '1'
     try: yield
     finally:
-        del os.environ['PYTHONSAFEPATH']
+        os.environ.pop('PYTHONSAFEPATH', None)           # another thread may have done so
         if before is not None: os.environ['PYTHONSAFEPATH'] = before

@@ -130,7 +130,7 @@ def say(text:str):
     try:
         tqdm.write(harmless(text), file=sys.stderr)
         sys.stderr.flush()
-    except OSError: write_nowhere(sys.stderr)
+    except (OSError, ValueError): write_nowhere(sys.stderr)
 
 def show_json(o): print(json.dumps(plain(o), indent=1))
 def complain(text): say(f'fedskew: {text}')
