@@ -62,10 +62,10 @@ def read_settings(pairs, options=())->dict: # options: given otherwise
     for p in pairs:
         k, equals, v = (part.strip() for part in p.partition('='))
         if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        if k in setting or k in options: raise ValueError(f'--set {k} is given twice: give it once')
         own_option = k not in SETTINGS and k in signature(compare_command).parameters
         advice = f'write --{k.replace("_", "-")}' if own_option else nearest(k, SETTINGS)
         if k not in SETTINGS: raise ValueError(f'--set {k}: there is no setting {k!r}: {advice}')
+        if k in setting or k in options: raise ValueError(f'--set {k} is given twice: give it once')
         setting[k] = literal(v, k)
     return setting
 
