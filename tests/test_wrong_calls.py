@@ -133,7 +133,7 @@ def test_an_option_of_one_value_is_given_once(here, said, text):
     assert code == 2 and f'{option} is given 2 times' in err and not list(here.iterdir())
 
 def test_an_option_that_is_a_list_is_collected():
-    more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', '--rungs', '1', '--rungs', '1']
+    more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', *['--rungs', '1']*2]
     how = parsed(cli.compare_command, 'compare', [*ONE[1:], *more])
     want = cli.which_options(**{k: v for k, v in how.items() if k not in ('out', 'jobs', 'json', 'trust')})
     assert want['methods'] == 'FedAvg,FedBN,Local,MOON' and want['suite'] == ['emoji-pacs', 'skew-digits']
@@ -531,8 +531,9 @@ def wrong_checkpoints(nest):
     yield from (nest | dict(scored=n) for n in (99, -1))
     history = nest['history']
     row = history['rows'][0]
-    yield from (nest | dict(history=history | dict(rows=rows)) for rows in (
-        [5], [row | dict(client=77)], [row | dict(correct=10**6)], [row, row | dict(correct=row['correct']+1)]))
+    one_more = row | dict(correct=row['correct']+1)
+    odd_rows = [5], [row | dict(client=77)], [row | dict(correct=10**6)], [row, one_more]
+    yield from (nest | dict(history=history | dict(rows=rows)) for rows in odd_rows)
     yield nest | dict(history=history | dict(rounds=history['rounds']*2))
 
 def test_a_wrong_checkpoint_is_named_and_changes_nothing(suite, checkpoint, tmp_path):

@@ -220,7 +220,8 @@ ARGUMENTS = dict(
 
 @pytest.mark.parametrize('hook, f', [(h, f) for h, fs in ARGUMENTS.items() for f in fs])
 def test_a_hook_that_takes_other_arguments_is_refused_before_the_training(hook, f):
-    with pytest.raises(ValueError, match=rf'Mine\.{hook} takes .*: write def {hook}\(self, '): made(**{hook: f})
+    says = rf'Mine\.{hook} takes .*: write def {hook}\(self, '
+    with pytest.raises(ValueError, match=says): made(**{hook: f})
 
 def test_a_hook_may_take_more_and_call_it_as_it_likes():
     made(loss=lambda self, client, *rest, weight=1.: {}, start=staticmethod(lambda c: None))

@@ -1,4 +1,4 @@
-"Options of methods: each is of its type and in its range, from a text and from Python, or refused by its name."
+"Options of methods: of their type and in their range, from a text and from Python, or refused by name."
 from dataclasses import dataclass, field, fields, is_dataclass
 import numpy as np
 import pytest, torch
