@@ -74,7 +74,8 @@ def step(S, learns, batch, term, peers, lam, opt):
         opt[n] = .9*opt[n]+g if n in opt else g
         S[n] = (S[n]-opt['lr']*opt[n]).detach()
 
-def client(S, batches, T_s, T_c, peers, shifts, mu_s=1., mu_c=1., lam=1., E_G_by_batch=False, lr=.05, wd=1e-5):
+def client(S, batches, T_s, T_c, peers, shifts, mu_s=1., mu_c=1., lam=1., E_G_by_batch=False,
+           lr=.05, wd=1e-5):
     """Algorithm 1 for one client: `S` as received → S as sent.
 
     `shifts(critic)` gives the next shift of a critic's pairs."""

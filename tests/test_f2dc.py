@@ -1,7 +1,7 @@
 "F2DC: an independent step from the equations, limits, presets, weights, odd federations, bad input, views."
 
 import copy, warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
 import pytest, torch
@@ -717,12 +717,12 @@ def test_terms_of_the_ablation(pair, method, names):
 
 # ---- 6 bad input
 
-@dataclass
 class Given(Mechanism):
-    w: list
+    def __init__(self, w):
+        self._w = w
 
     def weights(self, srv, ups):
-        return torch.tensor(self.w)
+        return torch.tensor(self._w)
 
 @pytest.mark.parametrize('k', ['sigma', 'tau'])
 @pytest.mark.parametrize('v', [0, -0.1, float('nan')])

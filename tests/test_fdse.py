@@ -674,10 +674,9 @@ def test_attention_by_hand():
         2
     ].tolist() == pytest.approx([0.736593, 1.0], abs=1e-6)
 
-@pytest.mark.parametrize('tau', [1e12, float('inf')])
-def test_peers_with_a_large_tau_are_the_mean(tau):
+def test_peers_with_a_large_tau_are_the_mean():
     V = randn(4, 30)
-    assert torch.allclose(Peers(tau=tau)._mix(V, None, None, srv(4)), V.mean(0).expand(4, -1), atol=1e-11)
+    assert torch.allclose(Peers(tau=1e12)._mix(V, None, None, srv(4)), V.mean(0).expand(4, -1), atol=1e-11)
 
 def test_peers_with_a_small_tau_keep_their_own_but_parallel_ones():
     V = randn(4, 30)

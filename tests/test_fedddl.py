@@ -49,7 +49,7 @@ def test_paste_by_outline_rounds_once():
 
 @pytest.mark.parametrize('outline', [False, True])
 def test_a_turned_object_is_torchvision_s(outline):
-    "Object times mask and mask, rotated in float64 around the middle of the target: half a grey level beside."
+    "Object times mask and mask, rotated in float64 around the target's middle: half a grey level beside."
     x, bg, mask = pixels(40, 3, 24, 32), pixels(40, 3, 24, 32, seed=1), pixels(40, 1, 24, 32, seed=2)
     box, to = some_boxes(40, 24, 32), some_boxes(40, 24, 32, 1)
     angle = 360*torch.rand(40, generator=gen(3))-180

@@ -101,7 +101,8 @@ def test_the_released_preset_is_the_release(suite, batches):
     for _ in range(4):
         f.one_round()
         mine.append(({n: v.clone() for n, v in f.server.items()}, f.down['prototypes']))
-    fed_in = [{k: [(b['x'], b['y'], b.get('x_cf')) for b in steps] for k, steps in r.items()} for r in batches]
+    def images(steps): return [(b['x'], b['y'], b.get('x_cf')) for b in steps]
+    fed_in = [{k: images(steps) for k, steps in r.items()} for r in batches]
     s = f.setting
     theirs = plain.released(start, fed_in, crops, labels, 9, s.lr, s.momentum, s.weight_decay)
     for (state, U), (state_2, U_2) in zip(mine, theirs, strict=True):

@@ -75,7 +75,9 @@ TRAINS = {
     'FedTGP': 'ClassMeans', 'FedSA': 'ClassMeans', 'FedFA-anchors': 'FeatureAnchors', 'Ditto': 'OwnModel',
     'PartialFed-Adaptive': 'LearnToLoad', 'Fed-ensemble': 'Twins', 'FedCCRL': 'StyleViews',
     'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator', 'FedNova': 'NormaliseSteps', 'AFL': 'StartLoss',
-    'GroupDRO': 'StartLoss', 'q-FFL': 'StartLoss', 'FedDG-GA': 'AdjustGaps'}
+    'GroupDRO': 'StartLoss', 'q-FFL': 'StartLoss', 'FedDG-GA': 'AdjustGaps',
+    'MixStyle': 'draws noise', 'DSU': 'draws noise', 'FedDG': 'FourierViews', 'FedSR': 'SimpleFeature',
+    'FedPLVM': 'TwoLevels'}
 PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms))      # no boxes
 
 @pytest.mark.parametrize('name', PLAIN)
