@@ -143,7 +143,6 @@ def stored_request(out)->dict:
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled')
 FREE = {'runs', 'version', 'format', 'trust'}
 
-
 def as_written(k:str, v):
     "Methods by their names, whatever was typed; anything else as it is."
     if k != 'methods' or not v: return v
@@ -152,6 +151,7 @@ def as_written(k:str, v):
 def other_than(before:dict, now:dict)->str|None:
     "The first thing in which a request is another one than before."
     for k in sorted((before.keys() | now.keys())-FREE):
+        if before.get(k) == now.get(k): continue
         a, b = as_written(k, before.get(k)), as_written(k, now.get(k))
         if k not in GROWS: same = a == b
         else: same = all(v in (b or ()) for v in a) if isinstance(a, list) else bool(b) >= bool(a)

@@ -161,5 +161,5 @@ def _asked(only, methods, pairs:int)->tuple: # names, what measures one, what sh
     names, *how = BENCHES[noun]
     if given == () or joined(given) == 'all': return names, *how
     aliases = ALIASES if noun == 'method' else None
-    asked = [spelt(n, names, noun, aliases) for n in cut(joined(given)) or ['']]
-    return list(dict.fromkeys(asked)), *how
+    chosen = [spelt(n, names, noun, aliases) for n in cut(joined(given)) or ['']]
+    return list(dict.fromkeys(chosen)), *how

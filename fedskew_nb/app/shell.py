@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from fastcore.docments import docments
+from tqdm import tqdm
 from ..core.mechanism import described
 from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
-from tqdm import tqdm
 
 # %% ../../nbs/7_app/03_shell.ipynb #89fe9950
 def add_option(
