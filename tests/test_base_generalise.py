@@ -20,7 +20,7 @@ from fedskew_nb.methods.baselines.views import FedCCRL
 from fedskew_nb.methods.dfl.method import DFL
 from fedskew_nb.methods.f2dc.method import DC
 
-FIVE = [MixStyle, DSU, FedDG, FedSR, FedPLVM(lam=1)]
+FIVE = [MixStyle, DSU, FedDG, FedSR, FedPLVM]
 OFF = [MixStyle(p=0), DSU(p=0), FedDG(share=0), FedSR(l2r=0, cmi=0), FedPLVM(lam=0)]
 five = pytest.mark.parametrize('method', FIVE, ids=name_of)
 

@@ -213,7 +213,7 @@ def correction(f:Tensor, y:Tensor, U:Tensor, had:Tensor)->Tensor:
 @dataclass
 class TwoLevels(Mechanism):
     "Features lean on clusters of the clients' clusters (FedPLVM; its authors' code)."
-    lam:float=100.     # λ; released: 100; 0: FedAvg
+    lam:float=1.       # λ; released: 100; 0: FedAvg
     alpha:float=.25    # α of the contrast; released: .25
     tau:float=.07      # τ; released: .07
     def __post_init__(self):
@@ -225,7 +225,8 @@ class TwoLevels(Mechanism):
         with evaluating(c.net): f = torch.cat([c.net(c.images(x)).feat for x in d.x.split(64)])
         return dict(zip(('level1', 'level1_of'), clusters(f, d.y.to(c.device), c.n_classes)))
 
-FedPLVM = Method('FedPLVM', TwoLevels(), page=_PAGE, says='Features lean on clusters of clusters.')
+FedPLVM = Method('FedPLVM', TwoLevels(), page=_PAGE, presets=dict(released=dict(lam=100.)),
+                 says='Features lean on clusters of clusters.')
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #affba8c2
 @patch
