@@ -173,6 +173,7 @@ def two_a_hue(alpha:float, data_seed:int)->Suite:
     return replace(dealt, name=f'ten-hues-{alpha:g}', base='',
                    clients=[replace(c, test=c.val) for c in dealt.clients])
 
+# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #7d1e5a90
 EVEN, MIXED = (Recipe(f'ten-hues-{alpha:g}', partial(two_a_hue, alpha), base='colored-mnist')
                for alpha in (1000, .1))
 GRID += [
