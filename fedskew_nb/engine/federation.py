@@ -129,13 +129,6 @@ def _with_rows(self:Federation, worker:Worker, client:Client, r:Result)->Result:
     with naming(self, client): rows = self._score_trained(worker, client, r.upload.state, r.states)
     return replace(r, rows=rows)
 
-@patch
-def _train_alone(self:Federation, worker:Worker, clients:tuple)->list: # of one Result
-    client, = clients
-    states = deepcopy(self.states[client.id])
-    result = self.train_client(client, worker, states)
-    return [self._with_rows(worker, client, replace(result, states=copied(states)))]
-
 # %% ../../nbs/6_engine/05_federation.ipynb #4d1a9f36
 @patch
 def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list:
@@ -151,6 +144,13 @@ def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list:
     return [r for part in (clients[:half], clients[half:]) for r in self._train_stacked(worker, part)]
 
 # %% ../../nbs/6_engine/05_federation.ipynb #cb5ae5cc
+@patch
+def _train_alone(self:Federation, worker:Worker, clients:tuple)->list: # of one Result
+    client, = clients
+    states = deepcopy(self.states[client.id])
+    result = self.train_client(client, worker, states)
+    return [self._with_rows(worker, client, replace(result, states=copied(states)))]
+
 @patch
 def _train_together(self:Federation, worker:Worker, clients:tuple)->list:
     starts, states = [self.state_of(c.id) for c in clients], [deepcopy(self.states[c.id]) for c in clients]

@@ -101,9 +101,10 @@ def why_one_by_one(fed)->str: # a Federation
     raise ValueError(f'{fed.method.name} cannot be stacked: {why}. Leave stack=True out')
 
 # %% ../../nbs/6_engine/11_stack.ipynb #7b3096c3
-def _on_top(states:list, named)->dict:
+def _on_top(states:list, named=None)->dict:
     "Every tensor of all states, in plain memory order, so that sums do not depend on where the states lie."
-    return {n: torch.stack([s[n].contiguous() for s in states]) for n, _ in named}
+    names = states[0] if named is None else dict(named)
+    return {n: torch.stack([s[n].contiguous() for s in states]) for n in names}
 
 # %% ../../nbs/6_engine/11_stack.ipynb #8dd6cec4
 class _Stack:
@@ -112,9 +113,9 @@ class _Stack:
         self.worker, self.cs, self.terms, net = worker, cs, worker.terms, worker.net
         self.params, self.buffers = (_on_top(begun, f()) for f in (net.named_parameters, net.named_buffers))
         looks = any(fills(m, h) for m in worker.method.mechanisms for h in IN_STEPS)
-        self.received = _on_top(starts, net.state_dict().items()) if looks else {}
-        self.nest, own = memories[0], zip(*map(tensors_in, memories))
-        self.tensors = [torch.stack([t.contiguous() for t in ts]) for ts in own]
+        self.received = _on_top(starts) if looks else {}
+        self.nest = memories[0]
+        self.tensors = list(_on_top([dict(enumerate(tensors_in(m))) for m in memories]).values())
         self.gens = {n: [c.gen(f'net.{n}') for c in cs] for n in self.terms.noisy}
         self.batches = Batches(worker, cs)
         self.total, self.counted = defaultdict(float), defaultdict(int)
