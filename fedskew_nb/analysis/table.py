@@ -108,15 +108,19 @@ def named_rows(cells:pd.DataFrame, name:str)->pd.DataFrame:
     return out.reset_index(drop=True)
 
 # %% ../../nbs/3_results/05_table.ipynb #eb372374
+def steps_text(s:dict, times:float=1)->str:
+    "Local steps of a client in a round, or `times` as many: `4`, or `2 to 7`; nothing where unknown."
+    each = s.get('steps') or [s.get('local_steps')]
+    if not all(each): return ''
+    return ' to '.join(dict.fromkeys(f'{times*k:.0f}' for k in (min(each), max(each))))
+
 def budget_text(s:dict)->str:
     "How long a client trains, from the setting of a run; nothing where that is not stored."
-    each, part = s.get('steps') or [s.get('local_steps')], s.get('participation', 1.)
     if not {'rounds', 'local_epochs'} <= s.keys(): return ''
-    if not all(each): return f'{s["rounds"]} rounds of {s["local_epochs"]} local epochs'
-    ends = dict.fromkeys([min(each), max(each)])
-    total = ' to '.join(f'{part*s["rounds"]*k:.0f}' for k in ends)
+    if not steps_text(s): return f'{s["rounds"]} rounds of {s["local_epochs"]} local epochs'
+    part, head = s.get('participation', 1.), f'{s["rounds"]} rounds of {steps_text(s)}'
     some = f', {100*part:g} % of the clients in each' if part < 1 else ''
-    return f'{total} local steps per client ({s["rounds"]} rounds of {" to ".join(map(str, ends))}{some})'
+    return f'{steps_text(s, part*s["rounds"])} local steps per client ({head}{some})'
 
 # %% ../../nbs/3_results/05_table.ipynb #68bc4887
 def alike(texts:dict)->str: # of {label: text}
