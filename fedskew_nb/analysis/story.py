@@ -138,13 +138,13 @@ def cost_says(cmp, suite:str)->str:
     runs = [h for h in cmp.histories if deal_of(h) == (suite, 'skew') and h.rounds]
     sent = {m: [bytes_of(h) for h in runs if h.setting['method'] == m] for m in cmp.methods}
     moved = {m: sum(each)/len(each) for m, each in sent.items() if each}
-    if not any(moved.values()): return 'What it costs is not known: no run says what it has sent.'
-    dearest = max(moved, key=moved.get)
-    base = 'FedAvg' if 'FedAvg' in moved else dearest
-    others = dict.fromkeys([(lead(cmp, suite) or {}).get('first'), dearest])
+    if not any(moved.values()): return 'What it costs is not known: no run tells.'
+    most = max(moved, key=moved.get)
+    base = 'FedAvg' if 'FedAvg' in moved else most
+    others = dict.fromkeys([(lead(cmp, suite) or {}).get('first'), most])
     beside = [f', one of {m} {times(moved[m]/moved[base])}' for m in others if m in moved and m != base]
-    trained = {training_of(h) for h in runs}
-    took = f'each takes {max(trained)}' if len(trained) == 1 else 'their local steps differ'
+    work = {training_of(h) for h in runs}
+    took = f'each takes {max(work)}' if len(work) == 1 else 'their local steps differ'
     return f'A client of {base} sends and receives {moved[base]/1e6:.2f} MB{"".join(beside)}; {took}.'
 
 # %% ../../nbs/3_results/18_story.ipynb #2cf12b24
@@ -158,8 +158,8 @@ def broken(cmp, suite:str)->str:
     bad = [k for k, hs in rows_of(cmp, suite, where).items() if any(map(lost, hs))]
     if not bad: return ''
     names = ', '.join(bad) if len(bad) < 4 else f'{len(bad)} methods'
-    return (f'Try another learning rate for {names} first, which stopped or stayed at chance; '
-            '`fedskew tune` chooses one.')
+    return (f'Train longer or at another learning rate first (`fedskew tune` chooses it): '
+            f'{names} stopped or stayed at chance.')
 
 # %% ../../nbs/3_results/18_story.ipynb #4e217775
 def missing(cmp, suite:str)->str:
