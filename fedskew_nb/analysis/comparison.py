@@ -8,7 +8,7 @@ import gzip, json, math
 import pandas as pd
 from fastcore.basics import patch
 from .stats import t_interval, verdict
-from .table import Table, csv_text, foot, named_rows, pm, span
+from .table import Table, csv_text, foot, named_rows, pm, rows_of, span
 from ..engine.history import History
 from ..engine.reading import TABLED, Where, where_of
 from ..core.files import whole_file
@@ -76,16 +76,6 @@ def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w
 def answer_shown(h:History, where:Where)->Where:
     "The answer that is asked for, if this run has it; else its headline."
     return where if where in h.views() else h.headline(where)
-
-def rows_of(cmp, suite:str, where:Where)->dict: # {label: [History]}
-    "The runs of a table's rows, with those that stopped; dealt at random, a client has no own domain."
-    out = {}
-    for h in (h for h in cmp.histories if is_scored(h, where) or 'stopped' in h.measures):
-        name, deal = deal_of(h)
-        if name != suite or (where.view == 'personal' and deal != 'skew'): continue
-        row = h.setting['method'] + (f' ({DEALS[deal][2:]})' if DEALS[deal] else '')
-        out.setdefault(row, []).append(h)
-    return out
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000000d
 def scores_at(cmp, where:Where)->pd.DataFrame:
@@ -230,7 +220,7 @@ def run_notes(cmp, suite:str, where:Where)->list:
     notes = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
     n = sum(s.get('precision') == 'bf16' for s in runs)
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
-    return notes + foot(rows_of(cmp, suite, where), where)
+    return notes + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch

@@ -9,9 +9,9 @@ __all__ = []
 import math
 import pandas as pd
 from fastcore.basics import patch
-from .comparison import Comparison, deal_of, rows_of
+from .comparison import Comparison, deal_of
 from .stats import holm, p_value, seeds_for
-from .table import RISE, at_chance, pm, rises, span, steps_text
+from .table import RISE, at_chance, pm, rises, rows_of, span, steps_text
 from ..engine.reading import VIEWS, Where
 
 # %% ../../nbs/3_results/18_story.ipynb #87363adf
@@ -156,7 +156,7 @@ def broken(cmp, suite:str)->str:
     view = main_view(cmp, suite)
     where = Where(view or 'global')
     def lost(h): return 'stopped' in h.measures or at_chance(h, where)
-    bad = [k for k, hs in rows_of(cmp, suite, where).items() if any(map(lost, hs))]
+    bad = [k for k, hs in rows_of(cmp.histories, suite, where).items() if any(map(lost, hs))]
     if not bad: return ''
     names = ', '.join(bad) if len(bad) < 4 else f'{len(bad)} methods'
     return (f'Train longer or at another learning rate first (`fedskew tune` chooses it): '
@@ -178,7 +178,7 @@ def missing(cmp, suite:str)->str:
 def unfinished(cmp, suite:str)->str:
     "Methods that were still rising."
     where = Where(main_view(cmp, suite) or 'global')
-    known = rises(rows_of(cmp, suite, where), where)
+    known = rises(rows_of(cmp.histories, suite, where), where)
     up = {k: r for k, r in known.items() if r and r[0] > RISE}
     if not up: return ''
     since, end = next(iter(up.values()))[1:3]

@@ -187,6 +187,17 @@ def rise_notes(runs:dict, where:Where)->list:
     if silent: notes.append(f'Scored at the end only, so perhaps still rising: {", ".join(silent)}.')
     return notes
 
+# %% ../../nbs/3_results/05_table.ipynb #d5294687
+def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
+    "The runs behind the rows of a table, with those that stopped; an IID client has no own domain."
+    out = {}
+    for h in (h for h in histories if h.setting['suite'] == suite):
+        shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
+        deal = {'skew': '', 'iid': ' (IID deal)', 'pooled': ' (pooled)'}[h.setting['deal']]
+        if not shown or (where.view == 'personal' and deal): continue
+        out.setdefault(h.setting['method'] + deal, []).append(h)
+    return out
+
 # %% ../../nbs/3_results/05_table.ipynb #f9142855
 def foot(
     runs:dict,      # {label of a row: its histories}; one that stopped has no score
