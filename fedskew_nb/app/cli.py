@@ -16,7 +16,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
-from ..analysis.report import suite_tables, write_report
+from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import list_command, notebooks_command, usual_methods
@@ -95,16 +95,10 @@ def tell(done, of, run, history):
     say(f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, seed {run.seed}: {result}')
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000017
-def tables_text(cmp:Comparison)->str:
-    "Every table of a comparison but those by domain."
-    tables = [suite_tables(cmp, s) for s in cmp.suites]
-    shown = (str(t) for each in tables for k, t in each.items() if not k.endswith('-domains'))
-    return harmless('\n\n'.join(shown))
-
 def after_seed(k, of, cmp):
     "The tables of the seeds that are complete, while others still run."
     if k == of or (k > 1 and not sys.stdout.isatty()): return
-    tqdm.write(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n', file=sys.stdout)
+    tqdm.write(harmless(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n'), file=sys.stdout)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000018
 def meanwhile(json:bool)->dict:
@@ -113,13 +107,14 @@ def meanwhile(json:bool)->dict:
 
 def show(cmp:Comparison, out, json:bool=False):
     "Print the tables, or JSON; write the report."
-    if not json: print(tables_text(cmp), flush=True)
+    if not json: print(harmless(last_screen(cmp)), flush=True)
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     paths = write_report(cmp, out)
     if not json: return print(f'\nreport: {paths["report.html"]}')
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
-    show_json(dict(tables=tables, skew_cost=cmp.skew_cost(), files=paths))
+    says = {s: cmp.story(s) for s in cmp.suites}
+    show_json(dict(sentences=says, tables=tables, skew_cost=cmp.skew_cost(), files=paths))
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000001a
 def read_seeds(text:str):

@@ -189,3 +189,9 @@ def shared_out(
         if a < b: continue
         raise ValueError(f'phase {name!r} gets none of {len(batches)} local steps: raise local_epochs')
     return [batches[a:b] for a, b in zip(ends, ends[1:])]
+
+# %% ../../nbs/6_engine/01_setting.ipynb #e592aee3
+@patch
+def steps(self:Setting, n:int)->int:
+    "Local steps of a client with `n` images in a round."
+    return self.local_steps or self.local_epochs*max(1, math.ceil((n-1)/self.batch_size))
