@@ -12,8 +12,8 @@ from fastcore.meta import delegates
 from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import (
-    SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of,
-    grid_runs, planned, read_tuned, ready_runs, which_seeds)
+    TUNED, as_list, check_arguments, checked, grid_of,
+    grid_runs, planned, read_tuned, ready_runs, schedule_of, which_seeds)
 from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
@@ -72,8 +72,9 @@ def request_of(todo, seeds, size, want)->dict:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*WHICH, 'model')}
     if not want.get('house'):
-        tuned = ('lr',) if want.get('tuned') else ()          # each method's own
-        setting = {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in tuned} | setting
+        plan, *others = (schedule_of(r.suite, size, setting) for r in todo)
+        setting = {k: v for k, v in plan.items() if all(p.get(k) == v for p in others)} | setting
+        if want.get('tuned'): setting.pop('lr', None)         # each method's own
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)
     texts = dict(methods=once(methods), suites=once(suites))
