@@ -275,10 +275,10 @@ def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
     assert again == h and len(stored_runs(tmp_path/'o')) == 1
 
 def test_a_folder_beside_a_suite_keeps_its_steps(tmp_path):
-    "What the two plans do not share is no part of the request: the rule says it again."
+    "The plans have nothing in common, so the request holds nothing, and the rule says it again."
     both = [folder(images(tmp_path/'pets')), 'emoji-pacs']
     setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {})['setting']
-    assert setting == dict(rounds=16, eval_every=4)
+    assert setting == {}
     steps = {r.suite.name: r.setting.get('local_steps') for r in planned('FedAvg', both, 1, **setting)}
     assert steps == {'pets': 20, 'emoji-pacs': None}
 
