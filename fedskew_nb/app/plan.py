@@ -40,7 +40,7 @@ SCHEDULE = dict(
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 
-# a folder of one's own, at quick; at other sizes the steps alone
+# a folder of one's own, which has no size
 OWN = dict(rounds=32, local_steps=20, batch_size=16, eval_every=8)
 
 # %% ../../nbs/7_app/08_plan.ipynb #5c1a0f21
@@ -53,8 +53,7 @@ def schedule_of(suite:Recipe, size:str, given)->dict:
     "How long its runs take, as far as the caller does not say."
     plan = SCHEDULE.get(size, {})
     if not images_of(suite) or 'local_epochs' in given: return plan
-    steps = {k: v for k, v in OWN.items() if size == 'quick' or k in ('local_steps', 'batch_size')}
-    return {k: v for k, v in plan.items() if k != 'local_epochs'} | steps
+    return {k: v for k, v in plan.items() if k != 'local_epochs'} | OWN
 
 # %% ../../nbs/7_app/08_plan.ipynb #00000007
 RATES = {    # at quick: {suite: {method: lr}}
