@@ -20,6 +20,7 @@ from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
 from ..core.names import nearest
 from ..data.folder import folder
+from ..engine.history import read_history
 from ..engine.setting import Setting, setting_for
 
 # %% auto #0
@@ -213,3 +214,13 @@ def stored_runs(out)->list: # of (name, History or None)
     histories = {name: finished(Path(out)/'runs'/f'{name}.json') for name in runs}
     notes = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
     return [(name, noted(h, **notes[name]) if h else None) for name, h in histories.items()]
+
+# %% ../../nbs/7_app/09_compare.ipynb #3f968764
+def runs_in(out)->Comparison|None:
+    "The finished runs in a folder that `compare` wrote; None where there are none."
+    if not Path(out).is_dir(): raise ValueError(f'{out} is no folder: give the --out of `fedskew compare`')
+    done = []
+    for p in sorted((Path(out)/'runs').glob('*.json')):
+        try: done.append(read_history(p))
+        except ValueError as e: warnings.warn(f'left out: {e}')
+    return Comparison(done) if done else None
