@@ -88,31 +88,39 @@ def right_by_domain(fed:Federation, again=lambda net, c: net)->dict: # {domain: 
         of.setdefault(c.domain, []).append(correct(net, tests[c.domain]))
     return {d: torch.stack(v).mean(0).tolist() for d, v in of.items()}
 
-# %% ../../nbs/7_app/15_questions.ipynb #05bed042
-def exchange(share, y, n_classes:int)->tuple: # (S, its z, class a, class b), of the pair with the largest z
-    "The two classes that answers (N, classes) exchange most surely."
+# %% ../../nbs/7_app/15_questions.ipynb #a1f67544
+def exchange(share, y, n_classes:int)->tuple: # (S, z), each (classes, classes)
+    "How much answers (N, classes) exchange every two classes, and how sure that is."
     D, V = torch.zeros(2, n_classes, n_classes).double()
     for a in range(n_classes):
         X = share[y == a].double()-share[y == a][:, [a]]
         D[a], V[a] = X.mean(0), (X.var(0, correction=0)+1/len(X))/len(X)     # as if one more were otherwise
-    S, z = D+D.T, ((D+D.T)/(V+V.T).sqrt()).fill_diagonal_(-math.inf).nan_to_num(-math.inf)
-    a, b = divmod(int(z.argmax()), n_classes)
-    return float(S[a, b]), float(z[a, b]), a, b
+    return D+D.T, (D+D.T)/(V+V.T).sqrt()
 
-# %% ../../nbs/7_app/15_questions.ipynb #f052a705
-def exchanges(fed:Federation)->dict: # {domain: {classes, points, p}}
-    "For each domain the labels that models of other domains exchange most surely."
+# %% ../../nbs/7_app/15_questions.ipynb #c5aff797
+def exchanges(fed:Federation)->dict: # {domain: [(class, class, S, z)]} of pairs with z above 1
+    "For each domain the labels that models of the others exchange."
     s, out = fed.suite, {}
-    pairs = len(s.tests)*s.n_classes*(s.n_classes-1)/2
     for d, t in s.tests.items():
         data = join([Data(o.x, o.y) for o in (t, *(c.train for c in fed.clients if c.domain == d))])
-        nets = [fed.model(client=c.id) for c in fed.clients if c.domain != d]
+        nets = [adabn(fed.model(client=c.id), data) for c in fed.clients if c.domain != d]
         if not nets or min(data.y.bincount(minlength=s.n_classes)) < 2: continue
         guesses = [answers(net, data).logits.argmax(1) for net in nets]
         share = sum(torch.eye(s.n_classes)[g] for g in guesses)/len(nets)
-        S, z, *ab = exchange(share, data.y.cpu(), s.n_classes)
-        p = min(1., pairs*float(stats.norm.sf(z)))
-        out[d] = dict(classes=[s.classes[i] for i in ab], points=100*S/2, p=p)
+        S, z = exchange(share, data.y.cpu(), s.n_classes)
+        pairs = (z.triu(1) > 1).nonzero().tolist()
+        out[d] = [(s.classes[a], s.classes[b], float(S[a, b]), float(z[a, b])) for a, b in pairs]
+    return out
+
+# %% ../../nbs/7_app/15_questions.ipynb #4eece817
+def swapped_labels(seeds:list, n_classes:int)->dict: # {domain: [(class, class)]}
+    "What `exchanges` of every seed tell together."
+    out, pairs = {}, sum(n_classes*(n_classes-1)/2 for _ in seeds[0]) if seeds else 0
+    for d in seeds[0] if seeds else ():
+        each = [{(a, b): z for a, b, _, z in seed[d]} for seed in seeds]
+        both = [ab for ab in each[0] if all(ab in e for e in each)]
+        sure = [ab for ab in both if pairs*stats.norm.sf(np.mean([e[ab] for e in each])) < .05]
+        if sure: out[d] = sure
     return out
 
 # %% ../../nbs/7_app/15_questions.ipynb #6a99128b
