@@ -151,7 +151,7 @@ def made(**effects):
         def swapped(self): return {}
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
-    every = {k: dict(told='open', mean=0., lo=-9., hi=9., n=3, showable=20., pictures=12., seeds=None)
+    every = {k: dict(told='open', mean=0., lo=-9., hi=9., n=3, se=2., showable=20., pictures=12., seeds=None)
              for k in ('cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone')}
     for k, v in effects.items(): every[k] = every[k] | v
     return Made()
@@ -162,7 +162,7 @@ def test_sixty_pictures_cannot_tell():
 
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
-    assert first[0] == 'Use FedBN' and 'best of three' in first[1] and first[2]['hi'] == 12
+    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12
 
 def test_where_nothing_is_better_fedavg_stays():
     small = dict(told='small', mean=.5, lo=-1., hi=2., pictures=2.)
