@@ -4,16 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 from PIL import Image
-from scipy import stats
-from fedskew_nb.app import cli
 from fedskew_nb.app.diagnose import Diagnosis, diagnose
-from fedskew_nb.app.questions import Found, difference, exchange, exchanges, found_in, swapped_labels
-from fedskew_nb.app.recipes import suite_recipe
+from fedskew_nb.app.questions import Found, difference, exchange, exchanges, swapped_labels
 from fedskew_nb.core.models import small_conv
-from fedskew_nb.data.folder import folder
-from fedskew_nb.data.images import Data, join
+from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.data.survey import Picture, copies, picture_counts, pictures_in, too_few
+from fedskew_nb.data.survey import Picture, copies, pictures_in
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import Local
 from test_cli import images, run
@@ -21,14 +17,6 @@ from test_cli import images, run
 QUICK = dict(seeds=2, rounds=4, local_steps=10, eval_every=1, model='small_conv(width=4)', progress=False)
 TYPED = ['--seeds', 2, '--rounds', 4, '--set', 'local_steps=4', '--set', 'eval_every=1', '--pixels', 20,
          '--model', 'small_conv(width=4)']
-
-def write(root, domain, data, classes):
-    "Images of a suite as files."
-    for i, (x, y) in enumerate(zip(data.x, data.y.tolist())):
-        f = root/domain/classes[y]/f'{i:03d}.png'
-        f.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(x.permute(1, 2, 0).numpy()).save(f)
-    return root
 
 # ---- what is found
 
@@ -188,6 +176,12 @@ def test_a_class_that_is_missing_ends_in_advice(tmp_path, capsys):
     code, printed, _ = run(capsys, 'diagnose', '--data', root, '--out', tmp_path/'out')
     assert code == 0 and 'night has 0 of dog' in printed and not (tmp_path/'out/runs').exists()
     assert 'night has 0 of dog' in (tmp_path/'out/diagnosis.html').read_text()
+
+def test_boxes_tell_of_the_background(tmp_path, capsys):
+    root = images(tmp_path/'pets')
+    write_boxes(root/'boxes.csv', [Box(p.relative_to(root).as_posix(), 5, 5, 15, 15) for p in root.rglob('*.png')])
+    argv = ['diagnose', '--data', root, '--boxes', 'boxes.csv', *TYPED, '--out', tmp_path/'out']
+    assert 'From backgrounds alone, FedAvg is' in run(capsys, *argv)[1]
 
 def test_one_seed_is_told_to_run_three(toys):
     assert diagnose(toys, **QUICK | dict(seeds=1)).more_evidence()[0] == 'Run three seeds'

@@ -308,7 +308,7 @@ def as_dict(self:Diagnosis)->dict:
     return d | dict(levels=self.levels().T.to_dict(), effects=self.effects, domains=domains,
                     rising=self.rising(), swapped=self.swapped())
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #6485cb55
+# %% ../../nbs/7_app/14_diagnose.ipynb #538882da
 @patch
 def draw(self:Diagnosis):
     "All differences, seed by seed."
@@ -319,7 +319,7 @@ def draw(self:Diagnosis):
 @patch
 def figures(self:Diagnosis)->dict: # {caption: function that draws}
     out = {'Differences in points; every seed a point, lines 95 % intervals.': self.draw} if self.cmp else {}
-    if suite := self.found.suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite)
+    if suite := self.found.suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite, 12)
     return out
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #43679fb9
