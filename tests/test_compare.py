@@ -266,10 +266,13 @@ def test_a_torn_or_strange_request_is_named(tmp_path, text, word):
     (tmp_path/'compare.json').write_text(text)
     with pytest.raises(ValueError, match=word): read_request(tmp_path)
 
-@pytest.mark.parametrize('typed, steps', [(dict(), 20), (dict(local_epochs=1), None), (dict(local_steps=3), 3)])
+STEPS = [(dict(), 20), (dict(local_epochs=1), None), (dict(local_steps=3), 3)]
+
+@pytest.mark.parametrize('typed, steps', STEPS)
 def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
-    how = dict(suite=folder(images(tmp_path/'pets')), seeds=1, control=False, rounds=1, model='small_conv(width=4)')
-    h, = compare('FedAvg', **how, **typed, progress=False, out=tmp_path/'o').histories
+    how = ALONE | dict(suite=folder(images(tmp_path/'pets')), seeds=1, rounds=1, size='quick')
+    del how['local_steps']
+    h, = compare(**how, **typed, out=tmp_path/'o').histories
     assert h.setting['local_steps'] == steps
     again, = resume(tmp_path/'o', progress=False).histories
     assert again == h and len(stored_runs(tmp_path/'o')) == 1

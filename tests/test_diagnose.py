@@ -22,10 +22,11 @@ TYPED = ['--seeds', 2, '--rounds', 4, '--set', 'local_steps=4', '--set', 'eval_e
 
 def test_copies_of_every_kind_are_named(tmp_path):
     root = images(tmp_path/'pets')
-    for to in ('night/cat/a.png', 'day/dog/b.png', 'day/cat/c.png'): shutil.copy(root/'day/cat/0.png', root/to)
+    to = {'night/cat/a.png', 'day/dog/b.png', 'day/cat/c.png'}
+    for path in to: shutil.copy(root/'day/cat/0.png', root/path)
     pictures, broken = pictures_in(root, 20)
     group, = copies(pictures)['domains']
-    assert {p.path for p in group} == {'day/cat/0.png', 'night/cat/a.png', 'day/dog/b.png', 'day/cat/c.png'}
+    assert {p.path for p in group} == to | {'day/cat/0.png'}
     assert len(copies(pictures)['labels']) == 1 and not broken
 
 def test_a_copy_stored_in_another_format_is_found(tmp_path):
@@ -36,7 +37,7 @@ def test_a_copy_stored_in_another_format_is_found(tmp_path):
 def test_copies_by_a_plain_loop():
     g = torch.Generator().manual_seed(0)
     draw = lambda names: names[int(torch.randint(len(names), (), generator=g))]
-    pictures = [Picture(draw('AB'), draw('xy'), draw('123456789'), draw(['train', 'test'])) for _ in range(14)]
+    pictures = [Picture(draw('AB'), draw('xy'), draw('123456789')) for _ in range(14)]
     for kind, field in (('domains', 'domain'), ('labels', 'label')):
         want = {p.pixels for p in pictures for q in pictures
                 if p.pixels == q.pixels and getattr(p, field) != getattr(q, field)}
@@ -110,7 +111,8 @@ def test_how_far_pictures_alone_leave_the_mean_open():
 
 @pytest.mark.parametrize('ups, n, word', [
     ((9, 10, 11), 10**6, 'above'), ((-9, -10, -11), 10**6, 'below'), ((0, 1, 0), 10**6, 'small'),
-    ((9, 10, 11), 4, 'open'), ((0, 10, 20), 10**6, 'open'), ((9,), 10**6, 'open'), ((9, 9, 9), 10**6, 'open')])
+    ((9, 10, 11), 4, 'open'), ((0, 10, 20), 10**6, 'open'), ((9,), 10**6, 'open'),
+    ((9, 9, 9), 10**6, 'open')])
 def test_what_is_told_of_a_difference(ups, n, word):
     "n pictures, of 100 tests so many more right in each seed."
     def share(k): return dict(here=np.r_[np.ones(max(k, 0)), np.zeros(100-abs(k)), -np.ones(max(-k, 0))])
@@ -179,7 +181,8 @@ def test_a_class_that_is_missing_ends_in_advice(tmp_path, capsys):
 
 def test_boxes_tell_of_the_background(tmp_path, capsys):
     root = images(tmp_path/'pets')
-    write_boxes(root/'boxes.csv', [Box(p.relative_to(root).as_posix(), 5, 5, 15, 15) for p in root.rglob('*.png')])
+    paths = [p.relative_to(root).as_posix() for p in root.rglob('*.png')]
+    write_boxes(root/'boxes.csv', [Box(p, 5, 5, 15, 15) for p in paths])
     argv = ['diagnose', '--data', root, '--boxes', 'boxes.csv', *TYPED, '--out', tmp_path/'out']
     assert 'From backgrounds alone, FedAvg is' in run(capsys, *argv)[1]
 
