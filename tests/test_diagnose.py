@@ -150,6 +150,13 @@ def test_sixty_pictures_cannot_tell():
     (do, why, _), *_ = made().advice()
     assert do.startswith('Collect more pictures') and 'these 60 pictures cannot tell 5 points from 0' in why
 
+@pytest.mark.parametrize('pictures, first', [(12., 'Collect more pictures'), (4., 'Train longer')])
+def test_of_two_reasons_the_one_that_can_be_mended_comes_first(pictures, first):
+    "Nothing is learnt and nothing is shown: training longer helps only where there are pictures enough."
+    d = made(cost=dict(pictures=pictures, seeds=8))
+    type(d).levels = lambda self: {'AVG': np.array([52.])}
+    assert d.advice()[0][0].startswith(first)
+
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
     assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12

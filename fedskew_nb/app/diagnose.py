@@ -42,13 +42,14 @@ EFFECTS = dict(    # {name: (what it is called, one, other)}
     alone=('alone − FedAvg', 'Local', 'FedAvg'))
 CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone')
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #be9290bc
+# %% ../../nbs/7_app/14_diagnose.ipynb #4ad78bc6
 class Diagnosis:
     "What lies in a set of images, and what training on it has told."
     def __init__(self, found:Found, cmp:Comparison|None=None):
         self.found, self.cmp = found, cmp
         self.n = dict(picture_counts(found.pictures).sum(axis=1))
-        self.domains = list(found.suite.tests) if found.suite else []
+        s = found.suite
+        self.domains = [d for d in s.tests if any(c.domain == d for c in s.clients)] if s else []
     @cached_property
     def rights(self)->dict: # {row: {seed: {domain: a share per test picture}}}
         rows = {}
@@ -137,7 +138,7 @@ def on_cures(self:Diagnosis)->str:
     of = ' of it' if self.effects['cost']['told'] == 'above' else ''
     return f'BatchNorm statistics of their own give clients back{of}: AdaBN after FedAvg {a}, FedBN {b}.'
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #0b55cd15
+# %% ../../nbs/7_app/14_diagnose.ipynb #fab67ed1
 @patch
 def on_domains(self:Diagnosis)->str:
     "Who pays?"
@@ -146,6 +147,7 @@ def on_domains(self:Diagnosis)->str:
     least = min(gain, key=lambda d: gain[d]['mean'])
     shown = '' if cost[worst]['p'] < .05 else 'not '
     ends = f'{worst} pays most to the skew, {points(cost[worst])}, {shown}shown among {len(cost)} domains'
+    if cost[worst]['mean'] < NEEDED: ends = 'No domain is seen to pay for the skew'
     if gain[least]['mean'] >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
     return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
 
@@ -231,15 +233,17 @@ def cure(self:Diagnosis)->tuple:
     why = f'the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would tell'
     return f'Try {CURES[k]} instead of FedAvg', why, i
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #99650643
+# %% ../../nbs/7_app/14_diagnose.ipynb #efbf9a65
 @patch
 def training_advice(self:Diagnosis):
     "What the runs say."
     best, chance = self.levels()['AVG'].max(), 100/self.found.suite.n_classes
     learnt, blind = best >= chance+NEEDED, all(i['told'] == 'open' for i in self.effects.values())
+    few = blind and self.effects['cost']['pictures'] >= NEEDED
+    if few: yield self.more_evidence()
     if not learnt: yield ('Train longer, or on larger pictures (--rounds 96, --pixels 64)',
-                          f'nothing was learnt: at best {best:.0f} % right, chance is {chance:.0f} %', None)
-    if blind: yield self.more_evidence()
+                          f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %', None)
+    if blind and not few: yield self.more_evidence()
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
         yield 'Train twice as long (--rounds)', f'still rising: {listed(won)}', None
@@ -308,7 +312,7 @@ def as_dict(self:Diagnosis)->dict:
     return d | dict(levels=self.levels().T.to_dict(), effects=self.effects, domains=domains,
                     rising=self.rising(), swapped=self.swapped())
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #538882da
+# %% ../../nbs/7_app/14_diagnose.ipynb #84c2c82b
 @patch
 def draw(self:Diagnosis):
     "All differences, seed by seed."
@@ -319,7 +323,8 @@ def draw(self:Diagnosis):
 @patch
 def figures(self:Diagnosis)->dict: # {caption: function that draws}
     out = {'Differences in points; every seed a point, lines 95 % intervals.': self.draw} if self.cmp else {}
-    if suite := self.found.suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite, 12)
+    suite = self.found.suite
+    if suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite, 12)
     return out
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #43679fb9

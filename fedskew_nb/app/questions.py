@@ -75,7 +75,7 @@ def table(self:Found)->Table:
 @patch
 def __repr__(self:Found): return '\n'.join([*self.sentences(), '', str(self.table()), ''])
 
-# %% ../../nbs/7_app/15_questions.ipynb #3f7c520f
+# %% ../../nbs/7_app/15_questions.ipynb #fb48d7db
 def correct(net, data:Data)->torch.Tensor: # (N,) of 0 and 1
     return (answers(net, data).logits.argmax(1) == data.y.cpu()).float()
 
@@ -83,7 +83,7 @@ def right_by_domain(fed:Federation, again=lambda net, c: net)->dict: # {domain: 
     "How many of a domain's clients are right about each of its test pictures."
     tests, of = fed.suite.tests, {}
     if fed.suite.deal != 'skew': return {d: correct(fed.model(), t).tolist() for d, t in tests.items()}
-    for c in fed.clients:
+    for c in (c for c in fed.clients if c.domain in tests):
         net = again(fed.model(client=c.id), c)
         of.setdefault(c.domain, []).append(correct(net, tests[c.domain]))
     return {d: torch.stack(v).mean(0).tolist() for d, v in of.items()}
@@ -157,16 +157,16 @@ def told(i:dict)->str:
     if i['hi'] < 0 and -i['mean'] > i['pictures']: return 'below'
     return 'small' if max(-i['lo'], i['hi'], i['pictures']) < NEEDED else 'open'
 
-# %% ../../nbs/7_app/15_questions.ipynb #06f67bd3
+# %% ../../nbs/7_app/15_questions.ipynb #828a0031
 def difference(
     one:dict, other:dict,    # {seed: {domain: a share per test picture}}
     n:dict,                  # {domain: all its pictures}
 )->dict:
     "One − other in points: what `judge` says of it, and what the choice of pictures alone leaves open."
-    both = one.keys() & other.keys()
-    apart = {s: {d: 100*(np.array(v)-other[s][d]) for d, v in one[s].items()} for s in sorted(both)}
-    values = [float(np.mean([v.mean() for v in of.values()])) for of in apart.values()]
-    spread = {d: np.mean([of[d].var() for of in apart.values()]) for d in next(iter(apart.values()))}
+    def of(s): return {d: 100*(np.array(v)-other[s][d]) for d, v in one[s].items() if d in other[s]}
+    apart = {s: of(s) for s in sorted(one.keys() & other.keys())}
+    values = [float(np.mean([v.mean() for v in a.values()])) for a in apart.values()]
+    spread = {d: np.mean([a[d].var() for a in apart.values()]) for d in next(iter(apart.values()))}
     pictures = 1.96*math.sqrt(sum(v/n[d] for d, v in spread.items()))/len(spread)
     i = judge(values) | dict(values=values, pictures=pictures)
     needs = seeds_for(i['se']*math.sqrt(i['n']), NEEDED) if i['n'] > 1 else None
