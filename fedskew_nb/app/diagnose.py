@@ -220,14 +220,14 @@ def more_evidence(self:Diagnosis)->tuple:
     do = f'Collect more pictures, about {times} times as many'
     return do, f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}', None
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #9e2b8b90
+# %% ../../nbs/7_app/14_diagnose.ipynb #507318f9
 @patch
 def cure(self:Diagnosis)->tuple:
     "What instead of FedAvg?"
     k = max(CURES, key=lambda k: self.effects[k]['mean'])
     i = self.effects[k]
     if i['told'] == 'small' or i['mean'] < 1:
-        return 'Keep FedAvg', f'nothing is better, {CURES[k]} comes next with {points(i)}', None
+        return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
     if i['told'] == 'above':
         return f'Use {CURES[k]} instead of FedAvg', 'the best of three, so expect rather less', i
     why = f'the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would tell'
