@@ -161,6 +161,13 @@ def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
     assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12
 
+@pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
+def test_trouble_with_the_data_comes_before_any_cure(kind):
+    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    d.found.same[kind] = [d.found.pictures]
+    first, *others = [do for do, *_ in d.advice()]
+    assert first.startswith(('Decide', 'Remove')) and 'Use FedBN instead of FedAvg' in others
+
 def test_where_nothing_is_better_fedavg_stays():
     small = dict(told='small', mean=.5, lo=-1., hi=2., pictures=2.)
     d = made(cost=small, fedbn=small, adabn=small, alone=small | dict(told='below', mean=-10.))

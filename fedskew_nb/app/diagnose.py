@@ -181,7 +181,7 @@ def answers(self:Diagnosis)->list:
     lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()]
     return [*filter(None, lines), self.budgets()]
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #d886d8c7
+# %% ../../nbs/7_app/14_diagnose.ipynb #49277244
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
 
 @patch
@@ -191,9 +191,8 @@ def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
     if few: yield LACKING, 'nothing can be trained: '+listed([f'{d} has {n} of {c}' for d, c, n in few]), None
     if same['labels']:
         yield 'Decide on one label for each picture', f'{len(same["labels"])} lie under two labels', None
-    if same['tested']:
-        why = f'{len(same["tested"])} pictures are trained on and tested on, so accuracies are too high'
-        yield 'Remove the copies', why, None
+    if shared := same['tested'] or same['domains']:
+        yield 'Remove the copies', f'{len(shared)} pictures are in two places, so tests may be trained on', None
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #43568cdb
 @patch
@@ -220,7 +219,7 @@ def more_evidence(self:Diagnosis)->tuple:
     do = f'Collect more pictures, about {times} times as many'
     return do, f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}', None
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #507318f9
+# %% ../../nbs/7_app/14_diagnose.ipynb #55838eea
 @patch
 def cure(self:Diagnosis)->tuple:
     "What instead of FedAvg?"
@@ -230,7 +229,7 @@ def cure(self:Diagnosis)->tuple:
         return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
     if i['told'] == 'above':
         return f'Use {CURES[k]} instead of FedAvg', 'the best of three, so expect rather less', i
-    why = f'the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would tell'
+    why = f'the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would show 5 points'
     return f'Try {CURES[k]} instead of FedAvg', why, i
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #efbf9a65

@@ -27,7 +27,7 @@ from ..engine.guard import copy_of
 from ..engine.setting import Setting, setting_for
 
 # %% auto #0
-__all__ = ['SCHEDULE', 'OWN', 'RATES']
+__all__ = ['SCHEDULE', 'RATES']
 
 # %% ../../nbs/7_app/08_plan.ipynb #00000006
 SCHEDULE = dict(
@@ -40,10 +40,10 @@ SCHEDULE = dict(
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 
+# %% ../../nbs/7_app/08_plan.ipynb #5c1a0f21
 # a folder of one's own, which has no size
 OWN = dict(rounds=32, local_steps=20, batch_size=16, eval_every=8)
 
-# %% ../../nbs/7_app/08_plan.ipynb #5c1a0f21
 def images_of(suite:Recipe)->Path|None:
     "The folder of one's own images that a recipe reads, if it reads one."
     if isinstance(suite.make, partial) and suite.make.func is dealt_folder:
