@@ -181,7 +181,7 @@ def answers(self:Diagnosis)->list:
     lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()]
     return [*filter(None, lines), self.budgets()]
 
-# %% ../../nbs/7_app/14_diagnose.ipynb #49277244
+# %% ../../nbs/7_app/14_diagnose.ipynb #6a34b39f
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
 
 @patch
@@ -192,7 +192,7 @@ def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
     if same['labels']:
         yield 'Decide on one label for each picture', f'{len(same["labels"])} lie under two labels', None
     if shared := same['tested'] or same['domains']:
-        yield 'Remove the copies', f'{len(shared)} pictures are in two places, so tests may be trained on', None
+        yield 'Remove the copies', f'{len(shared)} pictures lie twice, so tests may be trained on', None
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #43568cdb
 @patch
