@@ -29,7 +29,7 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 
 # ---- use ----
 run: $(VENV)/run.stamp              ## compare all systems with Local, FedAvg and FedBN: a table after the first seed, then runs/first/report.html
-	$(BIN)/fedskew compare --suite skew-digits --size quick --seeds 3 --jobs 2 --out runs/first
+	$(BIN)/fedskew compare --suite emoji-pacs --size quick --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn

@@ -6,7 +6,7 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
 from fedskew_nb.app import plan
 from fedskew_nb.app.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
-from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
+from fedskew_nb.app.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.app.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.core.models import small_conv
@@ -71,29 +71,40 @@ def test_refused_before_anything_is_trained(bad, word):
 
 # ---- learning rates
 
-RATES = {'emoji-pacs': dict(FedAvg=.02, F2DC=.005)}
+QUICK = budget_of(SCHEDULE['quick'])
+AT = dict(seeds=[100, 101], trials=4, budget=QUICK, model='small_conv')
+RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT | dict(lr=.005)),
+         ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(rounds=100))),
+         ('skew-digits', 'F2DC', AT | dict(lr=.1, model='resnet10')), ('skew-digits', 'FedBN', dict(lr=.1, seeds=[7]))]
 
 @pytest.mark.parametrize('method, suite, lr', [
     ('FedAvg', 'emoji-pacs', .02),
     ('FedAvg', 'emoji-pacs-uneven', .02),
     ('F2DC(sigma=.3)', 'emoji-pacs-without-photo', .005),
     ('FedAvg + DC', 'emoji-pacs', .02),
-    ('F2DC', 'skew-digits', .03),
-    ('F2DC', 'context-vehicles', .03)])
-def test_rates(monkeypatch, method, suite, lr):
-    monkeypatch.setattr(plan, 'RATES', RATES)
-    assert learning_rate(method_recipe(method), suite_recipe(suite))[0] == lr
+    ('FedAvg', 'skew-digits', None),
+    ('F2DC', 'skew-digits', None),
+    ('FedBN', 'skew-digits', None),
+    ('F2DC', 'context-vehicles', None)])
+def test_rates_hold_for_their_suite_budget_and_model(monkeypatch, method, suite, lr):
+    monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
+    assert learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0] == lr
 
 def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
-    monkeypatch.setattr(plan, 'RATES', RATES)
+    monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
     chosen = planned('F2DC', 'emoji-pacs', seeds=1)
     rates = {r.title: r.setting['lr'] for r in chosen}
     assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID deal': .02}
     assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
     assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
-    other = planned('F2DC', 'context-vehicles', seeds=1)
-    assert {r.title: r.note for r in other}['F2DC'] == 'lr 0.03, not chosen on pilot seeds.'
+    for other in (dict(suite='context-vehicles'), dict(suite='emoji-pacs', rounds=3)):
+        runs = planned('F2DC', **other, seeds=1)
+        assert {r.title: r.note for r in runs}['F2DC'] == 'lr 0.03, not chosen on pilot seeds.'
     assert budget(method_recipe('F2DC'), suite_recipe('emoji-pacs'), house='fedbn') == dict(setting={})
+
+def test_epochs_that_are_asked_for_go_before_planned_steps():
+    run, = planned('Local', 'emoji-pacs', 1, control=False, local_epochs=3)
+    assert run.setting['local_epochs'] == 3 and 'local_steps' not in run.setting
 
 def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
     run = run_of(setting=dict(rounds=1, local_steps=1), note='chosen.')
@@ -277,13 +288,12 @@ def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
     again, = resume(tmp_path/'o', progress=False).histories
     assert again == h and len(stored_runs(tmp_path/'o')) == 1
 
-def test_a_folder_beside_a_suite_keeps_its_steps(tmp_path):
-    "The plans have nothing in common, so the request holds nothing, and the rule says it again."
+def test_a_folder_beside_a_suite_keeps_its_rounds(tmp_path):
     both = [folder(images(tmp_path/'pets')), 'emoji-pacs']
     setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {})['setting']
-    assert setting == {}
-    steps = {r.suite.name: r.setting.get('local_steps') for r in planned('FedAvg', both, 1, **setting)}
-    assert steps == {'pets': 20, 'emoji-pacs': None}
+    assert 'rounds' not in setting
+    rounds = {r.suite.name: r.setting['rounds'] for r in planned('FedAvg', both, 1, **setting)}
+    assert rounds == {'pets': 32, 'emoji-pacs': 24}
 
 def test_an_object_without_a_name_cannot_be_resumed(tmp_path):
     compare(**ALONE | dict(seeds=1, model=small_conv_of_width_4, out=tmp_path))

@@ -27,14 +27,14 @@ from ..engine.guard import copy_of
 from ..engine.setting import Setting, setting_for
 
 # %% auto #0
-__all__ = ['SCHEDULE', 'RATES']
+__all__ = ['SCHEDULE']
 
 # %% ../../nbs/7_app/08_plan.ipynb #00000006
 SCHEDULE = dict(
     # tests: it learns, in seconds
     tiny=dict(rounds=8, local_epochs=3, lr=.03, batch_size=32, eval_every=4),
-    # three clients a domain, and rounds enough for averaging to pay
-    quick=dict(rounds=16, local_epochs=2, eval_every=4),
+    # equal steps for all, and rounds enough for averaging to pay
+    quick=dict(rounds=24, local_steps=20, batch_size=16, eval_every=8),
     # so few rounds that it does not
     stress=dict(rounds=4, local_epochs=8, lr=.03, eval_every=4),
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
@@ -52,32 +52,24 @@ def images_of(suite:Recipe)->Path|None:
 def schedule_of(suite:Recipe, size:str, given)->dict:
     "How long its runs take, as far as the caller does not say."
     plan = SCHEDULE.get(size, {})
-    if not images_of(suite) or 'local_epochs' in given: return plan
-    return {k: v for k, v in plan.items() if k != 'local_epochs'} | OWN
+    if images_of(suite): plan = {k: v for k, v in plan.items() if k != 'local_epochs'} | OWN
+    return {k: v for k, v in plan.items() if k != 'local_steps' or 'local_epochs' not in given}
 
 # %% ../../nbs/7_app/08_plan.ipynb #00000007
-RATES = {    # at quick: {suite: {method: lr}}
-    'skew-digits': dict(Local=.1, FedAvg=.1, FedProx=.1, FedBN=.1, F2DC=.1, FDSE=.1),
-    'emoji-pacs':  dict(Local=.03, FedAvg=.1, FedProx=.03, FedBN=.03, F2DC=.03, FDSE=.1)}
-
-# %% ../../nbs/7_app/08_plan.ipynb #422dd95e
-UNTUNED = .03                 # of a method or suite that has no pilot
-
-PILOTS = (100, 101)          # seeds on which the rates were chosen
+UNTUNED = .03                # of a method, suite or budget that has no pilot
+PILOTS = (100, 101)          # seeds on which rates are chosen
+BUDGET = ('rounds', 'local_epochs', 'local_steps', 'batch_size')    # what a rate hangs on
 
 TUNED = {str: {str: {'lr': float, 'trials': int, 'seeds': [int], 'own?': dict}}}
 
+def budget_of(setting:dict)->dict: return {k: setting[k] for k in BUDGET if k in setting}
+
 @lru_cache(None)
-def shipped_rates()->dict: # {suite: {method: record}}
-    "What was tuned for the pages: of several records the one at size quick, else the last."
-    home = Path(str(files('fedskew_nb')))/'assets'/'runs'
-    rates = {}
-    for path in sorted(home.glob('tuned-*.json')):
-        for suite, records in read_json(path, TUNED, 'torn', 'install the package again').items():
-            for method, record in records.items():
-                first = rates.setdefault(suite, {}).get(method)
-                if not first or first['size'] != 'quick': rates[suite][method] = record
-    return rates
+def shipped_rates()->list: # [(suite, method, record), …]
+    "What was tuned for the pages."
+    files_ = sorted((Path(str(files('fedskew_nb')))/'assets'/'runs').glob('tuned-*.json'))
+    read = (read_json(path, TUNED, 'torn', 'install the package again') for path in files_)
+    return [(s, m, record) for file in read for s, of in file.items() for m, record in of.items()]
 
 # %% ../../nbs/7_app/08_plan.ipynb #3fe64113
 def known_name(recipe:Recipe, names)->str|None:
@@ -85,17 +77,14 @@ def known_name(recipe:Recipe, names)->str|None:
     return next((n for n in (recipe.name, recipe.base) if n in names), None)
 
 # %% ../../nbs/7_app/08_plan.ipynb #c326d740
-def learning_rate(method:Recipe, suite:Recipe)->tuple: # (rate at size quick, what a table says of it)
-    "What pilots chose for a method on a suite."
-    ours = RATES.get(suite.base, {})
-    if name := known_name(method, ours):
-        return ours[name], f'lr chosen per method on pilot seeds {", ".join(map(str, PILOTS))}.'
-    shipped = shipped_rates()
-    record = next((shipped[s][m] for s in (suite.name, suite.base) if s in shipped
-                   for m in (method.name, method.base) if m in shipped[s]), None)
-    if record is None: return UNTUNED, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
-    at = '' if record['size'] == 'quick' else f', at size {record["size"]}'
-    return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}{at}.'
+def learning_rate(method:Recipe, suite:Recipe, setting:dict, model:str='small_conv')->tuple: # (rate or None, note)
+    "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
+    fits = {(s, m): r for s, m, r in shipped_rates()
+            if r.get('budget') == budget_of(setting) and r.get('model') == model}
+    names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in fits]
+    if not names: return None, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
+    record = fits[names[0]]
+    return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}.'
 
 # %% ../../nbs/7_app/08_plan.ipynb #9038ed77
 def read_tuned(tuned)->dict|None:
@@ -133,7 +122,10 @@ def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a R
     return dict(setting=dict(lr=record['lr']), own=own, trials=record['trials'], note=note)
 
 # %% ../../nbs/7_app/08_plan.ipynb #0000000b
-def budget(method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, **setting)->dict:
+def budget(
+    method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, model='small_conv',
+    **setting,
+)->dict: # fields of a Run
     "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
     plan = {} if house else schedule_of(suite, size, setting)
     if tuned:
@@ -141,9 +133,10 @@ def budget(method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, t
             raise ValueError('lr is given, and tuned gives each method its own: leave one out')
         chosen = tuned_budget(method, suite, tuned)
         return chosen | dict(setting=plan | chosen['setting'] | setting)
-    if house or size != 'quick' or 'lr' in setting: return dict(setting=plan | setting)
-    lr, note = learning_rate(method, suite)
-    return dict(setting=plan | dict(lr=lr) | setting, note=note)
+    if house or 'lr' in setting: return dict(setting=plan | setting)
+    lr, note = learning_rate(method, suite, plan | setting, model)
+    if lr is None and size != 'quick': return dict(setting=plan | setting)
+    return dict(setting=plan | dict(lr=lr or UNTUNED) | setting, note=note)
 
 # %% ../../nbs/7_app/08_plan.ipynb #4011b4ca
 def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else [x]
@@ -202,7 +195,7 @@ def planned(
     tuned, net = read_tuned(tuned), model_recipe(model)
     same = dict(size=size, house=house, device=device, trust=trust)
     lines, suites = lines_of(methods, control, pooled), suite_recipes(suite, size)
-    how = lambda m, s: budget(m, s, size, house, tuned, **setting)
+    how = lambda m, s: budget(m, s, size, house, tuned, net.name, **setting)
     return [Run(m, s, net, deal, seed, **same, **how(m, s))
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 

@@ -14,7 +14,7 @@ from fastcore.meta import delegates
 from ..analysis.claims import accuracy
 from ..analysis.table import Table
 from .plan import (
-    PILOTS, as_list, checked, lines_of, planned, read_tuned, ready_runs, which_seeds)
+    PILOTS, as_list, budget_of, checked, lines_of, planned, read_tuned, ready_runs, which_seeds)
 from .run import run_all
 from ..core.files import write_json
 from ..core.method import Method
@@ -88,10 +88,12 @@ def chosen(search:Search)->dict:
     "What came of a search, for `tuned.json`."
     scores = search.scores()
     k, v = max(scores, key=scores.get)
+    first = search.runs[0]
     tried = [j for j, value in scores if value is None]
     return dict(
         lr=rate(k), own={} if v is None else {search.own: v}, trials=len(scores),
-        seeds=[r.seed for r in search.runs], size=search.runs[0].size, edge=k in (min(tried), max(tried)),
+        seeds=[r.seed for r in search.runs], size=first.size, edge=k in (min(tried), max(tried)),
+        budget=budget_of(first.setting), model=first.model.name,
         scores=[[rate(j), value, round(s, 3)] for (j, value), s in scores.items()])
 
 # %% ../../nbs/7_app/10_tune.ipynb #d358d766
