@@ -3,8 +3,8 @@
     python tests/bench/peers.py --peers Flower=PYTHON FLGo=PYTHON BlazeFL=PYTHON [--pairs 7] [--out FILE.json]
 
 PYTHON is the interpreter of an environment that has the peer and the same PyTorch. Each side has a process of
-its own. All are started, warm, and asked one after the other, another one first each time. A peer that can train
-several clients at once is tried in both ways for a round; the faster stays. All processes get the allocator's
+its own. All are started, warm, and asked one after the other, another one first each time. A peer that can
+train several clients at once is tried in both ways for a round; the faster stays. All get the allocator's
 setting that `fedskew bench` uses. A round waits until others are quiet, and is run again if they were not.
 
 Before, it is seen that all do the same: steps and images of a round, and (item `same`) the weights after three
