@@ -242,11 +242,18 @@ def test_a_script_saves_a_figure(tmp_path):
     plot_curves(RUNS).figure.savefig(tmp_path/'a.png')
     assert (tmp_path/'a.png').read_bytes()[:4]==b'\x89PNG'
 
-def test_bars_are_paired_differences():
-    ax, f = skew_cost_bars(RUNS), finals(RUNS)
-    assert [t.get_text() for t in ax.get_yticklabels()]==['FedAvg','FedBN']
-    assert math.isclose(ax.patches[0].get_width(), (f['FedAvg/iid']-f['FedAvg']).mean())
-    assert [len(c.get_offsets()) for c in ax.collections]==[3,3]
+def test_a_skew_cost_is_against_the_same_method():
+    "FedBN is 10 points from its own IID deal and 15 from FedAvg's, which is no cost of the skew."
+    runs = RUNS + [curves('FedBN', s, 75, '/iid') for s in (0, 1)]
+    ax, f = skew_cost_bars(runs), finals(runs)
+    assert [t.get_text() for t in ax.get_yticklabels()] == ['FedAvg', 'FedBN']
+    want = [(f[f'{m}/iid']-f[m]).mean() for m in ('FedAvg', 'FedBN')]
+    assert np.allclose([p.get_width() for p in ax.patches], want) and math.isclose(want[1], 10)
+    assert [len(c.get_offsets()) for c in ax.collections] == [3, 2]
+
+def test_a_method_without_its_own_iid_deal_has_no_bar():
+    assert [t.get_text() for t in skew_cost_bars(RUNS).get_yticklabels()] == ['FedAvg']
+    with pytest.raises(ValueError, match='no method was run on both deals'): skew_cost_bars(RUNS[6:])
 
 def test_missing_seeds_leave_their_place_empty():
     ax = seed_points({'FedAvg':[4.], 'FedBN':[1.,np.nan,3.], 'None':[np.nan]})

@@ -215,13 +215,7 @@ def test_the_received_model_and_the_first_are_left_alone(suite, method):
     fed.train_client(fed.clients[0])
     assert same(before, net.state_dict()) and same(start, fed.server)
 
-# ---- stacks, bytes, learning
-
-def test_only_feddecorr_stacks(suite):
-    even = cut(suite, [16]*4, tests=12)
-    for m in ALL: assert (fed_of(m, even).plan()['engine'] == 'lanes') == (m is not FedDecorr)
-    a, b = (rounds_of(FedDecorr, even, stack=s) for s in (True, False))
-    for n, v in a.server.items(): assert torch.allclose(v.float(), b.server[n].float(), atol=1e-4), n
+# ---- bytes, learning
 
 @pytest.mark.parametrize('method,more', [(FedDyn, 0), (FedDecorr, 0), (SCAFFOLD, 1), (FedDC, 1)], ids=name_of)
 def test_bytes(trained, method, more):

@@ -5,15 +5,17 @@ import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
 from fedskew_nb.app import plan
-from fedskew_nb.app.compare import compare, compare_grid, read_request, resume, stored_runs
+from fedskew_nb.app.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
 from fedskew_nb.app.plan import budget, grid_runs, learning_rate, planned
 from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.app.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.core.models import small_conv
+from fedskew_nb.data.folder import folder
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 from feds import run_of
+from test_cli import images
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
             model='small_conv(width=4)')                                     # mechanics only
@@ -263,6 +265,25 @@ STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'wri
 def test_a_torn_or_strange_request_is_named(tmp_path, text, word):
     (tmp_path/'compare.json').write_text(text)
     with pytest.raises(ValueError, match=word): read_request(tmp_path)
+
+STEPS = [(dict(), 20), (dict(local_epochs=1), None), (dict(local_steps=3), 3)]
+
+@pytest.mark.parametrize('typed, steps', STEPS)
+def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
+    how = ALONE | dict(suite=folder(images(tmp_path/'pets')), seeds=1, rounds=1, size='quick')
+    del how['local_steps']
+    h, = compare(**how, **typed, out=tmp_path/'o').histories
+    assert h.setting['local_steps'] == steps
+    again, = resume(tmp_path/'o', progress=False).histories
+    assert again == h and len(stored_runs(tmp_path/'o')) == 1
+
+def test_a_folder_beside_a_suite_keeps_its_steps(tmp_path):
+    "The plans have nothing in common, so the request holds nothing, and the rule says it again."
+    both = [folder(images(tmp_path/'pets')), 'emoji-pacs']
+    setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {})['setting']
+    assert setting == {}
+    steps = {r.suite.name: r.setting.get('local_steps') for r in planned('FedAvg', both, 1, **setting)}
+    assert steps == {'pets': 20, 'emoji-pacs': None}
 
 def test_an_object_without_a_name_cannot_be_resumed(tmp_path):
     compare(**ALONE | dict(seeds=1, model=small_conv_of_width_4, out=tmp_path))

@@ -238,7 +238,7 @@ LIMITS = dict(
 @pytest.mark.parametrize('limit', LIMITS)
 @pytest.mark.parametrize('house', [None, 'fdse'])
 def test_without_losses_and_with_a_neck_that_passes_it_is_fedavg_bit_for_bit(once, limit, house):
-    plain, fed = (once(m, house=house) for m in (FedAvg, LIMITS[limit]))
+    plain, fed = (once(m, house=house, stack=False) for m in (FedAvg, LIMITS[limit]))
     assert same(plain.server, backbone(fed.server)) and any(map(local, fed.server))
     assert [r['loss'] for r in plain.history.rounds] == [r['loss'] for r in fed.history.rounds]
     score = lambda f, path: {
@@ -247,7 +247,7 @@ def test_without_losses_and_with_a_neck_that_passes_it_is_fedavg_bit_for_bit(onc
     assert score(plain, '') == score(fed, 'client') == score(fed, 'backbone')
 
 def test_the_limit_does_draw_noise(suite):
-    fed = fed_of(LIMITS['DFD'], suite)
+    fed = fed_of(LIMITS['DFD'], suite, stack=False)
     drawn = []
     noise = fed.net.neck.noise
 

@@ -5,14 +5,24 @@ from feds import DEVICE, far, fed_of, name_of, same
 from torch import nn
 from fedskew_nb.app.bench import noise_suite
 from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
+from fedskew_nb.engine import federation
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.setting import Setting
+from fedskew_nb.engine.stack import why_not_stacked
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.personal import FedBN, Local
-from fedskew_nb.methods.baselines.proximal import FedProx
+
+# who trains its clients one by one, and which mechanism asks for it
+TRAINS = {
+    'FDSE': 'Consistency', 'DFL': 'Branches', 'FedRep': 'HeadFirst', 'FedIIR': 'HeadAlignment',
+    'MCGDM': 'GradientMatching', 'FedSA': 'SemanticAnchors', 'FedFA-anchors': 'FeatureAnchors',
+    'Ditto': 'OwnModel', 'Fed-ensemble': 'Twins', 'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator',
+    'MixStyle': 'draws noise', 'DSU': 'draws noise', 'FedSR': 'SimpleFeature'}
+PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms))      # no boxes
 
 @pytest.fixture(scope='module')
 def w4(): return noise_suite(20, 64)
@@ -31,14 +41,77 @@ def participants(f): return [r['participants'] for r in f.history.rounds]
 
 # ---- stacked and one by one
 
-@pytest.mark.parametrize('method', [FedAvg, FedProx(mu=1.), FedBN, Local], ids=name_of)
-def test_stacked_equals_lanes(w4, method):
-    a, b = trained(method, w4), trained(method, w4, stack=False)
-    assert a.plan()['engine'] == 'stacks of at most 10 clients'
-    assert b.plan()['engine'] == 'lanes' and b.why_lanes == 'stack=False was asked for'
-    for k in (0, 7, 19): assert far(a.state_of(k), b.state_of(k)) < 1e-5
+def both(method, suite, **how):
+    "A federation stacked and one by one, in 64 bits: rounding must not hide a difference, nor make one."
+    def net(): return small_conv(suite.n_classes, width=4, seed=0).double()
+    return [trained(method, suite, net(), stack=s, **dict(rounds=3) | how) for s in (True, False)]
+
+def equal(a, b):
+    assert all(far(a.state_of(c.id), b.state_of(c.id)) < 1e-9 for c in a.clients)
     assert participants(a) == participants(b) and len(a.history.rows) == len(b.history.rows)
-    assert abs(a.history.rounds[0]['loss']-b.history.rounds[0]['loss']) < 1e-5
+    for x, y in zip(a.history.rounds, b.history.rounds): assert abs(x['loss']-y['loss']) < 1e-9
+    return True
+
+STACKED = [n for n in PLAIN if n not in TRAINS]
+
+@pytest.mark.parametrize('name', STACKED)
+def test_stacked_equals_lanes(w4, name):
+    few = replace(w4, clients=[replace(c, train=c.train[:16]) for c in w4.clients[:3]])
+    a, b = both(METHODS[name], few)
+    assert a.plan()['engine'] == 'stacks of at most 3 clients'
+    assert b.plan()['engine'] == 'lanes' and b.why_lanes == 'stack=False was asked for'
+    assert equal(a, b) and nested(a.states) == nested(b.states)
+
+def nested(o):
+    "A nest with its numbers rounded."
+    if isinstance(o, torch.Tensor): return [round(v, 8)+0 for v in o.flatten().tolist()]
+    if isinstance(o, dict): return {k: nested(v) for k, v in o.items()}
+    return [nested(v) for v in o] if isinstance(o, (list, tuple)) else o
+
+HOW = [dict(clip=.1), dict(weight_decay=.1), dict(pad=2, flip=True), dict(batch_size=5, local_steps=None)]
+
+@pytest.mark.parametrize('how', HOW, ids=lambda how: next(iter(how)))
+def test_stacked_equals_lanes_in_every_setting(w4, how): assert equal(*both(FedAvg, w4, **how))
+
+@pytest.mark.parametrize('method', [METHODS['FedAvg'], METHODS['MOON'], METHODS['F2DC']], ids=name_of)
+def test_clients_of_unequal_size_share_a_stack(w4, method):
+    uneven = replace(w4, clients=[replace(c, train=c.train[:n]) for c, n in zip(w4.clients, (17, 8, 33, 2))])
+    a, b = both(method, uneven, local_steps=None, local_epochs=2)
+    assert a.plan()['engine'] == 'stacks of at most 4 clients' and equal(a, b)
+
+def test_whoever_comes_for_the_first_time_has_another_memory(w4):
+    a, b = both(METHODS['MOON'], w4, participation=.25)
+    assert equal(a, b) and len({k for p in participants(a) for k in p}) > 5
+
+def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w4):
+    class Addressed(Mechanism):
+        stacks = True
+        def extras(self, srv, ups): return dict(own=Each({u.id: torch.tensor(float(u.id)) for u in ups}))
+        def loss(self, c, b, out): return dict(own=c.down['own']*out.logits.square().mean()) if c.round else {}
+    assert equal(*both(Method('Addressed', Addressed()), w4))
+
+def test_a_stack_that_does_not_fit_is_halved(w4, monkeypatch):
+    one_by_one = trained(FedAvg, w4, stack=False)
+    train, tall = federation.train_stack, []
+    def narrow(worker, clients, *more):
+        tall.append(len(clients))
+        if len(clients) > 3: raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+        return train(worker, clients, *more)
+    monkeypatch.setattr(federation, 'train_stack', narrow)
+    f = fed(FedAvg, w4, rounds=2)
+    with pytest.warns(UserWarning, match='from now on a stack has [52]') as notes: f.fit(1)
+    assert far(f.server, one_by_one.server) < 1e-5 and len(notes) == 2 and f.height == 2
+    tall.clear()
+    f.fit()
+    assert max(tall) == 2
+
+def test_one_client_that_does_not_fit_is_named(w4, monkeypatch):
+    def full(*_): raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+    f = fed(FedAvg, w4, stack=False)
+    monkeypatch.setattr(f.worker, 'step', full)
+    with pytest.raises(torch.cuda.OutOfMemoryError) as e: f.fit()
+    assert 'at client 0 (d0) in round 1' in e.value.__notes__[0]
+    assert 'give a smaller batch_size, or device="cpu"' in e.value.__notes__[0]
 
 def test_stacks_do_not_depend_on_lanes(w4):
     one, *others = (trained(FedAvg, w4, lanes=lanes, rounds=2) for lanes in (1, 2, 8))
@@ -67,19 +140,6 @@ def test_scores_after_local_training_are_each_clients_own(w4):
 
 # ---- who is stacked
 
-# who trains its clients one by one, and which mechanism asks for it
-TRAINS = {
-    'F2DC': 'DFD', 'DC': 'DFD', 'FDSE': 'Consistency', 'DFL': 'Branches', 'FedDyn': 'Dynamic',
-    'SCAFFOLD': 'ControlVariates', 'FedDC': 'ControlVariates', 'FedRep': 'HeadFirst', 'MOON': 'ModelContrast',
-    'FedIIR': 'HeadAlignment', 'MCGDM': 'GradientMatching', 'FedProto': 'ClassMeans', 'FPL': 'ClassMeans',
-    'FedTGP': 'ClassMeans', 'FedSA': 'ClassMeans', 'FedFA-anchors': 'FeatureAnchors', 'Ditto': 'OwnModel',
-    'PartialFed-Adaptive': 'LearnToLoad', 'Fed-ensemble': 'Twins', 'FedCCRL': 'StyleViews',
-    'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator', 'FedNova': 'NormaliseSteps', 'AFL': 'StartLoss',
-    'GroupDRO': 'StartLoss', 'q-FFL': 'StartLoss', 'FedDG-GA': 'AdjustGaps',
-    'MixStyle': 'draws noise', 'DSU': 'draws noise', 'FedDG': 'FourierViews', 'FedSR': 'SimpleFeature',
-    'FedPLVM': 'TwoLevels'}
-PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms))      # no boxes
-
 @pytest.mark.parametrize('name', PLAIN)
 def test_only_those_that_stack(w4, name):
     f, stacks = fed(METHODS[name], w4), name not in TRAINS
@@ -98,15 +158,14 @@ def test_a_stranger_does_not_stack_unless_it_says_so(w4):
     a, b = trained(Method('Quiet', Quiet()), w4), trained(Method('Loud', Loud()), w4)
     assert 'Quiet has a say' in a.why_lanes and not b.why_lanes and far(a.server, b.server) < 1e-5
 
-def test_a_batch_that_remembers_belongs_to_one_client(w4):
+def test_a_batch_may_remember_in_a_stack(w4):
     class Counting(Mechanism):
         stacks = True
         def batch(self, c, b):
             c.state['seen'] = c.state.get('seen', 0)+len(b['y'])
             return b
     f = trained(Method('Counting', Counting()), w4)
-    assert f.why_lanes == 'Counting fills `batch`, which is done client by client'
-    assert all(s['Counting'] == dict(seen=16) for s in f.states.values())
+    assert not f.why_lanes and all(s['Counting'] == dict(seen=16) for s in f.states.values())
 
 class Odd(Net):
     "A classifier with something that a stack cannot have."
@@ -117,12 +176,14 @@ class Odd(Net):
         if odd == 'tied': self.twice = self.head
         if odd == 'noisy': self.pool = nn.Sequential(self.pool, nn.Dropout(.1))
 
-ODD = [('hidden', 'does not show'), ('tied', 'uses a tensor twice'), ('noisy', 'draws noise'), ('', '')]
+ODD = [('hidden', 'does not show'), ('tied', 'uses a tensor twice'), ('noisy', ''), ('', '')]
 
 @pytest.mark.parametrize('odd, why', ODD)
 def test_nets_that_cannot_be_stacked_are_seen_before(w4, odd, why):
-    f = trained(FedAvg, w4, Odd(odd))
+    net = Odd(odd)
+    f = trained(FedAvg, w4, net)
     assert why in f.why_lanes and bool(why) == bool(f.why_lanes)
+    if not why: assert far(f.server, trained(FedAvg, w4, net, stack=False).server) < 1e-5
 
 def test_a_stack_that_fails_says_how_to_go_without(w4):
     class WhoAmI(Mechanism):
@@ -133,10 +194,24 @@ def test_a_stack_that_fails_says_how_to_go_without(w4):
     assert 'stack=False trains them one by one' in note and 'in round 1' in note
 
 LANES = [(dict(batch_size=64), 'operations, more than'), (dict(net=resnet10(10)), 'operations, more than'),
-         (dict(clip=1.), 'clipped'), (dict(precision='bf16'), 'bf16')]
+         (dict(precision='bf16'), 'bf16')]
 
-@pytest.mark.parametrize('how, why', LANES, ids=['large', 'resnet10', 'clip', 'bf16'])
-def test_what_takes_lanes(w4, how, why): assert why in fed(FedAvg, w4, **how).why_lanes
+@pytest.mark.parametrize('how, why', LANES, ids=['large', 'resnet10', 'bf16'])
+def test_what_takes_lanes_unless_a_stack_is_asked_for(w4, how, why):
+    assert why in fed(FedAvg, w4, **how).why_lanes and not fed(FedAvg, w4, stack=True, **how).why_lanes
 
-def test_unequal_clients_take_lanes(suite):
-    assert fed_of(FedAvg, suite).why_lanes == 'no two neighbours have equally many images'
+def test_bf16_in_a_stack(w4):
+    a, b = (trained(FedAvg, w4, precision='bf16', stack=s) for s in (True, False))
+    assert far(a.server, b.server) < .02
+    assert far(a.server, trained(FedAvg, w4).server) > 0
+
+def test_an_accelerator_stacks_larger_steps(w4):
+    def why(device, net=None):
+        setting = Setting(batch_size=64)
+        return why_not_stacked(FedAvg, net or small_conv(10), setting, device=device)
+    assert 'operations, more than' in why('cpu') and why('cuda') == ''
+    assert 'more than 1e+10' in why('cuda', resnet10(10))
+
+def test_a_lone_client_takes_a_lane(w4):
+    f = fed(FedAvg, replace(w4, clients=w4.clients[:1]))
+    assert f.why_lanes == 'there is one client'

@@ -328,7 +328,7 @@ def test_an_error_in_a_rule_names_it(suite):
 def test_evidence_on_summed_heads_says_who_asked(suite):
     with pytest.raises(KeyError, match='e_G') as e: one(suite, read_method('Summed + Evidence'))
     where, line = e.value.__notes__
-    assert 'client 0 (photo) in round 1' in where and 'in Evidence.loss, ' in line
+    assert 'client 0 (photo), 1 (art), 2 (cartoon) in round 1' in where and 'in Evidence.loss, ' in line
 
 FILE = '''
 from fedskew_nb import Mechanism

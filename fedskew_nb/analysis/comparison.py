@@ -8,7 +8,7 @@ import gzip, json, math
 import pandas as pd
 from fastcore.basics import patch
 from .stats import t_interval, verdict
-from .table import Table, csv_text, named_rows, pm, span
+from .table import Table, csv_text, foot, named_rows, pm, rows_of, span
 from ..engine.history import History
 from ..engine.reading import TABLED, Where, where_of
 from ..core.files import whole_file
@@ -213,14 +213,14 @@ _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
-def run_notes(cmp, suite:str)->list:
+def run_notes(cmp, suite:str, where:Where)->list:
     "What tables say of a suite's runs; of which, where they differ."
     runs, who = [h.setting for h in cmp.histories if deal_of(h)[0] == suite], {}
     for s in runs: who.setdefault(s.get('note', ''), {})[s['method']] = True
     notes = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
     n = sum(s.get('precision') == 'bf16' for s in runs)
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
-    return notes
+    return notes + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
 @patch
@@ -232,7 +232,7 @@ def table(self:Comparison,
     where = where_of(where)
     suite = _the_suite(self, where.view, suite)
     st = self.statistics(where, suite)
-    notes = [_SAYS, *run_notes(self, suite)]
+    notes = [_SAYS, *run_notes(self, suite, where)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(where) if where.view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))

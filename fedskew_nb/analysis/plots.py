@@ -119,15 +119,15 @@ def finals(
 # %% ../../nbs/3_results/11_plots.ipynb #00000024
 @style()
 def skew_cost_bars(
-    scores,                      # Histories, or a DataFrame: AVG in %, a column per name, a row per seed
-    reference:str='FedAvg/iid',  # the control, drawn as the line at 0
+    scores,         # Histories, or a DataFrame: AVG in %, a column per name, a row per seed
     ax:Axes=None,
 )->Axes:
-    "Points of accuracy that each method loses to the control, paired by seed."
+    "Points of accuracy that a method loses to itself on the IID deal, paired by seed."
     if not isinstance(scores, pd.DataFrame): scores = finals(scores)
-    cost = {k: (scores[reference]-scores[k]).dropna() for k in scores if k != reference}
-    ax = seed_points(cost, f'points of accuracy below {reference}', bars=True, ax=ax)
-    ax.axvline(0, color=colour(reference), lw=2, clip_on=False)
+    cost = {k: (scores[f'{k}/iid']-scores[k]).dropna() for k in scores if f'{k}/iid' in scores}
+    if not cost: raise ValueError('no method was run on both deals: run FedAvg with control=True')
+    ax = seed_points(cost, 'points below the same method on the IID deal', bars=True, ax=ax)
+    ax.axvline(0, color=INK, lw=2, clip_on=False)
     return ax
 
 # %% ../../nbs/3_results/11_plots.ipynb #00000029

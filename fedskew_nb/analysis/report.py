@@ -11,9 +11,10 @@ import pandas as pd
 import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
-from .comparison import Comparison, deal_of, sentence, write_whole
+from .comparison import Comparison, deal_of, write_whole
 from ..engine.reading import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
+from .story import main_view
 from .style import INK
 from .table import Table, csv_text
 from ..core.identity import digest
@@ -36,6 +37,24 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
         tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
+# %% ../../nbs/3_results/09_report.ipynb #bb348ec8
+def shown_tables(cmp:Comparison, suite:str)->dict:
+    return {k: t for k, t in suite_tables(cmp, suite).items() if not k.endswith('-domains')}
+
+def tables_text(cmp:Comparison)->str:
+    "Every table of a comparison but those by domain."
+    return '\n\n'.join(str(t) for s in cmp.suites for t in shown_tables(cmp, s).values())
+
+def last_screen(cmp:Comparison)->str:
+    "The same; each suite ends with five sentences and their table."
+    texts = []
+    for s in cmp.suites:
+        tables = shown_tables(cmp, s)
+        main = tables.pop(main_view(cmp, s), '')
+        says = '\n- '.join([f'{s}, in short:', *cmp.story(s).values()])
+        texts += [*tables.values(), says, main]
+    return '\n\n'.join(map(str, texts)).rstrip()
+
 # %% ../../nbs/3_results/09_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
     "Heat map of `Comparison.domains`: method × domain, in %."
@@ -57,7 +76,7 @@ def _differences(points):
     return ax
 
 CURVES = 'Global view: AVG over domains by round; thin lines are seeds.'
-COST = 'Skew cost: points below FedAvg on the IID deal; points are seeds, lines 95 % intervals.'
+COST = 'Skew cost: points below the same method on the IID deal; points are seeds, lines 95 % intervals.'
 DIFFERENCES = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
 
 # %% ../../nbs/3_results/09_report.ipynb #0000000f
@@ -140,11 +159,12 @@ def _time_table(cmp)->Table|None:
     caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
     return Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
 
-def _part(suite, tables, drawn)->dict:
-    "Tables and pictures of one suite."
+def _part(cmp, suite, tables, drawn)->dict:
+    "What one suite shows: sentences, their table, the others, pictures."
     text = lambda kinds: base64.b64encode(kinds.get('png', b'')).decode()
-    pictures = [(caption, text(kinds)) for caption, kinds in drawn.values()]
-    return dict(name=suite, tables=list(tables.values()), pictures=pictures)
+    pictures, main = [(caption, text(kinds)) for caption, kinds in drawn.values()], main_view(cmp, suite)
+    tables = [tables[k] for k in sorted(tables, key=lambda k: k != main)]
+    return dict(name=suite, says=cmp.story(suite).values(), tables=tables, pictures=pictures)
 
 # %% ../../nbs/3_results/09_report.ipynb #f2fb14bc
 def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|None=None)->str:
@@ -153,8 +173,7 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
     text = (files('fedskew_nb')/'assets'/'report.html.j2').read_text(encoding='utf-8')
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=_time_table(cmp),
-                           lead=[sentence(s, i) for s, i in cmp.skew_cost().items()],
-                           suites=[_part(s, t, drawn.get(s, {})) for s, t in tables.items()],
+                           suites=[_part(cmp, s, t, drawn.get(s, {})) for s, t in tables.items()],
                            version=__version__)
 
 # %% ../../nbs/3_results/09_report.ipynb #0000001d

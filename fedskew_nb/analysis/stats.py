@@ -55,9 +55,10 @@ def seeds_for(
     needed:float,    # the smallest effect that counts
     most:int=20,     # seeds that can be paid
     power:float=.8,
+    alpha:float=.05, # 1 − level of the interval
 )->int|None:         # None where that many are not enough
     "How many seeds show an effect of `needed` with this power."
-    return next((n for n in range(3, most+1) if effect_shown(sd, n, power) <= needed), None)
+    return next((n for n in range(3, most+1) if effect_shown(sd, n, power, alpha) <= needed), None)
 
 # %% ../../nbs/3_results/04_stats.ipynb #a8fe5bd4
 def resolved(i:dict)->bool:

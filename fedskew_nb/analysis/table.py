@@ -8,6 +8,7 @@ from html import escape
 import math, re
 import pandas as pd
 from fastcore.basics import patch
+from ..engine.reading import Where
 
 # %% auto #0
 __all__ = ['pm', 'span', 'Table']
@@ -105,3 +106,109 @@ def named_rows(cells:pd.DataFrame, name:str)->pd.DataFrame:
     out = cells.rename_axis(None, axis=1)
     out.insert(0, name, cells.index, allow_duplicates=True)
     return out.reset_index(drop=True)
+
+# %% ../../nbs/3_results/05_table.ipynb #eb372374
+def steps_text(s:dict, times:float=1)->str:
+    "Local steps of a client in a round, or `times` as many: `4`, or `2 to 7`; nothing where unknown."
+    each = s.get('steps') or [s.get('local_steps')]
+    if not all(each): return ''
+    return ' to '.join(dict.fromkeys(f'{times*k:.0f}' for k in (min(each), max(each))))
+
+def budget_text(s:dict)->str:
+    "How long a client trains, from the setting of a run; nothing where that is not stored."
+    if not {'rounds', 'local_epochs'} <= s.keys(): return ''
+    if not steps_text(s): return f'{s["rounds"]} rounds of {s["local_epochs"]} local epochs'
+    part, head = s.get('participation', 1.), f'{s["rounds"]} rounds of {steps_text(s)}'
+    some = f', {100*part:g} % of the clients in each' if part < 1 else ''
+    return f'{steps_text(s, part*s["rounds"])} local steps per client ({head}{some})'
+
+# %% ../../nbs/3_results/05_table.ipynb #68bc4887
+def alike(texts:dict)->str: # of {label: text}
+    "The text of most, then who differs."
+    who = {}
+    for label, text in texts.items(): who.setdefault(text, []).append(label)
+    first, *rest = sorted(filter(None, who), key=lambda text: -len(who[text])) or ['']
+    return first + ''.join(f'; {", ".join(who[text])}: {text}' for text in rest)
+
+def counted(runs:dict, bad)->str:
+    "Which methods have bad runs, and how many of how many."
+    n = {k: sum(map(bad, hs)) for k, hs in runs.items()}
+    return ', '.join(f'{k} ({n[k]} of {len(hs)} runs)' for k, hs in runs.items() if n[k])
+
+def mean_chance(runs:dict)->str:
+    levels = [h.setting['chance'] for hs in runs.values() for h in hs if 'chance' in h.setting]
+    return f'{sum(levels)/len(levels):.1f}' if levels else ''
+
+# %% ../../nbs/3_results/05_table.ipynb #12de0181
+def score_of(h, where:Where)->float:
+    "AVG after the last scored round; of the headline where the run has not this answer."
+    return h.curve(where if where in h.views() else where._replace(path=''), 1)['AVG'].iloc[-1]
+
+def at_chance(h, where:Where)->bool:
+    "Is the last score no better than guessing? No for a run that does not say its chance level."
+    level = h.setting.get('chance')
+    if level is None or where.view == 'unseen': return False
+    n = {r['domain']: r['n'] for r in h.rows if (r['view'], r['moment']) == where[:2]}
+    error = math.sqrt(level*(100-level)*sum(1/k for k in n.values()))/len(n)
+    return score_of(h, where) <= level + 2*error
+
+# %% ../../nbs/3_results/05_table.ipynb #a500516a
+RISE = 1.      # points in the last quarter of the rounds
+
+def late_rise(h, where:Where)->tuple|None: # (points, since which round, of which last one, in which view)
+    "What the last quarter of the rounds added to AVG; None where no score before the end tells."
+    views, agg = h.views(), where._replace(moment='post_agg')
+    for w in (where, agg, agg._replace(view='global', path=''), agg._replace(view='personal', path='')):
+        if not any(v[:2] == w[:2] for v in views): continue
+        avg = h.curve(w if w in views else w._replace(path=''))['AVG']
+        end = avg.index[-1]
+        before = [r for r in avg.index if end/2 <= r <= 3*end/4]
+        if before: return avg[end] - avg[before[-1]], before[-1], end, w
+
+# %% ../../nbs/3_results/05_table.ipynb #95cb4d44
+def rises(runs:dict, where:Where)->dict: # {label: (mean points, since, end, view), or None}
+    "What the last quarter of the rounds added to each method."
+    out = {}
+    for label, hs in runs.items():
+        each = [r for r in (late_rise(h, where) for h in hs if h.rows) if r]
+        out[label] = (sum(r[0] for r in each)/len(each), *each[0][1:]) if each else None
+    return out
+
+# %% ../../nbs/3_results/05_table.ipynb #da5b2b78
+def rise_notes(runs:dict, where:Where)->list:
+    "Which methods rose, one sentence for each span of rounds; and of which nobody knows."
+    known, who = rises(runs, where), {}
+    for k, r in known.items():
+        if r and r[0] > RISE: who.setdefault(r[1:], []).append(f'{k} {r[0]:+.1f}')
+    def beside(w): return '' if w[:2] == where[:2] else f' ({w.view} view, after aggregation)'
+    notes = [f'Rose by more than {RISE:g} point from round {a} to {b}{beside(w)}: {", ".join(each)}.'
+             for (a, b, w), each in who.items()]
+    silent = [k for k, r in known.items() if not r and max(row['round'] for row in runs[k][0].rows) > 1]
+    if silent: notes.append(f'Scored at the end only, so perhaps still rising: {", ".join(silent)}.')
+    return notes
+
+# %% ../../nbs/3_results/05_table.ipynb #d5294687
+def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
+    "The runs behind the rows of a table, with those that stopped; an IID client has no own domain."
+    out = {}
+    for h in (h for h in histories if h.setting['suite'] == suite):
+        shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
+        deal = {'skew': '', 'iid': ' (IID deal)', 'pooled': ' (pooled)'}[h.setting['deal']]
+        if not shown or (where.view == 'personal' and deal): continue
+        out.setdefault(h.setting['method'] + deal, []).append(h)
+    return out
+
+# %% ../../nbs/3_results/05_table.ipynb #f9142855
+def foot(
+    runs:dict,      # {label of a row: its histories}; one that stopped has no score
+    where:Where,    # what the table shows
+)->list:            # of sentences
+    "What stands below a table of scores: budget, chance level, and what to distrust."
+    scored = ((k, [h for h in hs if h.rows]) for k, hs in runs.items())
+    shown = {k: hs for k, hs in scored if hs}
+    says = {
+        '{}.': alike({k: budget_text(hs[0].setting) for k, hs in shown.items()}),
+        'Chance level {} %.': mean_chance(shown) if where.view != 'unseen' else '',
+        'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),
+        'Stopped, for a loss was not finite: {}.': counted(runs, lambda h: 'stopped' in h.measures)}
+    return [text.format(v) for text, v in says.items() if v] + rise_notes(shown, where)

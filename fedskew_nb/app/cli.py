@@ -16,11 +16,12 @@ from tqdm import tqdm
 from .. import __version__
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
-from ..analysis.report import suite_tables, write_report
+from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import list_command, notebooks_command, usual_methods
-from .compare import compare, compare_grid, how_to_go_on, resume, stored_runs
+from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
+from .diagnose import diagnose
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from .scripts import no_exit
 from fedskew_nb.app.shell import (
@@ -30,7 +31,6 @@ from .tune import trial_score, tune
 from ..core.names import message, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
-from ..engine.history import read_history
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000000f
 def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
@@ -95,16 +95,10 @@ def tell(done, of, run, history):
     say(f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, seed {run.seed}: {result}')
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000017
-def tables_text(cmp:Comparison)->str:
-    "Every table of a comparison but those by domain."
-    tables = [suite_tables(cmp, s) for s in cmp.suites]
-    shown = (str(t) for each in tables for k, t in each.items() if not k.endswith('-domains'))
-    return harmless('\n\n'.join(shown))
-
 def after_seed(k, of, cmp):
     "The tables of the seeds that are complete, while others still run."
     if k == of or (k > 1 and not sys.stdout.isatty()): return
-    tqdm.write(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n', file=sys.stdout)
+    tqdm.write(harmless(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n'), file=sys.stdout)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000018
 def meanwhile(json:bool)->dict:
@@ -113,13 +107,14 @@ def meanwhile(json:bool)->dict:
 
 def show(cmp:Comparison, out, json:bool=False):
     "Print the tables, or JSON; write the report."
-    if not json: print(tables_text(cmp), flush=True)
+    if not json: print(harmless(last_screen(cmp)), flush=True)
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     paths = write_report(cmp, out)
     if not json: return print(f'\nreport: {paths["report.html"]}')
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
-    show_json(dict(tables=tables, skew_cost=cmp.skew_cost(), files=paths))
+    says = {s: cmp.story(s) for s in cmp.suites}
+    show_json(dict(sentences=says, tables=tables, skew_cost=cmp.skew_cost(), files=paths))
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000001a
 def read_seeds(text:str):
@@ -179,7 +174,6 @@ def tell_trial(done, of, run, history):
     line = f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, {tried}, seed {run.seed}'
     say(f'{line}: {trial_score(history):.1f} %')
 
-# %% ../../nbs/7_app/01_cli.ipynb #9ba546c3
 def read_own(texts)->dict: # {method: {hyper-parameter: values}}
     "What is to be tuned beside the rate; one call for each method."
     own = {}
@@ -233,15 +227,23 @@ def report_command(
     if save: Comparison(done).save(save, date=str(date.today()))
     show(Comparison(done), out, json)
 
-# %% ../../nbs/7_app/01_cli.ipynb #3f968764
-def runs_in(out)->Comparison|None:
-    "The finished runs in a folder that `compare` wrote; None where there are none."
-    if not Path(out).is_dir(): raise ValueError(f'{out} is no folder: give the --out of `fedskew compare`')
-    done = []
-    for p in sorted((Path(out)/'runs').glob('*.json')):
-        try: done.append(read_history(p))
-        except ValueError as e: warnings.warn(f'left out: {e}')
-    return Comparison(done) if done else None
+# %% ../../nbs/7_app/01_cli.ipynb #9c1d4a02
+@delegates(training_options)
+def diagnose_command(
+    seeds:str=None,           # how many, or 0,4,7 (default: 3)
+    out:str='diagnosis',      # folder for runs, diagnosis.html and diagnosis.json
+    jobs:int=1,               # runs side by side
+    json:bool=False,          # as JSON
+    **kwargs,
+):
+    "Say what lies in your own images, what their skew costs, and what to try first. Call it again to go on."
+    want = training_options(**kwargs) | ({'seeds': read_seeds(seeds)} if seeds else {})
+    suites = want.pop('suite', ())
+    if len(suites) != 1: raise ValueError('diagnose takes one set of images: say --data DIR, or --suite NAME')
+    matplotlib.use('Agg')
+    d = diagnose(*suites, out=out, jobs=jobs, on_run=tell, on_found=lambda found: say(f'{found}'), **want)
+    if json: return show_json(d.as_dict())
+    print(harmless(f'{d}\npage: {Path(out)/"diagnosis.html"}'))
 
 # %% ../../nbs/7_app/01_cli.ipynb #fa0579d9
 def claims_command(
@@ -260,8 +262,8 @@ def claims_command(
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
-                report=report_command, boxes=boxes_command, notebooks=notebooks_command,
-                claims=claims_command, bench=bench_command)
+                report=report_command, diagnose=diagnose_command, boxes=boxes_command,
+                notebooks=notebooks_command, claims=claims_command, bench=bench_command)
 
 def usage()->str:
     "What `fedskew --help` prints."
@@ -272,13 +274,14 @@ def usage()->str:
 # %% ../../nbs/7_app/01_cli.ipynb #00000022
 def saved(argv)->str:
     "After an interruption: what is stored, and how to go on."
-    if argv[0] not in ('compare', 'resume', 'tune'): return 'stopped'
+    if argv[0] not in ('compare', 'resume', 'tune', 'diagnose'): return 'stopped'
     out = parser_of(COMMANDS[argv[0]], argv[0]).parse_known_args(argv[1:])[0].out
     if argv[0] == 'tune': return f'stopped; finished trials are kept in {out}: the same call goes on'
     try: runs = stored_runs(out)
     except (ValueError, OSError): return 'stopped; nothing was begun'
     done = sum(h is not None for _, h in runs)
-    return f'stopped; {done} of {len(runs)} runs are saved in {out}: {how_to_go_on(out)}'
+    go_on = 'the same call goes on' if argv[0] == 'diagnose' else how_to_go_on(out)
+    return f'stopped; {done} of {len(runs)} runs are saved in {out}: {go_on}'
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000023
 def run_command(argv):

@@ -12,14 +12,15 @@ from fastcore.meta import delegates
 from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import (
-    SCHEDULE, TUNED, as_list, check_arguments, checked, grid_of,
-    grid_runs, planned, read_tuned, ready_runs, which_seeds)
+    TUNED, as_list, check_arguments, checked, grid_of,
+    grid_runs, planned, read_tuned, ready_runs, schedule_of, which_seeds)
 from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
 from ..core.names import nearest
 from ..data.folder import folder
+from ..engine.history import read_history
 from ..engine.setting import Setting, setting_for
 
 # %% auto #0
@@ -72,8 +73,9 @@ def request_of(todo, seeds, size, want)->dict:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*WHICH, 'model')}
     if not want.get('house'):
-        tuned = ('lr',) if want.get('tuned') else ()          # each method's own
-        setting = {k: v for k, v in SCHEDULE.get(size, {}).items() if k not in tuned} | setting
+        plan, *others = (schedule_of(r.suite, size, setting) for r in todo)
+        setting = {k: v for k, v in plan.items() if all(p.get(k) == v for p in others)} | setting
+        if want.get('tuned'): setting.pop('lr', None)         # each method's own
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)
     texts = dict(methods=once(methods), suites=once(suites))
@@ -212,3 +214,13 @@ def stored_runs(out)->list: # of (name, History or None)
     histories = {name: finished(Path(out)/'runs'/f'{name}.json') for name in runs}
     notes = {n: {k: v for k, v in of.items() if k in ('note', 'trials')} for n, of in runs.items()}
     return [(name, noted(h, **notes[name]) if h else None) for name, h in histories.items()]
+
+# %% ../../nbs/7_app/09_compare.ipynb #3f968764
+def runs_in(out)->Comparison|None:
+    "The finished runs in a folder that `compare` wrote; None where there are none."
+    if not Path(out).is_dir(): raise ValueError(f'{out} is no folder: give the --out of `fedskew compare`')
+    done = []
+    for p in sorted((Path(out)/'runs').glob('*.json')):
+        try: done.append(read_history(p))
+        except ValueError as e: warnings.warn(f'left out: {e}')
+    return Comparison(done) if done else None

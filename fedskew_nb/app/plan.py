@@ -40,6 +40,21 @@ SCHEDULE = dict(
     standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
     full=dict(rounds=100, local_epochs=10, eval_every=10))
 
+# %% ../../nbs/7_app/08_plan.ipynb #5c1a0f21
+# a folder of one's own, which has no size
+OWN = dict(rounds=32, local_steps=20, batch_size=16, eval_every=8)
+
+def images_of(suite:Recipe)->Path|None:
+    "The folder of one's own images that a recipe reads, if it reads one."
+    if isinstance(suite.make, partial) and suite.make.func is dealt_folder:
+        return Path(suite.make.keywords['root']).resolve()
+
+def schedule_of(suite:Recipe, size:str, given)->dict:
+    "How long its runs take, as far as the caller does not say."
+    plan = SCHEDULE.get(size, {})
+    if not images_of(suite) or 'local_epochs' in given: return plan
+    return {k: v for k, v in plan.items() if k != 'local_epochs'} | OWN
+
 # %% ../../nbs/7_app/08_plan.ipynb #00000007
 RATES = {    # at quick: {suite: {method: lr}}
     'skew-digits': dict(Local=.1, FedAvg=.1, FedProx=.1, FedBN=.1, F2DC=.1, FDSE=.1),
@@ -120,7 +135,7 @@ def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a R
 # %% ../../nbs/7_app/08_plan.ipynb #0000000b
 def budget(method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, **setting)->dict:
     "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
-    plan = {} if house else SCHEDULE.get(size, {})
+    plan = {} if house else schedule_of(suite, size, setting)
     if tuned:
         if 'lr' in setting:
             raise ValueError('lr is given, and tuned gives each method its own: leave one out')
@@ -133,7 +148,6 @@ def budget(method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, t
 # %% ../../nbs/7_app/08_plan.ipynb #4011b4ca
 def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else [x]
 
-# %% ../../nbs/7_app/08_plan.ipynb #e9599d8e
 def other_method(one:Method, two:Method)->bool: return digest(one.mechanisms) != digest(two.mechanisms)
 
 # %% ../../nbs/7_app/08_plan.ipynb #9a61e0be
@@ -273,7 +287,6 @@ def are_seeds(o)->bool:
     if not isinstance(o, (list, tuple, range)): return is_count(o) and o <= MOST
     return len(o) <= MOST and all(is_count(s) and abs(s) < 2**63 for s in o)
 
-# %% ../../nbs/7_app/08_plan.ipynb #1fe92c4e
 _FUNCTION, _SWITCH = (maybe(callable), 'give a function, or leave it out'), (is_switch, 'give True or False')
 
 # %% ../../nbs/7_app/08_plan.ipynb #133faedc
@@ -303,9 +316,8 @@ def check_arguments(given:dict, names):
 # %% ../../nbs/7_app/08_plan.ipynb #5022ed00
 def lies_apart(out, suites):
     "Refuse to write into somebody's images."
-    recipes = [s.make for s in as_list(suites) if isinstance(s, Recipe) and isinstance(s.make, partial)]
-    roots = [Path(make.keywords['root']).resolve() for make in recipes if make.func is dealt_folder]
-    for root in roots if out is not None else ():
+    roots = [images_of(s) for s in as_list(suites) if isinstance(s, Recipe)]
+    for root in filter(None, roots if out is not None else ()):
         if root not in (Path(out).resolve(), *Path(out).resolve().parents): continue
         raise ValueError(f'{out} lies in the images of {root}: write somewhere else')
 

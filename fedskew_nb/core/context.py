@@ -37,15 +37,15 @@ class ClientContext(Context):
         states:dict, caches:dict,  # {mechanism: dict}
         down:dict,              # came beside the weights
         seed:int, round:int, rounds:int, device, lr:float,
-        receive=None,           # makes what it received
-        images=None,            # raw images → the model's
+        receive=None, images=None,    # make what it received, images
         n_classes=0, kept=frozenset(),
     ):
         self.id, self.net, self.data, self.down = id, net, data, down
         self.states, self.caches = states, caches
         self.seed, self.round, self.rounds = seed, round, rounds
         self.device, self.lr, self.images, self.kept = device, lr, images, kept
-        self.n_classes, self.phase, self.steps = n_classes, 'all', 0
+        self.n_classes, self.phase = n_classes, 'all'
+        self.steps, self.steps_of, self.learnt = 0, {}, set()
         self._receive, self._received, self._streams = receive, None, {}
 
 # %% ../../nbs/4_core/07_context.ipynb #0000000c

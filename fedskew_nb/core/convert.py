@@ -44,6 +44,7 @@ REFUSED = dict(
 # %% ../../nbs/4_core/03_convert.ipynb #0000000a
 class DropPath(Random):
     "Stochastic depth: leaves out a whole residual branch for some images (Huang et al. 2016)."
+    stacks = True
     def __init__(self, p:float):
         super().__init__()
         self.p = p

@@ -20,13 +20,18 @@ def generator(*key)->torch.Generator:
 # %% ../../nbs/4_core/04_seeding.ipynb #00000009
 class Random(nn.Module):
     "Base of modules that draw noise; the engine sets `generator` before each client's training."
+    stacks = False    # draws by `rand` alone, and makes no choice in Python that hangs on a tensor?
     generator:torch.Generator|None=None
+    draw = None       # in a stack of clients: shape → uniform numbers
     def rand(self, shape, like:Tensor)->Tensor:
         "Uniform [0, 1) numbers of this shape, drawn on the CPU so that every device gets the same."
-        return torch.rand(shape, generator=self.generator).to(like.device, like.dtype)
+        u = self.draw(shape) if self.draw else torch.rand(shape, generator=self.generator)
+        return u.to(like.device, like.dtype)
 
+# %% ../../nbs/4_core/04_seeding.ipynb #a71b3c12
 class Dropout(Random):
     "As `nn.Dropout`, with a generator of its own."
+    stacks = True
     def __init__(self, p:float=.5):
         super().__init__()
         self.p = p

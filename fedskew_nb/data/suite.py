@@ -96,6 +96,12 @@ def partition(self:Suite):   # → DataFrame
     rows = [[c.id, c.domain, *counts(c.train.y, self.n_classes)] for c in self.clients]
     return pd.DataFrame(rows, columns=['client','domain',*self.classes])
 
+@patch(as_prop=True)
+def chance(self:Suite)->float:
+    "AVG in % of the best single class, named for every test image."
+    shares = [[k/len(t) for k in counts(t.y, self.n_classes)] for t in self.tests.values()]
+    return 100*max(map(sum, zip(*shares)))/len(shares)
+
 # %% ../../nbs/5_data/02_suite.ipynb #00000018
 @patch(as_prop=True)
 def title(self:Suite)->str:

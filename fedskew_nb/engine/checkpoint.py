@@ -125,6 +125,8 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     return 'a score is there twice' if twice else impossible(history)
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
+NOT_ASKED = ('device', 'chance', 'steps')     # the last two follow from images and setting
+
 def load_state(
     path,
     setting:dict,     # what the run that goes on says of itself
@@ -135,7 +137,7 @@ def load_state(
     why = misfit(nest, NEST) or unlikely(nest, setting['rounds'])
     if why: raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     was, here = in_single_facts(nest['setting']), in_single_facts(setting)
-    for k in (k for k in here if k != 'device' and was.get(k) != here[k]):
+    for k in (k for k in here if k not in NOT_ASKED and was.get(k) != here[k]):
         raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {here[k]!r}. '
                          'Delete it, or set it back')
     return State(**{k: nest[k] for k in FIELDS}, history=history_of(nest['history']), round=nest['round_no'])

@@ -17,11 +17,12 @@ from ..core.mechanism import kind
 from ..core.net import Net, Out, normalise
 from ..core.names import one_of
 from ..core.seeding import Random
+from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Client, Suite, class_counts
 from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
 from .lanes import LaneStopped
-from .setting import Setting, fresh_sgd, schedule, shared_out
+from .setting import Setting, fresh_sgd, moved, schedule, shared_out
 from .history import Result
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
@@ -37,7 +38,7 @@ class Worker:
         self.dtype = next(net.parameters()).dtype
         self.kept = method.kept(net)
         self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
-        self.sgds, self.stop = {}, threading.Event()    # set when this lane's work is not wanted
+        self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
         # Once: made between two clients, these bytes would split the heap.
         self.counts = {id(c): class_counts(c, suite.n_classes) for c in suite.clients}
 
@@ -115,6 +116,7 @@ def probabilities(self:Worker,
     net, batches = net or self.answering(), {}
     for part in x.split(batch):
         out, answers = self._asked(net, part)
+        check_numbers(self.method, net, answers, out)
         more = dict(logits=out.logits) | out.aux
         answers |= {a: more[one_of(a, more, 'further answer')] for a in aux}
         for path, p in answers.items(): batches.setdefault(path, []).append(p)
@@ -141,15 +143,7 @@ def check_numbers(
 @patch
 def _asked(self:Worker, net:Net, x:Tensor)->tuple:    # (Out, {path: probabilities})
     with self.precise(): out = widened(net(self.images(x)))
-    answers = {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
-    check_numbers(self.method, net, answers, out)
-    return out, answers
-
-@patch
-def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict:
-    "{path: how many of these raw images it gets right}."
-    answers = self.probabilities(x, net=net)
-    return {path: int((p.argmax(1).cpu() == y.cpu()).sum()) for path, p in answers.items()}
+    return out, {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000d
 def is_image(name:str, v)->bool:
@@ -164,6 +158,12 @@ def augmented(b:dict, moves)->dict:
         return move_boxes(v, moves, size) if name.startswith('boxes') else v
     return {name: moved(name, v) for name, v in b.items()}
 
+def batch_of(d:Data, i:Tensor, device)->dict: # x, y, masks and boxes if there are any
+    "Some images, and what is known of them."
+    d = d[i.to(d.x.device)]
+    more = {k: t for k, t in dict(masks=d.masks, boxes=d.boxes).items() if t is not None}
+    return dict(x=d.x, y=d.y.to(device), **more)
+
 # %% ../../nbs/6_engine/02_client.ipynb #0000000e
 @patch
 def raw_batch(self:Worker,
@@ -171,9 +171,7 @@ def raw_batch(self:Worker,
     i:Tensor,          # indices of its training images
 )->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
     "Images of a client, through every `batch` hook, and augmented."
-    d, s = c.data.train[i.to(c.data.train.x.device)], self.setting
-    b = dict(x=d.x, y=d.y.to(self.device), i=i)
-    b |= {k: t for k, t in dict(masks=d.masks, boxes=d.boxes).items() if t is not None}
+    s, b = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
     b = self.method.make_batch(c, b)
     if not s.pad and not s.flip: return b
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip))
@@ -217,6 +215,7 @@ def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
     learning = [p for p in self.net.parameters() if p.requires_grad]
     if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
                                       'parameter that is not frozen')
+    c.learnt = {n for n, p in self.net.named_parameters() if p.requires_grad}
     return fresh_sgd(self.setting, learning, c.lr, self.sgds)
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
@@ -224,10 +223,12 @@ def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
 def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: (its sum, steps that have it)}
     "Every phase of local training."
     s, terms = self.setting, {}
-    batches = list(schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps))
+    batches = schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
+    batches = moved(list(batches), self.device)
     phases = self.method.one('phases', c) or [('all', 1, lambda name: True)]
     for (c.phase, _, trainable), part in zip(phases, shared_out(batches, phases)):
         opt = self._prepare(c, trainable)
+        c.steps_of |= {n: c.steps_of.get(n, 0)+len(part) for n in c.learnt}
         for i in part:
             if self.stop.is_set(): raise LaneStopped
             for k, v in self.step(c, i, opt).items():
@@ -285,10 +286,10 @@ def prepared(self:Worker, client:Client, state:dict, states, down, round_no)->di
 
 # %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch
-def _upload(self:Worker, client:Client, extra:dict)->Upload:
-    "The model as it is now, and what is sent beside it."
+def _upload(self:Worker, client:Client, extra:dict, state:dict|None=None)->Upload:
+    "The model, by default as it is now, and what is sent beside it."
     counts = self.counts_of(client)
-    return Upload(client.id, len(client.train), client.domain, counts, self.state(), extra)
+    return Upload(client.id, len(client.train), client.domain, counts, state or self.state(), extra)
 
 @patch
 def _check_finite(self:Worker, client:Client, round_no:int, terms:dict, largest:float, params:dict):

@@ -6,9 +6,10 @@
 __all__ = ['Federation']
 
 # %% ../../nbs/6_engine/05_federation.ipynb #c2f2f5f5
-import time
+import time, warnings
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 import torch
 from fastcore.basics import patch
@@ -31,7 +32,7 @@ from .lanes import Lanes
 from .server import Server, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
-from .stack import stacks_of, train_stack, why_one_by_one
+from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008
 class Federation:
@@ -61,9 +62,10 @@ def _assemble(self:Federation, net:Net, suite:Suite, lanes):
     self.net, self.kept = self.worker.net, self.worker.kept
     self.groups = rule_groups(self.method.rules(self.net))
     self.clients = who_trains(self.worker, suite)
-    self.why_lanes = why_one_by_one(self.method, self.net, self.setting, self.clients, suite.image_size)
-    lanes = lane_count(lanes, self.setting, self.device)
-    self.lanes = Lanes(self.worker, lanes, self.setting.threads, self.device)
+    self.why_lanes = why_one_by_one(self)
+    self.height = 1 if self.why_lanes else HEIGHT
+    n = lane_count(lanes, self.setting, self.device)
+    self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
     if self.device.type == 'cpu': keep_freed_memory()
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000009
@@ -120,22 +122,41 @@ def _score_trained(self:Federation, worker:Worker, client:Client, state:dict, st
         state = worker.prepared(client, state, deepcopy(states), down, self.round_no)
     return after_training(worker, client, self.round_no+1, state)
 
-# %% ../../nbs/6_engine/05_federation.ipynb #00000011
 @patch
-def _train_alone(self:Federation, worker:Worker, client:Client)->Result:
-    states, rows = deepcopy(self.states[client.id]), []
-    result = self.train_client(client, worker, states)
-    with naming(self, client):
-        if self._last(): rows = self._score_trained(worker, client, result.upload.state, states)
-    return replace(result, rows=rows, states=copied(states))
+def _with_rows(self:Federation, worker:Worker, client:Client, r:Result)->Result:
+    "The same, with the scores of the trained model where they are due."
+    if not self._last(): return r
+    with naming(self, client): rows = self._score_trained(worker, client, r.upload.state, r.states)
+    return replace(r, rows=rows)
 
+# %% ../../nbs/6_engine/05_federation.ipynb #4d1a9f36
 @patch
 def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list:
-    starts = [self.state_of(c.id) for c in clients]
-    with naming(self, *clients): results = train_stack(worker, clients, starts, self.down, self.round_no)
-    if not self._last(): return results
-    return [replace(r, rows=self._score_trained(worker, c, r.upload.state, {}))
-            for c, r in zip(clients, results)]
+    train = self._train_together if len(clients) > 1 else self._train_alone
+    try: return train(worker, clients)
+    except torch.cuda.OutOfMemoryError:
+        if len(clients) == 1: raise
+    half = len(clients)//2
+    if half < self.height:
+        warnings.warn(f'{len(clients)} clients in one stack need more memory than {self.device} has: '
+                      f'from now on a stack has {half}')
+    self.height = min(self.height, half)
+    return [r for part in (clients[:half], clients[half:]) for r in self._train_stacked(worker, part)]
+
+# %% ../../nbs/6_engine/05_federation.ipynb #cb5ae5cc
+@patch
+def _train_alone(self:Federation, worker:Worker, clients:tuple)->list: # of one Result
+    client, = clients
+    states = deepcopy(self.states[client.id])
+    result = self.train_client(client, worker, states)
+    return [self._with_rows(worker, client, replace(result, states=copied(states)))]
+
+@patch
+def _train_together(self:Federation, worker:Worker, clients:tuple)->list:
+    starts, states = [self.state_of(c.id) for c in clients], [deepcopy(self.states[c.id]) for c in clients]
+    caches, at = [self.caches[c.id] for c in clients], partial(naming, self)
+    results = train_stack(worker, clients, starts, states, caches, self.down, self.round_no, at)
+    return [self._with_rows(worker, c, r) for c, r in zip(clients, results)]
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000013
 @patch
@@ -144,11 +165,8 @@ def _last(self:Federation)->bool: return in_full(self.setting, self.round_no+1)
 @patch
 def train(self:Federation, who:list):
     "Local training of these clients on all lanes: a Result for each, in client order."
-    def job(worker, clients):
-        if len(clients) == 1: return [self._train_alone(worker, *clients)]
-        return self._train_stacked(worker, clients)
-    jobs = [(c,) for c in who] if self.why_lanes else stacks_of(who)
-    return chain.from_iterable(self.lanes.each(job, jobs))
+    jobs = stacks_of(who, self.height)
+    return chain.from_iterable(self.lanes.each(self._train_stacked, jobs))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000014
 @patch
@@ -182,9 +200,9 @@ def is_personal(self:Federation)->bool:
 
 @patch
 @calmly
-def score(self:Federation, piece:int=256):
+def score(self:Federation, piece:int|None=None):
     "Ask the models, `piece` images at a time, and add rows to the history."
-    rows = scores(self, piece)
+    rows = scores(self, piece or (256 if self.device.type == 'cpu' else 4096))
     self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #b954148f
@@ -252,7 +270,7 @@ def plan(self:Federation)->dict:
     "How a round will be computed."
     engine, why, s = 'lanes', self.why_lanes, self.setting
     if not why:
-        highest = max(map(len, stacks_of(self.clients)))
+        highest = max(map(len, stacks_of(self.clients, self.height)))
         engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
     early = sum(len(names) for _, names in summed_early(self.method, self.groups, self.server))
     return dict(engine=engine, why=why, lanes=self.lanes.most, threads=s.threads, device=str(self.device),

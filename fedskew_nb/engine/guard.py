@@ -221,5 +221,6 @@ def naming(fed, *clients, scored=False):
         when = f'after round {fed.round_no}' if scored else f'in round {fed.round_no+1}'
         note = f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
         if len(clients) > 1: note += '; stack=False trains them one by one'
+        if isinstance(e, torch.cuda.OutOfMemoryError): note += '; give a smaller batch_size, or device="cpu"'
         e.__notes__ = [note, *getattr(e, '__notes__', ())]
         raise

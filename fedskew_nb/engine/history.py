@@ -98,7 +98,8 @@ STORED = {
     'rows': [_ROW], 'rounds': [_ROUND], 'timing': [dict(seconds=float)],
     'setting': {
         'method': str, 'suite': str, 'seed': int, 'rounds': int, 'rungs?': ([int], None), 'deal?': str,
-        'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int},
+        'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int,
+        'chance?': float, 'steps?': [int]},
     'peak_memory?': (int, None), 'measures?': {'trust?': _TRUST}, 'measured_by?': str}
 
 # %% ../../nbs/6_engine/04_history.ipynb #5d0f162f
@@ -152,6 +153,12 @@ def made_of(method, net, suite)->dict:
     return dict(data=suite.fingerprint(), code=digest(method.mechanisms), first_net=digest(net))
 
 # %% ../../nbs/6_engine/04_history.ipynb #235cf3f0
+def steps_of(fed)->list: # [least, most]
+    "Local steps of a client in a round."
+    steps = [fed.setting.steps(len(c.train)) for c in fed.clients]
+    return [min(steps), max(steps)]
+
+# %% ../../nbs/6_engine/04_history.ipynb #cdbf8826
 def describe(
     fed,       # a `Federation`
 )->dict:
@@ -162,7 +169,8 @@ def describe(
         suite=suite.name, deal=suite.deal, base=suite.base, size=suite.size, data_seed=suite.data_seed,
         made_of=fed.made_of,
         parameters=sum(p.numel() for p in net.parameters()), model=getattr(net, 'name', type(net).__name__),
-        house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions())
+        house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
+        chance=round(suite.chance, 2), steps=steps_of(fed))
     if net.frozen: facts['frozen'] = sorted(net.frozen)
     return json.loads(json.dumps(facts | vars(fed.setting)))
 

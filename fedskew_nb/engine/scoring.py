@@ -8,8 +8,13 @@ __all__ = ['questions', 'model_of']
 # %% ../../nbs/6_engine/07_scoring.ipynb #13911acf
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+import math, torch
 from fastcore.basics import patch
+from torch import Tensor
+from ..core.net import Net
 from ..data.images import Data
+from .client import Worker
+from .device import read_at_once
 from .guard import naming
 from .history import score_rows
 from .setting import in_full
@@ -70,6 +75,20 @@ def questions(
 def model_of(fed, client)->int:
     "Whose model a client has: its own, or without anything of its own the server's."
     return client.id if fed.own[client.id] or fed.method.each('prepare') else -1
+
+# %% ../../nbs/6_engine/07_scoring.ipynb #84470532
+@patch
+@torch.no_grad()
+def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict:
+    "{path: how many of these raw images it gets right}; the device is waited for once."
+    net, batch, counts, sums = net or self.answering(), 64 if self.device.type == 'cpu' else 1024, {}, []
+    for part, true in zip(x.split(batch), y.to(self.device).split(batch)):
+        for path, p in self._asked(net, part)[1].items():
+            counts[path] = counts.get(path, 0)+(p.argmax(1) == true).sum()
+            sums.append(p.sum())
+    *numbers, total = read_at_once([*counts.values(), torch.stack(sums).sum()])
+    if not math.isfinite(total): self.probabilities(x, net=net)    # says what is wrong
+    return {path: int(n) for path, n in zip(counts, numbers)}
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #239755e6
 def answerer(fed):

@@ -6,20 +6,24 @@
 __all__ = ['operations']
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000003
-from types import SimpleNamespace
+from collections import defaultdict
+from contextlib import nullcontext
 import torch
-from torch import nn
+from fastcore.basics import patch
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from ..core.context import ClientContext, Upload
+from ..core.context import Each, received_by
 from ..core.method import Method
-from ..core.mechanism import HOOKS, fills, kind
+from ..core.mechanism import fills, kind
 from ..core.net import probe
 from ..core.seeding import Random
-from .history import Result
 from .client import Worker
-from .device import cloned, largest_of, read_at_once
+from .device import cloned, copied, largest_of, read_at_once
+from .history import Result
 from .lanes import LaneStopped
-from .setting import Setting, schedule
+from .setting import Setting
+from .together import (
+    IN_STEPS, Batches, Terms, clip_each, form_of, memory_of, tensors_in, with_tensors)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006
 def operations(
@@ -37,16 +41,16 @@ def operations(
     return sum(products)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000b
-SMALL, HEIGHT = 2e7, 10    # operations of a batch's forward pass; clients in a stack
-_TRAINING = [n for n, hook in HOOKS.items() if hook.training]
-_STACKABLE = ('task', 'loss')
+HEIGHT = 10    # clients in a stack
+SMALL = {'cpu': 2e7, 'elsewhere': 1e10}    # operations of a batch's forward pass
+NEVER = ('phases', 'inner')    # hooks that are asked client by client during the steps
 
 def _method_says(method:Method)->str:
     for m in method.mechanisms:
-        has = [h for h in _TRAINING if fills(m, h)]
-        own = [h for h in has if h not in _STACKABLE]
-        if has and not m.stacks: return f'{kind(m)} has a say in the training (`{has[0]}`) and does not stack'
-        if own: return f'{kind(m)} fills `{own[0]}`, which is done client by client'
+        for hook in NEVER:
+            if fills(m, hook): return f'{kind(m)} fills `{hook}`, which is done client by client'
+        say = [h for h in IN_STEPS if fills(m, h)]
+        if say and not m.stacks: return f'{kind(m)} has a say in the training (`{say[0]}`) and does not stack'
     return ''
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000c
@@ -56,132 +60,179 @@ def _net_says(net:nn.Module)->str:
         return 'it uses a tensor twice, or has one that its state does not show'
     if not all(p.requires_grad for p in net.parameters()): return 'some of its parameters are frozen'
     for n, m in net.named_modules():
-        if isinstance(m, (Random, nn.modules.dropout._DropoutNd)):
-            return f'{n} draws noise, which belongs to one client'
+        noisy = isinstance(m, Random) and not m.stacks
+        if noisy or isinstance(m, nn.modules.dropout._DropoutNd):
+            return f'{n} draws noise in a way of its own'
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None:
             return f'{n} averages over all batches, which a stack cannot'
     return 'its parameters are of several types' if len({p.dtype for p in net.parameters()}) > 1 else ''
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000d
-def _setting_says(setting:Setting, net:nn.Module, size:int)->str:
-    if setting.clip: return 'gradients are clipped client by client'
-    if setting.precision != 'fp32': return f'{setting.precision} does not pay on small steps'
+def _does_not_pay(setting:Setting, net:nn.Module, size:int, device:str)->str:
+    most = SMALL.get(device, SMALL['elsewhere'])
+    if setting.precision != 'fp32' and device == 'cpu':
+        return f'{setting.precision} does not pay on small steps'
     work = setting.batch_size*operations(net, size)
-    return f'a batch takes {work:.1e} operations, more than {SMALL:.0e}' if work > SMALL else ''
+    return f'a batch takes {work:.1e} operations, more than {most:.0e}' if work > most else ''
 
 # %% ../../nbs/6_engine/11_stack.ipynb #529ecff7
 def why_not_stacked(
     method:Method, net:nn.Module,    # as the method adapted it
     setting:Setting,
     size:int=32,                     # side of the images, pixels
-)->str:                              # '' where clients can be stacked
-    "The first reason why clients must train one by one."
-    return _method_says(method) or _net_says(net) or _setting_says(setting, net, size)
+    device:str='cpu',                # kind of device
+)->str:                              # '' where clients are stacked
+    "The first reason why clients train one by one; `stack=True` asks only whether they can be stacked."
+    why = _method_says(method) or _net_says(net)
+    return why or ('' if setting.stack else _does_not_pay(setting, net, size, device))
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000f
 def stacks_of(clients:list, height:int=HEIGHT)->list: # [(client, …), …]
-    "Neighbours with equally many images, at most `height` together."
-    out = []
-    for c in clients:
-        fits = out and len(out[-1]) < height and len(out[-1][0].train) == len(c.train)
-        if fits: out[-1] = (*out[-1], c)
-        else: out.append((c,))
-    return out
+    "Neighbours, at most `height` together."
+    return [tuple(clients[i:i+height]) for i in range(0, len(clients), height)]
 
-# %% ../../nbs/6_engine/11_stack.ipynb #c1b81ecf
-def why_one_by_one(method:Method, net:nn.Module, setting:Setting, clients:list, size:int)->str: # or ''
-    "Why the clients of a federation are trained one by one; `stack=True` where that cannot be is refused."
-    if setting.stack is False: return 'stack=False was asked for'
-    why = why_not_stacked(method, net, setting, size)
-    if not why and all(len(s) == 1 for s in stacks_of(clients)):
-        why = 'no two neighbours have equally many images'
-    if why and setting.stack:
-        raise ValueError(f'{method.name} cannot be stacked: {why}. Leave stack=True out')
-    return why
+def why_one_by_one(fed)->str: # a Federation
+    "Why clients are trained one by one, or ''; `stack=True` where they cannot be stacked is refused."
+    s = fed.setting
+    if s.stack is False: return 'stack=False was asked for'
+    why = why_not_stacked(fed.method, fed.net, s, fed.suite.image_size, fed.device.type)
+    if len(fed.clients) == 1: why = 'there is one client'
+    if not why or not s.stack: return why
+    raise ValueError(f'{fed.method.name} cannot be stacked: {why}. Leave stack=True out')
 
 # %% ../../nbs/6_engine/11_stack.ipynb #7b3096c3
-class _Terms(nn.Module):
-    "The loss terms of one client, as a module."
-    def __init__(self, worker:Worker, **facts):
-        super().__init__()
-        self.net, self.method, self.facts = worker.net, worker.method, facts
-    def forward(self, b:dict, received:dict)->dict:
-        model = SimpleNamespace(named_parameters=received.items, parameters=received.values)
-        c = SimpleNamespace(net=self.net, params=lambda: dict(self.net.named_parameters()),
-                            received=model, **self.facts)
-        return self.method.terms(c, b, self.method.run_forward(c, b))
-
-def _for_all(terms:_Terms):
-    "The same for K clients: every argument is a dict of tensors (K, …)."
-    def one(params, buffers, b, received):
-        state = {f'net.{n}': v for n, v in (params | buffers).items()}
-        return functional_call(terms, state, (b, received))
-    return vmap(one)
-
-# %% ../../nbs/6_engine/11_stack.ipynb #00000014
-def _batches(worker, clients, facts):
-    "The batches of all clients side by side: {entry: (K, B, …)}."
-    s, keys = worker.setting, ('down', 'seed', 'round', 'rounds', 'device', 'lr')
-    cs = [ClientContext(c.id, worker.net, c, {}, {}, *(facts[k] for k in keys)) for c in clients]
-    def cuts(c):
-        return schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
-    for cut in zip(*map(cuts, cs)):
-        raw = [worker.raw_batch(c, i) for c, i in zip(cs, cut)]
-        ready = worker.ready_batch({k: torch.cat([b[k] for b in raw]) for k in raw[0]})
-        yield {k: v.unflatten(0, (len(cs), -1)) for k, v in ready.items()}
-
-# %% ../../nbs/6_engine/11_stack.ipynb #00000015
-def _stacked(states:list, named)->dict:
+def _on_top(states:list, named=None)->dict:
     "Every tensor of all states, in plain memory order, so that sums do not depend on where the states lie."
-    return {n: torch.stack([s[n].contiguous() for s in states]) for n, _ in named}
+    names = states[0] if named is None else dict(named)
+    return {n: torch.stack([s[n].contiguous() for s in states]) for n in names}
 
-# %% ../../nbs/6_engine/11_stack.ipynb #e5878f83
-def train_stack(
-    worker:Worker, clients:tuple,    # with equally many images
-    starts:list,                     # the state each begins with
-    down:dict, round_no:int,
-)->list:                             # [Result, …], one per client
-    "Local training of several clients at once: what `Worker.train` does for each."
-    net, facts = worker.net.train().requires_grad_(True), _facts(worker, down, round_no)
-    params, buffers = _stacked(starts, net.named_parameters()), _stacked(starts, net.named_buffers())
-    call, received = _for_all(_Terms(worker, **facts)), {n: p.clone() for n, p in params.items()}
-    def terms_of(b): return call(params, buffers, b, received)
-    means = _trained(worker, params, _batches(worker, clients, facts), facts['lr'], terms_of)
-    return _results(worker, clients, params, buffers, means, round_no)
+# %% ../../nbs/6_engine/11_stack.ipynb #8dd6cec4
+class _Stack:
+    "Some clients in training, their tensors on top of each other."
+    def __init__(self, worker:Worker, cs:list, starts:list, begun:list, memories:list):
+        self.worker, self.cs, self.terms, net = worker, cs, worker.terms, worker.net
+        self.params, self.buffers = (_on_top(begun, f()) for f in (net.named_parameters, net.named_buffers))
+        looks = any(fills(m, h) for m in worker.method.mechanisms for h in IN_STEPS)
+        self.received = _on_top(starts) if looks else {}
+        self.nest = memories[0]
+        self.tensors = list(_on_top([dict(enumerate(tensors_in(m))) for m in memories]).values())
+        self.gens = {n: [c.gen(f'net.{n}') for c in cs] for n in self.terms.noisy}
+        self.batches = Batches(worker, cs)
+        self.total, self.counted = defaultdict(float), defaultdict(int)
+        for p in self.params.values(): p.requires_grad_(True)
 
-# %% ../../nbs/6_engine/11_stack.ipynb #0571fda4
-def _trained(worker, params, batches, lr, terms_of)->dict: # {term: (K,) its mean of each client}
-    "Move the parameters, step by step."
-    s, total, steps = worker.setting, {}, 0
-    for p in params.values(): p.requires_grad_(True)
-    opt = s.sgd(params.values(), lr)
-    for b in batches:
-        if worker.stop.is_set(): raise LaneStopped
-        terms = terms_of(b)
-        opt.zero_grad()
-        sum(v.sum() for v in terms.values()).backward()
-        opt.step()
-        for k, v in terms.items(): total[k] = total.get(k, 0)+v.detach()
-        steps += 1
-    return {k: v/steps for k, v in total.items()}
+# %% ../../nbs/6_engine/11_stack.ipynb #e743f173
+@patch
+def _call(self:_Stack, ks:list):
+    "The step of one client as a function of what differs between the clients `ks`."
+    gens = {n: [g[k] for k in ks] for n, g in self.gens.items()}
+    def one(params, buffers, received, tensors, who, b):
+        state = {f'net.{n}': v for n, v in (params | buffers).items()}
+        state |= {f'received.{n}': v for n, v in received.items()}
+        memory = with_tensors(self.nest, iter(tensors))
+        return functional_call(self.terms, state, (b, memory, who, gens))
+    return one
 
-# %% ../../nbs/6_engine/11_stack.ipynb #fc907cf9
-def _facts(worker, down, round_no)->dict:
-    "What every client of the stack knows of the round."
-    s = worker.setting
-    return dict(down=down, round=round_no, rounds=s.rounds, seed=s.seed, lr=s.rate(round_no),
-                device=worker.device)
+# %% ../../nbs/6_engine/11_stack.ipynb #076407af
+@patch
+def loss_terms(self:_Stack, ks:list, b:dict)->dict: # {term: (len(ks),)}
+    "The loss terms of some of the clients; their buffers move on."
+    i, who = (torch.tensor(v, device=self.worker.device) for v in (ks, range(len(ks))))
+    every = len(ks) == len(self.cs)
+    pick = (lambda v: v) if every else (lambda v: v[i])
+    held = [{n: pick(v) for n, v in d.items()} for d in (self.params, self.buffers, self.received)]
+    terms = vmap(self._call(ks))(*held, [pick(v) for v in self.tensors], who, b)
+    if not every:
+        for n, v in held[1].items(): self.buffers[n][i] = v
+    for name, v in terms.items():
+        v = v.detach() if every else v.new_zeros(len(self.cs)).index_copy(0, i, v.detach())
+        self.total[name] = self.total[name]+v
+        for k in ks: self.counted[name, k] += 1
+    return terms
 
-# %% ../../nbs/6_engine/11_stack.ipynb #e0e2e06e
-def _results(worker, clients, params, buffers, means, round_no)->list:
-    "A Result for each client of a stack; NaN or infinity in its parameters or terms stops the run."
-    *numbers, largest = read_at_once([*means.values(), largest_of(params.values())])
-    columns = {n: v.detach().unbind() for n, v in (params | buffers).items()}
-    results = []
-    for k, c in enumerate(clients):
-        row, terms = {n: rows[k] for n, rows in columns.items()}, dict(zip(means, numbers[k::len(clients)]))
-        worker._check_finite(c, round_no, terms, largest, {n: row[n] for n in params})
-        state = cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})
-        upload = Upload(c.id, len(c.train), c.domain, worker.counts_of(c), state)
-        results.append(Result(upload, terms))
+# %% ../../nbs/6_engine/11_stack.ipynb #e83502fc
+@patch
+def step(self:_Stack, t:int, opt:torch.optim.Optimizer):
+    "Step `t` of all who still take one."
+    terms = [self.loss_terms(ks, self.batches.of(ks, t)) for ks in self.batches.alike(t)]
+    opt.zero_grad()
+    sum(v.sum() for group in terms for v in group.values()).backward()
+    if self.worker.setting.clip: clip_each(self.params.values(), self.worker.setting.clip)
+    opt.step()
+
+# %% ../../nbs/6_engine/11_stack.ipynb #34b22c6e
+@patch
+def train(self:_Stack):
+    "Every step of every client."
+    lengths = [len(cut) for cut in self.batches.cuts]
+    opt, done = self.worker.setting.sgd(self.params.values(), self.cs[0].lr), {}
+    for t in range(max(lengths)):
+        if self.worker.stop.is_set(): raise LaneStopped
+        self.step(t, opt)
+        ended = [k for k, n in enumerate(lengths) if n == t+1 < max(lengths)]
+        done |= {k: cloned({n: p[k] for n, p in self.params.items()}) for k in ended}
+    with torch.no_grad():
+        for k, state in done.items():
+            for n, v in state.items(): self.params[n][k] = v
+
+# %% ../../nbs/6_engine/11_stack.ipynb #437e2d79
+@patch
+def rows(self:_Stack, round_no:int)->list: # [(context, loss terms, state), …]
+    "What came out for each client; NaN or infinity in its parameters or terms stops the run."
+    names, worker = list(self.total), self.worker
+    *numbers, largest = read_at_once([*self.total.values(), largest_of(self.params.values())])
+    columns = {n: v.detach().unbind() for n, v in (self.params | self.buffers).items()}
+    out = []
+    for k, c in enumerate(self.cs):
+        sums = dict(zip(names, numbers[k::len(self.cs)]))
+        terms = {n: v/self.counted[n, k] for n, v in sums.items() if self.counted[n, k]}
+        row = {n: v[k] for n, v in columns.items()}
+        worker._check_finite(c.data, round_no, terms, largest, {n: row[n] for n in self.params})
+        out.append((c, terms, cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})))
+    return out
+
+# %% ../../nbs/6_engine/11_stack.ipynb #266446fd
+def nobody(*clients): return nullcontext()
+
+def _begun(worker:Worker, c, start:dict)->dict:
+    "The state with which a client's first step begins; the worker holds what it got."
+    if not worker.method.each('start'): return start
+    worker.method.everyone('start', c)
+    return worker.state()
+
+def _finished(worker:Worker, c, terms:dict, state:dict, steps:int)->Result:
+    "What a client sends, and what is remembered of it."
+    c.steps, c.steps_of = steps, {n: steps for n, _ in worker.net.named_parameters()}
+    if worker.method.each('finish'): worker.load(state)
+    extra = copied(worker.method.union('finish', c))
+    return Result(worker._upload(c.data, extra, state), terms, states=copied(c.states))
+
+# %% ../../nbs/6_engine/11_stack.ipynb #e1f5d41e
+def _together(worker:Worker, clients:list, round_no:int, at)->list: # of Result
+    "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
+    stack = _Stack(worker, *map(list, zip(*clients)))
+    with at(*(c.data for c in stack.cs)):
+        try: stack.train()
+        finally:
+            for m in worker.terms.noisy.values(): m.draw = None
+        rows, results = stack.rows(round_no), []
+    for (c, *row), cuts in zip(rows, stack.batches.cuts):
+        with at(c.data): results.append(_finished(worker, c, *row, len(cuts)))
     return results
+
+# %% ../../nbs/6_engine/11_stack.ipynb #76be9175
+def train_stack(worker:Worker, clients:tuple, starts:list, states:list, caches:list, down:dict, round_no:int,
+    at=nobody,    # names clients
+)->list:          # of Result
+    "Local training of clients at once."
+    each = {n for n, v in down.items() if isinstance(v, Each)}
+    worker.terms, alike = worker.terms or Terms(worker), defaultdict(list)
+    worker.net.train().requires_grad_(True)
+    for client, start, *own in zip(clients, starts, states, caches):
+        c = worker.context(client, start, *own, received_by(down, client.id), round_no)
+        with at(client): begun = _begun(worker, c, start)
+        own = memory_of(c, worker.method, each)
+        alike[form_of(own)].append((c, start, begun, own))
+    worker.terms.learn(c, each)
+    by_id = {r.upload.id: r for rows in alike.values() for r in _together(worker, rows, round_no, at)}
+    return [by_id[c.id] for c in clients]

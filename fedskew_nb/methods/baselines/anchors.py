@@ -40,6 +40,7 @@ def class_table(n:int, d:int)->nn.Module:
 @dataclass
 class TGP(SendsPrototypes):
     "A server trains a vector per class on what clients sent (FedTGP, Zhang et al., AAAI 2024)."
+    stacks = True
     needs = (ClassMeans,)
     lam:float=10.     # λ of the clients; the authors' script: 10
     epochs:int=100    # of the server; the authors' script: 100

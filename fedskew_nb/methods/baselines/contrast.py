@@ -34,6 +34,7 @@ def model_contrast(
 @dataclass
 class ModelContrast(Mechanism):
     "Features like the received model's, unlike those of one's own last model (MOON, Eqs. 3 and 4)."
+    stacks = True
     mu:float=5.      # weight μ; the paper tries 0.1, 1, 5 and 10
     tau:float=.5     # temperature τ
     proj:int=0       # width of the projection head; the paper: 256, tables of others: none

@@ -6,7 +6,6 @@
 __all__ = ['SCAFFOLD', 'FedDC', 'ControlVariates', 'ServerStep']
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #db9cada9
-from collections import Counter
 from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
@@ -21,24 +20,23 @@ from ...core.net import is_learnt
 @dataclass
 class ControlVariates(Mechanism):
     "Every gradient is shifted by c − c_k: all clients' mean gradient for the own one (SCAFFOLD, Eqs. 3–5)."
+    stacks = True
     run = dict(momentum=0.)    # else (x − y)/(K·lr) is no mean gradient
     def start(self, c):
         zero = {n: torch.zeros_like(w.detach()) for n, w in shared(c).items()}
         own, down = c.state.setdefault('own', zero), c.down.get('control', {})
-        c.cache.update(shift={n: down.get(n, zero[n])-own[n] for n in zero}, steps=Counter())
+        c.cache['shift'] = {n: down.get(n, zero[n])-own[n] for n in zero}
     def loss(self, c, b, out):
-        moving = {n: w for n, w in shared(c).items() if w.requires_grad}
-        c.cache['steps'].update(moving.keys())
-        terms = [(c.cache['shift'][n]*w).sum() for n, w in moving.items()]
+        terms = [(c.cache['shift'][n]*w).sum() for n, w in shared(c).items() if n in c.learnt]
         return {'control': sum(terms)} if terms else {}
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #073307f9
 @patch
 def finish(self:ControlVariates, c):
     "Option II (Eq. 4), for every parameter that was trained."
-    own, shift, steps = c.state['own'], c.cache['shift'], c.cache['steps']
+    own, shift, steps = c.state['own'], c.cache['shift'], c.steps_of
     x, y = dict(c.received.named_parameters()), shared(c)
-    new = {n: (x[n]-y[n].detach())/(k*c.lr)-shift[n] for n, k in steps.items()}
+    new = {n: (x[n]-w.detach())/(steps[n]*c.lr)-shift[n] for n, w in y.items() if n in steps}
     c.state['own'] = own | new
     return {'control': {n: v-own[n] for n, v in new.items()}}
 

@@ -94,6 +94,7 @@ def exchanged(
 @dataclass
 class FourierViews(Mechanism):
     "A view of every image with another client's low-frequency amplitudes (FedDG; its authors' code)."
+    stacks = True
     window:float=.2    # 2r as a share of a side; the paper, from memory: .02 of 384 pixels, so r = 3
     share:float=.125   # of the images whose amplitudes are sent; released: an eighth; 0: FedAvg
     drawn:bool=True    # λ: for each image from 0 to 1, as the paper, from memory; False: 1, as its code
@@ -213,6 +214,7 @@ def correction(f:Tensor, y:Tensor, U:Tensor, had:Tensor)->Tensor:
 @dataclass
 class TwoLevels(Mechanism):
     "Features lean on clusters of the clients' clusters (FedPLVM; its authors' code)."
+    stacks = True
     lam:float=1.       # λ; released: 100; 0: FedAvg
     alpha:float=.25    # α of the contrast; released: .25
     tau:float=.07      # τ; released: .07

@@ -83,7 +83,7 @@ class SendsPrototypes(Mechanism):
 @dataclass
 class ProtoPull(SendsPrototypes):
     "Features are pulled to the mean prototype of their class (FedProto, Tan et al., AAAI 2022)."
-    needs = (ClassMeans,)
+    needs, stacks = (ClassMeans,), True
     lam:float=1.    # λ; the code of FedTGP runs FedProto with 10
     def __post_init__(self): not_negative('ProtoPull', lam=self.lam)
     def extras(self, srv, ups):
@@ -156,7 +156,7 @@ def cluster_contrast(
 @dataclass
 class ClusterPull(Mechanism):
     "Features lean on clusters of their class's prototypes, and on their mean (FPL, Huang et al., CVPR 2023)."
-    needs = (ClassMeans,)
+    needs, stacks = (ClassMeans,), True
     tau:float=.02         # τ of the cosines
     contrast:float=1.     # weight of L_CPCL, ours; FPL: 1
     unbiased:float=1.     # weight of L_UPCR, ours; FPL: 1

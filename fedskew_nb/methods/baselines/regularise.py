@@ -25,7 +25,8 @@ def shared(c)->dict: # {name: parameter}
 @dataclass
 class Dynamic(Mechanism):
     "A loss that is bent by what the client remembers: F_k − ⟨g_k, θ⟩ + α/2·‖θ − θ^t‖² (FedDyn, Alg. 1)."
-    alpha:float=.01    # strength of the pull; the paper: 0.1, 0.01, 0.001; 0: FedAvg
+    stacks = True
+    alpha:float=.01    # of the pull; the paper: 0.1, 0.01, 0.001; 0: FedAvg
     def __post_init__(self): not_negative('Dynamic', alpha=self.alpha)
     def start(self, c):
         c.state.setdefault('g', {n: torch.zeros_like(w.detach()) for n, w in shared(c).items()})

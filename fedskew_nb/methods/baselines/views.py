@@ -102,6 +102,7 @@ def js(logits:list)->Tensor: # scalar
 @dataclass
 class StyleViews(Mechanism):
     "Views of every image in styles of other clients' images, then AugMix (FedCCRL; its authors' code)."
+    stacks = True
     views:int=2        # views of every image; the paper: 2; 0 is FedAvg
     r:float=.1         # share of the images whose style is sent; the paper: 0.1
     alpha:float=.1     # of the Beta distribution of MixStyle; the paper: 0.1
@@ -154,6 +155,7 @@ def extras(self:StyleViews, srv, ups):
 @dataclass
 class AlignViews(Mechanism):
     "Views like their originals, in feature and in prediction (FedCCRL; its authors' code)."
+    stacks = True
     lambda1:float=.1    # weight λ₁ of the contrast of features; the paper: 0.1
     lambda2:float=.1    # weight λ₂ of the divergence of predictions; the paper: 0.1
     t:float=.1          # temperature t of the contrast; the paper: 0.1

@@ -26,6 +26,7 @@ from .weights import DomainAware
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000007
 class Decoupler(Random):
     "The neck of F2DC: mask, split, and with a corrector repair a feature map."
+    stacks = True
     def __init__(self,
         C:int,            # channels
         n_classes:int,
@@ -42,8 +43,8 @@ class Decoupler(Random):
 @patch
 def noise(self:Decoupler, S, part:str):
     "Uniform numbers like S: in training the client's stream, with `test_noise` the same for every batch."
-    gen = self.generator if self.training else generator('mask noise at test', part)
-    return torch.rand(S.shape, generator=gen).to(at_least_float32(S))
+    if self.training: return self.rand(S.shape, at_least_float32(S))
+    return torch.rand(S.shape, generator=generator('mask noise at test', part)).to(at_least_float32(S))
 
 @patch
 def mask(self:Decoupler, S):
@@ -91,7 +92,7 @@ class DFD(Mechanism):
     test_noise:bool=False   # noise also at test; released: yes, anew for each batch
     eps:float=0.            # inside the mask's logarithms; released: 1e-8
     share:bool=False        # average A_D, A_C and m too; released: yes
-    everywhere = True       # each client's model is scored on every domain
+    stacks, everywhere = True, True    # each client's model is scored on every domain
     def __post_init__(self): _checked(self)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000e
@@ -137,7 +138,7 @@ def predict(self:DFD, net, out):
 @dataclass
 class DFC(Mechanism):
     "F2DC's corrector: f⁻ gets a learned residual that makes it tell the class (Sec. 4.2)."
-    needs = (DFD,)
+    needs, stacks = (DFD,), True
     lam:float=1.    # λ₂, Eq. 9
     def __post_init__(self): not_negative('DFC', lam=self.lam)
     def adapt(self, net):

@@ -1,0 +1,211 @@
+"A diagnosis of images: what is found before training, what is asked of models, what the page says of it."
+import json, math, re, shutil
+from dataclasses import replace
+import numpy as np
+import pytest, torch
+from PIL import Image
+from fedskew_nb.app.diagnose import Diagnosis, diagnose
+from fedskew_nb.app.questions import Found, difference, exchange, exchanges, swapped_labels
+from fedskew_nb.core.models import small_conv
+from fedskew_nb.data.boxes import Box, write_boxes
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.data.survey import Picture, copies, pictures_in
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.methods.baselines.personal import Local
+from test_cli import images, run
+
+QUICK = dict(seeds=2, rounds=4, local_steps=10, eval_every=1, model='small_conv(width=4)', progress=False)
+TYPED = ['--seeds', 2, '--rounds', 4, '--set', 'local_steps=4', '--set', 'eval_every=1', '--pixels', 20,
+         '--model', 'small_conv(width=4)']
+
+# ---- what is found
+
+def test_copies_of_every_kind_are_named(tmp_path):
+    root = images(tmp_path/'pets')
+    to = {'night/cat/a.png', 'day/dog/b.png', 'day/cat/c.png'}
+    for path in to: shutil.copy(root/'day/cat/0.png', root/path)
+    pictures, broken = pictures_in(root, 20)
+    group, = copies(pictures)['domains']
+    assert {p.path for p in group} == to | {'day/cat/0.png'}
+    assert len(copies(pictures)['labels']) == 1 and not broken
+
+def test_a_copy_stored_in_another_format_is_found(tmp_path):
+    root = images(tmp_path/'pets')
+    with Image.open(root/'day/cat/0.png') as im: im.save(root/'night/cat/again.bmp')
+    assert len(copies(pictures_in(root, 20)[0])['domains']) == 1
+
+def test_copies_by_a_plain_loop():
+    g = torch.Generator().manual_seed(0)
+    draw = lambda names: names[int(torch.randint(len(names), (), generator=g))]
+    pictures = [Picture(draw('AB'), draw('xy'), draw('123456789')) for _ in range(14)]
+    for kind, field in (('domains', 'domain'), ('labels', 'label')):
+        want = {p.pixels for p in pictures for q in pictures
+                if p.pixels == q.pixels and getattr(p, field) != getattr(q, field)}
+        assert {g[0].pixels for g in copies(pictures)[kind]} == want
+
+def test_a_broken_file_is_refused_or_counted(tmp_path):
+    root = images(tmp_path/'pets')
+    (root/'day/cat/0.png').write_text('<html>')
+    with pytest.raises(ValueError, match='web page'): pictures_in(root)
+    pictures, broken = pictures_in(root, bad='skip')
+    assert broken == ['day/cat/0.png'] and len(pictures) == 47
+
+# ---- do labels agree?
+
+@pytest.fixture(scope='module')
+def toys():
+    "Three domains with masks, 40 pictures of three classes in each to train on."
+    s = load_suite('emoji-pacs', 'tiny')
+    def of(d): return d[d.y < 3]
+    clients = [replace(c, train=of(c.train), val=of(c.val), test=of(c.test)) for c in s.clients[:3]]
+    tests = {c.domain: of(s.tests[c.domain]) for c in clients}
+    return replace(s, name='toys', classes=s.classes[:3], clients=clients, tests=tests, base='toys')
+
+def turned(d, a=0, b=1):
+    y = d.y.clone()
+    y[d.y == a], y[d.y == b] = b, a
+    return replace(d, y=y)
+
+@pytest.fixture(scope='module')
+def swapped(toys):
+    "The same, but the third domain has changed the labels 0 and 1."
+    *same, c = toys.clients
+    c = replace(c, train=turned(c.train), val=turned(c.val), test=turned(c.test))
+    return replace(toys, name='swapped', base='swapped', clients=[*same, c],
+                   tests=toys.tests | {c.domain: turned(toys.tests[c.domain])})
+
+def test_exchange_is_the_formula():
+    g = torch.Generator().manual_seed(0)
+    y, share = torch.randint(3, (40,), generator=g), torch.rand(40, 3, generator=g)
+    S, z = exchange(share, y, 3)
+    def one_way(a, b):
+        x = [float(s[b]-s[a]) for s, c in zip(share, y.tolist()) if c == a]
+        return sum(x)/len(x), (np.var(x)+1/len(x))/len(x)
+    (m, v), (n, w) = one_way(0, 2), one_way(2, 0)
+    assert float(S[0, 2]) == pytest.approx(m+n, abs=1e-6)
+    assert float(z[0, 2]) == pytest.approx((m+n)/math.sqrt(v+w), abs=1e-6)
+
+def test_models_that_see_one_class_everywhere_exchange_nothing():
+    S, _ = exchange(torch.eye(4)[torch.full((40,), 2)], torch.arange(4).repeat(10), 4)
+    assert float(S.max()) == 0
+
+def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
+    how = dict(rounds=1, local_steps=60, batch_size=16, lr=.03)
+    def answered(suite, seed):
+        fed = Federation(Local, small_conv(3, seed=seed), suite, seed=seed, **how)
+        fed.fit(progress=False)
+        return exchanges(fed)
+    odd = swapped.clients[2].domain
+    assert swapped_labels([answered(swapped, s) for s in range(2)], 3) == {odd: [tuple(swapped.classes[:2])]}
+    assert swapped_labels([answered(toys, s) for s in range(2)], 3) == {}
+
+# ---- a difference
+
+def test_how_far_pictures_alone_leave_the_mean_open():
+    "Against a bootstrap of the pictures."
+    g = np.random.default_rng(0)
+    a, b = g.random((2, 60)) < [[.8], [.6]]
+    i = difference(*({s: dict(here=v.astype(float)) for s in (0, 1)} for v in (a, b)), dict(here=60))
+    means = [100*np.mean((a.astype(float)-b)[g.integers(60, size=60)]) for _ in range(20_000)]
+    assert i['pictures'] == pytest.approx(1.96*np.std(means), rel=.05)
+
+@pytest.mark.parametrize('ups, n, word', [
+    ((9, 10, 11), 10**6, 'above'), ((-9, -10, -11), 10**6, 'below'), ((0, 1, 0), 10**6, 'small'),
+    ((9, 10, 11), 4, 'open'), ((0, 10, 20), 10**6, 'open'), ((9,), 10**6, 'open'),
+    ((9, 9, 9), 10**6, 'open')])
+def test_what_is_told_of_a_difference(ups, n, word):
+    "n pictures, of 100 tests so many more right in each seed."
+    def share(k): return dict(here=np.r_[np.ones(max(k, 0)), np.zeros(100-abs(k)), -np.ones(max(-k, 0))])
+    one, nothing = {s: share(k) for s, k in enumerate(ups)}, {s: share(0) for s in range(len(ups))}
+    assert difference(one, nothing, dict(here=n))['told'] == word
+
+# ---- the page
+
+def test_a_diagnosis_says_what_the_comparison_says(toys):
+    d = diagnose(toys, **QUICK)
+    assert d.effects['cost']['mean'] == pytest.approx(d.cmp.skew_cost()['toys']['mean'], abs=1e-4)
+    fedbn = d.cmp.paired('toys', ('skew', 'FedBN'), where='personal')
+    assert d.effects['fedbn']['mean'] == pytest.approx(fedbn['mean'], abs=1e-4)
+    of = d.by_domain('cost')
+    assert np.mean([i['mean'] for i in of.values()]) == pytest.approx(d.effects['cost']['mean'])
+    assert 'From backgrounds alone' in ' '.join(d.answers())
+
+def made(**effects):
+    "A diagnosis with these differences, and nothing behind them."
+    class Made(Diagnosis):
+        def __init__(self):
+            self.n, self.domains, self.cmp = dict(a=30, b=30), ['a', 'b'], True
+            self.found = Found('made', [Picture('a', 'x', '1'), Picture('b', 'y', '2')], [],
+                               type('S', (), dict(n_classes=2)), copies([]))
+        effects = property(lambda self: every)
+        def swapped(self): return {}
+        def rising(self): return {}
+        def levels(self): return {'AVG': np.array([80.])}
+    every = {k: dict(told='open', mean=0., lo=-9., hi=9., n=3, se=2., showable=20., pictures=12., seeds=None)
+             for k in ('cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone')}
+    for k, v in effects.items(): every[k] = every[k] | v
+    return Made()
+
+def test_sixty_pictures_cannot_tell():
+    (do, why, _), *_ = made().advice()
+    assert do.startswith('Collect more pictures') and 'these 60 pictures cannot tell 5 points from 0' in why
+
+@pytest.mark.parametrize('pictures, first', [(12., 'Collect more pictures'), (4., 'Train longer')])
+def test_of_two_reasons_the_one_that_can_be_mended_comes_first(pictures, first):
+    "Nothing is learnt and nothing is shown: training longer helps only where there are pictures enough."
+    d = made(cost=dict(pictures=pictures, seeds=8))
+    type(d).levels = lambda self: {'AVG': np.array([52.])}
+    assert d.advice()[0][0].startswith(first)
+
+def test_the_best_cure_comes_first_with_its_interval():
+    first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
+    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12
+
+@pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
+def test_trouble_with_the_data_comes_before_any_cure(kind):
+    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    d.found.same[kind] = [d.found.pictures]
+    first, *others = [do for do, *_ in d.advice()]
+    assert first.startswith(('Decide', 'Remove')) and 'Use FedBN instead of FedAvg' in others
+
+def test_where_nothing_is_better_fedavg_stays():
+    small = dict(told='small', mean=.5, lo=-1., hi=2., pictures=2.)
+    d = made(cost=small, fedbn=small, adabn=small, alone=small | dict(told='below', mean=-10.))
+    assert d.advice()[0][0] == 'Keep FedAvg' and d.on_cost().startswith('No skew is seen')
+
+def test_a_command_leaves_a_page_and_goes_on(tmp_path, capsys):
+    root, out = images(tmp_path/'pets'), tmp_path/'out'
+    code, printed, err = run(capsys, 'diagnose', '--data', root, *TYPED, '--out', out)
+    assert code == 0 and 'First: ' in printed and '48 pictures of 2 classes in 2 domains.' in err
+    page, runs = (out/'diagnosis.html').read_text(), {p: p.stat().st_mtime_ns for p in (out/'runs').iterdir()}
+    assert 'First: ' in page and not re.search(r'(src|href)="(?!data:)', page)
+    d = json.loads((out/'diagnosis.json').read_text())
+    assert d['found']['counts']['day'] == dict(cat=12, dog=12) and d['advice'][0]['do'] in printed
+    next(p for p in runs if 'FedBN' in p.name).unlink()
+    assert run(capsys, 'diagnose', '--data', root, *TYPED, '--out', out)[1] == printed
+    kept = {p: t for p, t in runs.items() if p.exists() and p.stat().st_mtime_ns == t}
+    assert (out/'diagnosis.html').read_text() == page and len(kept) == len(runs)-1
+
+def test_a_class_that_is_missing_ends_in_advice(tmp_path, capsys):
+    root = images(tmp_path/'pets')
+    shutil.rmtree(root/'night/dog')
+    code, printed, _ = run(capsys, 'diagnose', '--data', root, '--out', tmp_path/'out')
+    assert code == 0 and 'night has 0 of dog' in printed and not (tmp_path/'out/runs').exists()
+    assert 'night has 0 of dog' in (tmp_path/'out/diagnosis.html').read_text()
+
+def test_boxes_tell_of_the_background(tmp_path, capsys):
+    root = images(tmp_path/'pets')
+    paths = [p.relative_to(root).as_posix() for p in root.rglob('*.png')]
+    write_boxes(root/'boxes.csv', [Box(p, 5, 5, 15, 15) for p in paths])
+    argv = ['diagnose', '--data', root, '--boxes', 'boxes.csv', *TYPED, '--out', tmp_path/'out']
+    assert 'From backgrounds alone, FedAvg is' in run(capsys, *argv)[1]
+
+def test_one_seed_is_told_to_run_three(toys):
+    assert diagnose(toys, **QUICK | dict(seeds=1)).more_evidence()[0] == 'Run three seeds'
+
+@pytest.mark.parametrize('argv, word', [
+    ('diagnose', 'one set of images'), ('diagnose --suite emoji-pacs,skew-digits', 'one set of images'),
+    ('diagnose --data nowhere', 'no such folder'), ('diagnose --suite emoji-pacs --sede 2', 'no option')])
+def test_wrong_calls_are_refused(capsys, argv, word):
+    code, _, err = run(capsys, *argv.split())
+    assert code == 2 and word in err
