@@ -3,8 +3,10 @@
 Nothing here looks at a clock.
 """
 import importlib, json, math, re, subprocess, sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 import pytest, torch
 import fedskew_nb
 from fedskew_nb.app import rounds
@@ -323,8 +325,9 @@ def test_scripts(script, monkeypatch):
 
 def test_every_script_is_tested_and_listed():
     names = {p.stem for p in SCRIPTS.glob('*.py')}
-    assert names == {*ITEMS, 'common', 'versions', 'round_cost'}
-    assert set(re.findall(r'`(\w+)\.py', (SCRIPTS/'README.md').read_text())) == names-{'common'}
+    assert names == {*ITEMS, 'common', 'versions', 'round_cost', 'peers', 'peer_sides'}
+    listed = set(re.findall(r'`(\w+)\.py', (SCRIPTS/'README.md').read_text()))
+    assert listed == names-{'common', 'peer_sides'}
 
 def test_parts_are_the_whole():
     found = importlib.import_module('parts').round_parts(Options(pairs=1, tiny=True))
@@ -366,6 +369,54 @@ def test_flat_conv_counts():
 def test_a_process_of_its_own():
     "The one that is slow: it starts a Python."
     assert common.apart(SCRIPTS/'memory.py', 'used') is None or common.apart(SCRIPTS/'memory.py', 'used') > 10
+
+# ---- beside peers; those that must be installed are not here
+
+@pytest.fixture(scope='module')
+def rounds_of_sides():
+    "What each side did in a round of three steps, on clients of one batch."
+    peers, sides = (importlib.import_module(n) for n in ('peers', 'peer_sides'))
+    path, names = peers.stored(replace(TINY, images=8), 3), ('ByHand', 'NoMomentum', 'Bare', 'Ours', 'PFLlib')
+    done = {}
+    with threads_of(1):
+        for n in names:
+            side = getattr(sides, n)(path, 1)
+            done[n] = side.counted_round() | dict(state=side.state())
+    return done
+
+@pytest.mark.parametrize('side', ['Ours', 'PFLlib'])
+def test_sides_do_what_the_plain_loop_does(rounds_of_sides, side):
+    loop, state = rounds_of_sides['ByHand']['state'], rounds_of_sides[side]['state']
+    learnt = [i for i, n in enumerate(TINY.make().state_dict()) if n.endswith(('weight', 'bias'))]
+    for i in learnt: torch.testing.assert_close(state[i], loop[i], rtol=0, atol=1e-5)
+
+def test_the_comparison_sees_another_optimiser(rounds_of_sides):
+    loop, other = (rounds_of_sides[n]['state'] for n in ('ByHand', 'NoMomentum'))
+    assert max(float((a-b).abs().max()) for a, b in zip(loop, other)) > 1e-3
+
+def test_sides_are_counted(rounds_of_sides):
+    assert {(d['steps'], d['images']) for d in rounds_of_sides.values()} == {(9, 72)}
+
+def test_the_quietest_round_is_kept(monkeypatch):
+    peers = importlib.import_module('peers')
+    watched = iter([(1., 0.), (3., .9), (1., 0.), (2., .5), (1., 0.), (4., .7)])      # a wait, a round, …
+    monkeypatch.setattr(peers, 'watched', lambda f: next(watched))
+    assert peers.quiet_round(None, most=.2, tries=3) == (2., .5, 3)
+
+def test_a_side_that_does_less_is_refused():
+    peers = importlib.import_module('peers')
+    lazy = SimpleNamespace(ask=lambda what: dict(steps=8, images=60), process=SimpleNamespace(args=[0, 0, 'Lazy']))
+    with pytest.raises(RuntimeError, match='Lazy did not do'): peers.Peer.counted_round(lazy, TINY)
+
+@pytest.mark.campaign
+def test_peers_in_processes_of_their_own(tmp_path):
+    options = ['--pairs', '1', '--tiny', '--items', 'same', 'W3', '--out', tmp_path/'a.json']
+    command = [sys.executable, SCRIPTS/'peers.py', *options]
+    p = subprocess.run(command, capture_output=True, text=True)
+    assert p.returncode == 0, p.stdout+p.stderr
+    bench = read_bench(tmp_path/'a.json')
+    check_rows(dict(W3=bench['items']['W3']))
+    assert bench['items']['same']['sides']['PFLlib, 1 at a time']['parameters'] < 1e-5
 
 @pytest.mark.campaign
 def test_two_versions_in_turns():
