@@ -162,6 +162,11 @@ def test_usual_methods_are_those_that_the_images_can_feed():
         assert 'FedDDL' not in cli.which_options(suite=['skew-digits'], size='tiny')['methods']
     assert cli.which_options(suite=['emoji-pacs'], size='tiny')['methods'].endswith('FedDDL,RFedDis')
 
+def test_usual_methods_at_quick_have_a_rate_of_their_own():
+    with pytest.warns(UserWarning, match='left out: DFL, FedDDL, for no rate was chosen here'):
+        usual = cli.which_options(suite=['emoji-pacs'])['methods']
+    assert usual == 'Local,FedAvg,FedBN,F2DC,FDSE,RFedDis'
+
 # ---- kill, resume, Ctrl-C
 
 ARGS = [*BASE, '--methods', 'FedAvg,FedBN', '--seeds', '1', '--rounds', '8', '--set', 'eval_every=1',

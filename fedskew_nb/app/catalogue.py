@@ -8,6 +8,7 @@ import inspect, json, re, warnings
 from pathlib import Path
 import torch
 import fedskew_nb
+from .plan import SCHEDULE, budget_of, shipped_rates
 from .recipes import METHODS, MECHANISMS
 from .shell import show_json
 from ..core.context import ServerContext
@@ -23,7 +24,7 @@ from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['needs_table', 'methods_table', 'usual_methods']
+__all__ = ['needs_table', 'methods_table', 'tuned_at_quick', 'usual_methods']
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #5046e023
 def one_line(o)->str:
@@ -156,12 +157,21 @@ def methods_table()->str:
     return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #d29e54b7
+def tuned_at_quick(suites)->set: # names of methods
+    "Who has a rate of its own on one of these suites at size quick."
+    bases, budget = {s.base for s in suites if s.size == 'quick'}, budget_of(SCHEDULE['quick'])
+    return {m for s, m, r in shipped_rates() if s in bases and r.get('budget') == budget}
+
+# %% ../../nbs/7_app/06_catalogue.ipynb #b81c2e07
 def usual_methods(*suites:Suite)->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
-    "Unless somebody says otherwise: three baselines, and every paper's system that the suites can feed."
+    "Three baselines, and every paper's system that the suites can feed and, at size quick, was tuned there."
     images = [c.train for s in suites for c in s.clients]
     hungry = [n for n in papers() if any(lacks(d, m.wants) for m in METHODS[n].mechanisms for d in images)]
     if hungry: warnings.warn(f'left out: {", ".join(hungry)}, for the images have neither masks nor boxes')
-    return ','.join(['Local', 'FedAvg', 'FedBN', *(n for n in papers() if n not in hungry)])
+    tuned = tuned_at_quick(suites)
+    raw = [n for n in papers() if tuned and n not in {*tuned, *hungry}]
+    if raw: warnings.warn(f'left out: {", ".join(raw)}, for no rate was chosen here: name it in --methods')
+    return ','.join(['Local', 'FedAvg', 'FedBN', *(n for n in papers() if n not in {*hungry, *raw})])
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #eb3062ae
 def notebook_folder()->Path:

@@ -77,7 +77,7 @@ def known_name(recipe:Recipe, names)->str|None:
     return next((n for n in (recipe.name, recipe.base) if n in names), None)
 
 # %% ../../nbs/7_app/08_plan.ipynb #c326d740
-def learning_rate(method:Recipe, suite:Recipe, setting:dict, model:str='small_conv')->tuple: # (rate or None, note)
+def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')->tuple: # (lr or None, note)
     "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
     fits = {(s, m): r for s, m, r in shipped_rates()
             if r.get('budget') == budget_of(setting) and r.get('model') == model}
