@@ -1,1 +1,1 @@
-from . import overview           # a Comparison is whole: it can be seen at one glance
+from . import overview, story    # a Comparison is whole: it can be seen at one glance, and told in five sentences
