@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 import plain_base_updates as plain
-from feds import batches_of, cut, equal, fed_of, name_of, odd_suites, rounds_of, same, sizes_of, small
+from feds import batches_of, equal, fed_of, name_of, odd_suites, rounds_of, same, sizes_of, small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.net import is_batchnorm
@@ -329,7 +329,3 @@ def test_fednova_demands_the_momentum_that_it_divides_by(suite):
         fed_of(FedNova, suite, momentum=0.)
     assert fed_of(FedNova, suite).setting.momentum == .9
     assert fed_of(FedNova(rho=.5), suite).setting.momentum == .5
-
-def test_who_trains_client_by_client(suite):
-    even = cut(suite, [16]*4, tests=12)
-    for m in ALL: assert (fed_of(m, even).plan()['engine'] == 'lanes') == (m not in STEPS[:3])

@@ -18,6 +18,7 @@ from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.app.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
 from fedskew_nb.app.rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
+from fedskew_nb.engine.client import Worker
 from fedskew_nb.core.net import normalise
 from fedskew_nb.engine.device import has_bf16, threads_of
 
@@ -60,9 +61,9 @@ def test_equal_steps(monkeypatch):
 
 def test_stacks_see_the_same_batches(monkeypatch):
     fed = TINY.federation(TINY.suite())
-    images = counting(monkeypatch, Method, 'make_batch', lambda c, batch: len(batch['y']))
+    images = counting(monkeypatch, Worker, 'ready_batch', lambda batch: len(batch['y']))
     fed.one_round()
-    assert not fed.why_lanes and len(images) == TINY.steps and sum(images) == 60
+    assert not fed.why_lanes and TINY.clients*len(images) == TINY.steps and sum(images) == 60
 
 def test_one_step_is_the_same_step():
     "One client, one batch with all its images: after a round both models are equal, up to rounding."
@@ -405,7 +406,8 @@ def test_the_quietest_round_is_kept(monkeypatch):
 
 def test_a_side_that_does_less_is_refused():
     peers = importlib.import_module('peers')
-    lazy = SimpleNamespace(ask=lambda what: dict(steps=8, images=60), process=SimpleNamespace(args=[0, 0, 'Lazy']))
+    process = SimpleNamespace(args=[0, 0, 'Lazy'])
+    lazy = SimpleNamespace(ask=lambda what: dict(steps=8, images=60), process=process)
     with pytest.raises(RuntimeError, match='Lazy did not do'): peers.Peer.counted_round(lazy, TINY)
 
 @pytest.mark.campaign

@@ -75,7 +75,8 @@ QUICK = budget_of(SCHEDULE['quick'])
 AT = dict(seeds=[100, 101], trials=4, budget=QUICK, model='small_conv')
 RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT | dict(lr=.005)),
          ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(rounds=100))),
-         ('skew-digits', 'F2DC', AT | dict(lr=.1, model='resnet10')), ('skew-digits', 'FedBN', dict(lr=.1, seeds=[7]))]
+         ('skew-digits', 'F2DC', AT | dict(lr=.1, model='resnet10')),
+         ('skew-digits', 'FedBN', dict(lr=.1, seeds=[7]))]
 
 @pytest.mark.parametrize('method, suite, lr', [
     ('FedAvg', 'emoji-pacs', .02),

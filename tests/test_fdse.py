@@ -357,7 +357,8 @@ def test_consistency_by_hand():
     assert float(a) == pytest.approx(0.1) and float(b) == pytest.approx(1.2)
 
 def test_lambda_0_is_the_method_without_consistency_bit_for_bit(suite):
-    zero, bare, full = (run(m, suite) for m in (FDSE(lam=0), without(FDSE, Consistency), FDSE(lam=0.5)))
+    three = FDSE(lam=0), without(FDSE, Consistency), FDSE(lam=0.5)
+    zero, bare, full = (run(m, suite, stack=False) for m in three)
     assert (
         equal(zero, bare)
         and zero.history.rows == bare.history.rows
@@ -1027,7 +1028,7 @@ def test_every_row_of_table_3_runs(pair, row):
     assert (KeepErasers in kinds) == all(n in fed.kept for n in a if mine(n))
 
 def test_without_the_server_parts_it_is_the_weighted_mean(suite):
-    fed = fed_of(Method('row', Erase(), KeepErasers()), suite, rounds=1)
+    fed = fed_of(Method('row', Erase(), KeepErasers()), suite, rounds=1, stack=False)
     ups = [fed.train_client(c).upload for c in suite.clients]
     fed.fit()
     n = 'body.block1.conv.dfe.weight'

@@ -86,7 +86,7 @@ def test_equal_to_a_loop_without_lanes(suite, case):
     kw = dict(rounds=3, local_steps=2, batch_size=12, lr=.05, eval_every=2) | kw
     net = kw.pop('net', small)
     loop = PlainEngine(method, net(), suite, **kw).fit()
-    feds = [fed_of(method, suite, net(), lanes=lanes, **kw) for lanes in (1, 2, 8)]
+    feds = [fed_of(method, suite, net(), lanes=lanes, stack=False, **kw) for lanes in (1, 2, 8)]
     start = feds[0].server
     for fed in feds: fed.fit()
     weights = [n for n, v in start.items() if v.is_floating_point() and v.ndim > 1]
@@ -94,7 +94,7 @@ def test_equal_to_a_loop_without_lanes(suite, case):
     for fed in feds:
         got = outcome(fed)
         got['rounds'] = without_bytes(got['rounds'])
-        for k, v in got.items(): assert same_nest(v, getattr(loop, k)), f'{k} with {fed.setting.lanes} lanes'
+        for k, v in got.items(): assert same_nest(v, getattr(loop, k)), f'{k} with {fed.lanes.most} lanes'
         assert fed.history == feds[0].history
 
 

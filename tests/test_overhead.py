@@ -71,7 +71,8 @@ class Copies(TorchDispatchMode):
     def __torch_dispatch__(self, f, types, args=(), kw=None):
         out = f(*args, **(kw or {}))
         tensors = [a for a in (*args, out) if isinstance(a, torch.Tensor)]
-        if f.overloadpacket.__name__ in ('_to_copy', 'copy_'): self.n += len({t.device.type for t in tensors}) > 1
+        copies = f.overloadpacket.__name__ in ('_to_copy', 'copy_')
+        self.n += copies and len({t.device.type for t in tensors}) > 1
         return out
 
 def copies_of(steps):

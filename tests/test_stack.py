@@ -87,7 +87,8 @@ def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w4):
     class Addressed(Mechanism):
         stacks = True
         def extras(self, srv, ups): return dict(own=Each({u.id: torch.tensor(float(u.id)) for u in ups}))
-        def loss(self, c, b, out): return dict(own=c.down['own']*out.logits.square().mean()) if c.round else {}
+        def loss(self, c, b, out):
+            return dict(own=c.down['own']*out.logits.square().mean()) if c.round else {}
     assert equal(*both(Method('Addressed', Addressed()), w4))
 
 def test_a_stack_that_does_not_fit_is_halved(w4, monkeypatch):

@@ -52,7 +52,7 @@ class Evidence(Mechanism):
         return net
 
 @pytest.fixture(scope='module')
-def fed(suite): return run(FedBN, suite, batch_size=16, lr=.1, rounds=3, local_steps=6)
+def fed(suite): return run(FedBN, suite, batch_size=16, lr=.1, rounds=3, local_steps=6, stack=False)
 
 # ---- uncertainty
 

@@ -113,7 +113,7 @@ def test_another_suite_joins_the_file(tmp_path):
 def test_who_gets_what(method, lr, own):
     found = budget(method_recipe(method), suite_recipe('emoji-pacs-uneven'), tuned=TUNED)
     setting = found['setting']
-    assert (setting['lr'], setting['rounds']) == (lr, 16) and (found['own'], found['trials']) == (own, 4)
+    assert (setting['lr'], setting['rounds']) == (lr, 24) and (found['own'], found['trials']) == (own, 4)
 
 def test_a_tuned_method_keeps_its_name_and_is_another_run():
     avg, prox, _ = planned('FedProx', 'emoji-pacs', seeds=1, tuned=TUNED)

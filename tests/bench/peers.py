@@ -7,8 +7,8 @@ its own. All are started, warm, and asked one after the other, another one first
 train several clients at once is tried in both ways for a round; the faster stays. All get the allocator's
 setting that `fedskew bench` uses. A round waits until others are quiet, and is run again if they were not.
 
-Before, it is seen that all do the same: steps and images of a round, and (item `same`) the weights after three
-steps on clients of one batch, where the order of the images plays no part, beside a plain loop.
+Before, it is seen that all do the same: steps and images of a round, and (item `same`) the weights after
+three steps on clients of one batch, where the order of the images plays no part, beside a plain loop.
 """
 import argparse, os, subprocess, sys, tempfile, time
 from contextlib import ExitStack, suppress
@@ -38,7 +38,7 @@ def stored(w, epochs=1):
     return path
 
 def environment(side, at_once):
-    "A core's share for each client; the allocator as `fedskew bench` has it; no reports; Ray as urgent as all."
+    "A core's share for each client; the allocator as in `fedskew bench`; no reports; Ray as urgent as all."
     paths = [str(SIDES.parent), *(filter(None, sys.path) if side == 'Ours' else ())]
     return os.environ | dict(
         PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS=str(max(1, CORES//at_once)),

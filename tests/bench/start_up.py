@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from unittest.mock import patch
 from common import apart, main
 from fedskew_nb.app.bench import BareLoop, Work, bench_row, spread_of
-from fedskew_nb.core.method import Method
+from fedskew_nb.engine.client import Worker
 
 def first_step(work):
     "Seconds, after PyTorch has trained something else."
-    w, begun, real = Work(**work), [], Method.make_batch
+    w, begun, real = Work(**work), [], Worker.ready_batch
     one = replace(w, clients=1)
     BareLoop(one, one.suite()).one_round()
     suite = w.suite()
@@ -21,7 +21,7 @@ def first_step(work):
     start = time.perf_counter()
     fed = w.federation(suite)
     made = time.perf_counter()
-    with patch.object(Method, 'make_batch', batch):
+    with patch.object(Worker, 'ready_batch', batch):
         called = time.perf_counter()
         fed.fit(1)
     return dict(make=made-start, first=min(begun)-called)
