@@ -8,7 +8,7 @@ import inspect, json, re, warnings
 from pathlib import Path
 import torch
 import fedskew_nb
-from .plan import SCHEDULE, budget_of, shipped_rates
+from .plan import SCHEDULE, rates_at
 from .recipes import METHODS, MECHANISMS
 from .shell import show_json
 from ..core.context import ServerContext
@@ -24,7 +24,7 @@ from ..data.suite import Suite
 from ..engine.setting import HOUSES
 
 # %% auto #0
-__all__ = ['needs_table', 'methods_table', 'tuned_at_quick', 'usual_methods']
+__all__ = ['needs_table', 'methods_table', 'usual_methods']
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #5046e023
 def one_line(o)->str:
@@ -159,8 +159,8 @@ def methods_table()->str:
 # %% ../../nbs/7_app/06_catalogue.ipynb #d29e54b7
 def tuned_at_quick(suites)->set: # names of methods
     "Who has a rate of its own on one of these suites at size quick."
-    bases, budget = {s.base for s in suites if s.size == 'quick'}, budget_of(SCHEDULE['quick'])
-    return {m for s, m, r in shipped_rates() if s in bases and r.get('budget') == budget}
+    bases = {s.base for s in suites if s.size == 'quick'}
+    return {m for s, m in rates_at(SCHEDULE['quick']) if s in bases}
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #b81c2e07
 def usual_methods(*suites:Suite)->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'

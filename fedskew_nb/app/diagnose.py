@@ -16,9 +16,10 @@ from .. import __version__
 from ..analysis.comparison import DEALS, Comparison, write_whole
 from ..analysis.plots import domain_grid, seed_points
 from ..analysis.report import rendered, setting_table
-from ..analysis.stats import effect_shown, holm, judge, p_value
+from ..analysis.stats import effect_shown, judge
+from ..analysis.story import adjusted
 from ..analysis.style import INK
-from ..analysis.table import Table, named_rows, span
+from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of, span
 from .compare import compare
 from .plan import OWN, checked, which_seeds
 from .questions import (
@@ -28,6 +29,7 @@ from .shell import plain
 from ..core.files import write_json
 from ..core.names import Recipe
 from ..data.survey import picture_counts, too_few
+from ..engine.reading import Where
 
 # %% auto #0
 __all__ = ['Diagnosis', 'diagnose']
@@ -72,8 +74,7 @@ def by_domain(self:Diagnosis, effect:str)->dict: # {domain: difference, with its
     _, one, other = EFFECTS[effect]
     def only(row, d): return {s: {d: of[d]} for s, of in self.rights[row].items()}
     of = {d: difference(only(one, d), only(other, d), self.n) for d in self.domains}
-    p = holm([1. if math.isnan(v := p_value(i)) else v for i in of.values()])
-    return {d: i | dict(p=v) for (d, i), v in zip(of.items(), p)}
+    return {d: i | dict(p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
 
 @patch
 def levels(self:Diagnosis)->pd.DataFrame: # rows × (AVG, domains), in %
@@ -98,13 +99,9 @@ def swapped(self:Diagnosis)->dict: # {domain: [(class, class)]}
 @patch
 def rising(self:Diagnosis)->dict: # {method: points}
     "What won more than a point in the last quarter of the rounds."
-    won = {}
-    for h in self.cmp.histories:
-        if h.setting['deal'] != 'skew': continue
-        avg = h.curve('personal')['AVG']
-        before = avg[avg.index <= .75*h.setting['rounds']]
-        if len(before): won.setdefault(h.setting['method'], []).append(avg.iloc[-1]-before.iloc[-1])
-    return {m: float(np.mean(v)) for m, v in won.items() if np.mean(v) > 1}
+    where = Where('personal')
+    won = rises(rows_of(self.cmp.histories, self.cmp.suites[0], where), where)
+    return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #c12a933d
 def points(i:dict)->str:
@@ -167,9 +164,8 @@ def listed(words:list, most:int=4)->str:
 @patch
 def budgets(self:Diagnosis)->str:
     "How long, how often, at which rate."
-    s = [h.setting for h in self.cmp.histories]
-    each = lambda s: f'{s["local_steps"]} steps' if s['local_steps'] else f'{s["local_epochs"]} epochs'
-    plans = {f'{o["rounds"]} rounds × {each(o)}, batch {o["batch_size"]}, lr {o["lr"]:g}' for o in s}
+    settings = [h.setting for h in self.cmp.histories]
+    plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
     return f'All this with {len(self.cmp.seeds)} seeds at {listed(sorted(plans))}.'
 
 # %% ../../nbs/7_app/14_diagnose.ipynb #82eacb95

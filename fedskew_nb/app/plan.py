@@ -77,13 +77,17 @@ def known_name(recipe:Recipe, names)->str|None:
     return next((n for n in (recipe.name, recipe.base) if n in names), None)
 
 # %% ../../nbs/7_app/08_plan.ipynb #c326d740
+def rates_at(setting:dict, model:str='small_conv')->dict: # {(suite, method): record}
+    "The shipped rates that were chosen at this budget and with this model."
+    fits = lambda r: r.get('budget') == budget_of(setting) and r.get('model') == model
+    return {(s, m): r for s, m, r in shipped_rates() if fits(r)}
+
 def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')->tuple: # (lr or None, note)
     "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
-    fits = {(s, m): r for s, m, r in shipped_rates()
-            if r.get('budget') == budget_of(setting) and r.get('model') == model}
-    names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in fits]
+    rates = rates_at(setting, model)
+    names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in rates]
     if not names: return None, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
-    record = fits[names[0]]
+    record = rates[names[0]]
     return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}.'
 
 # %% ../../nbs/7_app/08_plan.ipynb #9038ed77

@@ -10,7 +10,8 @@ import numpy as np, torch
 from fastcore.basics import patch
 from scipy import stats
 from ..analysis.probes import adabn, answers
-from ..analysis.stats import judge, seeds_for
+from ..analysis.stats import judge
+from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows
 from .plan import images_of
 from ..core.names import Recipe
@@ -169,5 +170,5 @@ def difference(
     spread = {d: np.mean([a[d].var() for a in apart.values()]) for d in next(iter(apart.values()))}
     pictures = 1.96*math.sqrt(sum(v/n[d] for d, v in spread.items()))/len(spread)
     i = judge(values) | dict(values=values, pictures=pictures)
-    needs = seeds_for(i['se']*math.sqrt(i['n']), NEEDED) if i['n'] > 1 else None
+    needs = seeds_to_show(i, NEEDED) if i['n'] > 1 else None
     return i | dict(seeds=needs, told=told(i))

@@ -23,7 +23,7 @@ from .history import Result
 from .lanes import LaneStopped
 from .setting import Setting
 from .together import (
-    IN_STEPS, Batches, Terms, clip_each, form_of, memory_of, tensors_in, with_tensors)
+    Batches, Terms, clip_each, form_of, hooks_in_steps, memory_of, tensors_in, with_tensors)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006
 def operations(
@@ -49,7 +49,7 @@ def _method_says(method:Method)->str:
     for m in method.mechanisms:
         for hook in NEVER:
             if fills(m, hook): return f'{kind(m)} fills `{hook}`, which is done client by client'
-        say = [h for h in IN_STEPS if fills(m, h)]
+        say = hooks_in_steps(m)
         if say and not m.stacks: return f'{kind(m)} has a say in the training (`{say[0]}`) and does not stack'
     return ''
 
@@ -112,7 +112,7 @@ class _Stack:
     def __init__(self, worker:Worker, cs:list, starts:list, begun:list, memories:list):
         self.worker, self.cs, self.terms, net = worker, cs, worker.terms, worker.net
         self.params, self.buffers = (_on_top(begun, f()) for f in (net.named_parameters, net.named_buffers))
-        looks = any(fills(m, h) for m in worker.method.mechanisms for h in IN_STEPS)
+        looks = any(map(hooks_in_steps, worker.method.mechanisms))
         self.received = _on_top(starts) if looks else {}
         self.nest = memories[0]
         self.tensors = list(_on_top([dict(enumerate(tensors_in(m))) for m in memories]).values())

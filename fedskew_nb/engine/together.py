@@ -14,11 +14,11 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ..core.context import Context
 from ..core.method import Method
-from ..core.mechanism import fills, kind
+from ..core.mechanism import Mechanism, fills, kind
 from ..core.seeding import Random
 from ..data.images import join
 from .client import Worker, batch_of, widened
-from .setting import schedule
+from .setting import moved, schedule
 
 # %% ../../nbs/6_engine/14_together.ipynb #1479343f
 IN_STEPS = ('batch', 'forward', 'task', 'loss')    # hooks with a say in a step
@@ -88,9 +88,11 @@ def learn(self:Terms, c, each:set):
     self.facts = {k: getattr(c, k) for k in same} | dict(down=down, learnt=learnt)
 
 # %% ../../nbs/6_engine/14_together.ipynb #d764d031
+def hooks_in_steps(m:Mechanism)->list: return [h for h in IN_STEPS if fills(m, h)]
+
 def memory_of(c, method:Method, each:set)->dict:
     "What the mechanisms that have a say in a step know of one client alone."
-    who = [kind(m) for m in method.mechanisms if any(fills(m, h) for h in IN_STEPS)]
+    who = [kind(m) for m in method.mechanisms if hooks_in_steps(m)]
     of = lambda memory: {k: memory[k] for k in who if memory.get(k)}
     down = {n: v for n, v in c.down.items() if n in each}
     return dict(states=of(c.states), caches=of(c.caches), down=down)
@@ -100,16 +102,12 @@ class Batches:
     "The batches of some clients, step by step."
     def __init__(self, worker:Worker, cs:list):
         s, self.worker, self.cs = worker.setting, worker, cs
+        n = [len(c.data.train) for c in cs]
+        self.begin = torch.tensor([0, *n[:-1]], device=worker.device).cumsum(0)    # of each in the row
+        def plan(c, n): return schedule(n, s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
+        self.cuts = [moved(list(plan(*row)), worker.device) for row in zip(cs, n)]
         own = worker.method.each('batch') or s.pad or s.flip
-        self.data, begin, self.cuts, self.rows = None if own else join([c.data.train for c in cs]), 0, [], []
-        for c in cs:
-            n = len(c.data.train)
-            cut = list(schedule(n, s.batch_size, c.gen('order'), s.local_epochs, s.local_steps))
-            flat = torch.cat(cut).to(worker.device)
-            sizes = [len(i) for i in cut]
-            self.cuts.append(flat.split(sizes))
-            self.rows.append((flat+begin).split(sizes))
-            begin += n
+        self.data = None if own else join([c.data.train for c in cs])
 
 # %% ../../nbs/6_engine/14_together.ipynb #1d2f14e8
 @patch
@@ -127,8 +125,9 @@ def of(self:Batches, ks:list, t:int)->dict: # {entry: (K, B, …)}
         raw = [self.worker.raw_batch(self.cs[k], self.cuts[k][t]) for k in ks]
         b = {k: torch.cat([r[k] for r in raw]) for k in raw[0]}
     else:
-        i = torch.cat([self.rows[k][t] for k in ks])
-        b = dict(i=torch.cat([self.cuts[k][t] for k in ks]), **batch_of(self.data, i, self.worker.device))
+        i = torch.stack([self.cuts[k][t] for k in ks])
+        rows = (i+self.begin[ks, None]).flatten()
+        b = dict(i=i.flatten(), **batch_of(self.data, rows, self.worker.device))
     return {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
 
 # %% ../../nbs/6_engine/14_together.ipynb #605e2258
