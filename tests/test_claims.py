@@ -31,6 +31,8 @@ def toy(method, seed, avg, suite='skew-digits', path='', view='global', moment='
 
 def toys(*pairs): return Comparison([toy(m, s, avg) for m, seeds in pairs for s, avg in seeds.items()])
 
+LETTER = F2DC(preset='paper')      # its modules stay
+
 # ---- verdicts ----
 @pytest.mark.parametrize('values, margin, word', [
     ([1, 1.1, .9], None, 'holds'), ([-1, -1.1, -.9], None, 'does not hold'), ([-1, 1, .1], None, 'undecided'),
@@ -159,7 +161,7 @@ def test_several_suites_count_as_one():
 
 def test_a_table_says_budget_and_chance():
     cmp = stored_claims('F2DC')
-    t = claims_table(PAPERS['F2DC'].CLAIMS, cmp, 'Claims')
+    t = claims_table([c for c in PAPERS['F2DC'].CLAIMS if c.rounds == 4], cmp, 'Claims')
     assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, untuned' in t.caption
     assert 'Chance alone would let' in t.notes[-1]
     forty = by_chance(pd.DataFrame(dict(n=[3]*40, verdict=['holds']*40)))
@@ -280,14 +282,14 @@ def test_a_row_is_whole(c):
         assert read_method(name).name == name
 
 def facts_of(method, suite, deal, seed, setting):
-    return method, suite, deal, seed, setting['rounds'], setting['local_epochs']
+    return method, suite, deal, seed, setting['rounds'], setting.get('local_steps') or setting['local_epochs']
 
 @pytest.mark.parametrize('paper', PAPERS)
 def test_the_grid_makes_the_stored_runs(paper):
     "Same methods, suites, deals, seeds and budgets; no run more and none less."
     made = set()
     for g in PAPERS[paper].GRID:
-        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'lr', 'eval_every', 'tuned', 'house') if k in g}
+        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'local_steps', 'lr', 'eval_every', 'tuned', 'house') if k in g}
         todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
         assert all(u.method.made.name == u.method.name for u in todo)
         made |= {facts_of(u.method.name, u.suite.name, u.deal, u.seed, u.setting) for u in todo}
@@ -320,9 +322,9 @@ def test_f2dc_uploads_what_fedavg_uploads():
     "F2DC-21: the same names and bytes; the released preset sends its modules, too."
     net = resnet10(7, size=32, width=16)
     up = lambda m: payload(m.adapt(net), m)['travels']
-    ours = F2DC.adapt(net)
-    assert up(F2DC) == up(FedAvg) < up(F2DC(preset='shared'))
-    assert set(ours.state_dict()) - F2DC.kept(ours) == set(net.state_dict())
+    ours = LETTER.adapt(net)
+    assert up(LETTER) == up(FedAvg) < up(F2DC)
+    assert set(ours.state_dict()) - LETTER.kept(ours) == set(net.state_dict())
 
 def test_fdse_halves_parameters_bytes_and_operations():
     "FDSE-15: all six cells of Table 4, to the digit."
@@ -335,7 +337,7 @@ def test_fdse_halves_parameters_bytes_and_operations():
 
 # ---- the command ----
 def test_command(capsys, tmp_path):
-    assert main(['claims', 'F2DC-07']) == 0 and 'F2DC-07-backbone' in capsys.readouterr().out
+    assert main(['claims', 'F2DC-07']) == 0 and 'F2DC-07-stress-backbone' in capsys.readouterr().out
     assert main(['claims', 'F2DC*shared', '--json']) == 0
     assert {r['id'].rpartition('-')[2] for r in json.loads(capsys.readouterr().out)} == {'shared'}
     assert main(['claims', 'F3DC']) == 2 and 'no claim begins' in capsys.readouterr().err
@@ -343,11 +345,14 @@ def test_command(capsys, tmp_path):
 
 def test_command_judges_a_folder(capsys, tmp_path):
     for s in range(2):
-        for m, avg in (('F2DC', 60+s), ('FedAvg', 50)): toy(m, s, avg).save(tmp_path/'runs'/f'{m}{s}.json')
+        for m, avg in (('F2DC', 60+s), ('FedAvg', 50)):
+            h = toy(m, s, avg)
+            h.setting['rounds'] = 4
+            h.save(tmp_path/'runs'/f'{m}{s}.json')
     (tmp_path/'runs'/'torn.json').write_text('{')
-    assert main(['claims', 'F2DC-01', '--out', str(tmp_path), '--json']) == 0
+    assert main(['claims', 'F2DC-01-stress-shared', '--out', str(tmp_path), '--json']) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(r['id'], r['n'], r['mean']) for r in found if r['n']][0] == ('F2DC-01', 2, 10.5)
+    assert [(r['id'], r['n'], r['mean']) for r in found if r['n']][0] == ('F2DC-01-stress-shared', 2, 10.5)
 
 def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch):
     "The command judges a claim with its whole paper, also where it shows it alone."
@@ -365,7 +370,7 @@ def test_models_of_and_measure():
         f = Federation(m, net, s, rounds=1, local_steps=2, lr=.03)
         f.fit()
         return f
-    a, b, c = map(fed, (FedAvg, F2DC, F2DC(preset='shared')))
+    a, b, c = map(fed, (FedAvg, LETTER, F2DC))
     assert [list(models_of(f)) for f in (a, b, c)] == [[-1], [c.id for c in s.clients], [-1]]
     ma, mb = PAPERS['F2DC'].MEASURE(a), PAPERS['F2DC'].MEASURE(b)
     assert set(ma) == {'rank', 'class_silhouette', 'domain_silhouette', 'saliency', 'restated'}

@@ -21,7 +21,7 @@ from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
-from fedskew_nb.methods.f2dc.method import DC, DFC, DFD, F2DC
+from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
 from fedskew_nb.methods.f2dc.numerics import kept_share, thop_aliased
 from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts
 from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
@@ -32,6 +32,9 @@ from fedskew_nb.methods.f2dc.correct import bottleneck, correction, decouple, rF
 from fedskew_nb.methods.f2dc.mask import brightness_scores, gumbel_mask, logistic, mask_picture
 from feds import equal, fed_of, first, images, labels, rounds_of, run, same, small, states, trained_once
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
+
+# most tests are about the paper's text, in which the modules stay
+F2DC, DC = AVERAGED(preset='paper').named('F2DC'), AVERAGED_DC(preset='paper').named('DC')
 
 # ---- tools
 
@@ -230,9 +233,9 @@ class Silent(Mechanism):
         return [('all', 1, lambda n: not n.startswith('neck.A_C'))]
 
 LIMITS = dict(
-    DFD=Method('x', DFD(lam=0)),
-    DFD_DFC=Method('x', DFD(lam=0), DFC(lam=0), Silent()),
-    by_size=Method('x', DFD(lam=0), DomainAware(by_size=True)),
+    DFD=Method('x', DFD(lam=0, share=False)),
+    DFD_DFC=Method('x', DFD(lam=0, share=False), DFC(lam=0), Silent()),
+    by_size=Method('x', DFD(lam=0, share=False), DomainAware(by_size=True)),
 )
 
 @pytest.mark.parametrize('limit', LIMITS)
@@ -327,7 +330,7 @@ def test_the_server_keeps_the_first_modules_and_a_newcomer_gets_them(suite):
 
 # ---- 3 presets and options
 
-RELEASED, SHARED = F2DC(preset='released'), F2DC(preset='shared')
+RELEASED, MEAN = AVERAGED(preset='released'), AVERAGED.named('averaged')
 
 def hps(method):
     return {f"{d['mechanism']}.{k}": v for d in method.spec() for k, v in d.get('hp', {}).items()}
@@ -337,7 +340,7 @@ def differs(a, b):
     return {k for k in a if a[k] != b[k]}
 
 def test_presets_differ_in_what_they_say():
-    assert differs(F2DC, SHARED) == {'DFD.share'} and differs(DC, DC(preset='shared')) == {'DFD.share'}
+    assert differs(F2DC, AVERAGED) == {'DFD.share'} and differs(DC, AVERAGED_DC) == {'DFD.share'}
     assert differs(F2DC, RELEASED) == {
         'DFD.share',
         'DFD.test_noise',
@@ -346,14 +349,13 @@ def test_presets_differ_in_what_they_say():
         'DFD.depth',
         'DomainAware.by_size',
     }
-    assert not differs(F2DC, F2DC(preset='paper'))
     h = hps(F2DC)
     assert [
         h[k] for k in ('DFD.sigma', 'DFD.tau', 'DFD.lam', 'DFC.lam', 'DomainAware.alpha', 'DomainAware.beta')
     ] == [0.1, 0.06, 0.8, 1.0, 1.0, 0.4]
 
 def test_shared_trains_as_the_paper_and_differs_at_the_server_only(suite):
-    paper, shared = fed_of(F2DC, suite), fed_of(SHARED, suite)
+    paper, shared = fed_of(F2DC, suite), fed_of(AVERAGED, suite)
     for c in suite.clients:
         a, b = paper.train_client(c), shared.train_client(c)
         assert same(a.upload.state, b.upload.state) and a.terms == b.terms
@@ -386,7 +388,7 @@ def test_released_weighs_by_size(suite):
 
 def test_released_is_noisy_at_test_and_yet_reproducible():
     x, noisy = images(), RELEASED.adapt(small()).eval()
-    calm = F2DC(preset='released', test_noise=False).adapt(small()).eval()
+    calm = AVERAGED(preset='released', test_noise=False).adapt(small()).eval()
     assert same(noisy.state_dict(), calm.state_dict())
     a = noisy(x)
     assert torch.equal(a.logits, noisy(x).logits) and not torch.allclose(a.logits, calm(x).logits)
@@ -589,11 +591,11 @@ def finite(fed):
     return all(v.isfinite().all() for s in states(fed) for v in s.values())
 
 @pytest.mark.parametrize('net', NETS)
-@pytest.mark.parametrize('method', [F2DC, SHARED, RELEASED], ids=lambda m: m.name)
+@pytest.mark.parametrize('method', [F2DC, AVERAGED, RELEASED], ids=lambda m: m.name)
 def test_every_model(pair, net, method):
     assert finite(run(method, pair, NETS[net](), rounds=1))
 
-@pytest.mark.parametrize('method', [F2DC, SHARED, RELEASED, F2DC(warm=3), DC], ids=lambda m: m.name)
+@pytest.mark.parametrize('method', [F2DC, AVERAGED, RELEASED, F2DC(warm=3), DC], ids=lambda m: m.name)
 def test_one_and_two_rounds_are_three(suite, tmp_path, method):
     kw = dict(rounds=3, participation=0.6, local_steps=1, eval_every=3)
     whole = run(method, suite, **kw)
@@ -877,7 +879,7 @@ def test_modules_have_the_type_of_the_model():
 
 @pytest.fixture(scope='module')
 def fits(once):
-    return {m.name: once(m) for m in (FedAvg, F2DC, SHARED, RELEASED, DC, Method('DFD', DFD()))}
+    return {m.name: once(m) for m in (FedAvg, F2DC, MEAN, RELEASED, DC, Method('DFD', DFD(share=False)))}
 
 @pytest.mark.parametrize('name', ['F2DC', 'DC', 'DFD'])
 def test_rows_of_each_path_for_every_client_and_domain(suite, fits, name):
@@ -925,7 +927,7 @@ def test_the_score_is_the_mean_over_clients(suite, fits):
     )
 
 def test_shared_modules_have_one_model_and_the_plain_path(suite, fits):
-    for name in (SHARED.name, RELEASED.name):
+    for name in (MEAN.name, RELEASED.name):
         h = fits[name].history
         rows = [r for r in h.rows if (r['view'], r['path']) == ('global', '')]
         assert (
@@ -945,16 +947,16 @@ def test_shared_modules_have_one_model_and_the_plain_path(suite, fits):
     ).shape == (2, 7)
 
 def test_tables_name_the_path(fits):
-    c = Comparison([fits[n].history for n in ('FedAvg', 'F2DC', SHARED.name)])
+    c = Comparison([fits[n].history for n in ('FedAvg', 'F2DC', MEAN.name)])
     assert (
         list(c.table().cells.method)
         == list(c.statistics().method)
-        == ['FedAvg', 'F2DC [client]', SHARED.name]
+        == ['FedAvg', 'F2DC [client]', MEAN.name]
     )
     assert list(c.table(Where(path='backbone')).cells.method) == [
         'FedAvg',
         'F2DC [backbone]',
-        f'{SHARED.name} [backbone]',
+        f'{MEAN.name} [backbone]',
     ]
     assert (
         'F2DC [client]' in str(c.table())
@@ -1274,9 +1276,9 @@ def test_a_stored_run_says_what_todays_method_says():
         'DomainAware': dict(alpha=1.0, beta=0.4, Q=None, by_size=False),
     }
     assert {d['mechanism']: d['hp'] for d in F2DC.spec()} == stored
-    assert SHARED.name == "F2DC(preset='shared')" and DFD(0.2, 0.1, 0.5).tau == 0.1
+    assert AVERAGED.name == 'F2DC' and DFD(0.2, 0.1, 0.5).tau == 0.1
 
-@pytest.mark.parametrize('method,ink', [(F2DC, 'vermillion'), (DC, 'coral')], ids=['F2DC', 'DC'])
+@pytest.mark.parametrize('method,ink', [(AVERAGED, 'vermillion'), (AVERAGED_DC, 'coral')], ids=['F2DC', 'DC'])
 def test_page_and_colour(method, ink):
     assert method.page == '2_methods/f2dc/04_method' and method.ink == ink
 

@@ -1099,7 +1099,7 @@ def test_plugged_into_others_in_both_orders(suite, other, fdse):
     assert a.history.rows == b.history.rows
 
 def test_with_dc_the_neck_stays_at_home_and_the_blocks_do_not(suite):
-    fed = run(FDSE + DC, suite, rounds=1, local_steps=1)
+    fed = run(FDSE + DC(preset='paper'), suite, rounds=1, local_steps=1)
     assert {n for n in fed.server if n.startswith('neck')} < fed.kept and set(
         fed.history.rounds[0]['terms']
     ) == {'task', 'sep', 'dis', 'correct'}

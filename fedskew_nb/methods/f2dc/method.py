@@ -91,7 +91,7 @@ class DFD(Mechanism):
     depth:int=2             # convolutions in A_D and A_C
     test_noise:bool=False   # noise also at test; released: yes, anew for each batch
     eps:float=0.            # inside the mask's logarithms; released: 1e-8
-    share:bool=False        # average A_D, A_C and m too; released: yes
+    share:bool=True         # average A_D, A_C and m too, as released; the paper's text: no
     stacks, everywhere = True, True    # each client's model is scored on every domain
     def __post_init__(self): _checked(self)
 
@@ -114,7 +114,7 @@ def adapt(self:DFD, net):
 
 @patch
 def rules(self:DFD, net):
-    "A_D, A_C and m stay with their client."
+    "Unless shared, A_D, A_C and m stay with their client."
     return [] if self.share else [Rule(under('neck'), keep)]
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000011
@@ -150,12 +150,12 @@ class DFC(Mechanism):
         return dict(correct=self.lam*F.cross_entropy(out.aux['m']['star'], b['y']))
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000016
-_SHARED = dict(share=True)
-_RELEASED = dict(share=True, test_noise=True, eps=1e-8, hidden=50, depth=3)
+_PAPER = dict(share=False)
+_RELEASED = dict(test_noise=True, eps=1e-8, hidden=50, depth=3)
 
 F2DC = Method('F2DC', DFD(), DFC(), DomainAware(), page='2_methods/f2dc/04_method', ink='vermillion',
               says='A mask splits features; what was cut away is corrected and kept.',
-              presets=dict(shared=_SHARED, released=_RELEASED | dict(by_size=True)))
+              presets=dict(paper=_PAPER, released=_RELEASED | dict(by_size=True)))
 DC = Method('DC', DFD(), DFC(), page='2_methods/f2dc/04_method', ink='coral',
             says="F2DC's mask and correction alone, as parts for other methods.",
-            presets=dict(shared=_SHARED, released=_RELEASED))
+            presets=dict(paper=_PAPER, released=_RELEASED))

@@ -1,0 +1,53 @@
+"""The tables of the page of results, once more from the raw runs, by a script that imports nothing of the package."""
+import gzip, json, re
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from scipy.stats import t
+
+HOME = Path(__file__).parent.parent
+RUNS = HOME/'fedskew_nb'/'assets'/'runs'/'quick-2026-11-25.json.gz'
+PAGE = HOME/'nbs'/'3_results'/'01_results.ipynb'
+
+def averages(view, moment):
+    "{line: {seed: AVG}}; a line of the table is a method, with its deal or its path where it has one."
+    found = defaultdict(dict)
+    for run in json.loads(gzip.decompress(RUNS.read_bytes()))['runs']:
+        s, last = run['setting'], max(r['round'] for r in run['rows'])
+        rows = [r for r in run['rows'] if (r['round'], r['view'], r['moment']) == (last, view, moment)]
+        path = next((p for p in ('', 'client') if any(r['path'] == p for r in rows)), None)
+        by_domain = defaultdict(lambda: [0, 0])
+        for r in rows:
+            if r['path'] != path: continue
+            by_domain[r['domain']][0] += r['correct']
+            by_domain[r['domain']][1] += r['n']
+        name = s['method'] + (', IID deal' if s['deal'] == 'iid' else '') + (f' [{path}]' if path else '')
+        if by_domain: found[name][s['seed']] = fmean(100*c/n for c, n in by_domain.values())
+    return found
+
+def cell(mine, base):
+    "mean ± standard error (difference; its 95 % interval), as the page writes it."
+    text = f'{fmean(mine.values()):.1f} ± {stdev(mine.values())/len(mine)**.5:.1f}'
+    if mine == base: return text
+    d = [mine[s]-base[s] for s in sorted(mine)]
+    half = t.ppf(.975, len(d)-1)*stdev(d)/len(d)**.5
+    return f'{text} ({fmean(d):+.1f}; {fmean(d)-half:.1f} to {fmean(d)+half:.1f})'
+
+def printed(head):
+    "{line: cell} of the table on the page that has this head."
+    cells = json.loads(PAGE.read_text())['cells']
+    shown = (''.join(o['data'].get('text/markdown', '')) for c in cells for o in c.get('outputs', ()) if 'data' in o)
+    table = next(x for x in shown if x.startswith(f'**{head}'))
+    rows = re.findall(r'^\| (.+?) +\| (\d.+?) +\|$', table, re.M)
+    return dict(rows)
+
+@pytest.mark.parametrize('head,view,moment', [
+    ('personal view: each client\'s own model on its own domain, after aggregation', 'personal', 'post_agg'),
+    ('personal view: each client\'s own model on its own domain, after local', 'personal', 'post_local'),
+    ('global view', 'global', 'post_agg')])
+def test_the_table_is_what_the_runs_say(head, view, moment):
+    mine, page = averages(view, moment), printed(head)
+    assert len(page) >= 4 and {len(v) for v in mine.values()} == {8}
+    assert {name: cell(mine[name], mine['FedAvg']) for name in page} == page
