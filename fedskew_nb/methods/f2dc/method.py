@@ -114,7 +114,7 @@ def adapt(self:DFD, net):
 
 @patch
 def rules(self:DFD, net):
-    "Unless shared, A_D, A_C and m stay with their client."
+    "Unless shared, the modules stay."
     return [] if self.share else [Rule(under('neck'), keep)]
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000011
