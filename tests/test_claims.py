@@ -289,7 +289,8 @@ def test_the_grid_makes_the_stored_runs(paper):
     "Same methods, suites, deals, seeds and budgets; no run more and none less."
     made = set()
     for g in PAPERS[paper].GRID:
-        budget = {k: g[k] for k in ('rounds', 'local_epochs', 'local_steps', 'lr', 'eval_every', 'tuned', 'house') if k in g}
+        fields = 'rounds', 'local_epochs', 'local_steps', 'lr', 'eval_every', 'tuned', 'house'
+        budget = {k: g[k] for k in fields if k in g}
         todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
         assert all(u.method.made.name == u.method.name for u in todo)
         made |= {facts_of(u.method.name, u.suite.name, u.deal, u.seed, u.setting) for u in todo}

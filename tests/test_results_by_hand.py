@@ -1,4 +1,4 @@
-"""The tables of the page of results, once more from the raw runs, by a script that imports nothing of the package."""
+"The tables of the page of results, once more from the raw runs, by a script without a line of the package."
 import gzip, json, re
 from collections import defaultdict
 from pathlib import Path
@@ -38,7 +38,8 @@ def cell(mine, base):
 def printed(head):
     "{line: cell} of the table on the page that has this head."
     cells = json.loads(PAGE.read_text())['cells']
-    shown = (''.join(o['data'].get('text/markdown', '')) for c in cells for o in c.get('outputs', ()) if 'data' in o)
+    outputs = (o for c in cells for o in c.get('outputs', ()))
+    shown = (''.join(o.get('data', {}).get('text/markdown', '')) for o in outputs)
     table = next(x for x in shown if x.startswith(f'**{head}'))
     rows = re.findall(r'^\| (.+?) +\| (\d.+?) +\|$', table, re.M)
     return dict(rows)
