@@ -9,7 +9,7 @@ __all__ = ['Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'runs
 # %% ../../nbs/3_results/08_claims.ipynb #00000003
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import lru_cache
 from statistics import fmean, stdev
@@ -48,6 +48,12 @@ class Claim:
 def methods(self:Claim)->tuple:
     "The methods that it speaks of."
     return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
+
+@patch
+def variant(self:Claim, name:str, **changes)->Claim:
+    "The same sentence of a variant of the method, or at another budget; no headline."
+    says = f'{self.says} [{name}]'
+    return replace(self, id=f'{self.id}-{name}', says=says, headline=False, **changes)
 
 # %% ../../nbs/3_results/08_claims.ipynb #0000000b
 def by_domain(h:History, where='global')->tuple:

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #00000004
 import copy
-from dataclasses import replace
 import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
@@ -67,12 +66,7 @@ AT_GATE = [
     Claim('FDSE-02b', 'beats FedBN, both trained', 'Table 1', 'FDSE', 'FedBN', TRAINED, **GATE),
     Claim('FDSE-07', 'consistency helps', 'Table 3, C', 'FDSE', 'FDSE(lam=0)', RECEIVED, **GATE),
 ]
-def stressed(c):
-    "The same sentence at the stress budget."
-    says, at = f'{c.says} [stress]', dict(suites=BOTH, rounds=4, headline=False)
-    return replace(c, id=f'{c.id}-stress', says=says, **at)
-
-CLAIMS = AT_GATE + [stressed(c) for c in AT_GATE]
+CLAIMS = AT_GATE + [c.variant('stress', suites=BOTH, rounds=4) for c in AT_GATE]
 
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #0000000c
