@@ -72,10 +72,8 @@ def under_heads(lines:dict)->list:
     return rows
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #6132e36e
-def list_command(
-    json:bool=False,   # as JSON
-):
-    "Methods, mechanisms to combine, suites, models and training protocols, one line each."
+def show_catalogue(json:bool=False): # json: as JSON
+    "Everything that has a name, one line each."
     names = catalogue()
     if json:
         homes = {n: family for family, _, members in families() for n in members}

@@ -19,7 +19,8 @@ from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .rounds import bench_command
 from .boxes import boxes_command
-from .catalogue import list_command, notebooks_command, usual_methods
+from .catalogue import notebooks_command, usual_methods
+from .choose import list_command
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
 from .diagnose import diagnose
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite

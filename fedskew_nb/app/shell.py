@@ -17,6 +17,11 @@ from ..core.names import nearest, plain_number
 from ..engine.setting import Setting
 
 # %% ../../nbs/7_app/03_shell.ipynb #89fe9950
+def option_of(name:str)->str:
+    "`--out-dir` for out_dir, and `--for` for for_, which Python keeps to itself."
+    return '--'+name.strip('_').replace('_', '-')
+
+# %% ../../nbs/7_app/03_shell.ipynb #e3ae1e6e
 def add_option(
     p:argparse.ArgumentParser,
     n:str,                    # the parameter's name
@@ -24,11 +29,12 @@ def add_option(
     text:str,                 # the comment beside it
 ):
     "One parameter as an option."
-    flag, d = '--'+n.replace('_', '-'), q.default
+    flag, d = option_of(n), q.default
     if d is q.empty: p.add_argument(n, help=text)
     elif d == '': p.add_argument(n, nargs='?', default=d, help=text)
     elif d is False: p.add_argument(flag, action='store_true', help=text)
-    elif d == (): p.add_argument(flag, action='append', metavar=n.upper(), help=f'{text} (may be repeated)')
+    elif d == (): p.add_argument(flag, dest=n, action='append', metavar=flag[2:].upper(),
+                                 help=f'{text} (may be repeated)')
     else:
         if d is not None: text += f' (default: {d})'
         p.add_argument(flag, type=q.annotation, default=d, metavar=n.upper(), help=text)
@@ -73,7 +79,7 @@ def parsed(f, name:str, argv)->dict:
     for k, v in vars(values).items():
         typed, default = v if isinstance(v, list) else [v], inspect.signature(f).parameters[k].default
         if v == default or all(str(t).strip() for t in typed): continue
-        name = k if default is inspect.Parameter.empty else '--'+k.replace('_', '-')
+        name = k if default is inspect.Parameter.empty else option_of(k)
         raise ValueError(f'{name} is empty: give it a value, or leave it out')
     return {k: v for k, v in vars(values).items() if v is not None}
 

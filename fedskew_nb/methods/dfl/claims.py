@@ -22,6 +22,7 @@ from .stability import still_shared
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #d82a0944
 PAPER = 'DFL'
+EVIDENCE = '2_methods/dfl/08_verdicts'
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #8517e2d6
 OWN_HUE, EVERY_HUE = gain('AVG', where='personal'), gain('AVG')

@@ -14,6 +14,7 @@ from .probes import f2dc_measures
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #56d8fb66
 PAPER = 'F2DC'
+EVIDENCE = '2_methods/f2dc/05_evidence'
 LETTER = "F2DC(preset='paper')"        # its modules stay, as in the paper's text
 DC_LETTER = "DC(preset='paper')"
 

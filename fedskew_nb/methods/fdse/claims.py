@@ -16,6 +16,7 @@ from .unseen import fdse_measures
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f
 PAPER = 'FDSE'
+EVIDENCE = '2_methods/fdse/06_evidence'
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #00000007
 def domains_won(a:History, others:list)->float:
@@ -67,7 +68,6 @@ AT_GATE = [
     Claim('FDSE-07', 'consistency helps', 'Table 3, C', 'FDSE', 'FDSE(lam=0)', RECEIVED, **GATE),
 ]
 CLAIMS = AT_GATE + [c.variant('stress', suites=BOTH, rounds=4) for c in AT_GATE]
-
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #0000000c
 CLAIMS += [

@@ -17,6 +17,7 @@ from .probes import worse_boxes, ddl_measures
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #a180f976
 PAPER = 'FedDDL'
+EVIDENCE = '2_methods/fedddl/04_evidence'
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #ac63b54d
 UNSEEN = gain('AVG', where='unseen')

@@ -16,6 +16,7 @@ from .controls import fewer, rfeddis_measures
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de0193b8
 PAPER = 'RFedDis'
+EVIDENCE = '2_methods/rfeddis/07_verdicts'
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #2c6d8bc6
 OWN_DOMAIN = gain('AVG', where='personal')
