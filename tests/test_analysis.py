@@ -4,16 +4,18 @@ import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from scipy import stats
+from torch import nn
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture
-from fedskew_nb.analysis.explain import gradcam, gradcam_grid, spectra, tsne
+from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
+from fedskew_nb.analysis.sights import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
 from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
@@ -389,3 +391,15 @@ def test_heat_of_nothing_counts_as_uniform():
 def test_a_difference_is_what_a_method_has_more():
     c = Comparison([history('FedAvg', 0, 600), history('B', 0, 700)])
     assert c.differences().loc[0, 'B'] == pytest.approx(10.)
+
+def test_pixel_gradients_of_a_linear_model_are_weight_times_pixel():
+    net = Net(nn.Identity(), nn.Flatten(), nn.Linear(3*8*8, 4))
+    W = net.head.weight.detach()
+    x, y = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 1])
+    by_hand = W[y].view(5, 3, 8, 8)*x
+    torch.testing.assert_close(pixel_gradients(net, x, y), by_hand, atol=1e-5, rtol=1e-4)
+
+def test_sights_wants_a_domain_that_nobody_has():
+    s = load_suite('emoji-pacs', 'tiny')
+    net = small_conv(s.n_classes, size=s.image_size, width=4, seed=0)
+    with pytest.raises(ValueError, match='leaves no domain out'): sights(Federation(FedAvg, net, s, rounds=1))

@@ -1,7 +1,7 @@
 "What a trial of a method shows, against what can be counted without one."
 import json
 import pytest
-from fedskew_nb import NEEDS, choose, payload, small_conv
+from fedskew_nb import USER_NEEDS, choose, payload, small_conv
 from fedskew_nb.app.choose import candidates, facts_of, tiny_world, who
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import METHODS, read_method
@@ -22,7 +22,7 @@ def test_who_wants_boxes_says_so():
     assert 'FedDDL' in hungry
 
 def test_more_needs_leave_fewer():
-    for need in NEEDS:
+    for need in USER_NEEDS:
         one, more = who(need), who(need, 'weights')
         assert {c.name for c in more[0]} <= {c.name for c in one[0]}
         assert set(more[1]) <= set(one[1])

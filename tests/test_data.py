@@ -83,14 +83,21 @@ def test_sizes_are_large_enough_and_the_collections_hold_them(table, domains, si
         n = of('train', d)
         assert of('clients', d)*(n+n//5) <= len(pool(d, 'train')) and of('test', d) <= len(pool(d, 'test'))
 
-def test_real_digits_are_never_in_two_places():
-    def used(d, part): return set(pool(d, part).tolist())
+@pytest.mark.parametrize('seed', [0, 1, 7])
+def test_real_digits_are_never_in_two_places(seed):
+    def used(d, part): return set(pool(d, part, seed).tolist())
     assert not used('optdigits', 'train') & used('optdigits', 'test')
     mnist = [used(d, part) for d in ('mnist', 'mnistm') for part in ('train', 'test')]
     assert sum(map(len, mnist)) == len(set().union(*mnist)) == 10000
 
-def test_no_digit_is_dealt_twice():
-    s = load_suite('skew-digits', 'quick')
+def test_seeds_deal_other_test_digits():
+    for d in POOLS:
+        test = [set(pool(d, 'test', s).tolist()) for s in (0, 1, 2)]
+        assert all(len(a & b) < .6*len(a) for a, b in (test[:2], test[1:]))
+
+@pytest.mark.parametrize('seed', [0, 4])
+def test_no_digit_is_dealt_twice(seed):
+    s = load_suite('skew-digits', 'quick', seed)
     for c in s.clients:
         if c.domain not in ('mnist', 'optdigits'): continue
         parts = [set(as_bytes(d.x)) for d in (c.train, c.val, c.test)]

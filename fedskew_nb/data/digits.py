@@ -19,13 +19,14 @@ from .draw import (
 
 # %% ../../nbs/5_data/09_digits.ipynb #00000007
 POOLS = dict(mnist=dict(test=(0,1000), train=(1000,5000)), mnistm=dict(test=(5000,6000), train=(6000,10000)),
-             optdigits=dict(test=(0,800), train=(800,1797)))    # places in a fixed shuffle
+             optdigits=dict(test=(0,800), train=(800,1797)))    # places in the shuffle of a seed
 
-def pool(domain:str, part:str)->Tensor:
+def pool(domain:str, part:str, data_seed:int=0)->Tensor:
     "Which digits of its collection a domain may use: parts and domains never share one."
     total = 1797 if domain == 'optdigits' else 10000
-    lo,hi = POOLS[domain]['test' if part == 'test' else 'train']
-    return torch.randperm(total, generator=generator('digit pools', total))[lo:hi]
+    lo, hi = POOLS[domain]['test' if part == 'test' else 'train']
+    key = ('digit pools', total, data_seed)[:3 if data_seed else 2]    # seed 0 as ever
+    return torch.randperm(total, generator=generator(*key))[lo:hi]
 
 # %% ../../nbs/5_data/09_digits.ipynb #00000009
 def collection(name:str, i:Tensor, size:int)->tuple[Tensor,Tensor]:   # (n, 1, size, size) 0 to 1, (n,)
@@ -160,7 +161,7 @@ def draw_digits(domain:str, part:str, n:int, px:int, data_seed:int)->Data:
     key = ('skew-digits', data_seed, domain, part)
     i = torch.arange(n)
     if domain in POOLS:
-        p = pool(domain, part)
+        p = pool(domain, part, data_seed)
         i = p[torch.randperm(len(p), generator=generator(*key, 'pick'))[:n]]
     g = generator(*key, 'paint')
     x, y = zip(*[DRAW[domain](j, g, px) for j in i.split(500)])      # 500 at a time keeps the memory small
