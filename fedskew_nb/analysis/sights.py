@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['sights']
 
-# %% ../../nbs/3_results/21_sights.ipynb #0fadc8d4
+# %% ../../nbs/3_results/21_sights.ipynb #4d91487b
 import torch
 from .explain import gradcam, pixel_gradients
 from .probes import answers, effective_rank, glance, inside, linear_probe, own_models
@@ -13,7 +13,7 @@ from ..core.net import Net
 from ..data.images import Data
 from ..engine.federation import Federation
 
-# %% ../../nbs/3_results/21_sights.ipynb #36a0b358
+# %% ../../nbs/3_results/21_sights.ipynb #876145f4
 def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
     "What Grad-CAM and integrated gradients make of the true class."
     x = net.normalised(data.x)
@@ -23,7 +23,7 @@ def object_share(masks)->float:
     "The mean share of the picture that is object."
     return float((masks[:, 0] > 0).float().mean())
 
-# %% ../../nbs/3_results/21_sights.ipynb #257d72e8
+# %% ../../nbs/3_results/21_sights.ipynb #ca5484c0
 def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing is right
     "How much of what a net answers right, and how much of its maps lies on the object."
     good = answers(net, data).logits.argmax(1) == data.y
@@ -33,7 +33,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
     facts |= {f'{k}_inside': 100*inside(heat, seen.masks) for k, heat in heat_maps(net, seen).items()}
     return facts | dict(object=100*object_share(seen.masks))
 
-# %% ../../nbs/3_results/21_sights.ipynb #ecc11dd7
+# %% ../../nbs/3_results/21_sights.ipynb #8940f63e
 def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
     parts = [glance(t, n) for t in tests.values()]
@@ -45,7 +45,7 @@ def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, direction
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),
                 rank=effective_rank(feat))
 
-# %% ../../nbs/3_results/21_sights.ipynb #840a01f0
+# %% ../../nbs/3_results/21_sights.ipynb #e816125d
 def cpu_models(fed:Federation)->dict: # {domain or 'all': Net}
     "The models to be asked."
     nets = own_models(fed) if fed.is_personal() else {'all': fed.model()}
@@ -63,7 +63,7 @@ def pictures(net:Net, data:Data)->dict:
     good = answers(net, data).logits.argmax(1) == data.y
     return dict(good=good.tolist(), cam=steps_of_grey(places), ig=steps_of_grey(maps['ig']))
 
-# %% ../../nbs/3_results/21_sights.ipynb #290c4b85
+# %% ../../nbs/3_results/21_sights.ipynb #97b7c153
 def mean_facts(facts:list)->dict:
     "The mean of each number over those that have it."
     names = sorted({k for f in facts for k in f})
@@ -72,18 +72,23 @@ def mean_facts(facts:list)->dict:
 
 def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
 
-# %% ../../nbs/3_results/21_sights.ipynb #d3323de8
+# %% ../../nbs/3_results/21_sights.ipynb #82ea1148
+def left_out(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
+    "All test images, those of the domain left out among them, and n of these."
+    unseen = on_cpu(fed.suite.unseen)
+    if not unseen: raise ValueError(f'{fed.suite.name} leaves no domain out: give it as NAME-without-DOMAIN')
+    data = glance(next(iter(unseen.values())), n)
+    if data.masks is None: raise ValueError(f'{fed.suite.name} has no masks: nobody knows where objects are')
+    return on_cpu(fed.suite.tests) | unseen, data
+
+# %% ../../nbs/3_results/21_sights.ipynb #67254199
 def sights(
     fed:Federation,    # trained without a domain, on images with masks
     n:int=60,          # images of that domain
     drawn:int=24,      # of them, whose maps are kept, for seed 0
 )->dict:               # right, cam_inside, ig_inside, object, class_probe, domain_probe, rank; pictures
     "What the models of a federation look at on images of a domain that none of them has seen."
-    unseen, nets = on_cpu(fed.suite.unseen), cpu_models(fed)
-    if not unseen: raise ValueError(f'{fed.suite.name} leaves no domain out: give it as NAME-without-DOMAIN')
-    data = glance(next(iter(unseen.values())), n)
-    if data.masks is None: raise ValueError(f'{fed.suite.name} has no masks: nobody knows where the objects are')
-    tests = on_cpu(fed.suite.tests) | unseen
+    (tests, data), nets = left_out(fed, n), cpu_models(fed)
     facts = mean_facts([sight(net, data) | read_off(net, tests) for net in nets.values()])
     if fed.setting.seed: return facts
     return facts | dict(pictures=pictures(next(iter(nets.values())), data[:drawn]))

@@ -20,6 +20,7 @@ from ..analysis.report import last_screen, suite_tables, tables_text, write_repo
 from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import notebooks_command, usual_methods
+from .after import export_command, predict_command
 from .choose import list_command
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
 from .diagnose import diagnose
@@ -161,10 +162,12 @@ def compare_command(
     jobs:int=1,               # runs side by side, one core each; same results
     json:bool=False,          # tables as JSON
     trust:bool=False,         # also how sure the models are, and whether that is true
+    keep_models:bool=False,   # also the last models, for export and predict
     **kwargs,
 ):
     "Train methods over seeds, print tables, write a report. Call it again to go on after an interruption."
-    want = which_options(**kwargs) | (dict(trust=True) if trust else {})
+    also = {k: True for k, on in dict(trust=trust, keep_models=keep_models).items() if on}
+    want = which_options(**kwargs) | also
     run = compare_grid if 'grid' in want else compare
     show(run(**want, out=out, jobs=jobs, **meanwhile(json)), out, json)
 
@@ -263,8 +266,9 @@ def claims_command(
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
-                report=report_command, diagnose=diagnose_command, boxes=boxes_command,
-                notebooks=notebooks_command, claims=claims_command, bench=bench_command)
+                report=report_command, export=export_command, predict=predict_command,
+                diagnose=diagnose_command, boxes=boxes_command, notebooks=notebooks_command,
+                claims=claims_command, bench=bench_command)
 
 def usage()->str:
     "What `fedskew --help` prints."

@@ -64,7 +64,7 @@ def compare_grid(
 # %% ../../nbs/7_app/09_compare.ipynb #a6ad2450
 FORMAT = 3
 
-WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'trust')
+WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'trust', 'keep_models')
 
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
 
@@ -90,7 +90,7 @@ _GRID   = {'grid': str, 'said': dict} | _RUNS
 _LIST   = {
     'methods': [str], 'suites': [str], 'folders?': [_FOLDER], 'seeds': (int, [int]), 'size': str,
     'model': (str, None), 'setting': dict, 'control?': bool, 'pooled?': bool, 'house?': (str, None),
-    'device?': str, 'tuned?': (TUNED, None), 'trust?': bool} | _RUNS
+    'device?': str, 'tuned?': (TUNED, None), 'trust?': bool, 'keep_models?': bool} | _RUNS
 
 # %% ../../nbs/7_app/09_compare.ipynb #ca5e0001
 def stranger(o:dict, names)->str: # '' if there is none
@@ -143,7 +143,7 @@ def stored_request(out)->dict:
 
 # %% ../../nbs/7_app/09_compare.ipynb #038926bf
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled')
-FREE = {'runs', 'version', 'format', 'trust'}
+FREE = {'runs', 'version', 'format', 'trust', 'keep_models'}
 
 def as_written(k:str, v):
     "Methods by their names, whatever was typed; anything else as it is."

@@ -189,15 +189,16 @@ def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
 # %% ../../nbs/7_app/08_plan.ipynb #a053e3a3
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
-    control=True,          # FedAvg on the IID split
-    pooled=False,          # one client with all
+    control=True,      # FedAvg, IID
+    pooled=False,      # one has all
     model='small_conv', house=None, device='auto', tuned=None, trust=False,
-    **setting,             # fields of Setting
+    keep_models=False,
+    **setting,         # fields of Setting
 )->list: # of Run
-    "Every run, all of the first seed first."
+    "Every run, seed by seed."
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
     tuned, net = read_tuned(tuned), model_recipe(model)
-    same = dict(size=size, house=house, device=device, trust=trust)
+    same = dict(size=size, house=house, device=device, trust=trust, keep_models=keep_models)
     lines, suites = lines_of(methods, control, pooled), suite_recipes(suite, size)
     how = lambda m, s: budget(m, s, size, house, tuned, net.name, **setting)
     return [Run(m, s, net, deal, seed, **same, **how(m, s))
@@ -244,6 +245,8 @@ def open_folder(out)->Path:
 def ready_runs(todo:list, jobs:int, out)->tuple: # (stamped runs, their folder)
     "Refuse what cannot run; open the folder."
     if jobs < 1: raise ValueError(f'jobs is {jobs}: give 1 or more')
+    if any(run.keep_models for run in todo) and not out:
+        raise ValueError('keep_models wants a folder for the models: give out')
     check_runs(todo)
     folder = open_folder(out) if out else None
     todo = stamped(todo)

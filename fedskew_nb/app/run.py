@@ -51,7 +51,8 @@ class Run:
     trials:int=0                 # that chose them and lr
     note:str=''                  # what a table must say
     trust:bool=False             # measure at its end how sure it is
-    made_of:dict|None=None       # fingerprints, see `stamped`
+    keep_models:bool=False       # beside its history
+    made_of:dict|None=None       # see `stamped`
 
 # %% ../../nbs/7_app/07_run.ipynb #797ac73a
 @patch(as_prop=True)
@@ -152,6 +153,10 @@ def files_of(run:Run, folder)->tuple:
     stem = run_name(run)
     return Path(folder)/f'{stem}.json', Path(folder)/f'{stem}.safetensors'
 
+def models_file(run:Run, folder)->Path:
+    "Where the last models of a run are kept: beside the folder of histories."
+    return Path(folder).parent/'models'/f'{run_name(run)}.safetensors'
+
 def finished(path, run:Run|None=None)->History|None:
     "The history at `path`, if it is there, whole, and of this run."
     if path is None or not Path(path).exists(): return None
@@ -184,22 +189,29 @@ def lacks_measures(run:Run, history:History, measure=None)->bool:
     return bool(measure and (by_other or not measured-{'trust'})) or (run.trust and 'trust' not in measured)
 
 # %% ../../nbs/7_app/07_run.ipynb #399b2ed7
+def lacks(run:Run, history:History|None, folder, measure=None)->bool:
+    "Is there something left to train, to measure or to keep?"
+    if history is None or lacks_measures(run, history, measure): return True
+    return run.keep_models and not models_file(run, folder).exists()
+
+# %% ../../nbs/7_app/07_run.ipynb #28de7d3c
 def train_run(
     run:Run,
     folder=None,              # here the history stays, and the checkpoint until it is there
     held:dict|None=None,      # the suite that was loaded last
     progress:bool|None=None,
-    measure=None,             # federation → dict, stored in History.measures
-    keep_stopped=False,       # store a run whose loss is no longer finite
+    measure=None,             # federation → dict
+    keep_stopped=False,       # a run whose loss is no longer finite
 )->History:
     "Train a run, or read it where it is finished."
     if folder: run, = stamped([run])
     done, part = files_of(run, folder)
     history = finished(done, run)
-    if history is None or lacks_measures(run, history, measure):
+    if lacks(run, history, folder, measure):
         fed = federation_of(run, held, part)
         _go_on_from(fed, part)
         history = _fitted(fed, run, progress, measure, keep_stopped, history)
+        if run.keep_models: fed.save(models_file(run, folder))
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
     return noted(history, run.note, run.trials)
@@ -268,10 +280,11 @@ def survived(f, *args):
 def stored_already(todo:list, folder)->set: # places in todo
     "The runs that need not be trained; a note counts those that are trained again for a measure."
     there = {i for i, run in enumerate(todo) if folder and files_of(run, folder)[0].exists()}
-    histories = {i: finished(files_of(todo[i], folder)[0], todo[i]) for i in there if todo[i].trust}
-    again = {i for i, h in histories.items() if h and lacks_measures(todo[i], h)}
-    if again: warnings.warn(f'{len(again)} of {len(there)} finished runs were not asked how sure they are: '
-                            'they are trained again')
+    asked = {i for i in there if todo[i].trust or todo[i].keep_models}
+    histories = {i: finished(files_of(todo[i], folder)[0], todo[i]) for i in asked}
+    again = {i for i, h in histories.items() if h and lacks(todo[i], h, folder)}
+    if again: warnings.warn(f'{len(again)} of {len(there)} finished runs were not asked how sure they are, '
+                            'or did not keep their models: they are trained again')
     return there - again
 
 # %% ../../nbs/7_app/07_run.ipynb #a64171d8

@@ -295,7 +295,7 @@ def model(self:Federation, view:str='global', client:int|None=None)->Net:
 @patch
 @calmly
 def answers(self:Federation,
-    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3)
+    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3); or files
     client:int|None=None,
     aux:tuple=(),                 # further answers: 'logits', or a name in `out.aux`, as 'u'
     normalised:bool=False,        # images are floats, normalised already
@@ -309,8 +309,9 @@ def answers(self:Federation,
 @patch
 def predict(self:Federation, images, client:int|None=None)->Tensor:     # (N, n_classes)
     "Class probabilities by the default path."
-    check_colour(as_batch(images, self.suite), self.suite)
-    return self.answers(images, client)['']
+    x = as_batch(images, self.suite)
+    check_colour(x, self.suite)
+    return self.answers(x, client)['']
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000023
 @patch

@@ -19,7 +19,7 @@ from ..core.mechanism import described, kind
 from ..core.method import Method
 from ..core.net import Net, check_net
 from ..core.seeding import seeded
-from ..data.images import as_tensor, lacks
+from ..data.images import as_tensor, lacks, read_image
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
 from .setting import Setting
@@ -180,16 +180,28 @@ def check_layout(x:Tensor, side:list):
                      f'resize them, torchvision.transforms.functional.resize(x, {side})')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a70e1c08
+def paths_of(images)->list:
+    "The files that were given, one or several; [] for images themselves."
+    if isinstance(images, (str, Path)): return [images]
+    several = isinstance(images, (list, tuple)) and images
+    return list(images) if several and all(isinstance(p, (str, Path)) for p in images) else []
+
+def read_images(paths:list, size:int)->Tensor: # (N, 3, size, size) uint8
+    "Image files, each squeezed to `size` pixels as `load_folder` does."
+    return torch.stack([torch.from_numpy(read_image(p, size)[0].copy()) for p in paths])
+
+# %% ../../nbs/6_engine/06_guard.ipynb #c0e2b970
 def as_batch(
-    images,                  # (N, 3, H, W), (N, H, W, 3), or one of them, (H, W, 3)
-    suite:Suite,             # of the images that it was trained on
-    normalised:bool=False,   # floats, normalised already
+    images,                  # (N, 3, H, W), (N, H, W, 3), one (H, W, 3), or files
+    suite:Suite,
+    normalised:bool=False,   # floats already?
 )->Tensor:                   # (N, 3, H, W)
-    "Images as a batch, channels first; those of the wrong kind are refused."
+    "Images as a batch; those of the wrong kind are refused."
+    if paths := paths_of(images): return read_images(paths, suite.image_size)
     x = as_tensor(images, 'images')
     fits = x.is_floating_point() if normalised else x.dtype == torch.uint8
     if not fits or x.ndim not in (3, 4):
-        wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255, as in suite.tests'
+        wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255'
         raise ValueError(f'images are {tuple(x.shape)} of {x.dtype}: give {wanted}')
     if x.shape[-1] in (1, 3, 4) and x.shape[-3] not in (1, 3, 4):
         x = x.reshape(-1, *x.shape[-3:]).movedim(-1, 1)

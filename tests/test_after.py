@@ -1,0 +1,104 @@
+"Models after the run: kept beside a comparison, exported, asked about pictures on disk."
+import json
+import numpy as np
+import onnxruntime, pytest, torch
+from PIL import Image
+from safetensors import safe_open
+from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
+from fedskew_nb.app.after import Standalone
+from fedskew_nb.app.cli import main
+from fedskew_nb.app.recipes import read_method
+
+SUITE = load_suite('emoji-pacs', 'tiny')
+X = SUITE.tests['photo'].x[:6]
+SYSTEMS = ['FedAvg', 'FedBN', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'FedAvg + AdaBN', 'Fed-ensemble']
+
+def trained(name, rounds=1):
+    net = small_conv(SUITE.n_classes, size=SUITE.image_size, width=8, seed=0)
+    fed = Federation(read_method(name), net, SUITE, rounds=rounds, local_steps=2, batch_size=8)
+    fed.fit()
+    return fed
+
+@pytest.mark.parametrize('name', SYSTEMS)
+def test_a_program_says_what_predict_says(name, tmp_path):
+    fed = trained(name)
+    program = torch.export.load(export(fed, tmp_path/'m.pt2', client=1)).module()
+    said = program(X)
+    p, u = said if isinstance(said, tuple) else (said, None)
+    torch.testing.assert_close(p, fed.predict(X, client=1), atol=1e-4, rtol=0)
+    assert (u is not None) == (name == 'RFedDis')
+    assert len(program(X[:1])[0] if u is not None else program(X[:1])) == 1       # any number of images
+
+@pytest.mark.parametrize('name', ['FDSE', 'RFedDis'])
+def test_onnx_says_what_predict_says(name, tmp_path):
+    fed = trained(name)
+    session = onnxruntime.InferenceSession(export(fed, tmp_path/'m.onnx', client=1))
+    wanted = fed.answers(X, client=1, aux=('u',) if name == 'RFedDis' else ())
+    said = dict(zip([o.name for o in session.get_outputs()], session.run(None, {'images': X.numpy()})))
+    np.testing.assert_allclose(said['probabilities'], wanted[''], atol=1e-4)
+    if name == 'RFedDis': np.testing.assert_allclose(said['vacuity'], wanted['u'].flatten(), atol=1e-4)
+    card = json.loads((tmp_path/'m.json').read_text())
+    assert card == json.loads(session.get_modelmeta().custom_metadata_map['card'])
+    assert card['classes'] == SUITE.classes and card['domain'] == SUITE.clients[1].domain
+
+def test_weights_are_those_of_the_model(tmp_path):
+    fed = trained('FedBN')
+    export(fed, tmp_path/'m.safetensors', client=2)
+    with safe_open(str(tmp_path/'m.safetensors'), 'pt') as f:
+        assert json.loads(f.metadata()['card'])['client'] == 2
+        for n, v in fed.model(client=2).state_dict().items(): assert torch.equal(f.get_tensor(n), v)
+
+def test_a_card_has_the_last_score(tmp_path):
+    fed = trained('FedAvg', rounds=2)
+    export(fed, tmp_path/'m.safetensors')
+    said = json.loads((tmp_path/'m.json').read_text())['accuracy']
+    net = Standalone(fed.model(), fed.method)
+    for d, t in SUITE.tests.items():
+        right = 100*float((net(t.x).argmax(1) == t.y).float().mean())
+        assert said[d] == pytest.approx(right, abs=.11)
+
+def test_formats_and_clients_are_named(tmp_path):
+    fed = trained('FedBN')
+    with pytest.raises(ValueError, match='onnx'): export(fed, tmp_path/'m.onx', client=0)
+    with pytest.raises(ValueError, match='no global model'): export(fed, tmp_path/'m.pt2')
+    assert not list(tmp_path.iterdir())
+
+ASKED = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=1, size='tiny', rounds=1, control=False)
+
+def test_models_are_kept_and_found(tmp_path):
+    first = compare(**ASKED, out=tmp_path)
+    with pytest.raises(ValueError, match='--keep-models'): kept_federation(tmp_path, 'FedBN')
+    with pytest.warns(UserWarning, match='did not keep their models'):
+        again = compare(**ASKED, out=tmp_path, keep_models=True)
+    assert [h.rows for h in first.histories] == [h.rows for h in again.histories]
+    fed = kept_federation(tmp_path, 'FedBN')
+    own = [r for r in fed.history.rows if r['view'] == 'personal' and r['client'] == 0][-1]
+    test = fed.suite.clients[0].test
+    assert (fed.predict(test.x, client=0).argmax(1) == test.y).sum() == own['correct']
+
+def test_keeping_wants_a_folder():
+    with pytest.raises(ValueError, match='give out'): compare(**ASKED, keep_models=True)
+
+def test_from_a_folder_to_predictions(tmp_path, capsys):
+    compare(**ASKED, out=tmp_path/'runs', keep_models=True)
+    pictures = tmp_path/'new'/'deep'
+    pictures.mkdir(parents=True)
+    for k in range(3):
+        Image.fromarray(X[k].permute(1, 2, 0).numpy()).resize((90, 50)).save(pictures/f'{k}.png')
+    model, table = str(tmp_path/'m.onnx'), tmp_path/'p.csv'
+    assert not main(['export', str(tmp_path/'runs'), model, '--method', 'FedBN', '--client', 'sketch'])
+    assert not main(['predict', model, str(tmp_path/'new'), '--out', str(table)])
+    rows = table.read_text().splitlines()
+    assert rows[0] == 'file,class,' + ','.join(SUITE.classes) and len(rows) == 4
+    assert rows[1].startswith('deep/0.png,')
+    fed = kept_federation(tmp_path/'runs', 'FedBN')
+    p = fed.predict(sorted(pictures.iterdir()), client=3)
+    np.testing.assert_allclose([float(v) for v in rows[1].split(',')[2:]], p[0], atol=1e-4)
+
+WRONG = {'no.onnx': 'there is no file', 'torn.onnx': 'was not written by fedskew export', 'm.pt2': 'no code'}
+
+@pytest.mark.parametrize('name', WRONG)
+def test_what_predict_refuses(name, tmp_path, capsys):
+    if name != 'no.onnx': (tmp_path/name).write_bytes(b'not a model')
+    assert main(['predict', str(tmp_path/name), str(tmp_path)])
+    assert WRONG[name] in capsys.readouterr().err
