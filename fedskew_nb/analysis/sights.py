@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['sights']
 
-# %% ../../nbs/3_results/21_sights.ipynb #4d91487b
+# %% ../../nbs/3_results/21_sights.ipynb #580a2ac7
 import torch
 from .explain import gradcam, pixel_gradients
 from .probes import answers, effective_rank, glance, inside, linear_probe, own_models
@@ -13,7 +13,7 @@ from ..core.net import Net
 from ..data.images import Data
 from ..engine.federation import Federation
 
-# %% ../../nbs/3_results/21_sights.ipynb #876145f4
+# %% ../../nbs/3_results/21_sights.ipynb #587d11aa
 def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
     "What Grad-CAM and integrated gradients make of the true class."
     x = net.normalised(data.x)
@@ -23,7 +23,7 @@ def object_share(masks)->float:
     "The mean share of the picture that is object."
     return float((masks[:, 0] > 0).float().mean())
 
-# %% ../../nbs/3_results/21_sights.ipynb #ca5484c0
+# %% ../../nbs/3_results/21_sights.ipynb #49c04a12
 def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing is right
     "How much of what a net answers right, and how much of its maps lies on the object."
     good = answers(net, data).logits.argmax(1) == data.y
@@ -33,7 +33,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
     facts |= {f'{k}_inside': 100*inside(heat, seen.masks) for k, heat in heat_maps(net, seen).items()}
     return facts | dict(object=100*object_share(seen.masks))
 
-# %% ../../nbs/3_results/21_sights.ipynb #8940f63e
+# %% ../../nbs/3_results/21_sights.ipynb #0417aec7
 def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
     parts = [glance(t, n) for t in tests.values()]
@@ -45,7 +45,7 @@ def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, direction
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),
                 rank=effective_rank(feat))
 
-# %% ../../nbs/3_results/21_sights.ipynb #e816125d
+# %% ../../nbs/3_results/21_sights.ipynb #523c0bfb
 def cpu_models(fed:Federation)->dict: # {domain or 'all': Net}
     "The models to be asked."
     nets = own_models(fed) if fed.is_personal() else {'all': fed.model()}
@@ -63,7 +63,7 @@ def pictures(net:Net, data:Data)->dict:
     good = answers(net, data).logits.argmax(1) == data.y
     return dict(good=good.tolist(), cam=steps_of_grey(places), ig=steps_of_grey(maps['ig']))
 
-# %% ../../nbs/3_results/21_sights.ipynb #97b7c153
+# %% ../../nbs/3_results/21_sights.ipynb #7c930a3c
 def mean_facts(facts:list)->dict:
     "The mean of each number over those that have it."
     names = sorted({k for f in facts for k in f})
@@ -72,7 +72,7 @@ def mean_facts(facts:list)->dict:
 
 def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
 
-# %% ../../nbs/3_results/21_sights.ipynb #82ea1148
+# %% ../../nbs/3_results/21_sights.ipynb #d3fba59f
 def left_out(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
     "All test images, those of the domain left out among them, and n of these."
     unseen = on_cpu(fed.suite.unseen)
@@ -81,7 +81,7 @@ def left_out(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
     if data.masks is None: raise ValueError(f'{fed.suite.name} has no masks: nobody knows where objects are')
     return on_cpu(fed.suite.tests) | unseen, data
 
-# %% ../../nbs/3_results/21_sights.ipynb #67254199
+# %% ../../nbs/3_results/21_sights.ipynb #3d86f7a1
 def sights(
     fed:Federation,    # trained without a domain, on images with masks
     n:int=60,          # images of that domain

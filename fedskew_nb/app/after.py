@@ -33,8 +33,6 @@ class Standalone(nn.Module):
     def __init__(self, net:Net, method:Method):
         super().__init__()
         self.net, self.method = net, method
-        plain = dict(memory_format=torch.contiguous_format)
-        for t in (*net.parameters(), *net.buffers()): t.data = t.data.clone(**plain)
         for name in ('mean', 'std'):
             self.register_buffer(name, torch.tensor(getattr(net, name), dtype=torch.float32).view(-1, 1, 1))
         self.eval()
@@ -65,6 +63,12 @@ def card(fed:Federation, client:int|None)->dict:
         accuracy=scores_of(fed, client), date=str(date.today()), versions=versions())
 
 # %% ../../nbs/7_app/17_after.ipynb #b070d50b
+def in_plain_order(net:Net)->Net:
+    "The same net, each tensor with memory of its own, in the usual order."
+    for t in (*net.parameters(), *net.buffers()): t.data = t.data.clone(memory_format=torch.contiguous_format)
+    return net
+
+# %% ../../nbs/7_app/17_after.ipynb #1402f13b
 def traced(model:Standalone, side:int):
     "Two images to trace it with, and which side may be another."
     images = torch.zeros(2, 3, side, side, dtype=torch.uint8)
@@ -104,7 +108,7 @@ def export(
     "Write a trained model for use without this package."
     path = Path(path)
     write = WRITERS[one_of(path.suffix, WRITERS, 'format')]
-    model = Standalone(fed.model(client=client).to('cpu'), fed.method)
+    model = Standalone(in_plain_order(fed.model(client=client).to('cpu')), fed.method)
     facts = card(fed, client)
     with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
     write_json(facts, path.with_suffix('.json'))
