@@ -358,3 +358,14 @@ def test_a_line_of_code_fits_its_box():
         pages.WIDTH * 0.602 * float(size) * em <= body - 3 * em - 2 - 2 * float(padding) * em
         and html['code-overflow'] == 'scroll'
     )
+
+def test_the_links_of_the_navbar_lead_to_pages():
+    navbar = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']['navbar']
+    pages_ = [e['href'] for side in ('left', 'right') for e in navbar[side] if '://' not in e['href']]
+    assert pages_ and [p for p in pages_ if not (project.NBS / p).exists()] == []
+
+def test_pages_of_judge_show_no_code_unasked():
+    sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
+    judge = next(part for part in sidebar if part['id'] == 'judge')['contents']
+    first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
+    assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)

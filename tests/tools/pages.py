@@ -187,7 +187,7 @@ def public_names(code, header):
 
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
-    page.cells = len(nb['cells'])
+    page.cells = sum(c['cell_type'] != 'raw' for c in nb['cells'])    # a header of the site is none
     for c in nb['cells']:
         s = source(c)
         if c['cell_type'] == 'markdown':
