@@ -1,8 +1,8 @@
 "What a trial of a method shows, against what can be counted without one."
 import json
 import pytest
-from fedskew_nb import USER_NEEDS, choose, payload, small_conv
-from fedskew_nb.app.choose import candidates, facts_of, tiny_world, who
+from fedskew_nb import choose, payload, small_conv
+from fedskew_nb.app.choose import USER_NEEDS, candidates, facts_of, tiny_world, who
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import METHODS, read_method
 

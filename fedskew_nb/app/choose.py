@@ -27,7 +27,7 @@ from ..data.suite import Suite
 from ..engine.federation import Federation
 
 # %% auto #0
-__all__ = ['RESULTS', 'USER_NEEDS', 'choose']
+__all__ = ['RESULTS', 'choose']
 
 # %% ../../nbs/7_app/16_choose.ipynb #0b1f01a5
 @lru_cache(None)
