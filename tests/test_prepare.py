@@ -19,6 +19,10 @@ def tree(layout, classes, n=3, suffix='.png'):
     return {f'{d}/{c}/{k}{suffix}': picture(i, j, k) for i, d in enumerate(layout.counts)
             for j, c in enumerate(classes) for k in range(n)}
 
+def brought(out):
+    "{<domain>/<class>/<file>: bytes} of a folder."
+    return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob('*.png')}
+
 def as_zip(path, files, above=''):
     with zipfile.ZipFile(path, 'w') as z:
         for name, raw in files.items(): z.writestr(above+name, raw)
@@ -52,8 +56,7 @@ def test_every_layout_from_every_kind_of_source(name, kind, above, tmp_path):
     junk |= {'read me.txt': b'x', 'photo_train_kfold.txt': b'photo/dog/0.png 1'}
     source = kind(tmp_path/'download', files | junk, above)
     facts = prepare(name, source, tmp_path/'out')
-    brought = {p.relative_to(tmp_path/'out').as_posix(): p.read_bytes() for p in (tmp_path/'out').rglob('*.png')}
-    assert brought == files
+    assert brought(tmp_path/'out') == files
     assert facts['images'] == dict.fromkeys(layout.counts, 3*len(classes))
     suite = load_folder(tmp_path/'out', size=16)
     assert suite.domains == sorted(layout.counts) and suite.classes == sorted(classes)
@@ -63,7 +66,8 @@ def test_an_archive_for_each_domain(tmp_path):
     files = tree(layout, ('ant', 'zebra'))
     zips = [as_zip(tmp_path/f'{d}.zip', {n: raw for n, raw in files.items() if n.startswith(f'{d}/')})
             for d in layout.counts]
-    with pytest.raises(ValueError, match='no image of sketch'): prepare('domainnet', zips[:-1], tmp_path/'out')
+    with pytest.raises(ValueError, match='no image of sketch'):
+        prepare('domainnet', zips[:-1], tmp_path/'out')
     assert prepare('domainnet', zips, tmp_path/'out')['images']['sketch'] == 6
 
 def test_a_call_that_was_stopped_goes_on(tmp_path, monkeypatch):
@@ -78,7 +82,7 @@ def test_a_call_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert len(list((tmp_path/'out').rglob('*.png'))) == 19 and not list((tmp_path/'out').rglob('.*.part'))
     prepare('pacs', source, tmp_path/'out')
     assert len(written) == 20 + len(files) - 19
-    assert {p.relative_to(tmp_path/'out').as_posix() for p in (tmp_path/'out').rglob('*.png')} == set(files)
+    assert brought(tmp_path/'out') == files
 
 def link_zip(path):
     info = zipfile.ZipInfo('photo/dog/0.png')
@@ -117,7 +121,8 @@ def test_two_files_of_one_place(tmp_path):
     with pytest.raises(ValueError, match='give one of the sources'): prepare('pacs', twice, tmp_path/'out')
 
 def test_what_is_missing_is_said(tmp_path):
-    files = {n: raw for n, raw in tree(LAYOUTS['pacs'], CLASSES['pacs']).items() if not n.startswith('sketch/dog')}
+    files = tree(LAYOUTS['pacs'], CLASSES['pacs'])
+    files = {n: raw for n, raw in files.items() if not n.startswith('sketch/dog')}
     facts = prepare('pacs', as_zip(tmp_path/'p.zip', files), tmp_path/'out')
     assert 'sketch has no image of dog' in facts['remarks']
     assert json.loads((tmp_path/'out'/'prepared.json').read_text()) == json.loads(json.dumps(facts))
@@ -132,7 +137,8 @@ def test_what_lies_elsewhere_is_no_part(path): assert place_in(LAYOUTS['pacs'], 
 
 def test_from_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    as_zip(tmp_path/'p.zip', tree(LAYOUTS['office-caltech-10'], CLASSES['office-caltech-10'], 2))
+    office = 'office-caltech-10'
+    as_zip(tmp_path/'p.zip', tree(LAYOUTS[office], CLASSES[office], 2))
     assert not main(['prepare', 'office-caltech-10', '--from', 'p.zip'])
     said = capsys.readouterr().out
     assert '80 images in data/office-caltech-10' in said and 'fedskew diagnose --data' in said
