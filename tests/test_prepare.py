@@ -130,7 +130,8 @@ def test_what_is_missing_is_said(tmp_path):
         prepare('pacs', as_zip(tmp_path/'q.zip', {'cats/a.png': picture(1)}), tmp_path/'other')
 
 def test_the_counts_of_pacs_are_the_official_ones():
-    assert sum(LAYOUTS['pacs'].counts.values()) == 9991 and sum(LAYOUTS['office-home'].counts.values()) == 15588
+    assert sum(LAYOUTS['pacs'].counts.values()) == 9991
+    assert sum(LAYOUTS['office-home'].counts.values()) == 15588
 
 @pytest.mark.parametrize('path', ['photo/0.png', 'dog/photo/0.png', 'photo/dog/more/0.png', '0.png'])
 def test_what_lies_elsewhere_is_no_part(path): assert place_in(LAYOUTS['pacs'], path) is None

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import fmean
 import pandas as pd
 from ..analysis.claims import Claim, claims_of, stored_claims, verdicts
 from ..analysis.comparison import Comparison
@@ -135,9 +136,9 @@ class Candidate:
     unseen:Found|None
     def known(self)->bool: return bool(self.fedavg or self.local or self.unseen)
     def rank(self)->float:
-        "Its largest gain over FedAvg; FedAvg itself is the zero."
-        unknown = 0. if self.name == 'FedAvg' else -math.inf
-        return max((i['mean'] for i in self.fedavg.values()), default=unknown)
+        "Its mean gain over FedAvg, over the suites; FedAvg itself is the zero."
+        if not self.fedavg: return 0. if self.name == 'FedAvg' else -math.inf
+        return fmean(i['mean'] for i in self.fedavg.values())
 
 # %% ../../nbs/7_app/16_choose.ipynb #b805dede
 @lru_cache(None)
