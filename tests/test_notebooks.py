@@ -7,7 +7,8 @@ def cells(nb, kind): return [source(c) for c in nb['cells'] if c['cell_type'] ==
 
 def opening(nb):
     "The module first, then a title and one sentence that says what the page is about."
-    if default_exp(nb) and 'default_exp' not in source(nb['cells'][0]): yield 'the first cell names no module'
+    after_header = next(c for c in nb['cells'] if c['cell_type'] != 'raw')
+    if default_exp(nb) and 'default_exp' not in source(after_header): yield 'the first cell names no module'
     first = next(iter(cells(nb, 'markdown')))
     if re.match(r'# \S', first) and re.search(r'^> \S', first, re.M): return
     yield 'the first Markdown cell holds no "# Title" and "> one sentence"'
