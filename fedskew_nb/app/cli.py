@@ -99,9 +99,10 @@ def tell(done, of, run, history):
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000017
 def after_seed(k, of, cmp):
-    "The tables of the seeds that are complete, while others still run."
+    "The tables of complete seeds, while others run."
     if k == of or (k > 1 and not sys.stdout.isatty()): return
     tqdm.write(harmless(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n'), file=sys.stdout)
+    sys.stdout.flush()      # a pipe would keep it
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000018
 def meanwhile(json:bool)->dict:
@@ -163,7 +164,7 @@ def compare_command(
     jobs:int=1,               # runs side by side, one core each; same results
     json:bool=False,          # tables as JSON
     trust:bool=False,         # also how sure the models are, and whether that is true
-    keep_models:bool=False,   # also the last models, for export and predict
+    keep_models:bool=False,   # also the last models, for export
     **kwargs,
 ):
     "Train methods over seeds, print tables, write a report. Call it again to go on after an interruption."
