@@ -57,6 +57,11 @@ def test_a_card_has_the_last_score(tmp_path):
         right = 100*float((net(t.x).argmax(1) == t.y).float().mean())
         assert said[d] == pytest.approx(right, abs=.11)
 
+def test_an_untrained_model_has_no_score(tmp_path):
+    net = small_conv(SUITE.n_classes, size=SUITE.image_size, width=8, seed=0)
+    export(Federation(read_method('FedAvg'), net, SUITE, rounds=1), tmp_path/'m.safetensors')
+    assert json.loads((tmp_path/'m.json').read_text())['accuracy'] == {}
+
 def test_formats_and_clients_are_named(tmp_path):
     fed = trained('FedBN')
     with pytest.raises(ValueError, match='onnx'): export(fed, tmp_path/'m.onx', client=0)

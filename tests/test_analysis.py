@@ -24,6 +24,7 @@ from fedskew_nb.core.models import small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.data.splits import leave_out
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
 from fedskew_nb.engine.reading import TABLED, Where
@@ -403,3 +404,23 @@ def test_sights_wants_a_domain_that_nobody_has():
     s = load_suite('emoji-pacs', 'tiny')
     net = small_conv(s.n_classes, size=s.image_size, width=4, seed=0)
     with pytest.raises(ValueError, match='leaves no domain out'): sights(Federation(FedAvg, net, s, rounds=1))
+
+def test_sights_are_those_of_a_plain_loop():
+    s = leave_out(load_suite('emoji-pacs', 'tiny'), 'cartoon')
+    net = small_conv(s.n_classes, size=s.image_size, width=8, seed=0)
+    fed = Federation(FedAvg, net, s, rounds=3, local_steps=12, batch_size=32, lr=.03)
+    fed.fit()
+    net, test, facts = fed.model(), s.unseen['cartoon'], sights(fed, n=20)
+    shares, objects = [], []
+    picked = range(0, len(test), len(test)//20)[:20]
+    for k in picked:
+        x, y = net.normalised(test.x[k:k+1]), test.y[k:k+1]
+        if net.eval()(x).logits.argmax(1) != y: continue
+        mask = test.masks[k, 0] > 0
+        heat = pixel_gradients(net, x, y)[0].abs().sum(0)
+        shares.append(100*float(heat[mask].sum()/heat.sum()))
+        objects.append(100*float(mask.float().mean()))
+    assert 0 < len(shares) < 20 and facts['right'] == pytest.approx(5*len(shares))
+    assert facts['ig_inside'] == pytest.approx(np.mean(shares), abs=.1)
+    assert facts['object'] == pytest.approx(np.mean(objects), abs=1e-3)
+    assert len(facts['pictures']['good']) == 20

@@ -1,8 +1,8 @@
 "What a trial of a method shows, against what can be counted without one."
 import json
 import pytest
-from fedskew_nb import choose, payload, small_conv
-from fedskew_nb.app.choose import USER_NEEDS, candidates, facts_of, tiny_world, who
+from fedskew_nb import choose, load_suite, payload, small_conv
+from fedskew_nb.app.choose import USER_NEEDS, candidates, facts_of, results, tiny_world, who
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import METHODS, read_method
 
@@ -44,3 +44,7 @@ def test_needs_that_nobody_meets_are_an_answer(capsys):
 def test_an_unknown_need_is_named_with_the_nearest(capsys):
     assert main(['list', '--for', 'unsen'])
     assert 'did you mean unseen' in capsys.readouterr().err
+
+def test_few_images_are_a_hundred():
+    "As the need says: of the suites in the stored results."
+    for s in results().suites: assert {len(c.train) for c in load_suite(s, 'quick').clients} == {100}

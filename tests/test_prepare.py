@@ -145,3 +145,19 @@ def test_from_the_command_line(tmp_path, capsys, monkeypatch):
     assert '80 images in data/office-caltech-10' in said and 'fedskew diagnose --data' in said
     assert not main(['prepare']) and 'pacs' in capsys.readouterr().out
     assert main(['prepare', 'pacs']) and '--from' in capsys.readouterr().err
+
+def cut_tar(path):
+    as_tar(path, tree(LAYOUTS['pacs'], CLASSES['pacs']))
+    path.write_bytes(path.read_bytes()[:-2000])
+
+def changed_zip(path):
+    raw = bytearray(as_zip(path, tree(LAYOUTS['pacs'], CLASSES['pacs'])).read_bytes())
+    raw[200] ^= 255                      # inside the first image: its checksum no longer fits
+    path.write_bytes(raw)
+
+@pytest.mark.parametrize('make', [cut_tar, changed_zip])
+def test_torn_archives_are_named(make, tmp_path):
+    source = tmp_path/'download'
+    make(source)
+    with pytest.raises(ValueError, match='download is torn'): prepare('pacs', source, tmp_path/'out')
+    assert not list((tmp_path/'out').rglob('.*.part'))

@@ -74,15 +74,19 @@ def silhouette(feat, groups)->float: # −1 … 1; 0 where there is nothing to t
     return float(extra('sklearn.metrics', 'scikit-learn').silhouette_score(feat.numpy(), groups.numpy()))
 
 # %% ../../nbs/3_results/14_probes.ipynb #535e209e
+def features_by_domain(net:Net, tests:dict, n:int)->tuple: # (N, d), (N,) classes, (N,) domains
+    "The features of about n test images of each domain."
+    parts = [glance(t, n) for t in tests.values()]
+    feat = torch.cat([answers(net, p).feat for p in parts])
+    y = torch.cat([p.y.cpu() for p in parts])
+    return feat, y, torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+
 def feature_facts(
     net:Net, suite,    # a trained net; the suite whose tests it sees
     n:int=60,          # images per domain
 )->dict:               # rank, class_silhouette, domain_silhouette
     "How the features of all domains lie together (F2DC, Figs. 1 and 4)."
-    parts = [glance(t, n) for t in suite.tests.values()]
-    feat = torch.cat([answers(net, p).feat for p in parts])
-    y = torch.cat([p.y.cpu() for p in parts])
-    d = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+    feat, y, d = features_by_domain(net, suite.tests, n)
     by_class, by_domain = silhouette(feat, y), silhouette(feat, d)
     return dict(rank=effective_rank(feat), class_silhouette=by_class, domain_silhouette=by_domain)
 

@@ -8,7 +8,8 @@ __all__ = ['sights']
 # %% ../../nbs/3_results/21_sights.ipynb #580a2ac7
 import torch
 from .explain import gradcam, pixel_gradients
-from .probes import answers, effective_rank, glance, inside, linear_probe, own_models
+from .probes import (
+    answers, effective_rank, features_by_domain, glance, inside, linear_probe, own_models)
 from ..core.net import Net
 from ..data.images import Data
 from ..engine.federation import Federation
@@ -36,10 +37,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
 # %% ../../nbs/3_results/21_sights.ipynb #0417aec7
 def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
-    parts = [glance(t, n) for t in tests.values()]
-    feat = torch.cat([answers(net, p).feat for p in parts])
-    y = torch.cat([p.y.cpu() for p in parts])
-    d = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+    feat, y, d = features_by_domain(net, tests, n)
     mixed = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     feat, y, d = feat[mixed], y[mixed], d[mixed]
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),
@@ -73,7 +71,7 @@ def mean_facts(facts:list)->dict:
 def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
 
 # %% ../../nbs/3_results/21_sights.ipynb #d3fba59f
-def left_out(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
+def unseen_images(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
     "All test images, those of the domain left out among them, and n of these."
     unseen = on_cpu(fed.suite.unseen)
     if not unseen: raise ValueError(f'{fed.suite.name} leaves no domain out: give it as NAME-without-DOMAIN')
@@ -88,7 +86,7 @@ def sights(
     drawn:int=24,      # of them, whose maps are kept, for seed 0
 )->dict:               # right, cam_inside, ig_inside, object, class_probe, domain_probe, rank; pictures
     "What the models of a federation look at on images of a domain that none of them has seen."
-    (tests, data), nets = left_out(fed, n), cpu_models(fed)
+    (tests, data), nets = unseen_images(fed, n), cpu_models(fed)
     facts = mean_facts([sight(net, data) | read_off(net, tests) for net in nets.values()])
     if fed.setting.seed: return facts
     return facts | dict(pictures=pictures(next(iter(nets.values())), data[:drawn]))

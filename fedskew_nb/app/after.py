@@ -10,9 +10,10 @@ import json
 from datetime import date
 from pathlib import Path
 import pandas as pd, torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from ..analysis.table import csv_text
-from .compare import python_files, read_request
+from .compare import check_trust, read_request
 from .plan import planned
 from .recipes import read_method
 from .run import federation_of, models_file, stamped
@@ -47,7 +48,8 @@ def scores_of(fed:Federation, client:int|None)->dict: # {domain: percent}
     "The last scores of a model: of a client on its own domain, of the global one on all."
     h, view = fed.history, 'global' if client is None else 'personal'
     rows = [r for r in h.rows if (r['view'], r['moment'], r['path']) == (view, 'post_agg', '')]
-    rows = [r for r in rows if r['round'] == rows[-1]['round'] and client in (None, r['client'])]
+    last = max((r['round'] for r in rows), default=0)
+    rows = [r for r in rows if r['round'] == last and client in (None, r['client'])]
     return {r['domain']: round(100*r['correct']/r['n'], 1) for r in rows}
 
 # %% ../../nbs/7_app/17_after.ipynb #48c90ca5
@@ -93,9 +95,7 @@ def write_program(model:Standalone, facts:dict, path:Path):
 
 def write_weights(model:Standalone, facts:dict, path:Path):
     "The weights alone."
-    from safetensors.torch import save_file
-    tensors = {n: v.detach().clone().contiguous() for n, v in model.net.state_dict().items()}
-    save_file(tensors, str(path), metadata=dict(card=json.dumps(facts)))
+    save_file(model.net.state_dict(), str(path), metadata=dict(card=json.dumps(facts)))
 
 WRITERS = {'.onnx': write_onnx, '.pt2': write_program, '.safetensors': write_weights}
 
@@ -132,13 +132,6 @@ def runs_named(out, method, seed, suite)->list: # of Run
     return runs
 
 # %% ../../nbs/7_app/17_after.ipynb #99fbdb5c
-def check_trust(out, trust_code:bool):
-    "Refuse a folder whose Python files nobody has looked at."
-    files = python_files(read_request(out))
-    if not files or trust_code: return
-    raise ValueError(f'{out} names {" and ".join(files)}, which would run: look at it, then say trust_code')
-
-# %% ../../nbs/7_app/17_after.ipynb #41a5d504
 @safe_path()
 def kept_federation(
     out,                   # folder of a comparison with keep_models
@@ -148,7 +141,7 @@ def kept_federation(
     trust_code:bool=False, # run the Python files that the folder names
 )->Federation:
     "A trained federation, built again around the models that a comparison kept."
-    check_trust(out, trust_code)
+    check_trust(out, read_request(out), trust_code)
     run, = stamped(runs_named(out, method, seed, suite)[:1])
     file = models_file(run, Path(out)/'runs')
     if not file.exists():
@@ -221,7 +214,7 @@ def predictions(session, facts:dict, root, files:list)->pd.DataFrame:
     return table
 
 # %% ../../nbs/7_app/17_after.ipynb #97785ad0
-def pictures_in(root:Path)->tuple: # (folder, [paths below it])
+def files_below(root:Path)->tuple: # (folder, [paths below it])
     "The pictures of a folder, or one picture."
     if not root.exists(): raise ValueError(f'there is no {root}: give a folder of pictures, or a picture')
     if not root.is_dir(): return root.parent, [Path(root.name)]
@@ -237,7 +230,7 @@ def predict_command(
 ):
     "Ask an exported model about a folder of pictures."
     session, facts = opened(model)
-    table = predictions(session, facts, *pictures_in(Path(images)))
+    table = predictions(session, facts, *files_below(Path(images)))
     if json: return show_json(table.to_dict('records'))
     with whole_file(out) as part: part.write_text(csv_text(table), encoding='utf-8')
     counts = ', '.join(f'{n} {c}' for c, n in table['class'].value_counts().items())

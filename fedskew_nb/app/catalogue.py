@@ -84,18 +84,24 @@ def show_catalogue(json:bool=False): # json: as JSON
         print(kind, *lines, '', sep='\n')
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #f45565df
-def needs_of(method:Method, probe:Net)->dict:
-    "What `method` asks of a model, read from its mechanisms on a probe net."
+def asks_of_net(method:Method, probe:Net)->list:
+    "The places and kinds of layers that `method` wants in a model, read from its mechanisms on a probe net."
     net = method.adapt(probe)
     places = ('body', 'neck', 'pool', 'head')
     changed = [p for p in places if str(getattr(net, p, None)) != str(getattr(probe, p))]
     asks = [f'a place: {", ".join(changed)}'] if changed else []
     for kind, is_so in (('BatchNorm', is_batchnorm(net)), ('convolutions', is_conv(net))):
         if any(all(map(is_so, names)) for names in _claimed(method, net)): asks.append(kind)
+    return asks
+
+# %% ../../nbs/7_app/06_catalogue.ipynb #69abaa94
+def needs_of(method:Method, probe:Net)->dict:
+    "What `method` asks of a model and of images."
+    asks = asks_of_net(method, probe)
     asks += sorted({f'images with {" or ".join(m.wants)}' for m in method.mechanisms if m.wants})
     made_of = ', '.join(type(m).__name__ for m in method.mechanisms)
     return dict(method=method.name, mechanisms=made_of or 'none', needs=', '.join(asks) or 'nothing',
-                global_model='yes' if one_for_all(method, net) else 'no')
+                global_model='yes' if one_for_all(method, method.adapt(probe)) else 'no')
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #6f0cf371
 def _gives_one(mechanism, rule, tensors:dict)->bool:

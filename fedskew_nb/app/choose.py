@@ -15,7 +15,7 @@ from ..analysis.comparison import Comparison
 from ..analysis.overview import stored_results
 from ..analysis.stats import difference_text
 from ..analysis.table import Table, span
-from .catalogue import aligned, needs_of, show_catalogue
+from .catalogue import aligned, asks_of_net, needs_of, one_for_all, show_catalogue
 from .recipes import METHODS, read_method
 from .shell import harmless, joined, say, show_json
 from ..core.method import Method
@@ -81,15 +81,13 @@ def bytes_of_fedavg()->int: return bytes_of(tried(METHODS['FedAvg']))
 def facts_of(name:str)->Facts:
     "What a method shows when it is tried."
     method = read_method(name)
-    fed = tried(method)
-    needs = needs_of(method, small_conv(3, size=28, width=4, seed=0))
-    one = needs['global_model'] == 'yes'
+    fed, small = tried(method), small_conv(3, size=28, width=4, seed=0)
+    one = one_for_all(method, method.adapt(small))
     unseen = one and any(r['view'] == 'unseen' for r in fed.history.rows)
-    of_net = [part for part in needs['needs'].split(', ') if not part.startswith(('nothing', 'images'))]
     plain = not any(m.wants for m in method.mechanisms)
     aux = probe(fed.model(client=fed.clients[0].id)).aux
     return Facts(one, unseen, tuple(sorted(fed.sent)), bytes_of(fed)/bytes_of_fedavg(),
-                 needs['needs'], plain, not of_net, 'u' in aux)
+                 needs_of(method, small)['needs'], plain, not asks_of_net(method, small), 'u' in aux)
 
 # %% ../../nbs/7_app/16_choose.ipynb #d50e5fa0
 RESULTS = 'quick-2026-11-25'     # the stored comparison that pages of results read: what, and the day

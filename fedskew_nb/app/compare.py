@@ -197,13 +197,18 @@ def how_to_go_on(out)->str:
     return f'fedskew resume {out}{" --trust-code" if python_files(read_request(out)) else ""} goes on'
 
 # %% ../../nbs/7_app/09_compare.ipynb #e63f9c9f
+def check_trust(out, request:dict, trust_code:bool):
+    "Refuse a folder whose Python files nobody has looked at."
+    files = python_files(request)
+    if not files or trust_code: return
+    raise ValueError(f'{out} names {" and ".join(files)}, which this would run: look at it, '
+                     'then say --trust-code, or trust_code=True')
+
+# %% ../../nbs/7_app/09_compare.ipynb #9977f5da
 def resume(out, trust_code=False, **more)->Comparison:
     "Finish, or just read, the comparison in `out`; Python files that it names run only with `trust_code`."
     request = read_request(out)
-    files = python_files(request)
-    if files and not trust_code:
-        raise ValueError(f'{out} names {" and ".join(files)}, which resume would run: look at it, '
-                         'then say --trust-code, or trust_code=True')
+    check_trust(out, request, trust_code)
     request |= more
     return compare_grid(out=out, **request) if 'grid' in request else compare(out=out, **request)
 

@@ -6,10 +6,12 @@
 __all__ = ['prepare']
 
 # %% ../../nbs/7_app/18_prepare.ipynb #b7c5727e
-import shutil, tarfile, zipfile
+import lzma, shutil, tarfile, zipfile, zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 from tqdm.auto import tqdm
 from .shell import show_json
@@ -144,21 +146,32 @@ def is_wanted(path:str)->bool:
     return not hidden and Path(parts[-1]).suffix.lower() in SUFFIXES
 
 # %% ../../nbs/7_app/18_prepare.ipynb #816f6562
-def put(entry:Entry, target:Path)->bool: # was there anything to do?
-    "Write an image where it belongs."
-    if target.is_file() and target.stat().st_size == entry.size: return False
-    with whole_file(target) as part, entry.open() as f, open(part, 'wb') as g: shutil.copyfileobj(f, g)
-    return True
+TORN = (EOFError, zlib.error, lzma.LZMAError, BadGzipFile, tarfile.TarError, zipfile.BadZipFile, RuntimeError)
+
+@contextmanager
+def whole(source):
+    "Name the archive that cannot be read to its end, or wants a password."
+    try: yield
+    except TORN as e:
+        mend = 'fetch it again; what is prepared stays'
+        raise ValueError(f'{source} is torn or locked ({e}): {mend}') from None
 
 # %% ../../nbs/7_app/18_prepare.ipynb #a56e4f8e
+def put(entry:Entry, target:Path):
+    "Write an image where it belongs, unless it lies there."
+    if target.is_file() and target.stat().st_size == entry.size: return
+    with whole_file(target) as part, entry.open() as f, open(part, 'wb') as g: shutil.copyfileobj(f, g)
+
+# %% ../../nbs/7_app/18_prepare.ipynb #6ede3c4a
 def placed(layout:Layout, sources:list)->Iterator: # of (place, Entry, source)
     "The images of all sources that belong to the set."
     for source in sources:
-        for entry in entries_of(source):
-            place = place_in(layout, entry.path) if is_wanted(entry.path) else None
-            if place: yield place, entry, source
+        with whole(source):
+            for entry in entries_of(source):
+                place = place_in(layout, entry.path) if is_wanted(entry.path) else None
+                if place: yield place, entry, source
 
-# %% ../../nbs/7_app/18_prepare.ipynb #6ede3c4a
+# %% ../../nbs/7_app/18_prepare.ipynb #1721cd73
 def bring(layout:Layout, sources:list, out:Path, progress:bool)->dict: # {(domain, class, file): its origin}
     "Every image to its place."
     came = {}
@@ -168,7 +181,7 @@ def bring(layout:Layout, sources:list, out:Path, progress:bool)->dict: # {(domai
         if place in came:
             raise ValueError(f'{came[place]} and {origin} are both {"/".join(place)}: '
                              'give one of the sources')
-        put(entry, out.joinpath(*place))
+        with whole(source): put(entry, out.joinpath(*place))
         came[place] = origin
     return came
 
