@@ -11,6 +11,7 @@ from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.app import run as module
+from fedskew_nb.app.after import kept_federation
 from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
 from fedskew_nb.app.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.app.plan import planned
@@ -378,7 +379,8 @@ def test_report_and_resume_run_nobodys_code(tmp_path):
     f.write_text('raise SystemExit("it ran")\n')
     assert [h is not None for _, h in stored_runs(tmp_path/'o')] == [True, True]
     assert python_files(read_request(tmp_path/'o')) == [str(f)]
-    with pytest.raises(ValueError, match='mine.py, which resume would run: look at it'): resume(tmp_path/'o')
+    for opens in (resume, lambda out: kept_federation(out, 'FedAvg')):
+        with pytest.raises(ValueError, match='mine.py, which this would run: look at it'): opens(tmp_path/'o')
     f.write_text(MINE)
     assert len(resume(tmp_path/'o', trust_code=True)) == 2
 
