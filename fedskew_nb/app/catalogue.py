@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 import fedskew_nb
 from .plan import SCHEDULE, rates_at
-from .recipes import METHODS, MECHANISMS
+from .recipes import MECHANISMS, METHODS
 from .shell import show_json
 from ..core.context import ServerContext
 from ..core.files import whole_file
 from ..core.method import Method
 from ..core.models import MODELS, n_params
+from ..core.pretrained import NETS
 from ..core.names import modules_of, papers, registry
 from ..core.net import Net, is_batchnorm, is_conv
 from ..core.rules import rule_groups
@@ -41,7 +42,7 @@ def _model_line(make)->str:
 # %% ../../nbs/7_app/06_catalogue.ipynb #ef1f0d69
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
-    kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=MODELS, houses=HOUSES)
+    kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=NETS, houses=HOUSES)
     say = {'models': _model_line}
     return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from .scripts import call_checked, from_file
 from ..core.mechanism import Mechanism
 from ..core.method import Method
-from ..core.models import MODELS
 from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
+from ..core.pretrained import NETS
 from ..data.folder import folder
 from ..data.load import SIZES, SUITES, load_suite
 from ..data.splits import leave_out, uneven
@@ -255,8 +255,8 @@ def read_model(
     "The net that `text` names."
     if isinstance(text, Net): return text
     if not isinstance(text, str): raise ValueError(f'{text!r} is no model: give a name or a Net')
-    file, name, hp = read_call(text)
-    make = from_file(file, name) if file else MODELS[spelt(name, MODELS, 'model')]
+    file, name, hp = read_call(text, 'name')
+    make = from_file(file, name) if file else NETS[spelt(name, NETS, 'model')]
     if not callable(make):
         raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes')
     return net_by(partial(make, **taken(make, name, dict(size=size, seed=seed), hp)), text, n_classes)
@@ -273,8 +273,8 @@ def model_recipe(o)->Recipe:
     "What was typed, or a function of the classes; called with n_classes, size and seed."
     if isinstance(o, Recipe): return o
     if isinstance(o, str) and o.strip(' ,'):
-        file, name, _ = read_call(o)
-        text = absolute(o) if file else spelt(name, MODELS, 'model')+o.strip()[len(name):]
+        file, name, _ = read_call(o, 'name')
+        text = absolute(o) if file else spelt(name, NETS, 'model')+o.strip()[len(name):]
         return Recipe(text if not file else o.strip()[len(file)+1:], partial(read_model, text), text)
     if not callable(o) or isinstance(o, torch.nn.Module):
         raise ValueError(f'model is {short(o)}: '

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from .seeding import Dropout, Random, generator, seeded
 from .net import Net, evaluating
-from .models import signed
+from .models import seq, signed
 
 # %% auto #0
-__all__ = ['FAMILIES', 'IMAGENET', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
+__all__ = ['FAMILIES', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000006
 # family: (children that make the map, children that pool it, the child with the last linear layer);
@@ -34,6 +34,8 @@ FAMILIES = dict(
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000007
 IMAGENET = dict(mean=(.485,.456,.406), std=(.229,.224,.225))    # of torchvision's pretrained weights
+
+# %% ../../nbs/4_core/03_convert.ipynb #a4697c22
 REFUSED = dict(
     GoogLeNet='it trains auxiliary heads beside the main one',
     Inception3='it trains auxiliary heads beside the main one',
@@ -76,15 +78,15 @@ def parts(module, names:str)->list: return [child_at(module, n) for n in names.s
 # %% ../../nbs/4_core/03_convert.ipynb #0000000f
 def cut_apart(module, body:str, pool:str, head:str)->tuple:
     "(body, pool, head) as modules."
-    body, pool, last = parts(module, body), parts(module, pool), child_at(module, head)
+    maps, pool, last = parts(module, body), parts(module, pool), child_at(module, head)
     *rest, head = last if isinstance(last, nn.Sequential) else [last]
     if not isinstance(head, nn.Linear):
         raise ValueError(f'the head of {type(module).__name__} ends in {type(head).__name__}: '
                          'as_net needs a linear layer there')
     pool = pool or [nn.AdaptiveAvgPool2d(1)]
     flat = [] if any(isinstance(m, nn.Flatten) for m in rest) else [nn.Flatten()]
-    body = nn.Sequential(*body) if len(body) > 1 else body[0]
-    return body, nn.Sequential(*pool, *flat, *rest), head
+    named = {name.replace('.', '_'): m for name, m in zip(body.split(), maps)}
+    return seq(**named) if len(maps) > 1 else maps[0], nn.Sequential(*pool, *flat, *rest), head
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000011
 def same_answers(module, net, size):

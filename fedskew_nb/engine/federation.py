@@ -21,7 +21,7 @@ from ..core.seeding import generator
 from ..data.suite import Client, Suite
 from .guard import (
     as_batch, check_colour, check_federation, check_fields, check_fits, check_images, copy_of, fields_held,
-    lane_count, made_ready, naming, who_trains)
+    as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker
 from .device import calmly, copied, keep_freed_memory, live, pick_device
@@ -56,6 +56,7 @@ class Federation:
 @patch
 def _assemble(self:Federation, net:Net, suite:Suite, lanes):
     "Clients, one resident model, lanes; what cannot run is refused."
+    suite = as_expected(suite, net)
     net = made_ready(self.method.adapt(net, self.setting.seed), suite)
     check_fits(self.method, net, suite, self.setting, self.device)
     self.suite, self.worker = suite, Worker(self.method, net, suite, self.setting, self.device)

@@ -9,6 +9,7 @@ __all__ = []
 import os, warnings
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 import torch
@@ -75,6 +76,11 @@ def made_ready(net:Net, suite:Suite)->Net:
     draws_nothing(own_noise(net), suite.image_size)
     net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
     return net
+
+# %% ../../nbs/6_engine/06_guard.ipynb #cdac0092
+def as_expected(suite:Suite, net:Net)->Suite:
+    "The suite, with the mean and std that the net expects."
+    return replace(suite, **net.expects) if net.expects else suite
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a91adef5
 MOST_THREADS = 1024

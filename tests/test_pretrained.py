@@ -1,0 +1,150 @@
+"Nets from torchvision and timm: what they answer, what is remembered, and what a federation makes of them."
+from copy import deepcopy
+import pytest, torch
+from safetensors.torch import save_file
+from fedskew_nb import FedAvg, FedBN, Federation, as_net, compare, export, load_suite, read_method, read_model
+from fedskew_nb.core.pretrained import IMAGENET, Remember, timm_net, torchvision_net
+from fedskew_nb.core.seeding import generator, seeded
+
+SUITE = load_suite('emoji-pacs', 'tiny')
+HOW = dict(rounds=2, local_steps=2, batch_size=8, lr=.05, device='cpu')
+
+def images(n, side=32): return torch.rand(n, 3, side, side, generator=generator('images', n))
+
+def small(frozen='body', seed=0):
+    return torchvision_net(7, 'shufflenet_v2_x0_5', frozen=frozen, size=SUITE.image_size, seed=seed)
+
+class Count(torch.nn.Module):
+    "A body that counts the images it is asked about."
+    def __init__(self, body):
+        super().__init__()
+        self.body, self.seen = body, []
+    def __deepcopy__(self, memo):
+        twin = Count(deepcopy(self.body, memo))
+        twin.seen = self.seen
+        return twin
+    def forward(self, x):
+        self.seen.append(len(x))
+        return self.body(x)
+
+def test_each_image_passes_a_frozen_body_once():
+    net = small()
+    net.body.body = Count(net.body.body)
+    fed = Federation(FedAvg, net, SUITE, **HOW | dict(rounds=20, batch_size=32))
+    fed.fit()
+    pictures = sum(len(c.train) for c in SUITE.clients) + sum(map(len, SUITE.tests.values()))
+    asked = 20*2*32*len(SUITE.clients)
+    assert set(net.body.body.seen) == {1} and len(net.body.body.seen) <= pictures+4 < asked
+
+def test_remembered_is_frozen():
+    "The same federation, once with a memory, once with a body that is only frozen."
+    plain, kept = small(''), small()
+    plain.body.requires_grad_(False)
+    feds = [Federation(FedAvg, net, SUITE, **HOW) for net in (plain, kept)]
+    for fed in feds: fed.fit()
+    for a, b in zip(feds[0].net.head.parameters(), feds[1].net.head.parameters()):
+        assert torch.allclose(a, b, atol=1e-4)
+    assert feds[0].history.rounds[0]['up'] == feds[1].history.rounds[0]['up'] == len(SUITE.clients)*4*(1024*7+7)
+
+def test_lanes_and_a_resumption_change_no_bit(tmp_path):
+    "New images go through the body one at a time, so it does not matter who meets one first."
+    def heads(lanes, **how):
+        fed = Federation(FedAvg, small(), SUITE, lanes=lanes, **HOW | how)
+        fed.fit()
+        return fed
+    one, two = heads(1), heads(2)
+    assert torch.equal(one.net.head.weight, two.net.head.weight)
+    Federation(FedAvg, small(), SUITE, out=tmp_path/'half.safetensors', eval_every=1, **HOW).fit(1)
+    half = Federation(FedAvg, small(), SUITE, lanes=1, eval_every=1, **HOW).load(tmp_path/'half.safetensors')
+    half.fit()
+    assert torch.equal(one.net.head.weight, half.net.head.weight)
+
+def test_other_weights_other_maps():
+    net, x = small(seed=0), images(2)
+    before = net(x).fmap
+    net.load_state_dict(small(seed=1).state_dict())
+    assert not torch.equal(net(x).fmap, before)
+
+def test_gradients_of_images_reach_them():
+    x = images(2).requires_grad_()
+    small()(x).logits.sum().backward()
+    assert x.grad.abs().sum() > 0
+
+def test_weights_from_a_checkpoint_of_several_gpus(tmp_path):
+    from torchvision.models import resnet18
+    with seeded(3): theirs = resnet18()
+    torch.save(dict(epoch=3, state_dict={f'module.{k}': v for k, v in theirs.state_dict().items()}), tmp_path/'x.pth')
+    net = torchvision_net(7, weights=str(tmp_path/'x.pth'), size=32)
+    x = images(2)
+    want = as_net(theirs, size=32).eval()(x).fmap
+    assert torch.allclose(net.eval()(x).fmap, want) and net.expects == IMAGENET
+
+def test_a_file_that_runs_code_is_refused(tmp_path):
+    class Trap:
+        def __reduce__(self): return (print, ('run',))
+    torch.save(dict(a=Trap()), tmp_path/'trap.pt')
+    with pytest.raises(ValueError, match='without running code'):
+        torchvision_net(7, weights=str(tmp_path/'trap.pt'))
+
+def test_images_are_normalised_as_the_weights_expect(tmp_path):
+    net = small()
+    save_file(net.state_dict(), tmp_path/'x.safetensors')
+    net.expects = dict(mean=(.1, .2, .3), std=(1., 1., 1.))
+    fed = Federation(FedAvg, net, SUITE, **HOW)
+    x = SUITE.tests['photo'].x[:4]
+    by_hand = x/255-torch.tensor([.1, .2, .3]).view(3, 1, 1)
+    with torch.no_grad(): want = fed.net.eval()(by_hand).logits.softmax(1)
+    assert torch.allclose(fed.predict(x), want, atol=1e-5)
+
+def test_in_a_comparison_by_name(tmp_path):
+    text = "torchvision('shufflenet_v2_x0_5', frozen='body')"
+    cmp = compare('FedAvg', 'emoji-pacs', size='tiny', seeds=1, rounds=1, local_steps=1, control=False,
+                  model=text, out=tmp_path, device='cpu')
+    assert cmp.histories[0].setting['model'] == text
+
+def test_what_is_remembered_is_exported_whole(tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    net = torchvision_net(7, 'resnet18', frozen='body', size=SUITE.image_size)
+    fed = Federation(FedAvg, net, SUITE, **HOW)
+    x = SUITE.tests['photo'].x[:2]
+    session = onnxruntime.InferenceSession(export(fed, tmp_path/'x.onnx'), providers=['CPUExecutionProvider'])
+    assert torch.allclose(torch.from_numpy(session.run(None, dict(images=x.numpy()))[0]), fed.predict(x), atol=1e-4)
+
+@pytest.mark.parametrize('name, size, shape', [
+    ('resnet18', 64, (512, 2, 2)), ('vit_tiny_patch16_224', 64, (192, 4, 4)), ('convnext_atto', 64, (320, 2, 2)),
+    ('swin_tiny_patch4_window7_224', 64, (768, 2, 2)), ('mobilenetv3_small_050', 32, (1024, 1, 1))])
+def test_timm_nets_give_a_map(name, size, shape):
+    timm = pytest.importorskip('timm')
+    net = timm_net(5, name, size=size, seed=2).eval()
+    out = net(images(2, size))
+    assert out.fmap.shape[1:] == shape and out.logits.shape == (2, 5)
+    with seeded(2):
+        how = dict(num_classes=0, global_pool='')
+        try: trunk = timm.create_model(name, img_size=size, **how).eval()
+        except TypeError: trunk = timm.create_model(name, **how).eval()
+    with torch.no_grad(): theirs = trunk(images(2, size))
+    mean = theirs.mean((1, 2)) if getattr(trunk, 'output_fmt', '') == 'NHWC' else \
+        theirs.mean((2, 3)) if theirs.ndim == 4 else theirs[:, 1:].mean(1)
+    assert torch.allclose(out.feat, mean, atol=1e-5)
+
+def test_a_transformer_in_a_federation_of_maps():
+    pytest.importorskip('timm')
+    net = timm_net(7, 'vit_tiny_patch16_224', frozen='body', size=32)
+    suite = load_suite('emoji-pacs', 'tiny')
+    method = read_method('F2DC')
+    fed = Federation(method, net, suite, **HOW | dict(rounds=1))
+    fed.fit()
+    assert fed.round_no == 1
+
+def test_wrong_names():
+    pytest.importorskip('timm')
+    for text, said in {"timm('resnet81')": 'did you mean', "timm('resnet18', weights='mine.pt')": 'there is no file',
+                       "torchvision('vit_b_16')": 'no feature map', "torchvision('resnet18', norm='batch')": 'norm',
+                       "torchvision(resnet18)": "name='resnet18'"}.items():
+        with pytest.raises(ValueError, match=said): read_model(text, 7, 64)
+
+def test_batchnorm_of_a_frozen_body_stays():
+    fed = Federation(FedBN, small(), SUITE, **HOW)
+    before = {k: v.clone() for k, v in fed.net.state_dict().items() if 'running' in k}
+    fed.fit()
+    assert all(torch.equal(v, fed.net.state_dict()[k]) for k, v in before.items())
