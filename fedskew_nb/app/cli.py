@@ -23,6 +23,7 @@ from .catalogue import notebooks_command, usual_methods
 from .after import export_command, predict_command
 from .choose import list_command
 from .prepare import prepare_command
+from .reproduce import reproduce_command
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
 from .diagnose import diagnose
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
@@ -269,8 +270,8 @@ def claims_command(
 # %% ../../nbs/7_app/01_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
                 report=report_command, export=export_command, predict=predict_command,
-                diagnose=diagnose_command, prepare=prepare_command, boxes=boxes_command,
-                notebooks=notebooks_command,
+                diagnose=diagnose_command, prepare=prepare_command, reproduce=reproduce_command,
+                boxes=boxes_command, notebooks=notebooks_command,
                 claims=claims_command, bench=bench_command)
 
 def usage()->str:
