@@ -40,7 +40,7 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
     "The folders of one's own images, as recipes."
     if boxes and not data: raise ValueError(f'--boxes {boxes} needs --data: give the folder of its images')
     for d in data:
-        if not Path(d).is_dir(): raise ValueError(f'--data {d}: there is no such folder')
+        if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
         if boxes: boxes_file(d, boxes)
     bad = 'skip' if skip_broken else 'strict'
     return [folder(str(Path(d).resolve()), pixels, bad, boxes) for d in data]
@@ -48,7 +48,7 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
 # %% ../../nbs/7_app/01_cli.ipynb #00000010
 def data_options(
     suite=(),                     # embedded suites, by their names in `fedskew list`
-    data=(),                      # folder of your own images, <domain>/<class>/*.jpg
+    data=(),                      # folder of images, <domain>/<class>/*.jpg; or a CSV (image, label, site)
     pixels:int=32,                # image side for --data
     boxes:str=None,               # CSV of where the objects are, looked for in each --data folder
     skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
