@@ -22,6 +22,7 @@ from .boxes import boxes_command
 from .catalogue import notebooks_command, usual_methods
 from .after import export_command, predict_command
 from .choose import list_command
+from .join import join_command
 from .prepare import prepare_command
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
 from .diagnose import diagnose
@@ -269,6 +270,7 @@ def claims_command(
 # %% ../../nbs/7_app/01_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
                 report=report_command, export=export_command, predict=predict_command,
+                join=join_command,
                 diagnose=diagnose_command, prepare=prepare_command, boxes=boxes_command,
                 notebooks=notebooks_command,
                 claims=claims_command, bench=bench_command)
