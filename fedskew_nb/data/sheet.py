@@ -28,6 +28,8 @@ class Row(NamedTuple):
     split:str=''      # train, val or test
     line:int=0        # of the CSV
     @property
+    def group(self): return self.patient or self.path.as_posix()
+    @property
     def told(self): return bool(self.line or self.split)    # by a table, or by a folder of parts
 
 def tree_of(rows)->dict: # {site: {class: [paths]}}
@@ -145,7 +147,7 @@ def held(
 # %% ../../nbs/5_data/21_sheet.ipynb #aa3ed106
 def dealt_parts(rows:list, test:float, seed, site:str)->list: # of 'train' and 'test'
     "The part of each row."
-    labels, groups = [r.label for r in rows], [r.patient or r.path.as_posix() for r in rows]
+    labels, groups = [r.label for r in rows], [r.group for r in rows]
     out = held(labels, groups, test, 1, 'hold out', seed, site)
     if not out:
         raise ValueError(f'{site}: {len(set(groups))} patient(s), no two of one class: none to test on; '
@@ -156,9 +158,9 @@ def dealt_parts(rows:list, test:float, seed, site:str)->list: # of 'train' and '
 def with_validation(rows:list, parts:list, val:float, seed, site:str)->list:
     "The same parts, with whole patients of the training images for validation."
     i = [k for k, part in enumerate(parts) if part == 'train']
-    labels, patients = [rows[k].label for k in i], [rows[k].patient for k in i]
-    out = held(labels, patients, val, int(val > 0), 'validate', seed, site)
-    return ['val' if part == 'train' and r.patient in out else part for r, part in zip(rows, parts)]
+    labels, groups = [rows[k].label for k in i], [rows[k].group for k in i]
+    out = held(labels, groups, val, int(val > 0), 'validate', seed, site)
+    return ['val' if part == 'train' and r.group in out else part for r, part in zip(rows, parts)]
 
 # %% ../../nbs/5_data/21_sheet.ipynb #b325ef8f
 def parts_given(rows:list, site:str, unseen:bool)->list: # of 'train', 'val' and 'test'
