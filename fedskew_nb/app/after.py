@@ -100,19 +100,23 @@ def write_weights(model:Standalone, facts:dict, path:Path):
 WRITERS = {'.onnx': write_onnx, '.pt2': write_program, '.safetensors': write_weights}
 
 # %% ../../nbs/7_app/17_after.ipynb #b1a7c382
+def write_model(model:Standalone, facts:dict, path)->Path:
+    "A model and its card, in the format that the name says."
+    path = Path(path)
+    write = WRITERS[one_of(path.suffix, WRITERS, 'format')]
+    with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
+    write_json(facts, path.with_suffix('.json'))
+    return path
+
+# %% ../../nbs/7_app/17_after.ipynb #77ff0c73
 def export(
     fed:Federation,          # trained
     path,                    # .onnx, .pt2 or .safetensors
     client:int|None=None,    # whose model; default: the global one
 )->Path:                     # the card lies beside it, as .json
     "Write a trained model for use without this package."
-    path = Path(path)
-    write = WRITERS[one_of(path.suffix, WRITERS, 'format')]
     model = Standalone(in_plain_order(fed.model(client=client).to('cpu')), fed.method)
-    facts = card(fed, client)
-    with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
-    write_json(facts, path.with_suffix('.json'))
-    return path
+    return write_model(model, card(fed, client), path)
 
 # %% ../../nbs/7_app/17_after.ipynb #0dfa4907
 def name_of(run, what:str): return run.seed if what == 'seed' else getattr(run, what).name

@@ -22,6 +22,7 @@ from .boxes import boxes_command
 from .catalogue import notebooks_command, usual_methods
 from .after import export_command, predict_command
 from .choose import list_command
+from .join import join_command
 from .prepare import prepare_command
 from .reproduce import reproduce_command
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
@@ -41,7 +42,7 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
     "The folders of one's own images, as recipes."
     if boxes and not data: raise ValueError(f'--boxes {boxes} needs --data: give the folder of its images')
     for d in data:
-        if not Path(d).is_dir(): raise ValueError(f'--data {d}: there is no such folder')
+        if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
         if boxes: boxes_file(d, boxes)
     bad = 'skip' if skip_broken else 'strict'
     return [folder(str(Path(d).resolve()), pixels, bad, boxes) for d in data]
@@ -49,7 +50,7 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
 # %% ../../nbs/7_app/01_cli.ipynb #00000010
 def data_options(
     suite=(),                     # embedded suites, by their names in `fedskew list`
-    data=(),                      # folder of your own images, <domain>/<class>/*.jpg
+    data=(),                      # folder of images, <domain>/<class>/*.jpg; or a CSV (image, label, site)
     pixels:int=32,                # image side for --data
     boxes:str=None,               # CSV of where the objects are, looked for in each --data folder
     skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
@@ -270,8 +271,8 @@ def claims_command(
 # %% ../../nbs/7_app/01_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
                 report=report_command, export=export_command, predict=predict_command,
-                diagnose=diagnose_command, prepare=prepare_command, reproduce=reproduce_command,
-                boxes=boxes_command, notebooks=notebooks_command,
+                join=join_command, diagnose=diagnose_command, prepare=prepare_command,
+                reproduce=reproduce_command, boxes=boxes_command, notebooks=notebooks_command,
                 claims=claims_command, bench=bench_command)
 
 def usage()->str:

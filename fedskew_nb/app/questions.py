@@ -41,7 +41,8 @@ def found_in(recipe:Recipe, seed:int)->Found:
     if root := images_of(recipe):
         how = recipe.make.keywords
         pictures, broken = pictures_in(root, how['pixels'], how['bad'])
-    suite = None if root and too_few(picture_counts(pictures)) else recipe(seed)
+    short = root and root.is_dir() and too_few(picture_counts(pictures))
+    suite = None if short else recipe(seed)
     dealt = pictures_of(suite) if suite else []
     same = copies(pictures or dealt) | dict(tested=copies(dealt)['tested'])
     return Found(suite.name if suite else recipe.name, pictures or dealt, broken, suite, same)

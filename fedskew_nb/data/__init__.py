@@ -1,1 +1,1 @@
-from . import datasets           # a Suite is whole: it can be made from datasets
+from . import datasets, rows      # a Suite is whole: it can be made from datasets and from rows

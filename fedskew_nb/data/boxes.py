@@ -136,8 +136,9 @@ def fitted(
 
 # %% ../../nbs/5_data/15_boxes.ipynb #8f0ff6b6
 def boxes_file(root, name)->Path:
-    "The CSV of boxes of a folder, or a refusal."
-    return a_file(Path(root).expanduser()/Path(name).expanduser())
+    "The CSV of boxes of a folder, or of a table beside it; or a refusal."
+    root = Path(root).expanduser()
+    return a_file((root.parent if root.is_file() else root)/Path(name).expanduser())
 
 @dataclass
 class Boxes:

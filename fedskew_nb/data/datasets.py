@@ -117,6 +117,7 @@ def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:
     "(train, val) of each client of one domain."
     if len(parts) == 2: return allot(parts[0], k, n, val, seed, domain)
     train = allot(parts[0], k, n, 0, seed, domain)
+    if not len(parts[1]): return [(t, parts[1]) for t, _ in train]
     spare = allot(parts[1], k, None, 0, seed, f'{domain} (validation)')
     return [(t, v) for (t, _), (v, _) in zip(train, spare)]
 

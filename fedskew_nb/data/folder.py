@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 import torch
-from ..core.seeding import generator
 from .boxes import best_boxes, boxes_file
 from .cache import cached
-from .check import MOST_SIDE, count, known_names, real, some_text, three_numbers
+from .check import MOST_SIDE, count, known_names, some_text, three_numbers
 from .datasets import check_wishes
 from .images import UNREAD, content, read_image, Data
 from ..core.names import Recipe, whole
+from .sheet import (
+    check_pairs, check_test, divided, lacking, own_part, read_sheet, row_of, tree_of)
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
@@ -54,18 +55,27 @@ def image_files(root:Path)->list:
     return sorted(paths, key=Path.as_posix)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c
-def scan(root)->dict:
-    "{domain: {class: [paths]}} of a folder, or a refusal that names what is wrong."
+def folder_rows(root)->list: # of Row
+    "The images of a folder, or a refusal that names what is wrong."
     root = Path(root).expanduser()
     if not root.is_dir():
         up = root.parent
         there = f'holds {sorted(p.name for p in up.iterdir())[:8]}' if up.is_dir() else 'is missing too'
         raise ValueError(f'there is no folder {root}; {up} {there}')
-    paths, tree = image_files(root), {}
+    paths = image_files(root)
     check_depth(root, paths)
-    for p in paths: tree.setdefault(p.parts[0], {}).setdefault(p.parts[1], []).append(p)
-    check_names(root, tree)
-    return tree
+    return [row_of(p) for p in paths]
+
+def scan(root)->dict:
+    "{domain: {class: [paths]}} of a folder."
+    rows = folder_rows(root)
+    check_names(root, rows)
+    return tree_of(rows)
+
+def rows_in(root)->tuple: # (folder, [Row])
+    "What a folder holds, or what a table lists."
+    root = Path(root).expanduser()
+    return (root.parent, read_sheet(root)) if root.is_file() else (root, folder_rows(root))
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000d
 def depth_hint(root, paths:list, wrong:list)->str:
@@ -81,7 +91,7 @@ def depth_hint(root, paths:list, wrong:list)->str:
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
 def check_depth(root, paths:list):
     if not paths: raise ValueError(f'{root} holds no image; it should hold <domain>/<class>/<image>')
-    if wrong := [p for p in paths if len(p.parts) != 3]:
+    if wrong := [p for p in paths if len(p.parts) != 3 and not own_part(p)]:
         raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
                          f'{depth_hint(root, paths, wrong)}')
 
@@ -92,14 +102,17 @@ def check_capitals(root, names:list, noun:str):
     if same := [repr(n) for n in names if count[n.casefold()] > 1]:
         raise ValueError(f'{root}: {noun} {" and ".join(same)} differ only in capitals; give them one name')
 
-def check_names(root, tree:dict):
-    classes = sorted({c for own in tree.values() for c in own})
+# %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
+def check_names(root, rows:list):
+    "Refuse names that differ only in capitals, and in a folder a class that a domain lacks."
+    tree, classes = tree_of(rows), sorted({r.label for r in rows})
     check_capitals(root, list(tree), 'domains')
     check_capitals(root, classes, 'classes')
-    for d, own in tree.items():
+    for d, own in tree.items() if not any(r.told for r in rows) else ():
         if lost := [repr(c) for c in classes if c not in own]:
             raise ValueError(f'{root}: domain {d!r} has no image of class {", ".join(lost)}; '
-                             f'every domain needs every class (it has {", ".join(sorted(own))})')
+                             f'every domain needs every class (it has {", ".join(sorted(own))}); '
+                             'in a CSV of images one may be missing')
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000012
 def readable(path, size:int, bad:str)->tuple|None:
@@ -111,7 +124,7 @@ def readable(path, size:int, bad:str)->tuple|None:
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
 def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None)->tuple:
     "(images, broken files, copies) of one domain; `classes` is {class: [paths]}."
-    every = [(p, y) for y, c in enumerate(names) for p in classes[c]]
+    every = [(p, y) for y, c in enumerate(names) for p in classes.get(c, ())]
     x, y, at = np.empty((len(every), 3, size, size), np.uint8), [], []
     broken, copies, digests = [], [], set()
     for p, c in every:
@@ -127,52 +140,48 @@ def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxe
     x = torch.from_numpy(x[:len(y)].copy())
     return Data(x, torch.tensor(y, dtype=torch.long), None, at), broken, copies
 
-# %% ../../nbs/5_data/05_folder.ipynb #00000013
-def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]:
-    "(train, test) with the same part of every class held out."
-    test = []
-    for c, name in enumerate(names):
-        i = (d.y == c).nonzero()[:,0]
-        if len(i) < 2:
-            raise ValueError(f'domain {domain!r} has {len(i)} usable image(s) of class {name!r}; '
-                             'it needs 2, one to train on and one to test')
-        k = min(max(1, round(part*len(i))), len(i)-1)
-        test.append(i[torch.randperm(len(i), generator=generator('hold out', seed, domain, name))[:k]])
-    held = torch.zeros(len(d), dtype=torch.bool)
-    held[torch.cat(test)] = True
-    return d[~held], d[held]
-
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
 def left_out(files:list, reason:str)->list:
     "A sentence about files that are not used; none where there are none."
     return [f'{len(files)} {reason} left out, first {files[0].as_posix()}'] if files else []
 
-def every_path(tree:dict)->list: return [p for own in tree.values() for paths in own.values() for p in paths]
-
-def without_box(boxes, tree:dict, unused:list)->list:
+def without_box(boxes, rows:list, unused:list)->list:
     "A sentence about images without a box; none where there are none."
-    used = set(every_path(tree))-set(unused)
+    used = {r.path for r in rows}-set(unused)
     lack = sorted(p for p in used if not boxes.has(p))
     return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
 
-def boxes_in(root, name, tree:dict):
-    "The boxes of a scanned folder, from the CSV of this name; None without a name."
-    return best_boxes(boxes_file(root, name), {p.as_posix() for p in every_path(tree)}) if name else None
+def with_notes(root, n:int, notes:list)->str:
+    "What a suite was read from; what is odd is also said at once."
+    if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
+    return '; '.join([f'folder {root.name}, {n} images', *notes])
+
+# %% ../../nbs/5_data/05_folder.ipynb #56dbaf24
+def boxes_in(root, name, rows:list):
+    "The boxes of listed images, from the CSV of this name; None without a name."
+    return best_boxes(boxes_file(root, name), {r.path.as_posix() for r in rows}) if name else None
+
+def used_rows(rows:list, domain:str, unused:set, names:list)->list:
+    "The rows of a domain, class by class as its images are read."
+    used = sorted((r for r in rows if r.site == domain and r.path not in unused), key=lambda r: r.label)
+    check_pairs(used, names, domain)
+    return used
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000017
-def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
-    "The suite of a scanned folder."
-    names = sorted(next(iter(tree.values())))
-    domains, broken, copies = {}, [], []
+#| exporti
+
+# %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
+def read_suite_of(root, rows:list, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
+    tree, names = tree_of(rows), sorted({r.label for r in rows})
+    val, unseen, domains, broken, copies = more.get('val', .1), more.get('unseen', ()), {}, [], []
     for d in sorted(tree):
         data, b, c = read_domain(root, tree[d], names, size, bad, boxes)
-        domains[d] = hold_out(data, test, names, seed, d)
+        used = used_rows(rows, d, {*b, *c}, names)
+        domains[d] = divided(data, used, test, val, seed, d, d in unseen)
         broken, copies = broken+b, copies+c
-    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')
-    if boxes: notes += without_box(boxes, tree, broken+copies)
-    if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
-    n = sum(len(train)+len(test) for train, test in domains.values())
-    source = '; '.join([f'folder {Path(root).name}, {n} images', *notes])
+    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')+lacking(tree, names)
+    notes += without_box(boxes, rows, broken+copies) if boxes else []
+    source = with_notes(root, len(rows)-len(broken+copies), notes)
     return Suite.from_datasets(domains, names, data_seed=seed, name=name, **dict(source=source) | more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
@@ -185,8 +194,7 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     if root is None: raise ValueError('root is None: give a folder')
     if name is not None: some_text(name, 'name')
     if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
-    if not real(test) or not 0 < test < 1:
-        raise ValueError(f'test is {test!r}: give the part to hold out, between 0 and 1')
+    check_test(test)
     count(size, 'size', 8, MOST_SIDE)
     known_names(more, SUITE_ARGUMENTS, 'argument')
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
@@ -194,30 +202,41 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
 def packed(*call): return pack(read_suite_of(*call))
 
-def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
+def listed(root, more:dict)->tuple: # (folder, [Row])
+    "What a folder or a table lists; refused where no suite can be made of it."
+    home, rows = rows_in(root)
+    check_names(root, rows)
+    check_wishes(tree_of(rows), **more)
+    return home, rows
+
+def usual_name(root:Path)->str:
+    "What the suite of a folder, or of a table, is called."
+    return (root.stem if root.suffix.lower() == '.csv' else root.name) or 'images'
+
+# %% ../../nbs/5_data/05_folder.ipynb #fdb3aa68
+def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     "A name for what this call reads: files and their bytes, and its arguments."
-    bytes_of = [[p.as_posix(), content(root/p)] for p in every_path(tree)]
+    bytes_of = [[r.path.as_posix(), content(root/r.path), *r[1:]] for r in rows]
     text = repr((bytes_of, *call[:-1], sorted(call[-1].items())))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
 def load_folder(
-    root,              # holds <domain>/<class>/<image>
+    root,              # holds <domain>/<class>/<image>; or a CSV
     size:int=32,       # pixels of the squares
     test:float=.2,     # part of every class to test on
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
     data_seed:int=0, name:str|None=None, cache:bool=True,
     boxes=None,        # CSV of boxes in the folder
-    **more,            # clients, n, val, unseen, mean, std, …: as for datasets
+    **more,            # clients, n, val, unseen, …: as for datasets
 )->Suite:
     "A suite from one's own images."
     more = check_call(root, size, test, bad, name, boxes, more)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
-    tree, name = scan(root), name or root.name or 'images'
-    check_wishes(tree, **more)
-    call = (size, test, bad, seed, name, boxes_in(root, boxes, tree), more)
-    return unpack(*cached(cache_key(root, tree, name, call), lambda: packed(root, tree, *call), cache))
+    name, (home, rows) = name or usual_name(root), listed(root, more)
+    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), more)
+    return unpack(*cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache))
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
 def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes)->Suite:
@@ -226,13 +245,13 @@ def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes)->Suite:
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001c
 def folder(
-    root,                    # holds <domain>/<class>/<image>
+    root,                    # holds <domain>/<class>/<image>; or a CSV of image, label, site
     pixels:int=32,
     bad:str='strict',        # broken images: strict refuses them, skip leaves them out
     boxes:str|None=None,     # CSV of boxes, relative to the folder
 )->Recipe:
     "A suite made from a folder of images, for `compare`."
     options = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
-    name = Path(root).expanduser().resolve().name or 'images'
+    name = usual_name(Path(root).expanduser().resolve())
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')

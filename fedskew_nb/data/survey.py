@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 import pandas as pd
 from .check import count
-from .folder import check_depth, image_files, readable
+from .folder import readable, rows_in
 from .suite import Suite
 
 # %% ../../nbs/5_data/19_survey.ipynb #763c09b3
@@ -38,18 +38,16 @@ def pictures_of(suite:Suite)->list: # of Picture
 
 # %% ../../nbs/5_data/19_survey.ipynb #503fc039
 def pictures_in(
-    root,              # holds <domain>/<class>/<image>
+    root,              # holds <domain>/<class>/<image>; or a CSV of image, label, site
     size:int=32,       # pixels of the squares
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
 )->tuple:              # (list of Picture, paths of broken files)
     "Every picture of a folder."
-    root, pictures, broken = Path(root).expanduser(), [], []
-    paths = image_files(root)
-    check_depth(root, paths)
-    for p in paths:
-        got = readable(root/p, count(size, 'size', 8), bad)
-        if got is None: broken.append(p.as_posix())
-        else: pictures.append(Picture(*p.parts[:2], checksum_of(got[0]), path=p.as_posix(), size=got[2]))
+    (root, rows), pictures, broken = rows_in(root), [], []
+    for r in rows:
+        got, path = readable(root/r.path, count(size, 'size', 8), bad), r.path.as_posix()
+        if got is None: broken.append(path)
+        else: pictures.append(Picture(r.site, r.label, checksum_of(got[0]), path=path, size=got[2]))
     return pictures, broken
 
 # %% ../../nbs/5_data/19_survey.ipynb #bc4d39c6
