@@ -27,7 +27,8 @@ def test_a_task_may_fail(cells):
 
 def test_an_answer_is_folded(cells):
     answers = [(n, c) for n, s, c in cells if 'code-fold' in directives(s)]
-    assert answers and [n for n, c in answers if not c['metadata'].get('jupyter', {}).get('source_hidden')] == []
+    folded = dict(source_hidden=True, outputs_hidden=True)
+    assert answers and [n for n, c in answers if c['metadata'].get('jupyter') != folded] == []
     assert {c['source'][:8] for _, c in answers} == {'# Answer'}
 
 def test_no_cell_of_a_copy_starts_hours(cells):

@@ -1,9 +1,9 @@
-"""Does every learner's copy run from its first cell to its last? Each in a kernel of its own, without a browser.
+"""Does every learner's copy run from its first cell to its last? A kernel for each, and no browser.
 
-    python tests/lab/copies.py [1_begin/01_start ...]      # no page: all of them, half an hour on a quiet core
+    python tests/lab/copies.py [1_begin/01_start ...]      # no page: all of them, half an hour
 
-As in JupyterLab, a cell with the tag `raises-exception` may fail, and any other that fails is the end. No front
-end answers the kernel's widgets.
+As in JupyterLab, a cell with the tag `raises-exception` may fail, and any other that fails is the end. No
+front end answers the kernel's widgets.
 """
 import json, os, subprocess, sys, tempfile, time
 from contextlib import contextmanager

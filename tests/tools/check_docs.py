@@ -3,9 +3,9 @@
     python tests/tools/check_docs.py _proc
 
 Looks for dead links, images and anchors, links of names to other things of that name, unresolved or doubled
-cross references, figures without label, caption or alternative text, formulas that pandoc cannot set or a caption
-spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs, links to
-the site's own address, and pages missing in the sidebar or in the folder.
+cross references, figures without label, caption or alternative text, formulas that pandoc cannot set or a
+caption spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs,
+links to the site's own address, and pages missing in the sidebar or in the folder.
 """
 
 import json, posixpath, re, subprocess, sys

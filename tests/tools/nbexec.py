@@ -71,7 +71,7 @@ def join_streams(nb):
             cell.outputs = outs
 
 def patience(cell):
-    "Seconds for a cell. nbclient may sleep through the reply of a slider's cell and wakes when they are over."
+    "Seconds for a cell. nbclient may sleep through the reply of a slider's cell until they are over."
     return 20 if 'interact(' in cell.source else 900
 
 def execute(path):
