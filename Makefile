@@ -61,7 +61,8 @@ test: $(VENV)/dev.stamp             ## everything that CI checks
 test-all: $(VENV)/dev.stamp         ## the long campaign: what `test` leaves out
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -q -n 2 --dist loadfile -m campaign
 
-lab-test: $(VENV)/dev.stamp         ## start and 00_core from top to bottom in JupyterLab, in a browser without a window
+lab-test: $(VENV)/dev.stamp         ## every learner's copy from top to bottom, then two in JupyterLab, in a browser without a window
+	$(BIN)/python tests/lab/copies.py
 	$(BIN)/python tests/lab/run.py
 
 docs: have-quarto $(VENV)/dev.stamp ## the site, into _docs/ (needs Quarto)

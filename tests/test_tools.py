@@ -91,6 +91,15 @@ SEEDED = {
     'a figure without alt': (code('#| label: fig-b\n#| fig-cap: "x"\nplot()', png()), 'fig-b has no fig-alt'),
     'a path of this machine': (code('f()', said('saved in /tmp/tmpab12/x.json')), '/tmp/tmpab12'),
     'an address in memory': (code('f', said('<function f at 0x7f96a2064e10>')), 'at 0x7f96a2064e10'),
+    'a paragraph like a list': (md('(10) and (11) are called so.'), 'a paragraph begins like a list'),
+    'a formula of a caption by hand': (
+        code('#| label: fig-b\n#| fig-cap: "The loss L_s and $h_k$."\n#| fig-alt: "x"\nplot()', png()),
+        "outside $…$: 'L_s'",
+    ),
+    'a broken formula of a caption': (
+        code('#| label: fig-b\n#| fig-cap: "A $\\\\frac{a$ b."\n#| fig-alt: "x"\nplot()', png()),
+        'bad formula',
+    ),
     'a stored error': (
         code('f()', dict(output_type='error', ename='ValueError', evalue='no', traceback=[])),
         'stored output is an error',
@@ -149,6 +158,16 @@ def test_rendered_site(tmp_path):
 def test_rendered_site_by_its_address(tmp_path):
     (tmp_path / 'a.html').write_text(f'<a href="{SITE}/a.html">a</a>')
     assert list(check_site.faults(tmp_path)) == [f'a.html: a link to the site by its address {SITE}/a.html']
+
+def test_the_404_page_links_from_the_root(tmp_path):
+    "It is shown at any address, so its links begin with the site's folder."
+    base = project.settings()['doc_baseurl']
+    (tmp_path / '404.html').write_text(f'<a href="{base}/a.html">a</a> <a href="{base}/">first</a>')
+    for name in ('a.html', 'index.html'):
+        (tmp_path / name).write_text('')
+    assert list(check_site.faults(tmp_path)) == []
+    (tmp_path / 'a.html').unlink()
+    assert list(check_site.faults(tmp_path)) == [f'404.html: dead link {base}/a.html']
 
 def test_links_inside_the_site_are_relative():
     elsewhere = 'https://example.org/4_core/net.html'
@@ -363,6 +382,22 @@ def test_the_links_of_the_navbar_lead_to_pages():
     navbar = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']['navbar']
     pages_ = [e['href'] for side in ('left', 'right') for e in navbar[side] if '://' not in e['href']]
     assert pages_ and [p for p in pages_ if not (project.NBS / p).exists()] == []
+
+def test_what_every_site_has():
+    "An icon, a page for addresses that do not exist, tags for who shares a page, a way to the changelog."
+    config = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())
+    web, lost = config['website'], (project.NBS / '404.md').read_text()
+    assert (project.NBS / web['favicon']).is_file() and web['open-graph'] is True
+    assert '404.md' in config['project']['render']
+    links = re.findall(r'\]\(/(.*?)\)', lost)
+    assert links and [l for l in links if not (project.NBS / l).is_file()] == []
+    assert any(e['href'].endswith('/CHANGELOG.md') for e in web['navbar']['right'])
+
+def test_formulas_and_code_fit_the_page():
+    "A display formula is not cut at the width of text, and code in a sentence wraps on a phone."
+    rules = dict(re.findall(r'([^{}]+?) *\{([^{}]*)\}', (project.NBS / 'styles.css').read_text()))
+    assert 'max-width: none' in rules['\nmain.content p:has(> math[display="block"])']
+    assert 'pre-wrap' in rules[' main.content :not(pre) > code']
 
 def test_pages_of_judge_show_no_code_unasked():
     sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']

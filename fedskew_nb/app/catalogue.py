@@ -192,13 +192,21 @@ def notebook_names(home:Path)->list:
     return sorted(p.relative_to(home).as_posix() for p in pages)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #b3f93817
+def learner_cell(cell:dict)->dict:
+    "A code cell of a copy: no outputs, a task may fail, an answer is folded."
+    source, metadata = ''.join(cell['source']), {}
+    if re.search(r'^#\| *eval: *false', source, re.M): metadata['tags'] = ['raises-exception']
+    if answer := re.search(r'^#\| *code-summary: *"(.+)"', source, re.M):
+        metadata['jupyter'] = dict(source_hidden=True, outputs_hidden=True)
+        source = f'# {answer[1]}\n' + re.sub(r'^#\|.*\n', '', source, flags=re.M)
+    return cell | dict(source=source, metadata=metadata, outputs=[], execution_count=None)
+
+# %% ../../nbs/7_app/06_catalogue.ipynb #c6abedd4
 def learner_copy(text:str)->str:
-    "A notebook without outputs, counts and export calls."
+    "A notebook as a learner gets it, without export calls."
     nb = json.loads(text)
-    nb['cells'] = [c for c in nb['cells'] if not re.search(r'nbdev_export\(', ''.join(c['source']))]
-    for c in nb['cells']:
-        c['metadata'] = {}
-        if c['cell_type'] == 'code': c |= dict(outputs=[], execution_count=None)
+    kept = [c for c in nb['cells'] if not re.search(r'nbdev_export\(', ''.join(c['source']))]
+    nb['cells'] = [learner_cell(c) if c['cell_type'] == 'code' else c | dict(metadata={}) for c in kept]
     return json.dumps(nb, ensure_ascii=False, indent=1)+'\n'
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #b349af94

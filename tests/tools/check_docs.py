@@ -3,9 +3,9 @@
     python tests/tools/check_docs.py _proc
 
 Looks for dead links, images and anchors, links of names to other things of that name, unresolved or doubled
-cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, local
-paths and addresses of objects in outputs, links to the site's own address, and pages missing in the sidebar
-or in the folder.
+cross references, figures without label, caption or alternative text, formulas that pandoc cannot set or a
+caption spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs,
+links to the site's own address, and pages missing in the sidebar or in the folder.
 """
 
 import json, posixpath, re, subprocess, sys
@@ -22,6 +22,7 @@ PRIVATE = re.compile(
     rf'(?<![\w.])(?:{re.escape(str(ROOT))}|/tmp/|/home/\w|/root/)[\w./-]*|\bat 0x[0-9a-f]{{6,}}'
 )
 EMPTY = 'Call self as a function.', 'Return repr(self).', 'Initialize self.'  # what stands for no docstring
+SPELT = re.compile(r'(?<![\w$])[^\W\d_]{1,2}_\w')  # h_k, a formula by hand
 SCHEME = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
 
 @dataclass
@@ -89,6 +90,10 @@ def take_code(cell, page):
             for k in ('fig-cap', 'fig-alt')
             if label.startswith('fig-') and not d.get(k, '').strip('"\' ')
         ]
+    caption = str(yaml.safe_load(d.get('fig-cap', '')) or '')
+    page.maths += [(False, m) for m in re.findall(r'\$([^$]+)\$', caption)]
+    if m := SPELT.search(re.sub(r'\$[^$]+\$|`[^`]+`', '', caption)):
+        page.faults.append(f'a formula of a caption outside $…$: {m[0]!r} in {caption[:60]!r}')
     drawn = any('image/png' in o.get('data', {}) for o in cell.get('outputs', []))
     shown = d.get('output', '').lower() != 'false' and d.get('include', '').lower() != 'false'
     if drawn and shown and not (label or '').startswith('fig-'):
@@ -107,6 +112,9 @@ def take_markdown(text, page):
             page.ids.append(c[1][0])
         elif t in ('Div', 'Span', 'Code', 'CodeBlock', 'Figure', 'Table'):
             page.ids.append(c[0][0])
+        elif t == 'OrderedList' and (c[0][1]['t'], c[0][2]['t']) != ('Decimal', 'Period'):
+            said = ' '.join(x['c'] for x in walk(n) if x['t'] == 'Str')
+            page.faults.append(f'a paragraph begins like a list: {said[:60]!r}')
         elif t == 'Cite':
             page.refs += [x['citationId'] for x in c[0]]
         elif t == 'Link':

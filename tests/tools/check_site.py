@@ -7,7 +7,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from project import site
+from project import settings, site
 
 class Page(HTMLParser):
     def __init__(self, text):
@@ -47,6 +47,8 @@ def faults(root):
             if u.scheme:
                 continue
             target = (Path(name).parent / unquote(u.path)).as_posix() if u.path else name
+            if u.path.startswith(base := settings()['doc_baseurl'] + '/'):
+                target = unquote(u.path[len(base) :]) or 'index.html'  # 404.html is shown at any address
             if (root / target).is_dir():
                 target = (Path(target) / 'index.html').as_posix()
             if not (root / target).resolve().is_file():

@@ -70,6 +70,10 @@ def join_streams(nb):
         if 'outputs' in cell:
             cell.outputs = outs
 
+def patience(cell):
+    "Seconds for a cell. nbclient may sleep through the reply of a slider's cell until they are over."
+    return 20 if 'interact(' in cell.source else 900
+
 def execute(path):
     "Run one notebook in its own kernel and write it back."
     nb = nbformat.read(path, 4)
@@ -77,7 +81,7 @@ def execute(path):
     nb.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     Runner(
         nb,
-        timeout=900,
+        timeout_func=patience,
         kernel_name='python3',
         resources={'metadata': {'path': str(path.parent)}},
         record_timing=False,

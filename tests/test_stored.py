@@ -1,0 +1,38 @@
+"What pages store is what today's code makes of the stored runs."
+import ast, re, shutil
+import matplotlib.pyplot as plt, pytest
+from IPython.core.formatters import MarkdownFormatter
+from fedskew_nb.core.names import papers
+from project import NBS, notebooks, read, source
+
+EVIDENCE = [f'{m.EVIDENCE}.ipynb' for m in papers().values()]
+
+def text(cell):
+    "What a cell shows as text."
+    shown = [o.get('text') or o.get('data', {}).get('text/markdown', '') for o in cell.get('outputs', [])]
+    return ''.join(map(''.join, shown))
+
+def fresh(cells):
+    "What the last of these cells shows, after the others have run in this process."
+    names = {}
+    *before, last = (ast.parse(source(c)).body for c in cells)
+    *lines, shown = last
+    exec(compile(ast.Module([*sum(before, []), *lines], []), 'page', 'exec'), names)
+    return MarkdownFormatter()(eval(compile(ast.Expression(shown.value), 'page', 'eval'), names))
+
+@pytest.mark.parametrize('page', EVIDENCE)
+def test_the_first_verdicts_of_a_paper(page):
+    code = [c for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
+    at = next(i for i, c in enumerate(code) if 'claims_table(' in source(c))
+    try: assert text(code[at]) == fresh(code[:at+1]), f'call make execute NB=nbs/{page}'
+    finally: plt.close('all')
+
+@pytest.mark.campaign
+def test_all_text_of_pages_with_stored_runs(tmp_path):
+    import nbexec
+    stale = []
+    for page in notebooks():
+        if not re.search(r'stored_(claims|results)\(', page.read_text(encoding='utf-8')): continue
+        nbexec.execute(new := shutil.copy(page, tmp_path/page.name))
+        if [*map(text, read(page)['cells'])] != [*map(text, read(new)['cells'])]: stale.append(page.name)
+    assert stale == []
