@@ -36,7 +36,11 @@ def outputs_are_stored(nb):
     shows = any(re.search(r'\b(show|imshow|plot|display|print)\b', source(c)) for c in code)
     if shows and not any(c['outputs'] for c in code): yield 'run `make execute`'
 
-RULES = [opening, plain_markdown, imports_stand_alone, outputs_are_stored]
+def says_its_end(nb):
+    "'Where next' is the last thing that a page says."
+    if any('**Where next' in source(c) for c in nb['cells'][:-1]): yield '"Where next" stands in the middle'
+
+RULES = [opening, plain_markdown, imports_stand_alone, outputs_are_stored, says_its_end]
 
 @pytest.fixture(scope='module')
 def pages(): return {p.relative_to(NBS).as_posix(): read(p) for p in notebooks()}

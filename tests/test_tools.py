@@ -92,6 +92,7 @@ SEEDED = {
     'a path of this machine': (code('f()', said('saved in /tmp/tmpab12/x.json')), '/tmp/tmpab12'),
     'an address in memory': (code('f', said('<function f at 0x7f96a2064e10>')), 'at 0x7f96a2064e10'),
     'a paragraph like a list': (md('(10) and (11) are called so.'), 'a paragraph begins like a list'),
+    'a fence without a language': (md('```\nfedskew list\n```'), 'a code fence without a language'),
     'a formula of a caption by hand': (
         code('#| label: fig-b\n#| fig-cap: "The loss L_s and $h_k$."\n#| fig-alt: "x"\nplot()', png()),
         "outside $…$: 'L_s'",
@@ -306,6 +307,11 @@ def test_pages_that_do_not_read_well(tmp_path):
         faults('interact(f, x=(0, 1))') == {'sliders'}
         and faults('# In `make lab`\ninteract(f, x=(0, 1))') == set()
     )
+
+def test_a_reading_time_that_is_wrong():
+    page = lambda minutes: dict(cells=[md(f'*Reading time:* {minutes} minutes.')])
+    said = lambda minutes: list(pages.time_faults(page(minutes), 24))
+    assert said('24') == said('twenty-six') == [] and [rule for rule, _ in said('four')] == ['time']
 
 PROSE = {
     "See Figure 2.": 'number',

@@ -108,6 +108,8 @@ def take_markdown(text, page):
     "Anchors, references, links, images and formulas of a page's prose."
     for n in walk(json.loads(pandoc(text, 'json')[0])):
         t, c = n['t'], n.get('c')
+        if t == 'CodeBlock' and not c[0][1]:
+            page.faults.append(f'a code fence without a language: {c[1][:60]!r}')
         if t == 'Header':
             page.ids.append(c[1][0])
         elif t in ('Div', 'Span', 'Code', 'CodeBlock', 'Figure', 'Table'):

@@ -171,6 +171,21 @@ def output_faults(cell):
     if label.startswith('fig-') and 'image/png' not in kinds:
         yield 'figure', f'{label} is not stored: run `make execute`'
 
+WORDS = 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen'
+NUMBERS = {w: n for n, w in enumerate(WORDS.split(), 1)} | {'seventeen': 17, 'eighteen': 18, 'nineteen': 19}
+TENS = {'twenty': 20, 'thirty': 30}
+
+def time_faults(nb, minutes):
+    "A reading time that is more than two minutes off; answers have one for each chapter."
+    said = [m for c in nb['cells'] for m in re.findall(r'\*Reading time:\* ([\w-]+) minutes', source(c))]
+    if len(said) != 1:
+        return
+    tens, _, ones = said[0].partition('-')
+    known = NUMBERS | TENS
+    told = int(tens) if tens.isdigit() else known.get(tens, 0) + known.get(ones, 0)
+    if abs(told - minutes) > 2.5:
+        yield 'time', f'it says {said[0]} minutes and takes {minutes:.0f}'
+
 def words(md):
     return len(re.findall(r'\w+', re.sub(r'\$\$.*?\$\$|```.*?```', ' ', md, flags=re.S)))
 
@@ -210,6 +225,7 @@ def read_page(path):
             page.tests.append(len(code))
     if page.cells > CELLS and page.name not in GALLERIES:
         page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
+    page.faults += time_faults(nb, page.minutes)
     if page.minutes > MINUTES:
         page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
     return page
