@@ -98,6 +98,20 @@ def _read_nest(path, device):
     with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
         return _whole({k: f.get_tensor(k) for k in f.keys()}, f.metadata())
 
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #b5b6304d
+def to_bytes(nest:dict)->bytes:
+    "A nest as the bytes of a safetensors file."
+    return safetensors.torch.save(*_parts(nest))
+
+def from_bytes(data:bytes, device='cpu')->dict:
+    "What `to_bytes` was given, its tensors on `device`; anything else is refused."
+    try:
+        notes = json.loads(data[8:8+int.from_bytes(data[:8], 'little')])['__metadata__']
+        return _whole({k: t.to(device) for k, t in safetensors.torch.load(data).items()}, notes)
+    except FOREIGN as e:
+        raise ValueError(f'these {len(data)} bytes are torn or no nest ({type(e).__name__}): '
+                         'ask for them again') from None
+
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70e5835b
 FIELDS = ('server', 'own', 'states', 'memory', 'down', 'scored')
 
