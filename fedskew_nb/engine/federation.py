@@ -30,7 +30,7 @@ from .history import (
     History, describe, made_of, Result, State, after_round, state_field)
 from .scoring import scores, trained_rows
 from .lanes import Lanes
-from .server import Server, summed_early
+from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
@@ -106,7 +106,8 @@ def state_of(self:Federation, id:int)->dict:
 @patch
 def order(self:Federation, k:int)->dict: # a nest of tensors and numbers
     "What client `k` is sent for the next round."
-    stays = self.kept | self.net.frozen
+    asked = in_full(self.setting, self.round_no+1)      # all of it, when it is trained
+    stays = self.kept | self.net.frozen if asked else staying(self, k, self.round_no)
     model = {n: v for n, v in self.state_of(k).items() if n not in stays}
     return dict(client=k, round=self.round_no, model=model, down=self.state.sent_to(k))
 
@@ -143,7 +144,7 @@ def _worked(self:Federation, worker:Worker, jobs:list)->list: # [(order, mine), 
 @patch
 def _parted(self:Federation, worker:Worker, client:Client, order:dict, r:Result)->tuple: # (answer, mine)
     with naming(self, client, round=order['round']): rows = trained_rows(worker, client, order, r)
-    return replace(r, rows=rows).parted(self.kept, self.net.frozen)
+    return replace(r, rows=rows).parted(self.kept, staying(self, client.id, order['round']))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #c2e6504b
 @patch

@@ -214,10 +214,10 @@ def mean_terms(terms:list)->dict:
     return {k: sum(t.get(k, 0) for t in terms)/len(terms) for k in dict.fromkeys(chain(*terms))}
 
 @patch
-def parted(self:Result, kept, frozen)->tuple: # (answer, mine)
+def parted(self:Result, kept, stays)->tuple: # (answer, mine)
     "What a client sends, a nest, and what stays with it."
     up = self.upload
-    model = {n: v for n, v in up.state.items() if n not in kept | frozen}
+    model = {n: v for n, v in up.state.items() if n not in stays}
     answer = dict(client=up.id, model=model, extra=up.extra, terms=self.terms, rows=list(self.rows))
     return answer, dict(kept={n: up.state[n] for n in kept}, states=self.states)
 

@@ -14,12 +14,16 @@ from torch import Tensor
 from ..core.mechanism import ask_rule, kind
 from ..core.method import Method
 from ..core.files import misfit
-from ..core.rules import keep, mean, largest
+from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
 from .device import by_type, largest_of
 from .history import STORED, State, impossible
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
+def staying(fed, k:int, round:int)->set:
+    "Names that client `k` does not send in a round."
+    return fed.kept | fed.net.frozen | resting(fed.groups, k, round, fed.setting.seed)
+
 def size_of(nest)->int:
     "Bytes of all tensors in a nest of dicts and lists."
     if isinstance(nest, Tensor): return nest.numel()*nest.element_size()
@@ -57,7 +61,7 @@ def summed_early(method:Method, groups:list, state:dict)->list: # of (`mean` or 
     if not all(m.early for m in method.each('weights')): return []
     early = {mean: {}, largest: {}}
     for _, rule, names in groups:
-        if rule.fn in early: early[rule.fn] |= {n: state[n] for n in names}
+        if rule.fn in early and not rule.travels: early[rule.fn] |= {n: state[n] for n in names}
     return [(fn, names) for fn, entries in early.items() for names in by_type(entries)]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000d
@@ -129,7 +133,7 @@ def sound(self:Server, k:int, answer:dict,
 )->Upload:
     "What client `k` was asked for; anything else is refused by name, and nothing has changed."
     fed, who = self.fed, f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
-    stays = fed.kept | fed.net.frozen
+    stays = staying(fed, k, self.state.round)
     wanted = {n: v for n, v in self.state.server.items() if n not in stays}
     if why := unasked(answer, k, wanted, self.state.round+1):
         raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')
@@ -185,7 +189,8 @@ def _hand_out(self:Server, rows:list):
 def _merge(self:Server, mechanism, rule, names:list):
     "One group of names through its rule."
     srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
-    V = self._rows(names, [u.state for u in self.ups])                 # (K, P) what was sent
+    sent = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups]
+    V = self._rows(names, sent)                                        # (K, P) what was sent
     g = self._starts(names)                                            # (K, P) what each started from
     R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.window(mechanism) if mechanism else srv)
     if R.ndim == 2:                                                    # one each; their mean for the others
@@ -214,18 +219,15 @@ def _starts(self:Server, names:list)->Tensor:   # (K, P)
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000012
 @patch
-def _model_bytes(self:Server)->int:
-    "Bytes of a model on its way: what is not kept, and of each name the part that its rule says."
-    total = 0
-    for _, rule, names in self.fed.groups:
-        sent = {n: self.state.server[n] for n in names if n not in self.fed.kept}
-        floats = {n: v for n, v in sent.items() if v.is_floating_point()}
-        total += rule.share*size_of(floats)
-    return round(total)
+def _model_bytes(self:Server, k:int)->int:
+    "Bytes of a model on its way to or from a client: what it neither keeps nor leaves out this time."
+    stays = staying(self.fed, k, self.state.round)
+    floats = {n: v for n, v in self.state.server.items() if v.is_floating_point()}
+    return size_of({n: v for n, v in floats.items() if n not in stays})
 
 @patch
 def traffic(self:Server)->dict:  # {'up', 'down'}
     "Bytes that this round moves."
-    model = self._model_bytes()
-    return dict(up=sum(model + size_of(u.extra) for u in self.ups),
-                down=sum(model + size_of(self.state.sent_to(u.id)) for u in self.ups))
+    model = sum(self._model_bytes(u.id) for u in self.ups)
+    return dict(up=model+sum(size_of(u.extra) for u in self.ups),
+                down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))
