@@ -63,8 +63,7 @@ class PlainEngine:
             opt = torch.optim.SGD(live, lr, momentum=s.momentum, weight_decay=s.weight_decay)
             for i in schedule(len(c.train), s.batch_size, ctx.gen('order'), epochs, s.local_steps):
                 for k, v in self.step(ctx, opt, i).items(): sums[k] = sums.get(k, 0)+v.detach()
-        counts = c.train.y.cpu().bincount(minlength=self.suite.n_classes)
-        up = Upload(c.id, len(c.train), c.domain, counts, m.state_dict(), method.union('finish', ctx))
+        up = Upload(c.id, len(c.train), c.domain, m.state_dict(), method.union('finish', ctx))
         return up, {k: float(v)/ctx.steps for k, v in sums.items()}, m
 
     def prepare(self, ctx, learns):
@@ -116,7 +115,8 @@ class PlainEngine:
     def context(self, ups, r, **more):
         clients, s = self.suite.clients, self.setting
         sizes, domains = {c.id: len(c.train) for c in clients}, {c.id: c.domain for c in clients}
-        return ServerContext(self.memory, [u.id for u in ups], sizes, domains, r, s.rounds, s.seed, **more)
+        return ServerContext(self.memory, [u.id for u in ups], sizes, domains, r, s.rounds, s.seed,
+                             n_classes=self.suite.n_classes, **more)
 
     def weights(self, ups, r):
         w = self.method.one('weights', self.context(ups, r), ups)

@@ -260,7 +260,7 @@ def test_a_wide_class_sends_more():
 def test_goes_on_bit_for_bit(suite, method, tmp_path):
     def make(**kw): return fed_of(method, suite, participation=.5, eval_every=1, **kw)
     whole, rest = whole_and_resumed(make, tmp_path/'half')
-    assert equal(whole, rest) and whole.history.rows == rest.history.rows
+    assert equal(whole, rest) and whole.history == rest.history
     assert repr(whole.states) == repr(rest.states)
 
 @five

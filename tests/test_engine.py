@@ -377,7 +377,7 @@ NO_WEIGHTS = [[0., 0.], [1., -1.], [1., float('nan')], [1., 1., 1.], [1., float(
 def test_weights_that_are_none(w):
     class Wrong(Mechanism):
         def weights(self, srv, ups): return torch.tensor(w)
-    ups = [Upload(k, 5, 'd', torch.ones(2), {}) for k in range(2)]
+    ups = [Upload(k, 5, 'd', {}) for k in range(2)]
     with pytest.raises(ValueError, match='are no weights of 2 clients'):
         weights_of(Method('Wrong', Wrong()), SimpleNamespace(), ups)
 
@@ -453,6 +453,54 @@ def test_small_things_about_the_device(monkeypatch):
 def test_cuda_sees_the_same_batches(suite):
     a, b = run(suite, rounds=1), run(suite, rounds=1, device='cuda')
     assert all(torch.allclose(a.server[n], b.server[n].cpu(), atol=1e-2) for n in a.server)
+
+# ---- what crosses the wall
+
+def test_a_federation_of_one_answers_like_that_of_all(suite):
+    "FedBN keeps names at home, and what a client kept comes back from the other hand."
+    all_five, node = federation(suite, FedBN), federation(replace(suite, clients=suite.clients[2:3]), FedBN)
+    mine = None
+    for _ in range(2):
+        answer, mine = node.work(all_five.order(2), mine)
+        all_five.one_round()
+        assert same(mine['kept'], {n: all_five.state_of(2)[n] for n in all_five.kept})
+    assert not all_five.kept & answer['model'].keys() and node.round_no == 0
+    assert answer['rows'] == [r for r in all_five.history.rows if r['client'] == 2]
+
+def test_the_work_leaves_what_it_was_given_as_it_was(suite):
+    class Counts(Mechanism):
+        def start(self, c): c.state['n'] = c.state.get('n', 0)+1
+    fed = federation(suite, Method('Counts', Counts()))
+    mine = fed.work(fed.order(0))[1]
+    again = fed.work(fed.order(0), mine)[1]
+    assert [m['states']['Counts']['n'] for m in (mine, again)] == [1, 2] and fed.states[0] == {}
+
+def with_model(name, v): return lambda a: a | dict(model=a['model'] | {name: v})
+ROW = dict(round=1, moment='post_local', view='personal', path='', domain='mnist', client=0, n=8, correct=9)
+HOSTILE = {
+    'broadcast': (with_model('head.bias', torch.ones(1, 10)), r'head.bias is \(1, 10\) of torch.float32'),
+    'another type': (with_model('head.bias', torch.ones(10).double()), 'torch.float64, not'),
+    'no tensor': (with_model('head.bias', [1.]*10), 'head.bias is a list'),
+    'one too many': (with_model('evil', torch.ones(1)), 'the model has no evil'),
+    'one missing': (lambda a: a | dict(model={}), 'is missing'),
+    'another client': (lambda a: a | dict(client=3), 'it is of client 3'),
+    'impossible scores': (lambda a: a | dict(rows=[ROW]), 'has more right than there are'),
+    'scores of others': (lambda a: a | dict(rows=[ROW | dict(client=1)]), 'it scores another model'),
+    'scores of before': (lambda a: a | dict(rows=[ROW | dict(round=0)]), 'it scores another model'),
+    'a score twice': (lambda a: a | dict(rows=[ROW | dict(correct=c) for c in (1, 2)]), 'is there twice'),
+    'a loss of NaN': (lambda a: a | dict(terms=dict(task=float('nan'))), 'terms.task is nan'),
+    'half of it': (lambda a: {k: v for k, v in a.items() if k != 'extra'}, 'it has no extra'),
+    'no nest': (lambda a: 'hello', 'it has no client'),
+    'NaN': (with_model('head.bias', torch.full((10,), torch.nan)), 'sent NaN or infinity'),
+    'infinity beside it': (lambda a: a | dict(extra=dict(p=[torch.full((1,), torch.inf)])), 'sent NaN')}
+
+@pytest.mark.parametrize('change, says', HOSTILE.values(), ids=HOSTILE)
+def test_what_was_not_asked_for_is_refused(suite, change, says):
+    fed = federation(suite)
+    server, answer = Server(fed, fed.clients), dict(fed.work(fed.order(0))[0])
+    with pytest.raises((ValueError, FloatingPointError), match=says) as e: server.sound(0, change(answer))
+    assert 'client 0 (mnist)' in str(e.value) and not server.ups and not server.sums
+    assert server.sound(0, answer).n == 40
 
 def test_a_term_that_a_client_lacks_counts_as_0():
     assert mean_terms([dict(ce=1., mine=4.), dict(ce=3.)]) == dict(ce=2., mine=2.)

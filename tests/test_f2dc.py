@@ -52,8 +52,8 @@ def local(n):
 def backbone(state):
     return {n: v for n, v in state.items() if not local(n)}
 
-def up(id, n, counts=None):
-    return Upload(id, n, f'd{id}', torch.full((7,), n // 7) if counts is None else torch.tensor(counts), {})
+def up(id, n):
+    return Upload(id, n, f'd{id}', {})
 
 def server(sizes, domains=None, ids=None):
     return ServerContext(
@@ -63,6 +63,7 @@ def server(sizes, domains=None, ids=None):
         domains or {i: f'd{i}' for i in range(len(sizes))},
         0,
         2,
+        n_classes=7,
     )
 
 def client(net, round=0):

@@ -179,7 +179,7 @@ def test_absent_clients_keep_the_prototypes_of_their_classes(suite):
     srv = ServerContext({}, [0], {0: 1}, {0: 'a'}, 0, 9)
     def up(U, has):
         told = dict(prototypes=torch.tensor(U), has=torch.tensor(has))
-        return Upload(0, 1, 'a', torch.ones(2), {}, told)
+        return Upload(0, 1, 'a', {}, told)
     deb = DEB()
     deb.extras(srv.window(deb), [up([[1., 1.], [2., 2.]], [True, True])])
     down = deb.extras(srv.window(deb), [up([[3., 3.], [0., 0.]], [True, False])])

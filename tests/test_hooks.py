@@ -48,9 +48,10 @@ def test_what_finish_and_state_hold_does_not_change_with_the_next_client(suite):
             return dict(nest=[c.net.head.bias, dict(w=c.net.head.weight)])
     fed = fed_of(Method('S', Sends()), suite, lanes=1)
     local = list(fed.train(fed.clients))
-    heads = [r.upload.state['head.bias'] for r in local]
-    for r, head in zip(local, heads):
-        assert torch.equal(r.upload.extra['nest'][0], head) and torch.equal(r.states['Sends']['mine'], head)
+    heads = [answer['model']['head.bias'] for answer, _ in local]
+    for (answer, mine), head in zip(local, heads):
+        assert torch.equal(answer['extra']['nest'][0], head)
+        assert torch.equal(mine['states']['Sends']['mine'], head)
     assert not torch.equal(heads[0], heads[1])
 
 SHARES = [(dict(local_steps=4), 4), (dict(local_steps=None, local_epochs=2), 6)]

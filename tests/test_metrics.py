@@ -163,7 +163,7 @@ class KeepNorms(Mechanism):
     def rules(self, net): return [Rule(is_norm(net), keep)]
 
 class HalfNorms(Mechanism):
-    def rules(self, net): return [Rule(is_norm(net), mean, share=.5)]
+    def rules(self, net): return [Rule(is_norm(net), mean, travels=lambda name, *_: 'bias' not in name)]
 
 @pytest.fixture(scope='module')
 def toy():

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt, pandas as pd, pytest, torch
 from torch import nn
 from PIL import Image
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.overview import load_comparison
@@ -29,7 +29,7 @@ from fedskew_nb.core.files import write_json
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.checkpoint import load_nest, save_nest
+from fedskew_nb.engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.methods.baselines.average import FedAvg
 from feds import fed_of, instead
@@ -553,6 +553,17 @@ TREES = ['[]', '5', '{}', '{"dict": 5}', '{"tensor": 9}', '{"list": {}}', '{"a":
 def test_a_checkpoint_of_another_shape(tmp_path, tree):
     save_file({'0': torch.zeros(1)}, str(tmp_path/'c'), metadata=tree and {'tree': tree})
     with pytest.raises(ValueError, match='is torn or no checkpoint'): load_nest(tmp_path/'c')
+
+def cut_short(data): return [data[:n] for n in (0, 7, 8, 40, len(data)-1)]
+
+@pytest.mark.parametrize('data', [b'hello', bytes(9), b'\xff'*40, *cut_short(to_bytes(dict(w=torch.ones(3))))])
+def test_bytes_that_are_no_nest(data):
+    with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
+
+@pytest.mark.parametrize('orders', ['5', '{"0": 5}', '{"0": [0, 0]}', '{"0": [1, 7]}', '{"0": ["a", "b"]}'])
+def test_bytes_with_an_order_of_no_dimensions(orders):
+    notes = dict(tree='{"dict": [["w", {"tensor": 0}]]}', orders=orders)
+    with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(save({'0': torch.ones(2, 3)}, notes))
 
 # ---- names that are commands elsewhere
 

@@ -205,10 +205,9 @@ def test_weights_that_are_complex(suite):
     odd = made(weights=lambda s, srv, ups: torch.ones(len(ups))*1j)
     with pytest.raises(ValueError, match='Mine.weights returned .*torch.complex64'): one(suite, odd)
 
-@pytest.mark.parametrize('share', [-5., 1.5, float('nan'), '1', None])
-def test_a_share_that_cannot_travel(share):
-    with pytest.raises(ValueError, match='Rule: share is .*: give a number from 0 to 1'):
-        Rule(head, keep, share=share)
+@pytest.mark.parametrize('travels', [.5, 'always', True])
+def test_what_cannot_say_when_it_travels(travels):
+    with pytest.raises(ValueError, match='Rule: travels is .*: give a function'): Rule(head, keep, travels=travels)
 
 ARGUMENTS = dict(
     loss=[lambda self, c, b: {}, lambda self, c, b, out, mu: {}, lambda self, *, out: {}],

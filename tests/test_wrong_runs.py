@@ -1,5 +1,5 @@
 "Whose run, whose data: what is recognised, what is told apart, and what is refused although the names agree."
-import json, os, pickle, random, subprocess, sys
+import gc, json, os, pickle, random, subprocess, sys
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +70,15 @@ def test_globals_closures_defaults_and_helpers():
     assert by(1) == by(1) != by(2)
     four = (scaled(1), lambda x, by=1: by*x, lambda x, by=2: by*x, lambda x: 2*x)
     assert len({digest(f) for f in four}) == 4
+
+def test_a_method_of_a_notebook_is_the_same_in_another_process():
+    "cloudpickle takes the globals that a function uses along, and no others: `mu` is none of them."
+    cloudpickle = pytest.importorskip('cloudpickle')
+    one = mechanism(ONE, mu=3.)
+    before, sent = digest(one), cloudpickle.dumps(one)
+    del one
+    gc.collect()                       # else the same class would come back
+    assert digest(pickle.loads(sent)) == before
 
 def test_tensors_sets_and_circles():
     t = torch.arange(4.)

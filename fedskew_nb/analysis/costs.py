@@ -11,22 +11,23 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from ..core.method import Method
+from ..core.rules import resting, rule_groups
 
 # %% ../../nbs/3_results/15_costs.ipynb #3b2d8eb4
 def payload(
     net:nn.Module,
     method:Method|None=None,   # which names stay with the client; default: none
 )->dict:                       # bytes that travel each way, bytes that stay, bytes of counters
-    "What one client sends per round beside a method's own extras."
+    "What one client sends in a round, the first one of client 0, beside a method's own extras."
     method = method or Method('FedAvg')
-    kept, rules = method.kept(net), method.rules(net)       # what is frozen has no rule
+    rules = method.rules(net)                               # what is frozen has none
+    stays = method.kept(net) | resting(rule_groups(rules), 0, 0, 0)
     out = dict(travels=0, stays=0, counters=0)
     for n, v in net.state_dict().items():
-        where = 'travels' if n in rules.keys()-kept else 'stays'
+        where = 'travels' if n in rules.keys()-stays else 'stays'
         if not v.is_floating_point(): where = 'counters'
-        part = rules[n][1].share if where == 'travels' else 1
-        out[where] += part*v.numel()*v.element_size()
-    return {where: round(size) for where, size in out.items()}
+        out[where] += v.numel()*v.element_size()
+    return out
 
 # %% ../../nbs/3_results/15_costs.ipynb #037e9adc
 def flops(

@@ -44,9 +44,9 @@ class Trial(Federation):
     "A federation that remembers what clients sent beside their models."
     sent = frozenset()
     def train(self, who):
-        for result in super().train(who):
-            self.sent |= result.upload.extra.keys()
-            yield result
+        for answer, mine in super().train(who):
+            self.sent |= answer['extra'].keys()
+            yield answer, mine
 
 def tried(method:Method)->Trial:
     "Two rounds of a method in the tiny world."

@@ -73,13 +73,20 @@ def received(self:ClientContext):
     return self._received
 
 # %% ../../nbs/4_core/07_context.ipynb #00000014
+@dataclass(frozen=True)
+class Member:
+    "What the server knows of a client from the beginning."
+    id:int
+    domain:str
+    n:int           # its training images
+
+# %% ../../nbs/4_core/07_context.ipynb #a9a3c9e1
 @dataclass
 class Upload:
     "What one participant sends after its training."
     id:int          # the client
     n:int           # its training images
     domain:str
-    counts:Tensor   # (n_classes,) training images per class
     state:dict      # name → tensor: its model; an entry is dropped when it has been merged
     extra:dict=field(default_factory=dict)  # the union of `finish`
 
@@ -93,11 +100,13 @@ class ServerContext(Context):
         round:int, rounds:int, seed:int=0,
         names=(), shapes=(),       # the parameters of this group
         uniform:bool=False,        # do all clients count alike?
+        n_classes:int=0,
     ):
         self.states, self.caches = states, {}
         self.ids, self.sizes, self.domains = ids, sizes, domains
         self.round, self.rounds, self.seed = round, rounds, seed
         self.names, self.shapes, self.uniform = list(names), list(shapes), uniform
+        self.n_classes = n_classes
     def gen(self, purpose)->torch.Generator: return generator(self.seed, self.round, 'server', purpose)
 
 # %% ../../nbs/4_core/07_context.ipynb #00000017

@@ -6,7 +6,7 @@
 __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
-import functools, hashlib, re, sys, types
+import dis, functools, hashlib, re, sys, types
 from functools import lru_cache, singledispatch
 from pathlib import Path
 import numpy as np
@@ -79,10 +79,13 @@ def _of_net(o):
 
 
 # %% ../../nbs/4_core/13_identity.ipynb #d28abebb
+LOOKED_UP = {'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'}     # the last two: in a class body
+
 def names_in(code)->set:
     "Every global that the code, or a function inside it, may look up."
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*map(names_in, inner))
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in LOOKED_UP}
+    return names.union(*map(names_in, inner))
 
 def known_by_name(o, module)->list|None:
     "How a class or function of ours or of a library is known; None for yours."

@@ -41,10 +41,11 @@ class Rule:
     claims:Callable           # name of a state_dict entry → bool
     fn:Callable               # (V, g, w, srv) → (P,) or (K, P)
     by:Callable=by_tensor     # name → group
-    share:float=1.            # of what it claims, how much travels each way
+    travels:Callable|None=None    # (group, client, round, seed) → does it travel then? default: always
     def __post_init__(self):
-        if isinstance(self.share, (int, float)) and 0 <= self.share <= 1: return
-        raise ValueError(f'Rule: share is {self.share!r}: give a number from 0 to 1')
+        if self.travels is None or callable(self.travels): return
+        raise ValueError(f'Rule: travels is {self.travels!r}: give a function '
+                         '(group, client, round, seed) → bool')
 
 # %% ../../nbs/4_core/09_rules.ipynb #b0ed2c56
 def rule_groups(
@@ -53,9 +54,15 @@ def rule_groups(
     "Names that share a rule and a group are merged in one call."
     groups = {}
     for name, (mechanism, rule) in rules.items():
-        key = id(mechanism), rule.fn, rule.by(name)
+        key = id(mechanism), rule.fn, rule.travels, rule.by(name)
         groups.setdefault(key, (mechanism, rule, []))[2].append(name)
     return list(groups.values())
+
+def resting(groups:list, client:int, round:int, seed:int)->set:
+    "Names that do not travel to or from a client in a round."
+    asked = [(rule, names) for _, rule, names in groups if rule.travels]
+    still = [names for rule, names in asked if not rule.travels(rule.by(names[0]), client, round, seed)]
+    return set().union(*still)
 
 # %% ../../nbs/4_core/09_rules.ipynb #0000000e
 def largest(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:

@@ -43,14 +43,37 @@ def _unpack(o, tensors:dict):
     return v
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #7fd2da32
-def save_nest(nest:dict, path):
-    "Write a nest of dicts, lists, tensors and numbers as one safetensors file, whole or not at all."
+def _order(t:Tensor)->list:
+    "The dimensions of a tensor as they lie in memory, the slowest first."
+    return sorted(range(t.ndim), key=lambda d: -t.stride(d))
+def _parts(nest)->tuple: # ({number: tensor}, {'tree', 'orders'})
+    "A nest as tensors in plain order, and what puts them back."
     tensors = {}
     tree = json.dumps(_pack(nest, tensors))
-    named = {str(i): t.detach().to('cpu').clone().contiguous() for i, t in tensors.values()}
-    if not named: named = {'none': torch.zeros(1)}
+    copies = {str(i): t.detach().to('cpu').clone() for i, t in tensors.values()}
+    orders = {i: _order(t) for i, t in copies.items() if not t.is_contiguous()}
+    named = copies | {i: copies[i].permute(order).contiguous() for i, order in orders.items()}
+    return named or {'none': torch.zeros(1)}, dict(tree=tree, orders=json.dumps(orders))
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #9d93c85c
+def _back(t:Tensor, order:list)->Tensor:
+    "The tensor that was written in this order of its dimensions; a copy."
+    if sorted(order) != list(range(t.ndim)): raise ValueError
+    return t.permute([order.index(d) for d in range(t.ndim)]).clone()
+def _whole(tensors:dict, notes:dict|None):
+    "The nest of `_parts`; its tensors are copies, for the last bit of a product depends on where they lie."
+    notes = notes or {}
+    tree, orders = json.loads(notes['tree']), json.loads(notes.get('orders', '{}'))
+    nest = _unpack(tree, {i: _back(t, orders[i]) if i in orders else t.clone() for i, t in tensors.items()})
+    if isinstance(nest, dict): return nest
+    raise TypeError
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #cfbb45d6
+def save_nest(nest:dict, path):
+    "Write a nest of dicts, lists, tensors and numbers as one safetensors file, whole or not at all."
+    named, notes = _parts(nest)
     with whole_file(path) as part:
-        try: safetensors.torch.save_file(named, str(part), metadata={'tree': tree})
+        try: safetensors.torch.save_file(named, str(part), metadata=notes)
         except safetensors.SafetensorError as e:          # it names no file
             code = re.search(r'os error (\d+)', str(e))
             code = int(code[1]) if code else errno.EIO
@@ -70,13 +93,24 @@ def load_nest(path, device='cpu')->dict:
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #f194db21
 def _read_nest(path, device):
-    "The nest in a file; its tensors are copies, for the last bit of a product depends on where they lie."
+    "The nest in a file."
     if not Path(path).is_file(): raise OSError
     with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
-        tree = json.loads((f.metadata() or {})['tree'])
-        nest = _unpack(tree, {k: f.get_tensor(k).clone() for k in f.keys()})
-    if isinstance(nest, dict): return nest
-    raise TypeError
+        return _whole({k: f.get_tensor(k) for k in f.keys()}, f.metadata())
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #b5b6304d
+def to_bytes(nest:dict)->bytes:
+    "A nest as the bytes of a safetensors file."
+    return safetensors.torch.save(*_parts(nest))
+
+def from_bytes(data:bytes, device='cpu')->dict:
+    "What `to_bytes` was given, its tensors on `device`; anything else is refused."
+    try:
+        notes = json.loads(data[8:8+int.from_bytes(data[:8], 'little')])['__metadata__']
+        return _whole({k: t.to(device) for k, t in safetensors.torch.load(data).items()}, notes)
+    except FOREIGN as e:
+        raise ValueError(f'these {len(data)} bytes are torn or no nest ({type(e).__name__}): '
+                         'ask for them again') from None
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70e5835b
 FIELDS = ('server', 'own', 'states', 'memory', 'down', 'scored')

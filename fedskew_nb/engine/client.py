@@ -19,7 +19,7 @@ from ..core.names import one_of
 from ..core.seeding import Random
 from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
-from ..data.suite import Client, Suite, class_counts
+from ..data.suite import Client, Suite
 from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
 from .lanes import LaneStopped
 from .setting import Setting, fresh_sgd, moved, schedule, shared_out
@@ -39,8 +39,6 @@ class Worker:
         self.kept = method.kept(net)
         self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
         self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
-        # Once: made between two clients, these bytes would split the heap.
-        self.counts = {id(c): class_counts(c, suite.n_classes) for c in suite.clients}
 
 # %% ../../nbs/6_engine/02_client.ipynb #7ebb17ec
 @patch
@@ -64,12 +62,6 @@ def copy(self:Worker, state:dict)->Net:
 def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."
     return Worker(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
-
-@patch
-def counts_of(self:Worker, client:Client)->Tensor:   # (n_classes,)
-    "Training images per class."
-    if id(client) in self.counts: return self.counts[id(client)]
-    return class_counts(client, self.suite.n_classes)
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000008
 @patch
@@ -261,8 +253,8 @@ def train(self:Worker,
     client:Client,
     start:dict,           # the state it gets
     states:dict,          # {mechanism: dict}: what they remember of it; they may write to it
-    caches:dict,          # likewise, for this process only
-    down:dict,            # what came from the server beside the model
+    caches:dict,          # likewise, of this process
+    down:dict,            # what came beside the model
     round_no:int,
 )->Result:
     "Local training of one client."
@@ -272,7 +264,7 @@ def train(self:Worker,
     *totals, largest = read_at_once([*(s for s, _ in sums.values()), largest_of(params.values())])
     terms = {k: total/steps for (k, (_, steps)), total in zip(sums.items(), totals)}
     self._check_finite(client, round_no, terms, largest, params)
-    return Result(self._upload(client, copied(self.method.union('finish', c))), terms)
+    return Result(self._upload(client, copied(self.method.union('finish', c))), terms, states=copied(states))
 
 # %% ../../nbs/6_engine/02_client.ipynb #cf70f292
 @patch
@@ -288,8 +280,7 @@ def prepared(self:Worker, client:Client, state:dict, states, down, round_no)->di
 @patch
 def _upload(self:Worker, client:Client, extra:dict, state:dict|None=None)->Upload:
     "The model, by default as it is now, and what is sent beside it."
-    counts = self.counts_of(client)
-    return Upload(client.id, len(client.train), client.domain, counts, state or self.state(), extra)
+    return Upload(client.id, len(client.train), client.domain, state or self.state(), extra)
 
 @patch
 def _check_finite(self:Worker, client:Client, round_no:int, terms:dict, largest:float, params:dict):

@@ -226,8 +226,15 @@ def check_colour(x:Tensor, suite:Suite):
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
+def place_in_run(fed, clients, scored, round)->str:
+    "Where something went wrong: 'FedAvg: at client 2 (photo) in round 5'."
+    who = ', '.join(f'{c.id} ({c.domain})' for c in clients)
+    when = f'after round {fed.round_no}' if scored else f'in round {round+1}'
+    return f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
+
+# %% ../../nbs/6_engine/06_guard.ipynb #d211e92c
 @contextmanager
-def naming(fed, *clients, scored=False):
+def naming(fed, *clients, scored=False, round=None):
     "Errors inside get the clients (none: the server), the round and the last checkpoint."
     try: yield
     except FloatingPointError as e:
@@ -235,9 +242,7 @@ def naming(fed, *clients, scored=False):
         e.args = (f'{e}{kept}',)
         raise
     except Exception as e:
-        who = ', '.join(f'{c.id} ({c.domain})' for c in clients)
-        when = f'after round {fed.round_no}' if scored else f'in round {fed.round_no+1}'
-        note = f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
+        note = place_in_run(fed, clients, scored, fed.round_no if round is None else round)
         if len(clients) > 1: note += '; stack=False trains them one by one'
         if isinstance(e, torch.cuda.OutOfMemoryError): note += '; give a smaller batch_size, or device="cpu"'
         e.__notes__ = [note, *getattr(e, '__notes__', ())]

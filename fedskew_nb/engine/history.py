@@ -155,7 +155,7 @@ def made_of(method, net, suite)->dict:
 # %% ../../nbs/6_engine/04_history.ipynb #235cf3f0
 def steps_of(fed)->list: # [least, most]
     "Local steps of a client in a round."
-    steps = [fed.setting.steps(len(c.train)) for c in fed.clients]
+    steps = [fed.setting.steps(m.n) for m in fed.members.values()]
     return [min(steps), max(steps)]
 
 # %% ../../nbs/6_engine/04_history.ipynb #cdbf8826
@@ -206,12 +206,22 @@ class Result:
     terms:dict       # {loss term: its mean over all steps}
     rows:list=()     # scores of the trained model, in the last round
     states:dict=field(default_factory=dict)       # what mechanisms remember of the client from now on
+    kept:dict=field(default_factory=dict)         # {name: tensor}: what it keeps of its model
 
-# %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
+# %% ../../nbs/6_engine/04_history.ipynb #8a248d68
 def mean_terms(terms:list)->dict:
     "The mean of each loss term over the clients; a term that a client does not have counts as 0."
     return {k: sum(t.get(k, 0) for t in terms)/len(terms) for k in dict.fromkeys(chain(*terms))}
 
+@patch
+def parted(self:Result, kept, stays)->tuple: # (answer, mine)
+    "What a client sends, a nest, and what stays with it."
+    up = self.upload
+    model = {n: v for n, v in up.state.items() if n not in stays}
+    answer = dict(client=up.id, model=model, extra=up.extra, terms=self.terms, rows=list(self.rows))
+    return answer, dict(kept={n: up.state[n] for n in kept}, states=self.states)
+
+# %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
 def after_round(
     state:State,       # as the server left it
     local:list,        # the `Result` of each participant
@@ -223,7 +233,8 @@ def after_round(
                participants=[r.upload.id for r in local])
     history = state.history.grown([row | traffic], chain(*(r.rows for r in local)))
     states = state.states | {r.upload.id: r.states for r in local}
-    return replace(state, round=done, states=states, history=history)
+    own = state.own | {r.upload.id: state.own[r.upload.id] | r.kept for r in local}
+    return replace(state, round=done, states=states, own=own, history=history)
 
 # %% ../../nbs/6_engine/04_history.ipynb #92bcca6d
 def state_field(name:str):

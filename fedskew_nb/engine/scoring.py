@@ -7,6 +7,7 @@ __all__ = ['questions', 'model_of']
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #13911acf
 from collections import Counter, defaultdict
+from copy import deepcopy
 from dataclasses import dataclass
 import math, torch
 from fastcore.basics import patch
@@ -126,3 +127,16 @@ def after_training(
     net = worker.answering(state) if wanted else None
     right = {q.key: worker.right(q.data.x, q.data.y, net) for q in {q.key: q for q in wanted}.values()}
     return [row for q in wanted for row in q.rows(right[q.key], round, 'post_local')]
+
+# %% ../../nbs/6_engine/07_scoring.ipynb #f29f12e8
+def trained_rows(
+    worker, client,
+    order:dict,     # by which it trained
+    result,         # of its training
+)->list:            # rows of the history; none in most rounds
+    "Scores of a client's trained model where they are due, asked in the same way as later."
+    done, state = order['round'], result.upload.state
+    if not in_full(worker.setting, done+1): return []
+    if worker.method.each('prepare'):
+        state = worker.prepared(client, state, deepcopy(result.states), order['down'], done)
+    return after_training(worker, client, done+1, state)

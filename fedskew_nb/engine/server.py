@@ -6,25 +6,38 @@
 __all__ = ['Server']
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000003
-import copy
+import copy, math
 from dataclasses import replace
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ..core.mechanism import ask_rule, kind
 from ..core.method import Method
-from ..core.rules import keep, mean, largest
+from ..core.files import misfit
+from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
-from .device import by_type
-from .history import State
+from .device import by_type, largest_of
+from .history import STORED, State, impossible
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
+def staying(fed, k:int, round:int)->set:
+    "Names that client `k` does not send in a round."
+    return fed.kept | fed.net.frozen | resting(fed.groups, k, round, fed.setting.seed)
+
 def size_of(nest)->int:
     "Bytes of all tensors in a nest of dicts and lists."
     if isinstance(nest, Tensor): return nest.numel()*nest.element_size()
     if isinstance(nest, dict): nest = nest.values()
     elif not isinstance(nest, (list, tuple)): return 0
     return sum(map(size_of, nest))
+
+def floats_in(nest)->list:
+    "The floating tensors of a nest, and its numbers as tensors."
+    if isinstance(nest, Tensor): return [nest] if nest.is_floating_point() else []
+    if isinstance(nest, float): return [torch.tensor(nest)]
+    if isinstance(nest, dict): nest = nest.values()
+    elif not isinstance(nest, (list, tuple)): return []
+    return [t for part in nest for t in floats_in(part)]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000b
 def weights_of(
@@ -48,7 +61,7 @@ def summed_early(method:Method, groups:list, state:dict)->list: # of (`mean` or 
     if not all(m.early for m in method.each('weights')): return []
     early = {mean: {}, largest: {}}
     for _, rule, names in groups:
-        if rule.fn in early: early[rule.fn] |= {n: state[n] for n in names}
+        if rule.fn in early and not rule.travels: early[rule.fn] |= {n: state[n] for n in names}
     return [(fn, names) for fn, entries in early.items() for names in by_type(entries)]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000d
@@ -63,25 +76,71 @@ class Server:
         self.sums = {}                                   # {name: sum so far} of what is only summed
         self.memory = copy.deepcopy(fed.state.memory)
         self.early = summed_early(fed.method, fed.groups, self.state.server) if who else []
-        self.w = self.weights([self._announced(c) for c in who]) if self.early else None
-    def _announced(self, c)->Upload:
-        "What is known of an upload before the training."
-        return Upload(c.id, len(c.train), c.domain, self.fed.worker.counts_of(c), {})
+        self.w = self.weights([self._upload(c.id, {}, {}) for c in who]) if self.early else None
+    def _upload(self, k:int, model:dict, extra:dict)->Upload:
+        m = self.fed.members[k]
+        return Upload(m.id, m.n, m.domain, model, extra)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000e
 @patch
 def context(self:Server, ups:list, **more)->ServerContext:
     "The server as mechanisms see it."
-    fed = self.fed
+    s, members = self.fed.setting, self.fed.members
     return ServerContext(
-        self.memory, [u.id for u in ups], sizes={c.id: len(c.train) for c in fed.clients},
-        domains={c.id: c.domain for c in fed.clients}, round=self.state.round, rounds=fed.setting.rounds,
-        seed=fed.setting.seed, uniform=fed.setting.uniform, **more)
+        self.memory, [u.id for u in ups], sizes={k: m.n for k, m in members.items()},
+        domains={k: m.domain for k, m in members.items()}, round=self.state.round, rounds=s.rounds,
+        seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
 
 @patch
 def weights(self:Server, ups:list)->Tensor:
     "(K,) p_k of these uploads."
     return weights_of(self.fed.method, self.context(ups), ups, self.fed.setting.uniform)
+
+# %% ../../nbs/6_engine/03_server.ipynb #5dc8d31d
+_ROW = STORED['rows'][0] | dict(domain=(str, None))
+ANSWER = dict(client=int, model=dict, extra=dict, terms={str: float}, rows=[_ROW])
+
+def form_of(v)->str:
+    return f'{tuple(v.shape)} of {v.dtype}' if isinstance(v, Tensor) else f'a {type(v).__name__}'
+
+def alike(a, b)->bool:
+    "Are both tensors of one shape and type?"
+    return isinstance(a, Tensor) and a.shape == b.shape and a.dtype == b.dtype
+
+def unlikely_scores(rows:list, k:int, done:int)->str: # '' if nothing is
+    "What is odd about a trained model's scores."
+    own = (k, done, 'post_local')
+    if any((r['client'], r['round'], r['moment']) != own for r in rows): return 'it scores another model'
+    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
+    return 'a score is there twice' if twice else impossible(dict(rows=rows))
+
+# %% ../../nbs/6_engine/03_server.ipynb #4a7c3590
+def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
+    "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
+    if why := misfit(answer, ANSWER): return why
+    if answer['client'] != k: return f'it is of client {answer["client"]}'
+    model = answer['model']
+    if lost := wanted.keys()-model.keys(): return f'{min(lost)} is missing'
+    if more := model.keys()-wanted.keys(): return f'the model has no {sorted(map(str, more))[0]}'
+    for n, v in model.items():
+        if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
+    return unlikely_scores(answer['rows'], k, done)
+
+# %% ../../nbs/6_engine/03_server.ipynb #97b8c45b
+@patch
+def sound(self:Server, k:int, answer:dict,
+    finite:bool=True,    # look at every number; who trains in this process has done so
+)->Upload:
+    "What client `k` was asked for; anything else is refused by name, and nothing has changed."
+    fed, who = self.fed, f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
+    stays = staying(fed, k, self.state.round)
+    wanted = {n: v for n, v in self.state.server.items() if n not in stays}
+    if why := unasked(answer, k, wanted, self.state.round+1):
+        raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')
+    numbers = floats_in([answer['model'], answer['extra']]) if finite else []
+    if not numbers or math.isfinite(largest_of(numbers)):
+        return self._upload(k, answer['model'], answer['extra'])
+    raise FloatingPointError(f'{who} sent NaN or infinity: try a smaller lr, or clip=10')
 
 # %% ../../nbs/6_engine/03_server.ipynb #03399b04
 @patch
@@ -108,13 +167,18 @@ def aggregate(self:Server)->State:
     self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
     for mechanism, rule, names in self.fed.groups:
         if names[0] in self.sums: continue
-        if rule.fn is keep: self._hand_out([{n: u.state[n].clone() for n in names} for u in self.ups])
+        if rule.fn is keep: self._keep(names)
         else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
     down = self.fed.method.union('extras', self.context(self.ups), self.ups)
     return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
+@patch
+def _keep(self:Server, names:list):
+    "Each client's row stays its own."
+    self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
+
 @patch
 def _hand_out(self:Server, rows:list):
     "Each client keeps its own row, {name: tensor}."
@@ -125,7 +189,8 @@ def _hand_out(self:Server, rows:list):
 def _merge(self:Server, mechanism, rule, names:list):
     "One group of names through its rule."
     srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
-    V = self._rows(names, [u.state for u in self.ups])                 # (K, P) what was sent
+    sent = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups]
+    V = self._rows(names, sent)                                        # (K, P) what was sent
     g = self._starts(names)                                            # (K, P) what each started from
     R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.window(mechanism) if mechanism else srv)
     if R.ndim == 2:                                                    # one each; their mean for the others
@@ -154,18 +219,15 @@ def _starts(self:Server, names:list)->Tensor:   # (K, P)
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000012
 @patch
-def _model_bytes(self:Server)->int:
-    "Bytes of a model on its way: what is not kept, and of each name the part that its rule says."
-    total = 0
-    for _, rule, names in self.fed.groups:
-        sent = {n: self.state.server[n] for n in names if n not in self.fed.kept}
-        floats = {n: v for n, v in sent.items() if v.is_floating_point()}
-        total += rule.share*size_of(floats)
-    return round(total)
+def _model_bytes(self:Server, k:int)->int:
+    "Bytes of a model on its way to or from a client: what it neither keeps nor leaves out this time."
+    stays = staying(self.fed, k, self.state.round)
+    floats = {n: v for n, v in self.state.server.items() if v.is_floating_point()}
+    return size_of({n: v for n, v in floats.items() if n not in stays})
 
 @patch
 def traffic(self:Server)->dict:  # {'up', 'down'}
     "Bytes that this round moves."
-    model = self._model_bytes()
-    return dict(up=sum(model + size_of(u.extra) for u in self.ups),
-                down=sum(model + size_of(self.state.sent_to(u.id)) for u in self.ups))
+    model = sum(self._model_bytes(u.id) for u in self.ups)
+    return dict(up=model+sum(size_of(u.extra) for u in self.ups),
+                down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))

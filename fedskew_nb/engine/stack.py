@@ -12,7 +12,6 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from ..core.context import Each, received_by
 from ..core.method import Method
 from ..core.mechanism import fills, kind
 from ..core.net import probe
@@ -221,15 +220,14 @@ def _together(worker:Worker, clients:list, round_no:int, at)->list: # of Result
     return results
 
 # %% ../../nbs/6_engine/11_stack.ipynb #76be9175
-def train_stack(worker:Worker, clients:tuple, starts:list, states:list, caches:list, down:dict, round_no:int,
+def train_stack(worker:Worker, clients:tuple, starts:list, states:list, caches:list, downs:list, round_no:int,
     at=nobody,    # names clients
-)->list:          # of Result
-    "Local training of clients at once."
-    each = {n for n, v in down.items() if isinstance(v, Each)}
+)->list:          # of Result, trained at once
+    each = {n for n in set().union(*downs) if any(d.get(n) is not downs[0].get(n) for d in downs)}
     worker.terms, alike = worker.terms or Terms(worker), defaultdict(list)
     worker.net.train().requires_grad_(True)
-    for client, start, *own in zip(clients, starts, states, caches):
-        c = worker.context(client, start, *own, received_by(down, client.id), round_no)
+    for client, start, *own in zip(clients, starts, states, caches, downs):
+        c = worker.context(client, start, *own, round_no)
         with at(client): begun = _begun(worker, c, start)
         own = memory_of(c, worker.method, each)
         alike[form_of(own)].append((c, start, begun, own))

@@ -236,7 +236,7 @@ def extras(self:TwoLevels, srv, ups):
     "The clusters of what all participants sent."
     if not self.lam: return {}
     P, of = (torch.cat([u.extra[k] for u in ups]) for k in ('level1', 'level1_of'))
-    return dict(zip(('level2', 'level2_of'), clusters(P, of, len(ups[0].counts))))
+    return dict(zip(('level2', 'level2_of'), clusters(P, of, srv.n_classes)))
 
 @patch
 def loss(self:TwoLevels, c, b, out):

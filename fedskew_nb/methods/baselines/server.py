@@ -86,6 +86,8 @@ def turn(seed, round:int, client:int, K:int)->int:
     order = torch.randperm(K, generator=generator(seed, 'Fed-ensemble', client, round//K))
     return int(order[round%K])
 
+def _member(name:str)->str: return '.'.join(name.split('.')[:2])
+
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #1e5cb5c0
 class TwinNet(Net):
     "K nets of one kind; the answer is the mean of their probabilities."
@@ -125,12 +127,11 @@ class Twins(Mechanism):
     def predict(self, net, out): return {'one': out.aux['first'].exp()} if 'first' in out.aux else {}
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #dba152eb
-def _member(name:str)->str: return '.'.join(name.split('.')[:2])
-
 @patch
 def rules(self:Twins, net):
-    "Every member for itself; one of K travels."
-    each = Rule(under('members'), self._own_mean, _member, share=1/self.K)
+    "Every member for itself."
+    def has_turn(member, k, round, seed): return member == f'members.{turn(seed, round, k, self.K)}'
+    each = Rule(under('members'), self._own_mean, _member, has_turn)
     return [each] if self.K > 1 else []
 
 @patch

@@ -75,4 +75,4 @@ def weights(self:DomainAware, srv, ups):
     "p_k of this round's participants."
     if self.by_size: return Mechanism.weights(self, srv, ups)      # the default
     n, Q = [u.n for u in ups], _domains(self.Q, srv)
-    return domain_weights(n, Q, len(ups[0].counts), self.alpha, self.beta)
+    return domain_weights(n, Q, srv.n_classes, self.alpha, self.beta)
