@@ -556,7 +556,9 @@ def test_a_checkpoint_of_another_shape(tmp_path, tree):
 
 def cut_short(data): return [data[:n] for n in (0, 7, 8, 40, len(data)-1)]
 
-@pytest.mark.parametrize('data', [b'hello', bytes(9), b'\xff'*40, *cut_short(to_bytes(dict(w=torch.ones(3))))])
+TORN = [b'hello', bytes(9), b'\xff'*40, *cut_short(to_bytes(dict(w=torch.ones(3))))]
+
+@pytest.mark.parametrize('data', TORN)
 def test_bytes_that_are_no_nest(data):
     with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
 
