@@ -563,7 +563,7 @@ def test_bytes_that_are_no_nest(data):
 
 @pytest.mark.parametrize('orders', ['5', '{"0": 5}', '{"0": [0, 0]}', '{"0": [1, 7]}', '{"0": ["a", "b"]}'])
 def test_bytes_with_an_order_of_no_dimensions(orders):
-    data = save({'0': torch.ones(2, 3)}, dict(tree='{"dict": [["w", {"tensor": 0}]]}', orders=orders))
+    data = save({'0': torch.ones(2, 3)}, dict(tree='[{"dict": [["w", {"tensor": 0}]]}, '+orders+']'))
     with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
 
 # ---- names that are commands elsewhere
