@@ -12,7 +12,8 @@ def few(data, n): return data[torch.arange(n)]
 def little(suite):
     "The same suite with some of its images."
     clients = [replace(c, train=few(c.train, 24), test=few(c.test, 12)) for c in suite.clients]
-    return replace(suite, name='little', clients=clients, tests={d: few(t, 12) for d, t in suite.tests.items()})
+    tests = {d: few(t, 12) for d, t in suite.tests.items()}
+    return replace(suite, name='little', clients=clients, tests=tests)
 
 SUITE = little(load_suite('emoji-pacs', 'tiny'))
 HOW = dict(rounds=2, local_steps=2, batch_size=8, lr=.05, device='cpu')
