@@ -557,13 +557,7 @@ def test_a_checkpoint_of_another_shape(tmp_path, tree):
 WHOLE = to_bytes(dict(w=torch.ones(3)))
 NO_NEST = [b'hello', bytes(9), b'\xff'*40, *(WHOLE[:n] for n in (0, 7, 8, 40, -1))]
 
-<<<<<<< HEAD
-TORN = [b'hello', bytes(9), b'\xff'*40, *cut_short(to_bytes(dict(w=torch.ones(3))))]
-
-@pytest.mark.parametrize('data', TORN)
-=======
 @pytest.mark.parametrize('data', NO_NEST)
->>>>>>> h3
 def test_bytes_that_are_no_nest(data):
     with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
 
