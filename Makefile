@@ -28,8 +28,8 @@ $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
 
 # ---- use ----
-run: $(VENV)/run.stamp              ## compare all systems with Local, FedAvg and FedBN: a table after the first seed, then runs/first/report.html
-	$(BIN)/fedskew compare --suite emoji-pacs --size quick --seeds 3 --jobs 2 --out runs/first
+run: $(VENV)/run.stamp              ## compare three systems with Local, FedAvg and FedBN: a table after the first seed, then runs/first/report.html
+	$(BIN)/fedskew compare --suite emoji-pacs --methods Local,FedAvg,FedBN,F2DC,FDSE,RFedDis --seeds 3 --jobs 2 --out runs/first
 
 lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the notebooks (learn/): try anything, nothing breaks
 	$(BIN)/fedskew notebooks learn
