@@ -37,7 +37,7 @@ SEEN = {    # what the method pages say in their last lines
 
 def test_what_was_seen_to_help():
     cell = next(c for c in read(NBS/'1_begin'/'10_when.ipynb')['cells'] if text(c).count('| helps') > 1)
-    rows = [[v.strip() for v in r.strip('|').split('|')] for r in text(cell).splitlines()]
+    rows = [[v.strip() for v in r.strip('|').split('|')] for r in text(cell).splitlines() if r[:1] == '|']
     found = {(r[0], r[1].partition(':')[0]): r[4] for r in rows}
     for skew, words in SEEN.items():
         for word, names in words.items(): assert {found[skew, n] for n in names} == {word}
