@@ -8,7 +8,7 @@ from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.stats import judge
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
-from fedskew_nb.analysis.stats import SMALLER
+from fedskew_nb.analysis.stats import BELOW, SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
@@ -45,7 +45,8 @@ def test_judge(values, margin, word): assert judge(values, margin)['verdict'] ==
     ([3, 3.1, 2.9], 'holds'),
     ([2, 3, 2.5], 'holds'),
     ([1, 1.1, .9], SMALLER),
-    ([-1, -1.1, -.9], SMALLER),
+    ([-1, -1.1, -.9], BELOW),
+    ([-.5, -.6, .1], SMALLER),
     ([0, .1, -.1], SMALLER),
     ([-3, -3.1, -2.9], 'contradicted'),
     ([-2, -2.2, -1.5], 'undecided'),
@@ -227,6 +228,9 @@ def test_a_table_says_what_was_needed():
     assert "Holm's rule" in t.notes[1]
     small = claims_table([replace(HEAD, needed=9.)], SURE)
     assert SMALLER in small.cells.verdict[0] and f"1 are {SMALLER}" in small.notes[2]
+    lost = toys(('F2DC', {0: 50, 1: 50, 2: 51}), ('FedAvg', {0: 55, 1: 56, 2: 57}))
+    small = claims_table([replace(HEAD, needed=9.)], lost)
+    assert small.cells.verdict[0] == BELOW and '1 are below 0 and small' in small.notes[2]
     assert 'needed' not in claims_table([BEATS], SURE).cells
 
 def test_the_budget_says_how_many_trials():

@@ -18,7 +18,8 @@ import pandas as pd
 from fastcore.basics import patch
 from .comparison import Comparison, answer_shown
 from .overview import stored_results
-from .stats import SMALLER, difference_text, judge, holm, p_value, seeds_for, t_interval
+from .stats import (
+    BELOW, SMALLER, difference_text, judge, holm, p_value, seeds_for, t_interval)
 from ..engine.reading import Where, summary, where_of
 from .table import Table
 from ..core.names import papers, nearest
@@ -229,9 +230,10 @@ def by_chance(d:pd.DataFrame)->str:
     "How many of these verdicts chance alone would give."
     n, got = int((d.n > 1).sum()), Counter(d.verdict)
     counts = [f'{got["holds"]} hold', f'{got["does not hold"] + got["contradicted"]} do not',
-            f'{got[SMALLER]} are {SMALLER}'*bool(got[SMALLER]), f'{got["undecided"]} are undecided']
+            *(f'{got[w]} are {w.replace(",", "")}' for w in (SMALLER, BELOW) if got[w]),
+            f'{got["undecided"]} are undecided']
     chance = f'about {n/40:.1f} hold and {n/40:.1f} fail'
-    return f'{n} intervals: {", ".join(filter(None, counts))}. Chance alone would let {chance}.'
+    return f'{n} intervals: {", ".join(counts)}. Chance alone would let {chance}.'
 
 # %% ../../nbs/3_results/08_claims.ipynb #81a4e4c8
 def verdict_cells(r)->dict:

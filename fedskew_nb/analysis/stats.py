@@ -88,21 +88,22 @@ def holm(p)->list:
     return adjusted
 
 # %% ../../nbs/3_results/04_stats.ipynb #74d764ce
-SMALLER = "smaller than the paper's"
+SMALLER, BELOW = "smaller than the paper's", 'below 0, and small'
 
 def word_for(lo:float, hi:float, margin:float|None=None, needed:float|None=None)->str:
     "The word for an interval."
-    if not lo < hi: return 'undecided'                       # one seed, or all alike
+    if not lo < hi: return 'undecided'    # one seed, or all alike
     if margin is not None:
         if -margin < lo and hi < margin: return 'holds'
         return 'does not hold' if lo > margin or hi < -margin else 'undecided'
-    if needed is not None and -needed < lo and hi < needed: return SMALLER
+    if needed is not None and -needed < lo and hi < needed: return BELOW if hi < 0 else SMALLER
     if lo > 0: return 'holds'
     if hi >= -(needed or 0): return 'undecided'
     return 'does not hold' if needed is None else 'contradicted'
 
 LOOK = {'holds': ('o', PALETTE['green']), 'does not hold': ('s', PALETTE['crimson']),
-        'contradicted': ('s', PALETTE['crimson']), SMALLER: ('v', PALETTE['blue']), 'undecided': ('D', INK)}
+        'contradicted': ('s', PALETTE['crimson']), SMALLER: ('v', PALETTE['blue']),
+        BELOW: ('v', PALETTE['crimson']), 'undecided': ('D', INK)}
 
 # %% ../../nbs/3_results/04_stats.ipynb #88ac2d2a
 def judge(
