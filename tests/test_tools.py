@@ -456,3 +456,21 @@ def test_a_page_on_paper():
 def test_a_page_links_to_its_notebook_and_to_the_issues():
     web = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']
     assert web['repo-subdir'] == 'nbs' and web['repo-actions'] == ['source', 'issue']
+
+def test_the_way_in_is_written_out():
+    "Who knows nothing of the project can copy the lines: where it lies, and where its folder begins."
+    url = project.settings()['git_url']
+    clone, install = f'git clone {url}; cd {project.settings()["repo"]}', f'git+{url}'
+    for page in ('index', '1_begin/05_install', '../README.md'):
+        text = (project.NBS / (page if page.endswith('.md') else f'{page}.ipynb')).read_text()
+        assert clone in text and install in text, page
+
+def test_learn_begins_with_the_papers():
+    "Three baselines, the five papers, then more baselines; in every section the files in their order."
+    sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
+    learn = next(part for part in sidebar if part['id'] == 'learn')['contents']
+    sections = {e['section']: e['contents'] for e in learn if isinstance(e, dict)}
+    papers = ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL']
+    assert list(sections)[:7] == ['First baselines', *papers, 'More baselines']
+    for name in list(sections)[:7]:
+        assert sections[name] == sorted(sections[name]), name
