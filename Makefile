@@ -5,7 +5,7 @@ PAPER  ?= F2DC
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all quick lab edit docs bench claims export execute clean lab-test have-quarto
+.PHONY: help run test test-all quick lab edit docs slides bench claims export execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,9 +68,12 @@ lab-test: $(VENV)/dev.stamp         ## every learner's copy from top to bottom, 
 docs: have-quarto $(VENV)/dev.stamp ## the site, into _docs/ (needs Quarto)
 	touch README.md && PYTHONPATH=tests/tools PATH="$(abspath $(BIN)):$$PATH" $(BIN)/nbdev_docs
 
+slides: $(VENV)/dev.stamp           ## slides of the chapters that "Teach with it" names, into slides/
+	$(BIN)/python tests/tools/slides.py
+
 have-quarto:
 	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
 
 clean:                              ## remove what the tools made (keeps .venv, runs/ and learn/)
-	rm -rf _proc _docs _site .quarto build dist *.egg-info .pytest_cache .coverage.json tests/lab/node_modules
+	rm -rf _proc _docs _site slides .quarto build dist *.egg-info .pytest_cache .coverage.json tests/lab/node_modules
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -44,6 +44,14 @@ def test_what_was_seen_to_help():
     never = ('FedProx − FedAvg', 'FDSE − FedAvg', 'DFL − FedAvg', 'FDSE-11b')
     assert not [k for k, word in found.items() if k[1] in never and word == 'helps']
 
+def test_the_plans_of_a_course():
+    "Their minutes and exercises are those that the pages have today."
+    page = '1_begin/11_teach.ipynb'
+    code = [c for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
+    plans = [i for i, c in enumerate(code) if '\nplan(' in source(c)]
+    assert len(plans) == 3
+    for i in plans: assert text(code[i]) == fresh(code[:i+1]), f'call make execute NB=nbs/{page}'
+
 @pytest.mark.campaign
 def test_all_text_of_pages_with_stored_runs(tmp_path):
     import nbexec

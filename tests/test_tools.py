@@ -3,7 +3,7 @@
 import base64, io, json, re, shutil, subprocess
 import pytest, yaml
 from PIL import Image
-import check_docs, check_site, own_links, pages, project, quick, readme, sync
+import check_docs, check_site, own_links, pages, project, quick, readme, slides, sync
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -410,3 +410,67 @@ def test_pages_of_judge_show_no_code_unasked():
     judge = next(part for part in sidebar if part['id'] == 'judge')['contents']
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
+
+CHAPTER = [
+    code('#| default_exp x'),
+    md('# Title\n\n> One sentence.'),
+    code('import torch'),
+    md('See [there](other.ipynb#a).\n\n```python\n# no heading\n```'),
+    code('#| echo: false\n#| label: fig-a\nplot()', png()),
+    md('## Limits\n\nNone.\n\n### Small\n\n## Exercises\n\n1. Why?\n2. Show it.'),
+    code('#| eval: false\nassert False'),
+    code('#| code-fold: true\n#| code-summary: "Answer to 2"\nx = 2'),
+    md('<details><summary>Answers</summary>So.</details>\n\n**Where next:** [on](other.ipynb).'),
+]
+
+def test_slides():
+    "Headings begin slides, exercises come one by one, answers and plumbing are left out."
+    found = list(slides.typed(CHAPTER))
+    assert [(c['metadata']['slideshow']['slide_type'], c['source'].partition('\n')[0]) for c in found] == [
+        ('slide', '# Title'),
+        ('subslide', 'See there.'),
+        ('-', 'plot()'),
+        ('slide', '## Limits'),
+        ('subslide', '### Small'),
+        ('slide', '## Exercises'),
+        ('fragment', '1. Why?'),
+        ('fragment', '2. Show it.'),
+        ('fragment', 'assert False'),
+    ]
+    assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()']
+    assert '1_begin/01_start' in slides.chapters()
+
+def test_a_page_on_paper():
+    "A4, the text alone, black on white, and a line of code that breaks."
+    css = (project.NBS / 'styles.css').read_text()
+    paper = css[css.index('@media print') :]
+    rules = dict(re.findall(r'([^{}]+?) *\{([^{}]*)\}', paper.partition('{')[2]))
+    rules = {' '.join(k.split()): v for k, v in rules.items()}
+    assert 'size: A4' in rules['@page']
+    (gone,) = [k for k, v in rules.items() if 'display: none' in v]
+    assert {'#quarto-header', '.sidebar', '.nav-page', '.code-copy-button'} <= set(gone.split(', '))
+    (wraps,) = [k for k, v in rules.items() if 'white-space: pre-wrap' in v]
+    assert 'div.sourceCode pre' in wraps.split(', ')
+    assert 'break-inside: avoid' in rules['figure, .cell-output-display, main.content tr']
+
+def test_a_page_links_to_its_notebook_and_to_the_issues():
+    web = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']
+    assert web['repo-subdir'] == 'nbs' and web['repo-actions'] == ['source', 'issue']
+
+def test_the_way_in_is_written_out():
+    "Who knows nothing of the project can copy the lines: where it lies, and where its folder begins."
+    url = project.settings()['git_url']
+    clone, install = f'git clone {url}; cd {project.settings()["repo"]}', f'git+{url}'
+    for page in ('index', '1_begin/05_install', '../README.md'):
+        text = (project.NBS / (page if page.endswith('.md') else f'{page}.ipynb')).read_text()
+        assert clone in text and install in text, page
+
+def test_learn_begins_with_the_papers():
+    "Three baselines, the five papers, then more baselines; in every section the files in their order."
+    sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
+    learn = next(part for part in sidebar if part['id'] == 'learn')['contents']
+    sections = {e['section']: e['contents'] for e in learn if isinstance(e, dict)}
+    papers = ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL']
+    assert list(sections)[:7] == ['First baselines', *papers, 'More baselines']
+    for name in list(sections)[:7]:
+        assert sections[name] == sorted(sections[name]), name

@@ -48,15 +48,18 @@ def catalogue()->dict: # {kind: {name: one line}}
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #4e1b9045
 SYSTEMS = 'Systems of the papers'
+FIRST = 'average', 'proximal', 'personal'    # pages of the baselines that are read before the papers
 
 def families()->list: # of (a baseline's module or a paper's folder, head, {name: Method})
-    "Baselines by the pages that explain them, then the papers by their folders."
+    "The first baselines, the papers by their folders, then more baselines by their pages."
     heads = []
     for module in modules_of('methods'):
         members, head = registry(Method, [module]), getattr(module, 'FAMILY', '')
         *_, folder, name = module.__name__.split('.')
         if members: heads.append((name if head else folder, head or SYSTEMS, members))
-    return sorted(heads, key=lambda family: list(METHODS).index([*family[2]][0]))
+    names = list(METHODS)
+    def place(family): return family[0] not in FIRST, family[1] != SYSTEMS, names.index([*family[2]][0])
+    return sorted(heads, key=place)
 
 # %% ../../nbs/7_app/06_catalogue.ipynb #e9741082
 def aligned(lines:dict, wide:int=0)->list:
