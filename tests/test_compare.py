@@ -29,7 +29,7 @@ CHANGES = [
     dict(method=method_recipe('FedProx')), dict(method=method_recipe('FedProx(mu=.1)')),
     dict(suite=suite_recipe('emoji-pacs', 'tiny')), dict(seed=1),
     dict(deal='iid'), dict(size='quick'), dict(house='fedbn'), dict(setting=dict(lr=.1)),
-    dict(model=model_recipe('resnet10')), dict(device='cpu')]
+    dict(model=model_recipe('resnet10')), dict(device='mps')]
 
 @pytest.mark.parametrize('change', CHANGES, ids=str)
 def test_every_fact_is_in_the_name(change): assert run_name(replace(A, **change)) != run_name(A)

@@ -2,6 +2,7 @@
 
 One sentence with its name, the code that a shell expects, and nothing half done.
 """
+import concurrent.futures as cf
 import gzip, io, json, os, shutil, signal, subprocess, sys, threading, time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -113,6 +114,7 @@ def test_a_number_that_cannot_be(here, said, text, word):
     ('--set seeds=5', 'write --seeds'),
     ('--set out="x"', 'write --out'),
     ('--set jobs=2', 'write --jobs'),
+    ('--set executor="ray"', 'write --executor'),
     ('--set pooled=True', 'write --pooled'),
     ('--set control=True', "no setting 'control'"),
     ('--set on_run=5', "no setting 'on_run'"),
@@ -135,7 +137,7 @@ def test_an_option_of_one_value_is_given_once(here, said, text):
 def test_an_option_that_is_a_list_is_collected():
     more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', *['--rungs', '1']*2]
     how = parsed(cli.compare_command, 'compare', [*ONE[1:], *more])
-    own = ('out', 'jobs', 'json', 'trust', 'keep_models')
+    own = ('out', 'json', 'trust', 'keep_models')
     want = cli.which_options(**{k: v for k, v in how.items() if k not in own})
     assert want['methods'] == 'FedAvg,FedBN,Local,MOON' and want['suite'] == ['emoji-pacs', 'skew-digits']
     assert want['rungs'] == [1, 1]
@@ -167,6 +169,7 @@ WRONG = dict(
     size=[None, 5, '', 'quik', [], True],
     out=[5, True, [], '', b'x', Path('')],
     jobs=['2', None, 1.5, True, 0, -1],
+    executor=[5, '', 'processes', 'dusk://head:1', cf.Executor],
     model=[None, 5, True, '', [], b'x', nn.Linear(3, 3), NET],
     house=[5, '', True, []],
     device=[None, 5, [], True],
@@ -332,9 +335,9 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
-    monkeypatch.setattr('fedskew_nb.app.run.side_by_side', broken)
+    monkeypatch.setattr('fedskew_nb.app.executors.Processes.result', broken)
     code, err = said(*instead(ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o'))
-    assert code == 1 and 'a process was killed' in err and '0 of 2 runs are saved in o' in err
+    assert code == 1 and 'did not come back' in err and '0 of 2 runs are saved in o' in err
 
 # ---- where it goes
 

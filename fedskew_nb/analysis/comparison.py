@@ -211,7 +211,6 @@ def _cells(st:pd.DataFrame)->pd.DataFrame:
 # %% ../../nbs/3_results/06_comparison.ipynb #0000001f
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
-_BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
 def run_notes(cmp, suite:str, where:Where)->list:
     "What tables say of a suite's runs; of which, where they differ."
@@ -220,9 +219,13 @@ def run_notes(cmp, suite:str, where:Where)->list:
     notes = [n if len(who) == 1 else f'{", ".join(m)}: {n}' for n, m in who.items() if n]
     n = sum(s.get('precision') == 'bf16' for s in runs)
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
+    kinds = sorted({s.get('device', 'cpu') for s in runs})
+    if kinds[1:]: notes.append(f'Trained on {" and ".join(kinds)}, which round differently.')
     return notes + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000020
+_BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
+
 @patch
 def table(self:Comparison,
     where='global',          # a view, or a Where: a table never mixes them; `F2DC [client]` names the path

@@ -25,6 +25,7 @@ from .choose import list_command
 from .join import join_command
 from .prepare import prepare_command
 from .reproduce import reproduce_command
+from .executors import executor_options
 from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
 from .diagnose import diagnose
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
@@ -48,17 +49,20 @@ def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
     return [folder(str(Path(d).resolve()), pixels, bad, boxes) for d in data]
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000010
+@delegates(executor_options)
 def data_options(
-    suite=(),                     # embedded suites, by their names in `fedskew list`
+    suite=(),                     # embedded suites, see `fedskew list`
     data=(),                      # folder of images, <domain>/<class>/*.jpg; or a CSV (image, label, site)
     pixels:int=32,                # image side for --data
     boxes:str=None,               # CSV of where the objects are, looked for in each --data folder
     skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
     size:str=None,                # of embedded suites: tiny, quick, standard, full (default: quick)
+    **kwargs,
 )->dict:
     "What is trained on, as arguments of `compare`."
     suites = [s for text in suite for s in cut(text) or [text]] + folders_of(data, pixels, skip_broken, boxes)
-    return ({'suite': suites} if suites else {}) | ({'size': size} if size else {})
+    named = dict(suite=suites, size=size)
+    return {k: v for k, v in named.items() if v} | executor_options(**kwargs)
 
 # %% ../../nbs/7_app/01_cli.ipynb #00000012
 def read_settings(pairs, options=())->dict: # options: given otherwise
@@ -163,7 +167,6 @@ def which_options(
 @delegates(which_options)
 def compare_command(
     out:str='runs',           # folder for runs and report
-    jobs:int=1,               # runs side by side, one core each; same results
     json:bool=False,          # tables as JSON
     trust:bool=False,         # also how sure the models are, and whether that is true
     keep_models:bool=False,   # also the last models, for export
@@ -173,7 +176,7 @@ def compare_command(
     also = {k: True for k, on in dict(trust=trust, keep_models=keep_models).items() if on}
     want = which_options(**kwargs) | also
     run = compare_grid if 'grid' in want else compare
-    show(run(**want, out=out, jobs=jobs, **meanwhile(json)), out, json)
+    show(run(**want, out=out, **meanwhile(json)), out, json)
 
 # %% ../../nbs/7_app/01_cli.ipynb #d624b0ab
 def tell_trial(done, of, run, history):
@@ -199,26 +202,26 @@ def tune_command(
     own=(),                # a further hyper-parameter, e.g. 'FedProx(mu=[.001,.1])'
     seeds:str='100,101',   # from 100 on
     out:str='pilots',      # folder for runs and tuned.json
-    jobs:int=1,            # runs side by side
     json:bool=False,       # as JSON
     **kwargs,
 ):
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
     want = training_options(**kwargs) | dict(own=read_own(own))
-    want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, jobs=jobs, on_run=tell_trial)
+    want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, on_run=tell_trial)
     tuning = tune(joined(methods) or usual(want), **want)
     if json: return show_json(tuning)
     print(f'{tuning}\n\ntuned: {Path(out)/"tuned.json"}')
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000001e
+@delegates(executor_options)
 def resume_command(
     out,                # folder of an earlier compare
-    jobs:int=1,         # runs side by side
     json:bool=False,    # tables as JSON
     trust_code:bool=False,    # run the Python files that the folder names
+    **kwargs,
 ):
     "Finish an interrupted comparison, or run its stored setting again; finished runs are kept."
-    show(resume(out, trust_code, jobs=jobs, **meanwhile(json)), out, json)
+    show(resume(out, trust_code, **executor_options(**kwargs), **meanwhile(json)), out, json)
 
 # %% ../../nbs/7_app/01_cli.ipynb #0000001f
 def report_command(
@@ -240,7 +243,6 @@ def report_command(
 def diagnose_command(
     seeds:str=None,           # how many, or 0,4,7 (default: 3)
     out:str='diagnosis',      # folder for runs, diagnosis.html and diagnosis.json
-    jobs:int=1,               # runs side by side
     json:bool=False,          # as JSON
     **kwargs,
 ):
@@ -249,7 +251,7 @@ def diagnose_command(
     suites = want.pop('suite', ())
     if len(suites) != 1: raise ValueError('diagnose takes one set of images: say --data DIR, or --suite NAME')
     matplotlib.use('Agg')
-    d = diagnose(*suites, out=out, jobs=jobs, on_run=tell, on_found=lambda found: say(f'{found}'), **want)
+    d = diagnose(*suites, out=out, on_run=tell, on_found=lambda found: say(f'{found}'), **want)
     if json: return show_json(d.as_dict())
     print(harmless(f'{d}\npage: {Path(out)/"diagnosis.html"}'))
 

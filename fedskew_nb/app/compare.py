@@ -30,20 +30,20 @@ __all__ = ['compare', 'resume']
 @checked
 @delegates(planned, keep=True)
 def compare(
-    methods,               # 'FedAvg,FedProx(mu=1)', or a list
-    suite='skew-digits',   # a name, a Suite, a function of the seed, a list
-    seeds=3,               # or which
-    size='quick',          # tiny, quick, standard, full
-    out=None,              # folder for the runs
-    jobs=1,                # processes side by side
-    measure=None,          # federation → dict, kept
-    progress=None, on_run=None, on_seed=None,    # see Watch
-    **kwargs,              # control, model, device, lr and so on
+    methods,             # 'FedAvg,FedProx(mu=1)', or a list
+    suite='skew-digits', # a name, a Suite, a function of the seed, a list
+    seeds=3,             # or which
+    size='quick',        # tiny, quick, standard, full
+    out=None,            # folder for the runs
+    jobs=1, executor=None,   # processes; or anything with submit
+    measure=None,        # federation → dict, kept
+    progress=None, on_run=None, on_seed=None,  # see Watch
+    **kwargs,            # control, model, lr, …
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
-    todo, runs = ready_runs(planned(methods, suite, seeds, size, **kwargs), jobs, out)
+    todo, runs = ready_runs(planned(methods, suite, seeds, size, **kwargs), executor, out)
     if out: keep_request(out, request_of(todo, seeds, size, kwargs), todo)
-    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, measure=measure))
+    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, measure=measure))
 
 # %% ../../nbs/7_app/09_compare.ipynb #0c48057e
 @checked
@@ -51,15 +51,16 @@ def compare_grid(
     grid:str,          # the paper's folder: f2dc, fdse
     out,               # folder for the runs
     jobs:int=1,        # processes side by side
+    executor=None,     # as in compare
     progress=None, on_run=None, on_seed=None,    # as in compare
     **more,            # seeds, size, lr and so on: before what the grid says
 )->Comparison:
     "Train what the claims of a paper need, or go on with it."
     if 'tuned' in more: more['tuned'] = read_tuned(more['tuned'])
-    todo, runs = ready_runs(grid_runs(grid, **more), jobs, out)
+    todo, runs = ready_runs(grid_runs(grid, **more), executor, out)
     keep_request(out, dict(grid=grid, said=more), todo)
     how = dict(measure=grid_of(grid)[1], keep_stopped=True)
-    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, **how))
+    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, **how))
 
 # %% ../../nbs/7_app/09_compare.ipynb #a6ad2450
 FORMAT = 3

@@ -16,6 +16,7 @@ import torch
 from .recipes import (
     GIVE_SUITE, METHODS, cut, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
 from ..core.method import Method
+from .executors import SUBMITS
 from .run import Run, method_of, stamped
 from ..core.files import misfit, read_json
 from ..core.identity import digest
@@ -205,7 +206,7 @@ def planned(
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 
 # %% ../../nbs/7_app/08_plan.ipynb #3779d938
-def check_runs(todo:list):
+def check_runs(todo:list, executor=None):
     "Look at every number, and whether mechanisms agree, before anything is trained."
     for run in {(r.method, r.suite): r for r in todo}.values():
         method = copy_of(method_of(run))
@@ -213,7 +214,7 @@ def check_runs(todo:list):
         setting_for(method, run.house, **run.setting)
         if run.model.text: method.rules(method.adapt(run.model(2)))
     if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
-    pick_device(todo[0].device)
+    if not executor: pick_device(todo[0].device)
 
 # %% ../../nbs/7_app/08_plan.ipynb #dcf91ca6
 def check_ours(runs:list):
@@ -242,12 +243,11 @@ def open_folder(out)->Path:
         raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
     return runs
 
-def ready_runs(todo:list, jobs:int, out)->tuple: # (stamped runs, their folder)
+def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     "Refuse what cannot run; open the folder."
-    if jobs < 1: raise ValueError(f'jobs is {jobs}: give 1 or more')
     if any(run.keep_models for run in todo) and not out:
         raise ValueError('keep_models wants a folder for the models: give out')
-    check_runs(todo)
+    check_runs(todo, executor)
     folder = open_folder(out) if out else None
     todo = stamped(todo)
     check_ours(todo)
@@ -294,7 +294,7 @@ ARGUMENTS = dict(    # {argument: (its test, what to give)}
     seeds=(are_seeds, f'give how many (3, at most {MOST}), or a list of whole numbers'),
     trials=(lambda o: is_count(o) and o <= 100, 'give a whole number from 2 to 100'),
     own=(maybe(is_grid), "give a table like {'FedProx': {'mu': [.001, .1]}}"),
-    jobs=(lambda o: is_count(o) and o > 0, 'give 1 or more'),
+    jobs=(lambda o: is_count(o) and o > 0, 'give 1 or more'), executor=SUBMITS,
     out=(maybe(is_path), 'give the name of a folder'),
     tuned=(maybe(lambda o: is_path(o) or isinstance(o, dict)), 'give the tuned.json that tune wrote'),
     house=(maybe(is_path), 'give f2dc, fedbn or fdse, or leave it out'),

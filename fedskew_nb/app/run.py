@@ -4,30 +4,28 @@
 
 # %% ../../nbs/7_app/07_run.ipynb #6adbef6f
 from __future__ import annotations
-import hashlib, json, multiprocessing as mp, os, signal, threading, warnings
+import hashlib, json, warnings
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-import torch
 from fastcore.basics import patch
 from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust_tables import trust_measures
-from .scripts import check_seen, safe_path, without_exit
+from .executors import side_by_side
+from .scripts import safe_path, without_exit
 from .shell import kept
 from ..core.files import sweep
 from ..core.identity import digest
 from ..core.method import Method
-from ..core.names import Recipe, portable
+from ..core.names import Recipe
 from ..core.net import Net
 from ..core.seeding import seeded
 from ..data.suite import Suite
 from ..data.check import check_alike
 from ..engine.checkpoint import load_nest, odd_run, run_head
-from ..engine.device import live
+from ..engine.device import live, pick_device
 from ..engine.federation import Federation
 from ..engine.history import History, describe, read_history, versions
 
@@ -120,7 +118,8 @@ def stamped(todo:list)->list: # of Run
             suite = suite_of(run, held)
             check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
-        return replace(run, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
+        device = str(pick_device()) if run.device == 'auto' else run.device
+        return replace(run, device=device, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
     runs = [run if run.made_of else stamp(run) for run in todo]
     one_of_a_name(runs)
     return list({run_name(run): run for run in runs}.values())
@@ -238,44 +237,6 @@ def one_by_one(todo:list, train, tell, progress=None):
     held = {}
     for i, run in enumerate(todo): tell(i, train(run, held=held, progress=progress))
 
-def _begin_worker(threads:int=1, began=None):
-    "Its share of the cores; Ctrl-C is its parent's business, and it ends with its parent."
-    if began: began.set()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(threads)
-    tqdm.set_lock(threading.RLock())       # its own would be left behind where this process is ended
-    threading.Thread(target=lambda: (mp.parent_process().join(), os._exit(1)), daemon=True).start()
-
-def _portably(train, run, **how):
-    "A run whose errors another process can read."
-    try: return train(run, **how)
-    except Exception as e: raise portable(e)
-
-# %% ../../nbs/7_app/07_run.ipynb #70cad055
-def side_by_side(todo:list, train, tell, jobs:int):
-    "Train in `jobs` processes; `tell(i, history)` after each."
-    check_seen((train, todo))
-    before, spawn = set(mp.active_children()), mp.get_context('spawn')
-    began = spawn.Event()
-    how = _begin_worker, (max(1, torch.get_num_threads()//jobs), began)
-    with ProcessPoolExecutor(min(jobs, len(todo)), spawn, *how) as pool:
-        try:
-            waiting = {pool.submit(_portably, train, run, progress=False): i for i, run in enumerate(todo)}
-            for f in as_completed(waiting): tell(waiting[f], f.result())
-        except BaseException as e:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for p in set(mp.active_children())-before: p.terminate()
-            if began.is_set() or not isinstance(e, BrokenProcessPool): raise
-            raise ChildProcessError('no process could begin: say jobs=1')
-
-# %% ../../nbs/7_app/07_run.ipynb #fbb1c097
-def survived(f, *args):
-    "Call `f`; a process that was killed from outside is named."
-    try: return f(*args)
-    except BrokenProcessPool:
-        raise ChildProcessError('a process was killed, perhaps for want of memory: call again with fewer '
-                                'jobs; finished runs are kept where there is a folder') from None
-
 # %% ../../nbs/7_app/07_run.ipynb #f0cbdb38
 def stored_already(todo:list, folder)->set: # places in todo
     "The runs that need not be trained; a note counts those that are trained again for a measure."
@@ -316,20 +277,37 @@ def tell_of_seeds(self:Watch, seed:int):
     self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/07_run.ipynb #e55da88d
+def elsewhere(todo:list, train, watch, executor, folder, measure=None):
+    "Train on an executor what is not finished."
+    left = dict(enumerate(todo))
+    for i, run in enumerate(todo):
+        history = finished(files_of(run, folder)[0], run)
+        if lacks(run, history, folder, measure): continue
+        del left[i]
+        watch(i, noted(history, run.note, run.trials))
+    def tell(i, history):
+        run = todo[i]
+        if folder: noted(history).save(files_of(run, folder)[0])
+        watch(i, noted(history, run.note, run.trials))
+    if left: side_by_side(left, train, tell, executor, folder and Path(folder).resolve())
+
+# %% ../../nbs/7_app/07_run.ipynb #ce02024a
 @safe_path()
 def run_all(
-    todo:list,                  # of Run
-    folder=None,                # for histories and checkpoints
-    jobs:int=1,                 # processes side by side
+    todo:list,        # of Run
+    folder=None,      # for histories and checkpoints
+    jobs:int=1,       # processes side by side
     progress=None, on_run=None, on_seed=None,    # see Watch
-    **more,                     # measure, keep_stopped: as in train_run
+    executor=None,    # instead of jobs
+    **more,           # measure, keep_stopped: as in train_run
 )->list: # of History, in the order of `todo`
     "Train what is not finished, read the rest."
     todo = stamped(todo)
     watch = Watch(todo, folder, progress, on_run, on_seed)
     train = partial(without_exit, train_run, folder=folder, **more)
+    if jobs > 1 and len(todo) > 1: executor = executor or f'processes:{jobs}'
     with watch.bar:
-        if jobs > 1 and len(todo) > 1: survived(side_by_side, todo, train, watch, jobs)
+        if executor: elsewhere(todo, train, watch, executor, folder, more.get('measure'))
         else: one_by_one(todo, train, watch, progress)
     if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]

@@ -170,21 +170,20 @@ def try_all(searches, *how):
 @checked
 @delegates(planned, keep=True, but=['control', 'pooled', 'tuned'])
 def tune(
-    methods,               # FedAvg comes along
+    methods,             # FedAvg comes along
     suite='skew-digits',
-    seeds=PILOTS,          # from 100 on
-    trials=4,              # of each method, at first
+    seeds=PILOTS,        # from 100 on
+    trials=4,            # of each method, at first
     size='quick', own=None,        # own: {'FedProx': dict(mu=[.001, .1])}
-    out=None,              # folder; tuned.json, too
-    jobs=1,                # processes side by side
-    progress=None, on_run=None,    # as in compare
-    **kwargs,              # model, rounds and so on
+    out=None,            # folder; tuned.json, too
+    jobs=1, executor=None, progress=None, on_run=None,  # as in compare
+    **kwargs,            # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
     search_of = searches(runs, trials, own or {})
     tuned_before(out)
-    try_all(search_of.values(), ready_runs(runs, jobs, out)[1], jobs, progress, on_run)
+    try_all(search_of.values(), ready_runs(runs, executor, out)[1], jobs, progress, on_run, None, executor)
     return stored_tuning(search_of, out)
 
 # %% ../../nbs/7_app/10_tune.ipynb #5f019184
