@@ -188,8 +188,9 @@ def test_no_table_mixes_devices_in_silence(plain):
 
 def asked(run=RUN, folder=None, **other):
     "What a worker answers whom other versions ask."
-    history, error = remotely(train_run, *stamped([run]), folder, dict(host='head', versions=versions() | other))
-    return str(error[0])
+    head = dict(host='head', versions=versions() | other)
+    _, (error, _) = remotely(train_run, *stamped([run]), folder, head)
+    return str(error)
 
 @pytest.mark.parametrize('part', ['fedskew_nb', 'torch', 'python'])
 def test_a_worker_of_another_version(part):
@@ -221,8 +222,8 @@ def test_what_is_no_executor(wrong, tmp_path):
 def test_an_extra_that_is_missing(text, extra, monkeypatch):
     module = dict(dask='distributed', slurm='submitit').get(extra, extra)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"{module} is not installed: run pip install 'fedskew_nb\[{extra}\]'"):
-        with opened(text): pass
+    says = rf"{module} is not installed: run pip install 'fedskew_nb\[{extra}\]'"
+    with pytest.raises(ImportError, match=says), opened(text): pass
 
 # ---- dask and submitit, where they are
 

@@ -15,7 +15,8 @@ from fedskew_nb.app.compare import compare
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import METHODS, read_method
 from fedskew_nb.app.plan import planned
-from fedskew_nb.app.run import _portably, train_run
+from fedskew_nb.app.executors import me, remotely
+from fedskew_nb.app.run import train_run
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
@@ -348,8 +349,8 @@ HOW = dict(size='tiny', control=False, rounds=1, local_steps=1, model='small_con
 
 def test_errors_survive_the_way_to_another_process(mine):
     todo = planned(f'{mine}:Mine', 'emoji-pacs', seeds=1, **HOW)
-    with pytest.raises(RuntimeError) as e: _portably(train_run, *todo)
-    back = pickle.loads(pickle.dumps(e.value))
+    answer = remotely(train_run, *todo, None, me())
+    _, (back, _) = pickle.loads(pickle.dumps(answer))
     assert str(back) == 'Odd: too odd'
     assert 'Mine: at client 0' in message(back) and f'in Mine.loss, {mine}:4' in message(back)
 
