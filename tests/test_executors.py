@@ -211,7 +211,7 @@ def test_models_are_kept_in_a_folder_that_all_see(tmp_path):
 
 WRONG = ['', 'dusk://head:1', 'dask://head', 'processes', 'processes:0', 'ray:x', 5, object(), cf.Executor]
 
-@pytest.mark.parametrize('wrong', WRONG, ids=str)
+@pytest.mark.parametrize('wrong', WRONG, ids=range(len(WRONG)))
 def test_what_is_no_executor(wrong, tmp_path):
     with pytest.raises(ValueError, match='executor is .*: give an object with submit, or processes:4'):
         compare('FedAvg', **TINY, executor=wrong, out=tmp_path/'o')
