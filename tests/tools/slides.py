@@ -20,7 +20,8 @@ def chapters():
     found = []
     for c in read(NBS / f'{PLANS}.ipynb')['cells']:
         for o in c.get('outputs', []):
-            found += re.findall(r'\]\(\.\./(\S+?)\.ipynb\)', ''.join(o.get('data', {}).get('text/markdown', '')))
+            shown = ''.join(o.get('data', {}).get('text/markdown', ''))
+            found += re.findall(r'\]\(\.\./(\S+?)\.ipynb\)', shown)
     return list(dict.fromkeys(found))
 
 def sections(text):
