@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 import torch
-from ..core.seeding import generator
+from fedskew_nb.data.arrays import (
+    all_unseen, by_part, hold_out, holds_arrays, listed, load_arrays, parts_listed, parts_of_domain,
+    read_splits)
 from .boxes import best_boxes, boxes_file
 from .cache import cached
 from .check import MOST_SIDE, count, known_names, real, some_text, three_numbers
@@ -63,8 +65,10 @@ def scan(root)->dict:
         raise ValueError(f'there is no folder {root}; {up} {there}')
     paths, tree = image_files(root), {}
     check_depth(root, paths)
+    splits = read_splits(root) or {}
+    if splits: paths = listed(root, paths, splits)
     for p in paths: tree.setdefault(p.parts[0], {}).setdefault(p.parts[1], []).append(p)
-    check_names(root, tree)
+    check_names(root, tree, all_unseen(parts_listed(splits), {}))
     return tree
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000d
@@ -92,12 +96,12 @@ def check_capitals(root, names:list, noun:str):
     if same := [repr(n) for n in names if count[n.casefold()] > 1]:
         raise ValueError(f'{root}: {noun} {" and ".join(same)} differ only in capitals; give them one name')
 
-def check_names(root, tree:dict):
+def check_names(root, tree:dict, unseen=()):
     classes = sorted({c for own in tree.values() for c in own})
     check_capitals(root, list(tree), 'domains')
     check_capitals(root, classes, 'classes')
     for d, own in tree.items():
-        if lost := [repr(c) for c in classes if c not in own]:
+        if d not in unseen and (lost := [repr(c) for c in classes if c not in own]):
             raise ValueError(f'{root}: domain {d!r} has no image of class {", ".join(lost)}; '
                              f'every domain needs every class (it has {", ".join(sorted(own))})')
 
@@ -111,7 +115,7 @@ def readable(path, size:int, bad:str)->tuple|None:
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
 def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None)->tuple:
     "(images, broken files, copies) of one domain; `classes` is {class: [paths]}."
-    every = [(p, y) for y, c in enumerate(names) for p in classes[c]]
+    every = [(p, y) for y, c in enumerate(names) for p in classes.get(c, ())]
     x, y, at = np.empty((len(every), 3, size, size), np.uint8), [], []
     broken, copies, digests = [], [], set()
     for p, c in every:
@@ -127,21 +131,6 @@ def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxe
     x = torch.from_numpy(x[:len(y)].copy())
     return Data(x, torch.tensor(y, dtype=torch.long), None, at), broken, copies
 
-# %% ../../nbs/5_data/05_folder.ipynb #00000013
-def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]:
-    "(train, test) with the same part of every class held out."
-    test = []
-    for c, name in enumerate(names):
-        i = (d.y == c).nonzero()[:,0]
-        if len(i) < 2:
-            raise ValueError(f'domain {domain!r} has {len(i)} usable image(s) of class {name!r}; '
-                             'it needs 2, one to train on and one to test')
-        k = min(max(1, round(part*len(i))), len(i)-1)
-        test.append(i[torch.randperm(len(i), generator=generator('hold out', seed, domain, name))[:k]])
-    held = torch.zeros(len(d), dtype=torch.bool)
-    held[torch.cat(test)] = True
-    return d[~held], d[held]
-
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
 def left_out(files:list, reason:str)->list:
     "A sentence about files that are not used; none where there are none."
@@ -149,31 +138,30 @@ def left_out(files:list, reason:str)->list:
 
 def every_path(tree:dict)->list: return [p for own in tree.values() for paths in own.values() for p in paths]
 
-def without_box(boxes, tree:dict, unused:list)->list:
-    "A sentence about images without a box; none where there are none."
-    used = set(every_path(tree))-set(unused)
-    lack = sorted(p for p in used if not boxes.has(p))
-    return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
-
-def boxes_in(root, name, tree:dict):
-    "The boxes of a scanned folder, from the CSV of this name; None without a name."
-    return best_boxes(boxes_file(root, name), {p.as_posix() for p in every_path(tree)}) if name else None
+def told(root, tree:dict, broken:list, copies:list, boxes)->list:
+    "Sentences about what is not used, and images without a box; warned of, too."
+    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')
+    used = set(every_path(tree))-{*broken, *copies}
+    lack = sorted(p for p in used if boxes and not boxes.has(p))
+    if lack: notes.append(f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}')
+    if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
+    return notes
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000017
-def read_suite_of(root, tree:dict, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
+def read_suite_of(root, tree, size, test, bad, seed, name, boxes, splits, more)->Suite:
     "The suite of a scanned folder."
-    names = sorted(next(iter(tree.values())))
+    names = sorted({c for own in tree.values() for c in own})
+    never = more.get('unseen', ()) if splits else ()
     domains, broken, copies = {}, [], []
     for d in sorted(tree):
-        data, b, c = read_domain(root, tree[d], names, size, bad, boxes)
-        domains[d] = hold_out(data, test, names, seed, d)
-        broken, copies = broken+b, copies+c
-    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')
-    if boxes: notes += without_box(boxes, tree, broken+copies)
-    if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
-    n = sum(len(train)+len(test) for train, test in domains.values())
-    source = '; '.join([f'folder {Path(root).name}, {n} images', *notes])
-    return Suite.from_datasets(domains, names, data_seed=seed, name=name, **dict(source=source) | more)
+        data, b, twice = read_domain(root, tree[d], names, size, bad, boxes)
+        broken, copies = broken+b, copies+twice
+        by = by_part(data, [p for c in names for p in tree[d].get(c, ())], b+twice, splits)
+        domains[d] = parts_of_domain(by, test, names, seed, d, never)
+    n = sum(len(d) for parts in domains.values() for d in parts)
+    notes = told(root, tree, broken, copies, boxes)
+    about = dict(source='; '.join([f'folder {Path(root).name}, {n} images', *notes])) | more
+    return Suite.from_datasets(domains, names, data_seed=seed, name=name, **about)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
@@ -192,6 +180,10 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
+def boxes_in(root, name, tree:dict):
+    "The boxes of a scanned folder, from the CSV of this name; None without a name."
+    return best_boxes(boxes_file(root, name), {p.as_posix() for p in every_path(tree)}) if name else None
+
 def packed(*call): return pack(read_suite_of(*call))
 
 def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
@@ -202,10 +194,19 @@ def cache_key(root:Path, tree:dict, name:str, call:tuple)->str:
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
+def load_images(root, size, test, bad, seed, name, cache, boxes, more)->Suite:
+    "The suite of a folder of images, from the cache where it was read before."
+    tree, splits = scan(root), read_splits(root)
+    check_wishes(tree, **more)
+    if splits: more |= dict(unseen=all_unseen(parts_listed(splits), more))
+    call = (size, test, bad, seed, name, boxes_in(root, boxes, tree), splits, more)
+    return unpack(*cached(cache_key(root, tree, name, call), lambda: packed(root, tree, *call), cache))
+
+# %% ../../nbs/5_data/05_folder.ipynb #dbadd9df
 def load_folder(
-    root,              # holds <domain>/<class>/<image>
+    root,              # holds <domain>/<class>/<image>, or what `prepare` made
     size:int=32,       # pixels of the squares
-    test:float=.2,     # part of every class to test on
+    test:float=.2,     # part of every class to test on, where no list says it
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
     data_seed:int=0, name:str|None=None, cache:bool=True,
     boxes=None,        # CSV of boxes in the folder
@@ -214,10 +215,8 @@ def load_folder(
     "A suite from one's own images."
     more = check_call(root, size, test, bad, name, boxes, more)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
-    tree, name = scan(root), name or root.name or 'images'
-    check_wishes(tree, **more)
-    call = (size, test, bad, seed, name, boxes_in(root, boxes, tree), more)
-    return unpack(*cached(cache_key(root, tree, name, call), lambda: packed(root, tree, *call), cache))
+    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, more)
+    return load_images(root, size, test, bad, seed, name or root.name or 'images', cache, boxes, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
 def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes)->Suite:
