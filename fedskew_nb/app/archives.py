@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 from ..core.files import whole_file
-from ..data.folder import walk
+from ..data.folder import SUFFIXES, starts_an_image, walk
 
 # %% ../../nbs/7_app/19_archives.ipynb #ffd78ea9
 MOST_BYTES = 256 << 20      # of one image
@@ -112,3 +112,21 @@ def sources_of(given, out:Path)->list: # of Path
         if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
             raise ValueError(f'{out} lies inside of {source}: give another folder')
     return sources
+
+# %% ../../nbs/7_app/19_archives.ipynb #3f545c30
+NO_IMAGE = ('.txt', '.pkl', '.md', '.json', '.csv', '.xml', '.mat', '.html', '.pdf')
+
+def is_image(entry:Entry)->bool:
+    "By its suffix, else by its first bytes."
+    suffix = PurePosixPath(entry.path).suffix.lower()
+    if suffix in SUFFIXES or suffix in NO_IMAGE: return suffix in SUFFIXES
+    with entry.open() as f: return starts_an_image(f.read(12))
+
+def images_in(sources:list, others=None)->Iterator: # of (Entry, source)
+    "The images of all sources, and files whose names fit the pattern `others`."
+    for source in sources:
+        with whole(source):
+            for entry in entries_of(source):
+                if is_hidden(entry.path): continue
+                if is_image(entry) or others and others.fullmatch(PurePosixPath(entry.path).name):
+                    yield entry, source

@@ -37,12 +37,15 @@ def rows_of(x:np.ndarray, y:np.ndarray, path, classes:int=10)->Rows:
                          'they should be bytes (N, H, W) or (N, H, W, 3), and whole numbers (N,)')
     if len(y) and not 0 <= y.min() <= y.max() < classes:
         raise ValueError(f'{path}: its labels run from {y.min()} to {y.max()}, not from 0 to {classes-1}')
+    if not len(y): raise ValueError(f'{path} holds no image: fetch it again')
     return Rows(len(y), x.shape[1:], partial(in_blocks, x, y))
 
 # %% ../../nbs/7_app/20_readers.ipynb #1d71fed7
 def looks_like(path, e:Exception)->str:
     "Why a file cannot be read, as far as its first bytes tell."
-    with open(path, 'rb') as f: head = f.read(200).lstrip().lower()
+    if not Path(path).is_file(): head = b' '
+    else:
+        with open(path, 'rb') as f: head = f.read(200).lstrip().lower()
     if not head: return 'it is empty'
     if head.startswith(WEB_PAGE): return 'it is a web page'
     if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer'
@@ -102,7 +105,8 @@ def check_mat(path)->int:
     n = x[0][-1] if x[0] else 0
     if x[0] != (32, 32, 3, n) or x[1] != 'uint8' or math.prod(y[0]) != n or not n:
         told = ', '.join(f'{k} {kind} {shape}' for k, (shape, kind) in found.items()) or 'nothing'
-        raise ValueError(f'{path} holds {told}: it should hold X uint8 (32, 32, 3, N) and y (N, 1)')
+        raise ValueError(f'{path} holds {told}: it should hold X uint8 (32, 32, 3, N) '
+                         'and y (N, 1): fetch it again')
     return n
 
 # %% ../../nbs/7_app/20_readers.ipynb #5ca6dc75
@@ -219,6 +223,10 @@ def npy_blocks(path, name:str, n:int=1024)->Iterator: # of arrays
             yield np.frombuffer(raw, kind).reshape(-1, *shape[1:])
 
 # %% ../../nbs/7_app/20_readers.ipynb #0944e8fa
+def six_factors(path, table:np.ndarray, shape:tuple)->np.ndarray:
+    if table.shape == (shape[0], 6): return table
+    raise ValueError(f'{path}: its factors are {table.shape}, its images {shape}: fetch it again')
+
 def read_dsprites(path)->tuple: # (factors (N, 6), shape, () → blocks of images (n, 64, 64))
     "dSprites: its factors, and its images in their order."
     with reading(path, 'npz'), zipfile.ZipFile(path) as z:
@@ -226,7 +234,7 @@ def read_dsprites(path)->tuple: # (factors (N, 6), shape, () → blocks of image
         with z.open('imgs.npy') as f: shape, kind = npy_head(f)
         if len(shape) != 3 or kind != np.uint8: raise ValueError(f'its images are {kind} {shape}')
     factors = np.concatenate(list(npy_blocks(path, 'latents_classes.npy')))
-    return factors, shape, lambda: (x*255 for x in npy_blocks(path, 'imgs.npy'))
+    return six_factors(path, factors, shape), shape, lambda: (x*255 for x in npy_blocks(path, 'imgs.npy'))
 
 # %% ../../nbs/7_app/20_readers.ipynb #8beba698
 def read_shapes(path)->tuple: # (factors (N, 6), shape, () → blocks of images (n, 64, 64, 3))
@@ -238,4 +246,4 @@ def read_shapes(path)->tuple: # (factors (N, 6), shape, () → blocks of images 
     def blocks():
         with reading(path, 'HDF5 file'), h5.File(path, 'r') as f:
             for i in range(0, shape[0], 1024): yield f['images'][i:i+1024]
-    return factors, shape, blocks
+    return six_factors(path, factors, shape), shape, blocks

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.files import read_json, whole_file, write_json
+from ..core.files import read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .datasets import check_wishes
@@ -187,6 +187,7 @@ def save_labels(root, key:tuple, y:np.ndarray):
 # %% ../../nbs/5_data/20_arrays.ipynb #5d1d3e09
 def write_arrays(root, counts:dict, shape:tuple, blocks):
     "Store blocks (key, images, labels); `counts` is {key: images}, a key is (domain, part)."
+    sweep(root)
     todo = {k: n for k, n in counts.items() if not lies_there(root, k, n, shape)}
     if not todo: return
     with ExitStack() as stack:

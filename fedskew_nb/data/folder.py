@@ -29,14 +29,17 @@ _MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*')
 JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin')
 
 
+def starts_an_image(head:bytes)->bool:
+    "Do the first twelve bytes of a file say so?"
+    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
+
 def looks_like_image(path:Path)->bool:
     "By suffix, else by the first bytes; a file that cannot be opened may be one."
     if path.suffix.lower() in SUFFIXES: return True
     if not os.path.isfile(path): return False
     try:
-        with open(path,'rb') as f: head = f.read(12)
+        with open(path,'rb') as f: return starts_an_image(f.read(12))
     except OSError: return True
-    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000009
 def walk(here:Path, above:tuple=()):
