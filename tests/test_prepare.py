@@ -181,7 +181,7 @@ def context_of(raw, files):
     return next(p for p, r in files.items() if r == raw).split('/')[3][-1]
 
 @pytest.mark.parametrize('name, unseen, last', [
-    ('nico-animal', {7: 'h', 8: 'i', 9: 'j'}, 'abcdefghi'), ('nico-animal-l7', {0: 'a', 1: 'b', 2: 'c'}, '-abcdefghi')])
+    ('nico-animal', (7, 8, 9), 'abcdefghi'), ('nico-animal-l7', (0, 1, 2), '-abcdefghi')])
 def test_nico(name, unseen, last, tmp_path):
     classes = LAYOUTS[name].classes
     files = nico_files(classes, 10)
@@ -235,7 +235,8 @@ def test_pacs_lists_are_kept(first, tmp_path):
     photos = [p for p in files if p.startswith('photo/')]
     assert len(suite.unseen['sketch']) == 28
     assert pixels(suite, 'test', 'photo') == read_small(files, photos[1::2])
-    assert sorted(pixels(suite, 'train', 'photo')+pixels(suite, 'val', 'photo')) == read_small(files, photos[::2])
+    fitted = pixels(suite, 'train', 'photo')+pixels(suite, 'val', 'photo')
+    assert sorted(fitted) == read_small(files, photos[::2])
 
 def test_domainnet_lists_of_txt_and_pickle(tmp_path):
     ten = LAYOUTS['domainnet-10']
@@ -249,9 +250,11 @@ def test_domainnet_lists_of_txt_and_pickle(tmp_path):
     lists |= {f'real_{part}.pkl': pickle.dumps((of, ['bird']*len(of))) for part, of in paths.items()}
     for part in paths: del lists[f'real_{part}.txt']
     facts = prepare('domainnet-10', as_zip(tmp_path/'d.zip', files | lists), tmp_path/'out')
-    assert facts['parts'] == dict(train=60, test=60) and brought(tmp_path/'out').keys() == set(kept)
+    assert facts['parts'] == dict(train=60, test=60)
+    assert brought(tmp_path/'out').keys() == set(kept)
     suite = load_folder(tmp_path/'out', 16)
-    assert pixels(suite, 'test', 'real') == read_small(files, [p for p in kept if p.startswith('real') and '/1.' in p])
+    tested = [p for p in kept if p.startswith('real') and '/1.' in p]
+    assert pixels(suite, 'test', 'real') == read_small(files, tested)
 
 class Runs:
     def __reduce__(self): return exec, ('raise SystemExit(9)',)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 from .archives import MOST_ARRAY, Entry, entries_of, is_hidden, put, whole
 from .readers import (
     read_dsprites, read_ganin, read_mat, read_mnist, read_mnistm, read_shapes, read_usps)
+from ..core.seeding import generator
 from ..data.arrays import close_arrays, write_arrays
 
 # %% ../../nbs/7_app/21_sets.ipynb #0202e9ce
@@ -154,35 +156,46 @@ FACTORS = {
     '3dshapes-scale': Factors(*SHAPES, (('scale', 3),), 480000)}
 
 # %% ../../nbs/7_app/21_sets.ipynb #a587f2ef
-def told_apart(spec:Factors, table:np.ndarray)->tuple: # (names, (N,) domains, classes, (N,) labels)
-    "Which domain and which class each image has."
+def drawn_out(of, labels)->np.ndarray: # (N,) bool
+    "A fifth of each class of each domain, at random, but always the same."
+    order = torch.randperm(len(of), generator=generator('drawn out')).numpy()
+    order = order[np.lexsort((labels[order], of[order]))]
+    _, start, n = np.unique(np.stack((of, labels))[:, order], axis=1, return_index=True, return_counts=True)
+    rank, out = np.arange(len(of))-np.repeat(start, n), np.empty(len(of), bool)
+    out[order] = rank%5 == 1
+    return out
+
+# %% ../../nbs/7_app/21_sets.ipynb #72c99d7e
+def told_apart(spec:Factors, table:np.ndarray)->tuple: # (keys, (N,) numbers of keys, classes, (N,) labels)
+    "Which (domain, part) and which class each image has."
     def values(column): return np.unique(table[:, column], return_inverse=True)
     (name, column), codes = spec.label, [values(c)[1] for _, c in spec.domain]
     kinds, labels = values(column)
     each, of = np.unique(np.stack(codes, 1), axis=0, return_inverse=True)
     names = ['-'.join(f'{n}-{v:02d}' for (n, _), v in zip(spec.domain, row)) for row in each]
-    return names, of.reshape(-1), [f'{name} {i}' for i in range(len(kinds))], labels
-
-# %% ../../nbs/7_app/21_sets.ipynb #72c99d7e
-def told_blocks(blocks, names:list, of, labels)->Iterator: # of ((domain, part), images, labels)
-    "Blocks of images, sorted into their domains."
-    i = 0
-    for x in blocks:
-        here, y = of[i:i+len(x)], labels[i:i+len(x)]
-        for k in np.unique(here): yield (names[k], 'train'), x[here == k], y[here == k]
-        i += len(x)
+    keys, of = [(n, part) for n in names for part in ('train', 'test')], of.reshape(-1)
+    return keys, 2*of+drawn_out(of, labels), [f'{name} {i}' for i in range(len(kinds))], labels
 
 # %% ../../nbs/7_app/21_sets.ipynb #9780e41c
+def told_blocks(blocks, keys:list, which, labels)->Iterator: # of ((domain, part), images, labels)
+    "Blocks of images, sorted into their domains and parts."
+    i = 0
+    for x in blocks:
+        here, y = which[i:i+len(x)], labels[i:i+len(x)]
+        for k in np.unique(here): yield keys[k], x[here == k], y[here == k]
+        i += len(x)
+
+# %% ../../nbs/7_app/21_sets.ipynb #2bf1a7ae
 def bring_factors(name:str, sources:list, out:Path, progress:bool)->dict:
     "A table of factors as arrays, a domain for each value of what tells them apart."
     spec = FACTORS[name]
     path = gather({spec.file}, sources, out/UNPACKED).get(spec.file)
     if not path: raise ValueError(f'{", ".join(map(str, sources))}: no {spec.file} is in there')
     table, shape, blocks = spec.read(path)
-    names, of, classes, labels = told_apart(spec, table)
-    counts = {(names[k], 'train'): n for k, n in sorted(Counter(of.tolist()).items())}
+    keys, which, classes, labels = told_apart(spec, table)
+    counts = {keys[k]: n for k, n in sorted(Counter(which.tolist()).items())}
     bar = tqdm(blocks(), name, disable=not progress, leave=False)
-    write_arrays(out, counts, shape[1:], told_blocks(bar, names, of, labels))
+    write_arrays(out, counts, shape[1:], told_blocks(bar, keys, which, labels))
     close_arrays(out, name, classes, counts)
     return dict(counts=counts, total=spec.images, published={}, files=checked_sums([path]), remarks=[])
 
