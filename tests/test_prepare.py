@@ -1,12 +1,12 @@
 "Downloads in the layouts that their authors give them: made small, brought over, stopped, and hostile."
-import io, json, tarfile, zipfile
+import io, json, pickle, tarfile, zipfile
 import numpy as np
 import pytest
 from PIL import Image
 from fedskew_nb import load_folder, prepare
-from fedskew_nb.app import prepare as module
+from fedskew_nb.app import archives as module
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.prepare import LAYOUTS, place_in
+from fedskew_nb.app.layouts import LAYOUTS, place_in
 
 def picture(*key):
     "A small PNG of its own."
@@ -43,17 +43,17 @@ def as_folder(path, files, above=''):
         file.write_bytes(raw)
     return path
 
+FOLDERS = [n for n, layout in LAYOUTS.items() if not layout.inside]
 CLASSES = {n: layout.classes or ('Alarm_Clock', 'Bike', 'The Eiffel Tower') for n, layout in LAYOUTS.items()}
 
-@pytest.mark.parametrize('name', LAYOUTS)
-@pytest.mark.parametrize('kind, above', [(as_zip, ''), (as_tar, 'some/wrapping/'), (as_folder, 'x/')],
-                         ids=['zip', 'tar', 'folder'])
+@pytest.mark.parametrize('name, kind, above', [
+    *((name, as_zip, '') for name in FOLDERS), ('pacs', as_tar, 'some/wrapping/'), ('pacs', as_folder, 'x/')])
 def test_every_layout_from_every_kind_of_source(name, kind, above, tmp_path):
     layout, classes = LAYOUTS[name], CLASSES[name]
     files = tree(layout, classes)
     junk = {f'{d}/{classes[0]}/._0.png': b'x' for d in layout.counts}
     junk |= {'__MACOSX/'+n: b'x' for n in files}
-    junk |= {'read me.txt': b'x', 'photo_train_kfold.txt': b'photo/dog/0.png 1'}
+    junk |= {'read me.txt': b'x', 'other_train.txt': b'x'}
     source = kind(tmp_path/'download', files | junk, above)
     facts = prepare(name, source, tmp_path/'out')
     assert brought(tmp_path/'out') == files
@@ -132,6 +132,14 @@ def test_what_is_missing_is_said(tmp_path):
 def test_the_counts_of_pacs_are_the_official_ones():
     assert sum(LAYOUTS['pacs'].counts.values()) == 9991
     assert sum(LAYOUTS['office-home'].counts.values()) == 15588
+    assert sum(LAYOUTS['vlcs'].counts.values()) == 10729
+
+@pytest.mark.parametrize('name, clients, others', [
+    ('nico-animal', 10633, 2443), ('nico-animal-l7', 8311, 4765),
+    ('nico-vehicle', 8027, 3626), ('nico-vehicle-l7', 8352, 3301)])
+def test_the_counts_of_nico_are_those_of_the_paper(name, clients, others):
+    layout = LAYOUTS[name]
+    assert sum(filter(None, layout.counts.values())) == clients and layout.total == clients+others
 
 @pytest.mark.parametrize('path', ['photo/0.png', 'dog/photo/0.png', 'photo/dog/more/0.png', '0.png'])
 def test_what_lies_elsewhere_is_no_part(path): assert place_in(LAYOUTS['pacs'], path) is None
@@ -161,3 +169,148 @@ def test_torn_archives_are_named(make, tmp_path):
     make(source)
     with pytest.raises(ValueError, match='download is torn'): prepare('pacs', source, tmp_path/'out')
     assert not list((tmp_path/'out').rglob('.*.part'))
+
+def nico_files(classes, contexts, n=2):
+    "{Animal/<class>/<context>/<file>: bytes}, the last class with one context less."
+    of = {c: contexts-(c == classes[-1]) for c in classes}
+    return {f'NICO/Animal/{c}/{c} {chr(97+k)}/{i}. img-{i}-png': picture(j, k, i)
+            for j, c in enumerate(classes) for k in range(of[c]) for i in range(n)}
+
+def context_of(raw, files):
+    "The letter of the context from which these bytes came."
+    return next(p for p, r in files.items() if r == raw).split('/')[3][-1]
+
+@pytest.mark.parametrize('name, unseen, last', [
+    ('nico-animal', (7, 8, 9), 'abcdefghi'), ('nico-animal-l7', (0, 1, 2), '-abcdefghi')])
+def test_nico(name, unseen, last, tmp_path):
+    classes = LAYOUTS[name].classes
+    files = nico_files(classes, 10)
+    junk = {'NICO/Animal/bear/bear a/notes.txt': b'x', 'NICO/Animal/bear/bear a/odd': b'x',
+            'NICO/Vehicle/car/on road/1.png': picture(99)}
+    facts = prepare(name, as_zip(tmp_path/'n.zip', files | junk), tmp_path/'out')
+    assert sum(facts['images'].values()) == len(files)
+    out = tmp_path/'out'
+    for c, letters in ((classes[0], 'abcdefghij'), (classes[-1], last)):
+        for k, letter in enumerate(letters):
+            there = {context_of(p.read_bytes(), files) for p in (out/f'context-{k}'/c).glob('*')}
+            assert there == ({letter} if letter != '-' else set())
+    suite = load_folder(out, 16)
+    assert len(suite.clients) == 7 and set(suite.unseen) == {f'context-{k}' for k in unseen}
+    n = sum(len(c.train)+len(c.val) for c in suite.clients)+sum(map(len, suite.tests.values()))
+    assert n == 7*20 and sum(map(len, suite.unseen.values())) == 3*20-2
+
+def test_nico_with_too_few_contexts(tmp_path):
+    files = nico_files(LAYOUTS['nico-animal'].classes, 8, 1)
+    with pytest.raises(ValueError, match=r'sheep has 7 contexts \(sheep a, .*: 7 are for clients'):
+        prepare('nico-animal', as_zip(tmp_path/'n.zip', files), tmp_path/'out')
+    with pytest.raises(ValueError, match=r'it should hold Animal/<class>/<context>/<image>'):
+        prepare('nico-animal', as_zip(tmp_path/'m.zip', {'a/b.png': b'x'}), tmp_path/'out')
+
+def pacs_lists(files):
+    "The lists of PACS, whose labels begin at 1."
+    lists, classes = {}, CLASSES['pacs']
+    for domain in LAYOUTS['pacs'].counts:
+        of = [f'{p} {classes.index(p.split("/")[1])+1}' for p in files if p.startswith(domain+'/')]
+        parts = dict(train=of[::2], crossval=of[1::2], test=of)
+        lists |= {f'{domain}_{part}_kfold.txt': '\n'.join(lines).encode() for part, lines in parts.items()}
+    return lists
+
+def pixels(suite, part, domain):
+    "The bytes of the images of a part, sorted."
+    data = [getattr(c, part) for c in suite.clients if c.domain == domain]
+    return sorted(x.numpy().tobytes() for d in data for x in d.x)
+
+def read_small(files, paths):
+    "Images as `load_folder` makes them."
+    def small(raw): return np.asarray(Image.open(io.BytesIO(raw)).resize((16, 16), Image.Resampling.BILINEAR))
+    return sorted(small(files[p]).transpose(2, 0, 1).tobytes() for p in paths)
+
+@pytest.mark.parametrize('first', [True, False], ids=['lists first', 'lists last'])
+def test_pacs_lists_are_kept(first, tmp_path):
+    files = tree(LAYOUTS['pacs'], CLASSES['pacs'], 4)
+    lists = pacs_lists(files)
+    source = as_zip(tmp_path/'p.zip', lists | files if first else files | lists, 'PACS/kfold/')
+    assert prepare('pacs', source, tmp_path/'out')['parts'] == dict(train=56, val=56)
+    suite = load_folder(tmp_path/'out', 16, unseen=['sketch'])
+    photos = [p for p in files if p.startswith('photo/')]
+    assert len(suite.unseen['sketch']) == 28
+    assert pixels(suite, 'test', 'photo') == read_small(files, photos[1::2])
+    fitted = pixels(suite, 'train', 'photo')+pixels(suite, 'val', 'photo')
+    assert sorted(fitted) == read_small(files, photos[::2])
+
+def test_domainnet_lists_of_txt_and_pickle(tmp_path):
+    ten = LAYOUTS['domainnet-10']
+    files = tree(ten, (*ten.classes, 'zebra_crossing'), 2)
+    kept = [p for p in files if 'crossing' not in p]
+    def listed(d, k): return [p for p in files if p.startswith(d+'/') and p.endswith(f'{k}.png')]
+    lists = {f'{d}_{part}.txt': '\n'.join(f'{p} 7' for p in listed(d, k)).encode()
+             for d in ten.counts for k, part in enumerate(('train', 'test'))}
+    paths = {part: np.array(['data/DomainNet/'+p for p in listed('real', k)], object)
+             for k, part in enumerate(('train', 'test'))}
+    lists |= {f'real_{part}.pkl': pickle.dumps((of, ['bird']*len(of))) for part, of in paths.items()}
+    for part in paths: del lists[f'real_{part}.txt']
+    facts = prepare('domainnet-10', as_zip(tmp_path/'d.zip', files | lists), tmp_path/'out')
+    assert facts['parts'] == dict(train=60, test=60)
+    assert brought(tmp_path/'out').keys() == set(kept)
+    suite = load_folder(tmp_path/'out', 16)
+    tested = [p for p in kept if p.startswith('real') and '/1.' in p]
+    assert pixels(suite, 'test', 'real') == read_small(files, tested)
+
+class Runs:
+    def __reduce__(self): return exec, ('raise SystemExit(9)',)
+
+LISTS = {
+    'no label': ('photo_train_kfold.txt', b'photo/dog/0.png', 'is no "path label"'),
+    'climbs': ('photo_train_kfold.txt', b'../photo/dog/0.png 1', 'leads out of the folder'),
+    'in two': ('photo_crossval_kfold.txt', b'photo/dog/0.png 1', 'of another list'),
+    'runs': ('photo_train.pkl', pickle.dumps(Runs()), 'nothing was run'),
+    'numbers': ('photo_train.pkl', pickle.dumps(([1, 2], [3])), 'does not hold')}
+
+@pytest.mark.parametrize('case', LISTS)
+def test_lists_that_are_none(case, tmp_path):
+    name, raw, says = LISTS[case]
+    files = tree(LAYOUTS['pacs'], CLASSES['pacs'], 2)
+    lists = {'photo_train_kfold.txt': b'photo/dog/0.png 1'} | {name: raw}
+    with pytest.raises(ValueError, match=says):
+        prepare('pacs', as_zip(tmp_path/'p.zip', files | lists), tmp_path/'out')
+
+def test_lists_that_do_not_fit_are_said(tmp_path):
+    files = tree(LAYOUTS['pacs'], CLASSES['pacs'], 2)
+    lists = pacs_lists(files)
+    some = dict(lists) | {'photo_train_kfold.txt': lists['photo_train_kfold.txt']+b'\nphoto/dog/9.png 1'}
+    said = prepare('pacs', as_zip(tmp_path/'a.zip', files | some), tmp_path/'a')['remarks']
+    assert '1 images of the lists are missing, first photo/dog/9.png' in said
+    few = {n: raw for n, raw in lists.items() if not n.startswith('sketch')}
+    facts = prepare('pacs', as_zip(tmp_path/'b.zip', files | few), tmp_path/'b')
+    assert 'the lists name no image of sketch: none of them is used' in facts['remarks']
+    assert not facts['parts'] and not (tmp_path/'b'/'splits.csv').exists()
+
+SPLITS = {
+    'head': ('path,part\na/b/1.png,train\n', 'does not begin with image,part'),
+    'part': ('image,part\na/b/1.png,tests\n', "row 2: 'a/b/1.png,tests' is no image and its part"),
+    'twice': ('image,part\na/b/1.png,train\na/b/1.png,test\n', 'row 3: a/b/1.png stands there twice'),
+    'none': ('image,part\n', 'names no image'),
+    'lost': ('image,part\na/b/9.png,train\n', '1 of its 1 images are missing, first a/b/9.png')}
+
+@pytest.mark.parametrize('case', SPLITS)
+def test_splits_that_are_none(case, tmp_path):
+    text, says = SPLITS[case]
+    as_folder(tmp_path/'f', {f'{d}/b/{k}.png': picture(k, ord(d)) for d in 'ac' for k in range(3)})
+    (tmp_path/'f'/'splits.csv').write_text(text)
+    with pytest.raises(ValueError, match=says): load_folder(tmp_path/'f', 16)
+
+def test_splits_of_ones_own(tmp_path):
+    "Train, validation and test where the CSV says so, and an image that it does not name is not used."
+    files = {f'{d}/{c}/{k}.png': picture(k, ord(d), ord(c)) for d in 'ab' for c in 'xy' for k in range(5)}
+    part = {0: 'train', 1: 'train', 2: 'val', 3: 'test'}
+    lines = [f'{p},{part[int(p[4])]}' for p in files if p[4] != '4']
+    root = as_folder(tmp_path/'f', files)
+    (root/'splits.csv').write_text('\n'.join(['image,part', *lines])+'\n')
+    suite = load_folder(root, 16)
+    for name, of in (('train', '01'), ('val', '2'), ('test', '3')):
+        assert pixels(suite, name, 'a') == read_small(files, [p for p in files if p[0] == 'a' and p[4] in of])
+    held = load_folder(root, 16, unseen=['b']).unseen['b']     # only its test images
+    assert sorted(x.numpy().tobytes() for x in held.x) == read_small(files, ['b/x/3.png', 'b/y/3.png'])
+    was = suite.fingerprint()
+    (root/'splits.csv').unlink()
+    assert load_folder(root, 16).fingerprint() != was      # the cache knows of the list

@@ -5,7 +5,7 @@ from PIL import Image
 from fedskew_nb import read_method, reproduce
 from fedskew_nb.analysis.printed import counts_each
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.prepare import LAYOUTS
+from fedskew_nb.app.layouts import LAYOUTS
 from fedskew_nb.app.recipes import read_model
 from fedskew_nb.app.reproduce import protocols, setting_of
 

@@ -15,6 +15,7 @@ from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows
 from .plan import images_of
 from ..core.names import Recipe
+from ..data.arrays import holds_arrays, read_splits
 from ..data.images import Data, join, lacks
 from ..data.suite import Suite
 from ..data.survey import copies, file_sizes, picture_counts, pictures_in, pictures_of, too_few
@@ -35,14 +36,15 @@ class Found:
     suite:Suite|None     # of the first seed; None: it cannot be dealt
     same:dict            # see `copies`
 
+# %% ../../nbs/7_app/15_questions.ipynb #ba08f9d5
 def found_in(recipe:Recipe, seed:int)->Found:
     "Look through a folder, or through the pictures of a suite."
     pictures, broken = [], []
-    if root := images_of(recipe):
+    if (root := images_of(recipe)) and not holds_arrays(root):
         how = recipe.make.keywords
         pictures, broken = pictures_in(root, how['pixels'], how['bad'])
-    short = root and root.is_dir() and too_few(picture_counts(pictures))
-    suite = None if short else recipe(seed)
+    by_class = pictures and root.is_dir() and not read_splits(root)
+    suite = None if by_class and too_few(picture_counts(pictures)) else recipe(seed)
     dealt = pictures_of(suite) if suite else []
     same = copies(pictures or dealt) | dict(tested=copies(dealt)['tested'])
     return Found(suite.name if suite else recipe.name, pictures or dealt, broken, suite, same)

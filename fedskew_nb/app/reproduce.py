@@ -12,7 +12,7 @@ import pandas as pd
 from ..analysis.printed import Protocol
 from ..analysis.table import Table
 from .compare import compare
-from .prepare import LAYOUTS
+from .layouts import LAYOUTS
 from .recipes import cut, read_method, read_model
 from ..core.files import whole_file
 from ..core.models import n_bytes

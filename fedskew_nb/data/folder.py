@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 import torch
+from .arrays import as_listed, holds_arrays, load_arrays, read_splits, used_parts
 from .boxes import best_boxes, boxes_file
 from .cache import cached
 from .check import MOST_SIDE, count, known_names, some_text, three_numbers
@@ -19,7 +20,7 @@ from .datasets import check_wishes
 from .images import UNREAD, content, read_image, Data
 from ..core.names import Recipe, whole
 from .sheet import (
-    check_pairs, check_test, divided, lacking, own_part, read_sheet, row_of, tree_of)
+    check_test, divided, lacking, own_part, read_sheet, row_of, tree_of, used_rows, usual_name)
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
@@ -28,14 +29,17 @@ _MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*')
 JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin')
 
 
+def starts_an_image(head:bytes)->bool:
+    "Do the first twelve bytes of a file say so?"
+    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
+
 def looks_like_image(path:Path)->bool:
     "By suffix, else by the first bytes; a file that cannot be opened may be one."
     if path.suffix.lower() in SUFFIXES: return True
     if not os.path.isfile(path): return False
     try:
-        with open(path,'rb') as f: head = f.read(12)
+        with open(path,'rb') as f: return starts_an_image(f.read(12))
     except OSError: return True
-    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000009
 def walk(here:Path, above:tuple=()):
@@ -64,7 +68,7 @@ def folder_rows(root)->list: # of Row
         raise ValueError(f'there is no folder {root}; {up} {there}')
     paths = image_files(root)
     check_depth(root, paths)
-    return [row_of(p) for p in paths]
+    return as_listed(root, [row_of(p) for p in paths])
 
 def scan(root)->dict:
     "{domain: {class: [paths]}} of a folder."
@@ -161,15 +165,6 @@ def boxes_in(root, name, rows:list):
     "The boxes of listed images, from the CSV of this name; None without a name."
     return best_boxes(boxes_file(root, name), {r.path.as_posix() for r in rows}) if name else None
 
-def used_rows(rows:list, domain:str, unused:set, names:list)->list:
-    "The rows of a domain, class by class as its images are read."
-    used = sorted((r for r in rows if r.site == domain and r.path not in unused), key=lambda r: r.label)
-    check_pairs(used, names, domain)
-    return used
-
-# %% ../../nbs/5_data/05_folder.ipynb #00000017
-#| exporti
-
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
 def read_suite_of(root, rows:list, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
     tree, names = tree_of(rows), sorted({r.label for r in rows})
@@ -202,16 +197,12 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
 def packed(*call): return pack(read_suite_of(*call))
 
-def listed(root, more:dict)->tuple: # (folder, [Row])
+def listed(root, more:dict)->tuple: # (folder, [Row], arguments)
     "What a folder or a table lists; refused where no suite can be made of it."
     home, rows = rows_in(root)
     check_names(root, rows)
     check_wishes(tree_of(rows), **more)
-    return home, rows
-
-def usual_name(root:Path)->str:
-    "What the suite of a folder, or of a table, is called."
-    return (root.stem if root.suffix.lower() == '.csv' else root.name) or 'images'
+    return home, *(used_parts(rows, more) if read_splits(root) else (rows, more))
 
 # %% ../../nbs/5_data/05_folder.ipynb #fdb3aa68
 def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
@@ -222,10 +213,17 @@ def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
+def load_images(root, size, test, bad, seed, name, cache, boxes, more)->Suite:
+    "The suite of images in files, from the cache where they were read before."
+    home, rows, more = listed(root, more)
+    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), more)
+    return unpack(*cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache))
+
+# %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35
 def load_folder(
-    root,              # holds <domain>/<class>/<image>; or a CSV
+    root,              # holds <domain>/<class>/<image>, or what `prepare` made; or a CSV
     size:int=32,       # pixels of the squares
-    test:float=.2,     # part of every class to test on
+    test:float=.2,     # part of every class to test on, where no list says it
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
     data_seed:int=0, name:str|None=None, cache:bool=True,
     boxes=None,        # CSV of boxes in the folder
@@ -234,9 +232,8 @@ def load_folder(
     "A suite from one's own images."
     more = check_call(root, size, test, bad, name, boxes, more)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
-    name, (home, rows) = name or usual_name(root), listed(root, more)
-    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), more)
-    return unpack(*cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache))
+    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, more)
+    return load_images(root, size, test, bad, seed, name or usual_name(root), cache, boxes, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
 def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes)->Suite:

@@ -47,6 +47,10 @@ def row_of(p:Path)->Row:
     "What the place of an image says of it."
     return Row(p, p.parts[2], p.parts[0], split=p.parts[1]) if own_part(p) else Row(p, p.parts[1], p.parts[0])
 
+def usual_name(root:Path)->str:
+    "What the suite of a folder, or of a table, is called."
+    return (root.stem if root.suffix.lower() == '.csv' else root.name) or 'images'
+
 # %% ../../nbs/5_data/21_sheet.ipynb #5be39620
 def places(file, line:int, head:list)->dict: # {column: its place}
     "Where the columns are that we know."
@@ -126,6 +130,12 @@ def check_pairs(rows:list, names, site:str):
         if (n := sum(r.label == name for r in rows)) > 1: continue
         raise ValueError(f'domain {site!r} has {n} usable image(s) of class {name!r}; '
                          'it needs 2, one to train on and one to test')
+
+def used_rows(rows:list, domain:str, unused:set, names:list)->list:
+    "The rows of a domain, class by class as its images are read."
+    used = sorted((r for r in rows if r.site == domain and r.path not in unused), key=lambda r: r.label)
+    check_pairs(used, names, domain)
+    return used
 
 # %% ../../nbs/5_data/21_sheet.ipynb #9db22fe4
 def held(
