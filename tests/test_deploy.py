@@ -1,12 +1,14 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
 import re
 from pathlib import Path
+from types import SimpleNamespace
 import pytest, torch
 from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
+from fedskew_nb.deploy import flower
 from fedskew_nb.deploy.hub import Hub, agreed
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
@@ -218,6 +220,52 @@ def test_who_hands_on_what_a_site_sent(method):
 @pytest.mark.campaign
 @pytest.mark.parametrize('method', sorted(METHODS))
 def test_who_hands_on_of_all(method): test_who_hands_on_what_a_site_sent(method)
+
+# ---- the post of a network
+
+class Grid:
+    "Two nodes: `b` dies over the first letter after the facts, and comes back with another number."
+    def __init__(self, place, home):
+        self.nodes = {n: Node(place/s, home/s, tell=None) for n, s in ((11, 'a'), (12, 'b'))}
+        self.there, self.sent = {11: 11, 12: 12}, 0
+    def get_node_ids(self): return list(self.there)
+    def send_and_receive(self, messages, timeout):
+        for m in messages: yield self.reply(m)
+    def reply(self, m):
+        self.sent += 1
+        if self.sent == 4: self.there = {11: 11, 13: 12}
+        i, dead = m.metadata.dst_node_id, m.metadata.dst_node_id not in self.there
+        content = None if dead else flower.record_of(self.nodes[self.there[i]](flower.bytes_of(m.content)))
+        return fake(content, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=dead)
+
+def fake(content, *more, metadata=None, dead=False):
+    "A message of Flower, as far as we ask it."
+    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0])
+    error = SimpleNamespace(code=5, reason='gone')
+    return SimpleNamespace(content=content, metadata=metadata, has_error=lambda: dead, error=error)
+
+@pytest.fixture
+def no_flower(monkeypatch):
+    "Its names, without it."
+    array = lambda kind, shape, stype, data: SimpleNamespace(data=data)
+    names = SimpleNamespace(Message=fake, RecordDict=dict, ArrayRecord=dict, Array=array)
+    monkeypatch.setattr(flower, 'flower', lambda part: names)
+    monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
+
+def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
+    how, grid = job('SCAFFOLD'), Grid(place, tmp_path)
+    post = flower.Post(grid, how, patience=60)
+    hub = Hub(how, post.gather(2), post, tmp_path/'state.safetensors')
+    hub.fit(1)
+    assert post.ids == dict(a=11, b=13) and grid.sent == 6 and hub.history.rounds[0]['participants'] == [0, 1]
+
+def test_who_stays_away_stops_the_run(place, tmp_path, no_flower):
+    grid = Grid(place, tmp_path)
+    post = flower.Post(grid, job(), patience=-1)
+    hub = Hub(job(), post.gather(2), post)
+    grid.there = {11: 11}
+    with pytest.raises(ConnectionError, match='b did not answer: start the node, and run again'): hub.fit(1)
+    assert hub.round_no == 0
 
 def test_nothing_imports_flower():
     "Of the whole package: it is an extra, asked for by the commands that need it."

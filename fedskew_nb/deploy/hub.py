@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #ca46019d
+# %% ../../nbs/8_deploy/04_hub.ipynb #650852f0
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
@@ -27,7 +27,7 @@ from ..engine.history import impossible
 from ..engine.server import ANSWER, Server
 from ..engine.setting import setting_for
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #f8ba4ea8
+# %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
 class Roster(Suite):
     "What the server knows in place of images."
@@ -44,7 +44,7 @@ def roster_of(facts:list, pixels:int)->Roster:
     mean, std = map(tuple, facts[0]['norm'])
     return Roster('sites', facts[0]['classes'], clients, {}, mean=mean, std=std, pixels=pixels, facts=facts)
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #aae6442b
+# %% ../../nbs/8_deploy/04_hub.ipynb #673bb268
 FACTS = dict(name=str, domain=str, n=int, tests=int, classes=[str], norm=[[float]], version=str, code=str,
              first_net=str)
 ALIKE = dict(version='version', code='code of the method', classes='classes', norm='normalisation',
@@ -58,7 +58,7 @@ def check_alike(facts:list):
         raise ValueError(f'{one["name"]} and {other["name"]} differ in the {words} ({one[what]} and '
                          f'{other[what]}): make them equal')
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #d49e67d3
+# %% ../../nbs/8_deploy/04_hub.ipynb #8202aae7
 def agreed(facts:list)->list:
     "What nodes say of themselves, by name; those that do not fit together are refused."
     for f in facts:
@@ -70,7 +70,7 @@ def agreed(facts:list)->list:
     check_alike(facts)
     return facts
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #ee82eabd
+# %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
 class Hub(Federation):
     "A federation whose clients are elsewhere."
     def __init__(self, job:Job, facts:list, post,   # {name: bytes} → {name: bytes}
@@ -84,7 +84,7 @@ class Hub(Federation):
         self._begin()
         check_alike([facts[0] | self.made_of | dict(name='the server', version=__version__), facts[0]])
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #20f31ac4
+# %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 @patch
 def _assemble(self:Hub, net, roster, lanes):
     "A model and who is there; nobody trains here."
@@ -94,7 +94,7 @@ def _assemble(self:Hub, net, roster, lanes):
     self.groups, self.clients = rule_groups(self.method.rules(self.net)), roster.clients
     self.why_lanes, self.height = 'clients are elsewhere', 1
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #3d6e289e
+# %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
 def letter(self:Hub, k:int, kind:str)->bytes:
     "What site `k` is asked; `merged` is the last round of it that was used."
@@ -105,7 +105,7 @@ def letter(self:Hub, k:int, kind:str)->bytes:
     merged = max((r['round'] for r in self.history.rounds if k in r['participants']), default=0)
     return to_bytes(order_of(self.job, kind, merged=merged, personal=self.is_personal()) | order)
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #80263c47
+# %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
 def asked(self:Hub, kind:str, who:list):
     "(k, answer) of these sites, in the order of their numbers."
@@ -130,7 +130,7 @@ def one_round(self:Hub)->dict:
     if self.out: self.save(self.out)
     return row
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #184dc163
+# %% ../../nbs/8_deploy/04_hub.ipynb #1245c091
 @patch
 def unlikely(self:Hub, k:int, answer)->str: # '' if nothing is
     "What cannot be in the scores of site `k`."
@@ -142,7 +142,7 @@ def unlikely(self:Hub, k:int, answer)->str: # '' if nothing is
     if len({*map(spot, rows)}) < len(rows): return 'one is there twice'
     return impossible(dict(rows=rows))
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #0e5047a6
+# %% ../../nbs/8_deploy/04_hub.ipynb #fc5f1d05
 @patch
 def sound_scores(self:Hub, k:int, answer)->list: # of rows
     "The scores that site `k` was asked for."
@@ -150,7 +150,7 @@ def sound_scores(self:Hub, k:int, answer)->list: # of rows
     if not why: return answer['rows']
     raise ValueError(f'{self.names[k]} sent scores that cannot be ({why}): ask it again')
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #aa32c290
+# %% ../../nbs/8_deploy/04_hub.ipynb #a3334e43
 def spot(row:dict)->tuple:
     "Which model was asked about which images."
     return tuple(v for n, v in row.items() if n not in ('n', 'correct'))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/03_node.ipynb #8e065d24
+# %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation
 from ..engine.scoring import scores
 
-# %% ../../nbs/8_deploy/03_node.ipynb #cdfea0b3
+# %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
 def site_suite(data, pixels:int)->Suite:
     "The images of one site."
     suite = load_folder(data, pixels)
@@ -30,7 +30,7 @@ def site_suite(data, pixels:int)->Suite:
     raise ValueError(f'{data} holds the domains {", ".join(suite.domains)}, and a site has one: '
                      'give each a folder of its own')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #134e93cb
+# %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 NAME = r'\w[\w.-]{0,39}'
 ORDER = dict(kind=str, job=dict, client=int, round=int, merged=int, personal=bool, model=dict, down=dict)
 
@@ -39,7 +39,7 @@ def order_of(job:Job, kind:str, **more)->dict:
     blank = dict(client=0, round=0, merged=0, personal=False, model={}, down={})
     return dict(kind=kind, job=asdict(job)) | blank | more
 
-# %% ../../nbs/8_deploy/03_node.ipynb #6199024d
+# %% ../../nbs/8_deploy/03_node.ipynb #bbcc5423
 class Node:
     "A federation of one: images and memory lie in its own folders."
     def __init__(self,
@@ -54,7 +54,7 @@ class Node:
         if re.fullmatch(NAME, self.name): return
         raise ValueError(f'{self.name!r} is no name of a site: give it letters, digits, - and _')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #69e6655f
+# %% ../../nbs/8_deploy/03_node.ipynb #04b96795
 @patch
 def __call__(self:Node, order:bytes)->bytes:
     "Do what was asked."
@@ -63,7 +63,7 @@ def __call__(self:Node, order:bytes)->bytes:
     do = dict(facts=self.facts, train=self.train, score=self.score)
     return to_bytes(do[one_of(order['kind'], do, 'order')](order, job_of(order['job'])))
 
-# %% ../../nbs/8_deploy/03_node.ipynb #c41c8c5e
+# %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
 @patch
 def federation(self:Node, job:Job, k:int)->Federation:
     "This site as a federation of one, with the number that the server gave it."
@@ -73,7 +73,7 @@ def federation(self:Node, job:Job, k:int)->Federation:
         self.fed, self.at = job.federation(replace(suite, clients=[replace(client, id=k)])), (job, k)
     return self.fed
 
-# %% ../../nbs/8_deploy/03_node.ipynb #d1455a74
+# %% ../../nbs/8_deploy/03_node.ipynb #410c11df
 @patch
 def consider(self:Node, job:Job, n_classes:int):
     "Say what will leave, before anything does; what others would get needs a yes."
@@ -83,7 +83,7 @@ def consider(self:Node, job:Job, n_classes:int):
                          f'({", ".join(surface.handed_on)}): say --peers if they may have it')
     self.tell(f'{self.name}: {job.method}\n{surface}')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #7f2583a9
+# %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
 @patch
 def facts(self:Node, order:dict, job:Job)->dict:
     "What the server may know before the first round."
@@ -94,7 +94,7 @@ def facts(self:Node, order:dict, job:Job)->dict:
                 classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
                 code=fed.made_of['code'], first_net=fed.made_of['first_net'])
 
-# %% ../../nbs/8_deploy/03_node.ipynb #07597f58
+# %% ../../nbs/8_deploy/03_node.ipynb #bd53a38b
 @patch
 def folder(self:Node, job:Job)->Path:
     "Where it keeps what no server sees."
@@ -109,7 +109,7 @@ def recalled(self:Node, job:Job, used:int)->dict:
     raise ValueError(f'{self.name} lost its memory: what it kept after round {used} is gone. Bring '
                      f'{file.name} back, or begin a new run')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #8f4f972b
+# %% ../../nbs/8_deploy/03_node.ipynb #a2543115
 @patch
 def remember(self:Node, job:Job, mine:dict, round:int, used:int):
     "Write what is kept after a round; that of the last used one stays, older ones go."
@@ -125,7 +125,7 @@ def train(self:Node, order:dict, job:Job)->dict:
     self.remember(job, mine, order['round']+1, order['merged'])
     return answer
 
-# %% ../../nbs/8_deploy/03_node.ipynb #0696a352
+# %% ../../nbs/8_deploy/03_node.ipynb #067508f3
 @patch
 def score(self:Node, order:dict, job:Job)->dict:
     "How many of the own test images are right."
@@ -137,7 +137,7 @@ def score(self:Node, order:dict, job:Job)->dict:
     try: return dict(client=k, rows=self.scored(job, k if order['personal'] else None))
     finally: fed.state = first
 
-# %% ../../nbs/8_deploy/03_node.ipynb #dd190b10
+# %% ../../nbs/8_deploy/03_node.ipynb #c7bd368b
 @patch
 def scored(self:Node, job:Job, k:int|None)->list: # of rows
     "Ask the model; the last one stays as a file of this site."

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #7814f092
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #78507653
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 import matplotlib
 from ..analysis.comparison import Comparison
@@ -19,7 +20,7 @@ from .node import Node, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #d1ff9eaa
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #5d5d33ec
 def nodes_of(folders, home:Path, peers:bool)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes = {}
@@ -29,7 +30,7 @@ def nodes_of(folders, home:Path, peers:bool)->dict: # {name: Node}
         nodes[name] = Node(folder, home/name, peers=peers, tell=None if nodes else say)
     return nodes
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #3e5a224e
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #3407bfec
 def rehearsal(
     job:Job,
     folders,            # of the sites
@@ -46,7 +47,7 @@ def begun(hub:Hub, out)->Hub:
     hub.out = Path(out)/'state.safetensors'
     return hub.load(hub.out) if hub.out.exists() else hub
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #9667033a
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #fe7ac8a7
 def tell_round(hub:Hub):
     "A line for each round."
     row, took, of = hub.history.rounds[-1], hub.history.timing[-1], hub.setting.rounds
@@ -63,7 +64,13 @@ def finish(hub:Hub, out):
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #1302494a
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #46ce7662
+def run_here(job:Job, folders, out, peers:bool):
+    "A rehearsal from beginning to end."
+    hub = rehearsal(job, folders, out, peers)
+    hub.fit(on_round=tell_round)
+    finish(hub, out)
+
 @contextmanager
 def going_on(out):
     "After Ctrl-C it is said how to go on."
@@ -72,24 +79,27 @@ def going_on(out):
         complain(f'what was merged is kept in {out}: the same call goes on')
         raise
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #8f8d7a16
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #9cf46855
 def federate_command(
     method,              # a name or a sum, as for compare
-    rehearse=(),         # folder of a site, <domain>/<class>/*.png
+    rehearse=(),         # folder of a site
+    nodes:int=None,      # instead: so many at a server
+    server:str='127.0.0.1:8000',
+    ca:str=None,         # its certificate
     rounds:int=10,
-    set=(),              # a field of the setting, lr=.05
+    set=(),              # a field of the setting
     model:str='small_conv',
-    pixels:int=32,       # image side
-    out:str='federation',# checkpoint, report, model; of a rehearsal also what sites keep
+    pixels:int=32,
+    out:str='federation',
     peers:bool=False,    # sites may get what others sent
 ):
-    "Train over sites that keep their images. Call it again to go on after an interruption."
-    if not rehearse: raise ValueError('where are the sites? --rehearse FOLDER, once for each')
+    "Train over sites that keep their images."
+    if bool(rehearse) == bool(nodes):
+        raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
     job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
     with going_on(out):
-        hub = rehearsal(job, rehearse, out, peers)
-        hub.fit(on_round=tell_round)
-        finish(hub, out)
+        if rehearse: return run_here(job, rehearse, out, peers)
+        import_module('fedskew_nb.deploy.flower').submit(job, nodes, out, server, ca)
 
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #9288f5a3
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #1c0926e6
 COMMANDS = dict(federate=federate_command)
