@@ -135,3 +135,13 @@ def test_the_list_of_all_names_is_of_today():
 
 def test_the_table_of_methods_on_the_first_page_is_of_today():
     assert fs.methods_table() in stored_tables('index.ipynb'), 'call make execute NB=nbs/index.ipynb'
+
+def test_a_method_is_imported_without_drawings_and_tables():
+    "A process that trains needs neither; each takes most of a second."
+    methods = list(fs.METHODS.values())
+    rooms = [m for n, m in sys.modules.items() if n.startswith('fedskew_nb.methods.')]
+    def defines(m): return any(getattr(m, n) in methods for n in getattr(m, '__all__', ()))
+    homes = sorted(m.__name__ for m in rooms if defines(m))
+    heavy, homes = '{"matplotlib", "pandas", "scipy"}', ['fedskew_nb.engine.federation', *homes]
+    code = f'import sys, {", ".join(homes)}; print({heavy} & sys.modules.keys())'
+    assert len(homes) > 15 and fresh(code) == 'set()'

@@ -207,7 +207,8 @@ def test_weights_that_are_complex(suite):
 
 @pytest.mark.parametrize('travels', [.5, 'always', True])
 def test_what_cannot_say_when_it_travels(travels):
-    with pytest.raises(ValueError, match='Rule: travels is .*: give a function'): Rule(head, keep, travels=travels)
+    with pytest.raises(ValueError, match='Rule: travels is .*: give a function'):
+        Rule(head, keep, travels=travels)
 
 ARGUMENTS = dict(
     loss=[lambda self, c, b: {}, lambda self, c, b, out, mu: {}, lambda self, *, out: {}],

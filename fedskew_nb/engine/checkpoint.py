@@ -46,14 +46,14 @@ def _unpack(o, tensors:dict):
 def _order(t:Tensor)->list:
     "The dimensions of a tensor as they lie in memory, the slowest first."
     return sorted(range(t.ndim), key=lambda d: -t.stride(d))
-def _parts(nest)->tuple: # ({number: tensor}, {'tree', 'orders'})
+def _parts(nest)->tuple: # ({number: tensor}, {'tree': JSON})
     "A nest as tensors in plain order, and what puts them back."
     tensors = {}
-    tree = json.dumps(_pack(nest, tensors))
+    tree = _pack(nest, tensors)
     copies = {str(i): t.detach().to('cpu').clone() for i, t in tensors.values()}
     orders = {i: _order(t) for i, t in copies.items() if not t.is_contiguous()}
     named = copies | {i: copies[i].permute(order).contiguous() for i, order in orders.items()}
-    return named or {'none': torch.zeros(1)}, dict(tree=tree, orders=json.dumps(orders))
+    return named or {'none': torch.zeros(1)}, dict(tree=json.dumps([tree, orders]))
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #9d93c85c
 def _back(t:Tensor, order:list)->Tensor:
@@ -62,8 +62,8 @@ def _back(t:Tensor, order:list)->Tensor:
     return t.permute([order.index(d) for d in range(t.ndim)]).clone()
 def _whole(tensors:dict, notes:dict|None):
     "The nest of `_parts`; its tensors are copies, for the last bit of a product depends on where they lie."
-    notes = notes or {}
-    tree, orders = json.loads(notes['tree']), json.loads(notes.get('orders', '{}'))
+    tree = json.loads((notes or {})['tree'])
+    tree, orders = tree if isinstance(tree, list) else (tree, {})      # earlier files have no orders
     nest = _unpack(tree, {i: _back(t, orders[i]) if i in orders else t.clone() for i, t in tensors.items()})
     if isinstance(nest, dict): return nest
     raise TypeError

@@ -10,7 +10,6 @@ import json, sys
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import chain
-import pandas as pd
 import torch
 from fastcore.basics import patch
 from ..core.context import Upload, received_by
@@ -50,8 +49,9 @@ def as_dict(self:History)->dict:
     return dict(vars(self))
 
 @patch(as_prop=True)
-def df(self:History)->pd.DataFrame:
+def df(self:History): # a pandas.DataFrame
     "The scores as a tidy frame, with an accuracy in percent."
+    import pandas as pd
     d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
     return d.assign(acc=100*d.correct/d.n)
 

@@ -7,7 +7,6 @@ __all__ = ['Local', 'FedBN', 'KeepAll', 'KeepBatchNorm', 'AdaBN']
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000003
 from dataclasses import dataclass
-from ...analysis.probes import reestimate
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.names import at_least
@@ -84,4 +83,6 @@ class AdaBN(Mechanism):
     "A client's model is asked with BatchNorm statistics re-estimated on its own training images (AdaBN)."
     size:int=64    # images of a batch
     def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
-    def prepare(self, c): reestimate(c.net, map(c.images, c.data.train.x.split(self.size)))
+    def prepare(self, c):
+        from fedskew_nb.analysis.probes import reestimate
+        reestimate(c.net, map(c.images, c.data.train.x.split(self.size)))

@@ -8,7 +8,6 @@ __all__ = ['min_norm', 'Agreement', 'NotFinite', 'consensus_step']
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #7d7a1f1c
 from typing import NamedTuple
 import numpy as np, torch
-from scipy.optimize import nnls
 from torch import Tensor
 from .solvers import combine, gram, frank_wolfe
 
@@ -23,6 +22,7 @@ def _of_two(G):
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #b209c9eb
 def _of_many(G):
     "The weights of the nearest point of a hull; raises RuntimeError where `nnls` does not end."
+    from scipy.optimize import nnls
     s, Q = np.linalg.eigh(G/G.diagonal().max())
     F = np.sqrt(s.clip(0))[:,None]*Q.T           # FᵀF = G
     A = np.vstack([F, np.ones(len(G))])          # F x ≈ 0 and Σx ≈ 1
