@@ -56,7 +56,7 @@ def test_unknown_name():
 def test_no_name_twice():
     "Two modules must not export the same name: the lazy package could only show one of them."
     home, listed = ROOT/'fedskew_nb', {}
-    patterns = 'core/*.py', 'data/*.py', 'engine/*.py', 'analysis/*.py', 'app/*.py'
+    patterns = 'core/*.py', 'data/*.py', 'engine/*.py', 'analysis/*.py', 'app/*.py', 'deploy/*.py'
     methods = 'methods/baselines/*.py', 'methods/*/method.py'
     for p in (p for pattern in (*patterns, *methods) for p in home.glob(pattern)):
         for names in re.findall(r'^__all__ = (\[.*?\])', p.read_text(encoding='utf-8'), re.M | re.S):
@@ -75,7 +75,8 @@ def test_import_star_gives_what_pages_use():
 def test_no_name_is_a_rooms():
     "Importing a room puts it into the package under its name: no public name may be the same."
     rooms = {p.stem for p in (ROOT/'fedskew_nb').iterdir() if p.name[0] not in '_.'}
-    assert {'core', 'data', 'engine', 'analysis', 'methods', 'app'} <= rooms and not rooms & set(fs.__all__)
+    there = 'core data engine analysis methods app deploy'.split()
+    assert set(there) <= rooms and not rooms & set(fs.__all__)
 
 FIRST = [
     'import fedskew_nb.app.compare',

@@ -34,7 +34,7 @@ from fedskew_nb.app.shell import (
     BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell, joined, parsed, parser_of, say,
     show_json)
 from .tune import trial_score, tune
-from ..core.names import message, nearest, spelt
+from ..core.names import message, modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
 
@@ -277,6 +277,10 @@ COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, r
                 reproduce=reproduce_command, boxes=boxes_command, notebooks=notebooks_command,
                 claims=claims_command, bench=bench_command)
 
+def register():
+    "The commands of later rooms, too."
+    for module in modules_of('deploy'): COMMANDS.update(getattr(module, 'COMMANDS', {}))
+
 def usage()->str:
     "What `fedskew --help` prints."
     head = f'fedskew {__version__}: domain-skewed federated learning'
@@ -312,6 +316,7 @@ def gone(argv)->str|None:
 # %% ../../nbs/7_app/01_cli.ipynb #00000024
 def answer(argv)->int|None:
     "What needs no command: help, the version, a word that is none."
+    register()
     if not argv or argv[0] in ('-h', '--help', 'help'):
         print(usage())
         return 0 if argv else 2

@@ -1,0 +1,274 @@
+"A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
+import re
+from pathlib import Path
+from types import SimpleNamespace
+import pytest, torch
+from PIL import Image
+from test_every_method import same_nest
+from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.core.seeding import generator
+from fedskew_nb.data.folder import load_folder
+from fedskew_nb.deploy import flower
+from fedskew_nb.deploy.hub import Hub, agreed
+from fedskew_nb.deploy.node import Node, order_of
+from fedskew_nb.deploy.rehearse import rehearsal
+from fedskew_nb.deploy.surface import Job, dry_run, handed_on, surface_of
+from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
+from project import ROOT
+
+DOMAINS = 'dawn', 'noon', 'dusk'
+
+def draw(folder, domain):
+    "Eight images of each of two classes."
+    for c, low in (('bright', 120), ('dark', 20)):
+        (folder/domain/c).mkdir(parents=True, exist_ok=True)
+        for i in range(8):
+            x = torch.randint(low, low+100, (16, 16, 3), generator=generator(domain, c, i), dtype=torch.uint8)
+            Image.fromarray(x.numpy()).save(folder/domain/c/f'{i}.png')
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    "Three sites in the order of their domains, and the union of their folders."
+    home = tmp_path_factory.mktemp('deploy')
+    for site, domain in zip('abc', sorted(DOMAINS)):
+        draw(home/site, domain)
+        draw(home/'all', domain)
+    return home
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv('FEDSKEW_CACHE', str(tmp_path_factory.getbasetemp()/'cache'))
+
+def sites(place): return [place/s for s in 'abc']
+
+def job(method='FedAvg', **more):
+    return Job(method, 'small_conv(width=4)', 16, dict(rounds=3, local_steps=2, batch_size=8, lr=.05) | more)
+
+def fitted(place, job):
+    fed = job.federation(load_folder(place/'all', 16))
+    fed.fit(progress=False)
+    return fed
+
+def stays(out, site): return Path(out)/'sites'/site/'run'
+
+def own_rows(fed):
+    "The scores that can be asked for where each site has its own test images."
+    domain = {c.id: c.domain for c in fed.clients}
+    return [r for r in fed.history.rows if domain.get(r['client'], r['domain']) == r['domain']]
+
+# ---- equal to the bit
+
+RUNS = [('FedAvg', {}), ('SCAFFOLD + FedBN', {}), ('F2DC', dict(participation=.6)),
+        ('Ditto', dict(eval_every=2)), ('FedProto', {})]
+
+@pytest.mark.parametrize('method, how', RUNS, ids=[m for m, _ in RUNS])
+def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, how):
+    what = job(method, **how)
+    fed, hub = fitted(place, what), rehearsal(what, sites(place), tmp_path)
+    hub.fit(progress=False)
+    assert hub.history.rounds == fed.history.rounds and hub.history.rows == own_rows(fed)
+    assert same_nest(hub.memory, fed.memory) and same_nest(hub.down, fed.down)
+    for n in fed.server.keys()-fed.kept: assert torch.equal(hub.server[n], fed.server[n]), n
+    for k, site in enumerate('abc'):
+        files = sorted(stays(tmp_path, site).glob('[0-9]*.safetensors'))
+        mine = load_nest(files[-1]) if files else dict(kept={}, states={})
+        assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
+
+# ---- kills
+
+class Killed(BaseException): ...
+
+def test_killed_anywhere_it_ends_in_the_same_bits(place, tmp_path):
+    "After training and before the answer; between two rounds; then by other nodes and another server."
+    fed, asked = fitted(place, job('SCAFFOLD + FedBN')), []
+    def begin(): return rehearsal(job('SCAFFOLD + FedBN'), sites(place), tmp_path)
+    def post_and_die(letters):
+        answers = post(letters)
+        asked.append(len(letters))
+        if len(asked) == 2: raise Killed
+        return answers
+    hub = begin()
+    post, hub.post = hub.post, post_and_die
+    with pytest.raises(Killed): hub.fit()
+    hub = begin()
+    assert hub.round_no == 1 and stays(tmp_path, 'a').joinpath('2.safetensors').exists()
+    hub.fit(1)
+    assert begin().fit().rounds == fed.history.rounds
+
+def test_a_lost_memory_is_said(place, tmp_path):
+    hub = rehearsal(job('FedBN'), sites(place), tmp_path)
+    hub.fit(1)
+    stays(tmp_path, 'b').joinpath('1.safetensors').unlink()
+    with pytest.raises(ValueError, match='b lost its memory: what it kept after round 1'): hub.fit()
+    assert hub.round_no == 1
+
+# ---- answers that nobody asked for
+
+def with_entry(a, value): return a | dict(model=a['model'] | {'head.bias': value})
+WRONG = dict(
+    nan=(lambda a: with_entry(a, a['model']['head.bias']*float('nan')), 'sent NaN'),
+    shape=(lambda a: with_entry(a, a['model']['head.bias'][:1]), r'head.bias is \(1,\)'),
+    kind=(lambda a: with_entry(a, a['model']['head.bias'].double()), 'float64'),
+    missing=(lambda a: a | dict(model={}), 'is missing'),
+    further=(lambda a: a | dict(model=a['model'] | dict(x=torch.ones(1))), 'the model has no x'),
+    another=(lambda a: a | dict(client=2), 'it is of client 2'),
+    loss=(lambda a: a | dict(terms=dict(task=float('inf'))), 'not a finite number'),
+    nothing=(lambda a: {}, 'it has no client'))
+
+@pytest.fixture(scope='module')
+def hub(place, tmp_path_factory):
+    "After a round; a refusal leaves it as it was."
+    hub = rehearsal(job(), sites(place), tmp_path_factory.mktemp('hub'))
+    hub.fit(1)
+    return hub
+
+@pytest.fixture
+def post(hub, monkeypatch):
+    monkeypatch.setattr(hub, 'post', hub.post)
+    return hub.post
+
+@pytest.mark.parametrize('wrong', WRONG)
+def test_a_wrong_answer_is_refused_and_costs_nothing(hub, post, wrong):
+    (spoil, why), before = WRONG[wrong], hub.out.read_bytes()
+    hub.post = lambda letters: post(letters) | dict(b=to_bytes(spoil(from_bytes(post(letters)['b']))))
+    with pytest.raises((ValueError, FloatingPointError), match=rf'client 1 \(dusk\).*{why}'): hub.fit(1)
+    assert hub.round_no == 1 and hub.out.read_bytes() == before
+
+@pytest.mark.parametrize('torn', [b'', b'{}', b'\xff'*64, to_bytes({})[:-3]])
+def test_torn_bytes_are_refused_by_name(hub, post, torn):
+    hub.post = lambda letters: post(letters) | dict(c=torn)
+    with pytest.raises(ValueError, match='c sent no answer'): hub.fit(1)
+
+SCORES = dict(
+    more=(dict(correct=99), 'more right than there are'), other=(dict(client=0), 'of another model'),
+    foreign=(dict(domain='moon'), 'of another model'), old=(dict(round=0), 'of another model'))
+
+@pytest.mark.parametrize('wrong', SCORES)
+def test_scores_that_cannot_be_are_refused(hub, post, wrong):
+    change, why = SCORES[wrong]
+    def lie(letters):
+        answers = {n: from_bytes(b) for n, b in post(letters).items()}
+        answers['b']['rows'][0] |= change
+        return {n: to_bytes(a) for n, a in answers.items()}
+    hub.post = lie
+    with pytest.raises(ValueError, match=f'b sent scores that cannot be .*{why}'): hub.score()
+    assert not hub.history.rows
+
+# ---- who may take part
+
+def facts_of(place, tmp_path, job):
+    asked = to_bytes(order_of(job, 'facts'))
+    return [from_bytes(Node(s, tmp_path, tell=None)(asked)) for s in sites(place)]
+
+@pytest.mark.parametrize('change, why', [
+    (dict(name='a'), 'two sites are called a'), (dict(version='0'), 'differ in the version'),
+    (dict(code='?'), 'code of the method'), (dict(classes=['x', 'y']), 'differ in the classes'),
+    (dict(n=0), 'no images'), (dict(n='8'), 'says what cannot be')], ids=lambda v: '')
+def test_sites_that_do_not_fit_together(place, tmp_path, change, why):
+    facts = facts_of(place, tmp_path, job())
+    with pytest.raises(ValueError, match=why): agreed([facts[0], facts[1] | change, facts[2]])
+
+def test_a_server_of_another_first_model(place, tmp_path):
+    facts = facts_of(place, tmp_path, job())
+    with pytest.raises(ValueError, match='the server and a differ in the first model'):
+        Hub(job(seed=1), facts, None)
+
+BAD = [dict(method='./x.py:M'), dict(model='./x.py:net'), dict(run='../x'), dict(setting=dict(stack=True)),
+       dict(setting=dict(everywhere=True))]
+
+@pytest.mark.parametrize('bad', BAD, ids=str)
+def test_jobs_that_a_site_refuses(bad):
+    with pytest.raises(ValueError): Job(**dict(method='FedAvg') | bad)
+
+# ---- what crosses the wall
+
+def test_no_message_holds_an_image(place, tmp_path):
+    "Nor a row of a channel of one, as it lies in memory; not the name of a file or a folder either."
+    seen, how = [], job('F2DC', rounds=2, eval_every=1)
+    hub = rehearsal(how, sites(place), tmp_path)
+    post = hub.post
+    def listen(letters):
+        answers = post(letters)
+        seen.extend([*letters.values(), *answers.values()])
+        return answers
+    hub.post = listen
+    hub.fit()
+    seen += [to_bytes(f) for f in facts_of(place, tmp_path, how)]
+    suite = load_folder(place/'all', 16)
+    images = [x for c in suite.clients for d in (c.train, c.val, c.test) for x in d.x]
+    lines = {line.numpy().tobytes() for x in images for line in x.flatten(0, 1)}
+    assert len(seen) == 27 and len(lines) > 2000
+    for data in seen:
+        assert not any(line in data for line in lines)
+        assert str(place).encode() not in data and b'.png' not in data
+    assert next(iter(lines)) in b''.join([*seen, next(iter(lines))])      # the search finds what is there
+
+def test_the_table_of_what_leaves_counts_what_history_counts(place):
+    "Bytes of a round, of a method with something beside the model."
+    said = surface_of(job('SCAFFOLD'), 2)
+    fed = fitted(place, job('SCAFFOLD'))
+    floats = sum(v.numel()*4 for v in fed.server.values() if v.is_floating_point())
+    up = sum(size for way, what, size in said.rows if way == 'leaves' and not what.startswith('model'))
+    assert 3*(up+floats) == fed.history.rounds[-1]['up']
+
+PEERS = {'DFL', 'MCGDM', 'FedCCRL', 'FedDG'}
+
+@pytest.mark.parametrize('method', [*sorted(PEERS), 'FedAvg', 'FedProto', 'FDSE'])
+def test_who_hands_on_what_a_site_sent(method):
+    assert bool(handed_on(dry_run(job(method), 3))) == (method in PEERS)
+
+@pytest.mark.campaign
+@pytest.mark.parametrize('method', sorted(METHODS))
+def test_who_hands_on_of_all(method): test_who_hands_on_what_a_site_sent(method)
+
+# ---- the post of a network
+
+class Grid:
+    "Two nodes: `b` dies over the first letter after the facts, and comes back with another number."
+    def __init__(self, place, home):
+        self.nodes = {n: Node(place/s, home/s, tell=None) for n, s in ((11, 'a'), (12, 'b'))}
+        self.there, self.sent = {11: 11, 12: 12}, 0
+    def get_node_ids(self): return list(self.there)
+    def send_and_receive(self, messages, timeout):
+        for m in messages: yield self.reply(m)
+    def reply(self, m):
+        self.sent += 1
+        if self.sent == 4: self.there = {11: 11, 13: 12}
+        i, dead = m.metadata.dst_node_id, m.metadata.dst_node_id not in self.there
+        content = None if dead else flower.record_of(self.nodes[self.there[i]](flower.bytes_of(m.content)))
+        return fake(content, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=dead)
+
+def fake(content, *more, metadata=None, dead=False):
+    "A message of Flower, as far as we ask it."
+    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0])
+    error = SimpleNamespace(code=5, reason='gone')
+    return SimpleNamespace(content=content, metadata=metadata, has_error=lambda: dead, error=error)
+
+@pytest.fixture
+def no_flower(monkeypatch):
+    "Its names, without it."
+    array = lambda kind, shape, stype, data: SimpleNamespace(data=data)
+    names = SimpleNamespace(Message=fake, RecordDict=dict, ArrayRecord=dict, Array=array)
+    monkeypatch.setattr(flower, 'flower', lambda part: names)
+    monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
+
+def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
+    how, grid = job('SCAFFOLD'), Grid(place, tmp_path)
+    post = flower.Post(grid, how, patience=60)
+    hub = Hub(how, post.gather(2), post, tmp_path/'state.safetensors')
+    hub.fit(1)
+    assert post.ids == dict(a=11, b=13) and grid.sent == 6
+    assert hub.history.rounds[0]['participants'] == [0, 1]
+
+def test_who_stays_away_stops_the_run(place, tmp_path, no_flower):
+    grid = Grid(place, tmp_path)
+    post = flower.Post(grid, job(), patience=-1)
+    hub = Hub(job(), post.gather(2), post)
+    grid.there = {11: 11}
+    with pytest.raises(ConnectionError, match='b did not answer: start the node, and run again'): hub.fit(1)
+    assert hub.round_no == 0
+
+def test_nothing_imports_flower():
+    "Of the whole package: it is an extra, asked for by the commands that need it."
+    text = ''.join(p.read_text(encoding='utf-8') for p in (ROOT/'fedskew_nb').rglob('*.py'))
+    assert not re.findall(r'^(?:from|import) flwr', text, re.M)
