@@ -54,6 +54,17 @@ def test_remembered_is_frozen():
     learns = sum(p.numel() for p in kept.parameters() if p.requires_grad)
     for fed in feds: assert fed.history.rounds[0]['up'] == len(SUITE.clients)*4*learns
 
+@pytest.mark.parametrize('text', ['FedAvg + AdaBN', 'FedBN + AdaBN'])
+def test_statistics_that_are_estimated_again_give_other_maps(text):
+    "AdaBN changes a frozen body's statistics before a client is asked: what was remembered is not said then."
+    said = []
+    for net in (small(''), small()):
+        for p in net.body.parameters(): p.requires_grad_(False)
+        fed = Federation(read_method(text), net, SUITE, **HOW)
+        fed.fit()
+        said.append(torch.stack([fed.predict(SUITE.tests['photo'].x, client=k) for k in (0, 1)]))
+    assert torch.allclose(*said, atol=1e-4) and not torch.allclose(said[0][0], said[0][1], atol=1e-3)
+
 def test_lanes_and_a_resumption_change_no_bit(tmp_path):
     "New images go through the body one at a time, so it does not matter who meets one first."
     def heads(lanes, **how):

@@ -1,6 +1,6 @@
 "Tables of the papers: the printed numbers, the protocols, and one made of a fixture in the official layout."
 import numpy as np
-import pytest
+import pytest, torch
 from PIL import Image
 from fedskew_nb import read_method, reproduce
 from fedskew_nb.analysis.printed import counts_each
@@ -56,9 +56,9 @@ def test_a_table_goes_on_and_is_what_compare_trains(pacs, tmp_path):
     assert [h.rows for h in first.comparison.histories] == [h.rows for h in again.comparison.histories]
     assert len(list((tmp_path/'runs').rglob('*.json'))) > 2
     p = first.protocol
-    counts = [sum(counts_each([8]*7, k, .3))*k for k in p.clients.values()]
+    counts = [sum(counts_each(torch.tensor([8]*7), k, 16))*k for k in p.clients.values()]
     assert [len(h.rounds[0]['participants']) for h in first.comparison.histories] == [10]*4
-    assert counts == [2*7*k for k in (2, 3, 2, 3)]
+    assert counts == [16*2, 14*3, 16*2, 14*3]
     line = first.table().cells.iloc[0]
     rows = [r for h in first.runs()['FedAvg'] for r in h.rows if r['domain'] == 'photo']
     mean = np.mean([100*r['correct']/r['n'] for r in rows if r['view'] == 'global'])

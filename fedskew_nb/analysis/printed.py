@@ -4,15 +4,15 @@
 
 # %% ../../nbs/3_results/23_printed.ipynb #b18bd33d
 from __future__ import annotations
-import math
 from dataclasses import dataclass, field
 import pandas as pd
 import torch
 from fastcore.basics import patch
+from torch import Tensor
 from .claims import by_domain
 from .stats import t_interval
 from .table import Table
-from ..data.splits import by_table, held_domains, of_domain
+from ..data.splits import by_table, held_domains, of_domain, whole_shares
 from ..data.suite import Suite
 from ..engine.history import History
 from ..engine.reading import Where, summary
@@ -52,9 +52,10 @@ def methods(self:Protocol)->dict: # {their name: ours}
     return {name: self.ours.get(name, name) for name in self.numbers()}
 
 # %% ../../nbs/3_results/23_printed.ipynb #d9b8b713
-def counts_each(have:list, clients:int, share:float)->list: # images of each class for one client
-    "A share of each class, one image at least, and no more than there is for all clients."
-    return [min(max(1, math.floor(share*n)), n//clients) for n in have]
+def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: images of each class
+    "So many images for one client, in the domain's proportions; one of a class at least, as far as it goes."
+    each = whole_shares(have/have.sum(), n).clamp(min=1)
+    return torch.minimum(each, have//clients).tolist()
 
 # %% ../../nbs/3_results/23_printed.ipynb #5e7da878
 @patch
@@ -66,9 +67,8 @@ def dealt(self:Protocol, suite:Suite, seed:int)->Suite:
         if d not in held_domains(suite):
             there = ', '.join(held_domains(suite))
             raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {there}')
-        have = torch.bincount(of_domain(suite, d, 'train').y.cpu(), minlength=suite.n_classes).tolist()
-        share = self.each/sum(have) if self.each else self.share
-        rows += [(d, *counts_each(have, k, share))]*k
+        have = torch.bincount(of_domain(suite, d, 'train').y.cpu(), minlength=suite.n_classes)
+        rows += [(d, *counts_each(have, k, self.each or int(self.share*have.sum())))]*k
     return by_table(suite, rows, seed, self.name)
 
 # %% ../../nbs/3_results/23_printed.ipynb #e5ec08f2

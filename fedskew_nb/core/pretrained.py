@@ -66,7 +66,7 @@ class Maps(dict):
         super().__init__()
         self.most, self.held = most, 0    # bytes
     def __deepcopy__(self, memo): return self
-    def keep(self, key:int, fmap:Tensor):
+    def keep(self, key:tuple, fmap:Tensor):
         size = fmap.numel()*fmap.element_size()
         if self.held+size > self.most: return
         self[key] = fmap
@@ -90,13 +90,28 @@ class Remember(nn.Module):
     def forget(self, *_): self.maps = Maps(self.maps.most)
     def train(self, mode:bool=True): return super().train(False)
     def forward(self, x):
-        if x.requires_grad or x.is_meta or torch.compiler.is_compiling(): return self.body(x)
-        return torch.stack([self.map_of(k, image) for k, image in zip(image_keys(x), x.split(1))])
+        live = x.requires_grad or x.is_meta or torch.compiler.is_compiling()
+        if live or self.counting(): return self.body(x)
+        stats = self.statistics()
+        keys = [(k, stats) for k in image_keys(x)]
+        return torch.stack([self.map_of(key, image) for key, image in zip(keys, x.split(1))])
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #25b5e134
 @patch
+def counting(self:Remember)->bool:
+    "Are its BatchNorm statistics being re-estimated?"
+    return any(m.training for m in self.body.modules())
+
+@patch
+def statistics(self:Remember)->tuple:
+    "The norm of each buffer: who re-estimates BatchNorm statistics has other maps."
+    stats = [b for b in self.body.buffers() if b.is_floating_point()]
+    return tuple(torch.stack(torch._foreach_norm(stats)).tolist()) if stats else ()
+
+# %% ../../nbs/4_core/14_pretrained.ipynb #99ae50c7
+@patch
 @torch.no_grad()
-def map_of(self:Remember, key:int, image:Tensor)->Tensor: # (C, h, w)
+def map_of(self:Remember, key:tuple, image:Tensor)->Tensor: # (C, h, w)
     "The map of one image, from memory where it is known."
     if key in self.maps: return self.maps[key]
     with torch.autocast(image.device.type, enabled=False): fmap = self.body(image)[0]
