@@ -411,6 +411,29 @@ def test_pages_of_judge_show_no_code_unasked():
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
 
+def test_an_answer_is_folded_with_its_output_and_nothing_else_is():
+    rules = [l for l in (project.NBS / 'styles.css').read_text().splitlines() if ':not([open])' in l]
+    assert [r.partition(' > ')[0] for r in rules] == ['.cell.answer']
+    answer = '#| code-fold: true\n#| code-summary: "Answer to 1"\nprint(2)'
+    assert own_links.marked(answer) == '#| classes: answer\n' + answer
+    assert own_links.marked('print(2)') == 'print(2)'
+
+def test_imports_are_folded_on_the_site():
+    assert own_links.marked('import torch\nfrom a import b').startswith('#| code-fold: true\n')
+    for kept in ('import torch\nx = 2', '#| echo: false\nimport torch', '%load_ext x', ''):
+        assert own_links.marked(kept) == kept
+
+def test_what_is_shown_in_full_is_not_announced_twice():
+    said = '---\n\n[source](f.py#L1)\n\n### twice\n\n```python\n\ndef twice(\n    x\n):\n\n\n```\n\n*Two.*'
+    assert own_links.shortened(said) == '---\n\n[source](f.py#L1)\n\n### twice\n'
+
+def test_an_id_does_not_break():
+    row = '| holds | F2DC-01* | a well-known sentence | emoji-pacs | -1.2 (-2.9 to 0.5) |'
+    assert own_links.unbroken(row) == row.replace('F2DC-01*', '[F2DC-01*]{.unbroken}').replace(
+        'emoji-pacs', '[emoji-pacs]{.unbroken}'
+    )
+    assert own_links.unbroken('|:----|-----:|') == '|:----|-----:|'
+
 CHAPTER = [
     code('#| default_exp x'),
     md('# Title\n\n> One sentence.'),
