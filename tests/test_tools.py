@@ -2,8 +2,9 @@
 
 import base64, io, json, re, shutil, subprocess
 import pytest, yaml
+from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, own_links, pages, project, quick, readme, slides, sync
+import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, slides, sync
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -79,6 +80,7 @@ SEEDED = {
         'a raw link in a signature',
     ),
     'a broken formula': (md('A $\\frac{a$ b.'), 'bad formula'),
+    'a character that the font lacks': (md('A $½$.'), "lacks: add it in mathfont.py"),
     'an undefined macro': (md('$$\\nosuchmacro{x}$$'), 'bad formula'),
     'an unresolved figure': (md('See @fig-none.'), 'unresolved reference @fig-none'),
     'an unresolved equation': (md('By @eq-none.'), 'unresolved reference @eq-none'),
@@ -411,6 +413,19 @@ def test_pages_of_judge_show_no_code_unasked():
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
 
+def test_the_font_of_formulas():
+    "Shipped in the style sheet, small, under a name of its own, with its licence."
+    font, css = mathfont.FONT, (project.NBS / 'styles.css').read_text()
+    assert font.relative_to(project.NBS).as_posix() in css and f'math {{ font-family: "{mathfont.NAME}"' in css
+    assert font.stat().st_size < 100_000 and (font.parent / 'GUST-FONT-LICENSE.txt').exists()
+    got = TTFont(font)
+    assert got['name'].getDebugName(1) == mathfont.NAME and 'Latin Modern' in got['name'].getDebugName(0)
+    assert 'MATH' in got
+
+def test_what_a_browser_draws():
+    mathml = '<mi>h</mi><mi>μ</mi><mi mathvariant="normal">log</mi><mo>&lt;</mo><mn>12</mn><mi>max</mi>'
+    assert ''.join(check_docs.drawn(mathml)) == 'ℎ𝜇log<12max'
+
 def test_an_answer_is_folded_with_its_output_and_nothing_else_is():
     rules = [l for l in (project.NBS / 'styles.css').read_text().splitlines() if ':not([open])' in l]
     assert [r.partition(' > ')[0] for r in rules] == ['.cell.answer']
@@ -433,6 +448,9 @@ def test_an_id_does_not_break():
         'emoji-pacs', '[emoji-pacs]{.unbroken}'
     )
     assert own_links.unbroken('|:----|-----:|') == '|:----|-----:|'
+
+def test_the_bars_of_a_norm():
+    assert own_links.norms(r'$\|x\|$, $$\|y\|$$ | a \| b |') == r'$\Vert x\Vert$, $$\Vert y\Vert$$ | a \| b |'
 
 CHAPTER = [
     code('#| default_exp x'),

@@ -3,17 +3,17 @@
     python tests/tools/check_docs.py _proc
 
 Looks for dead links, images and anchors, links of names to other things of that name, unresolved or doubled
-cross references, figures without label, caption or alternative text, formulas that pandoc cannot set or a
-caption spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs,
+cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, that the site's
+maths font lacks a character for or that a caption spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs,
 links to the site's own address, and pages missing in the sidebar or in the folder.
 """
 
-import json, posixpath, re, subprocess, sys
+import html, json, posixpath, re, subprocess, sys, unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
-import own_links
+import mathfont, own_links
 from project import NBS, ROOT, directives, notebooks, read, site, source
 
 READER = 'markdown+lists_without_preceding_blankline'
@@ -160,17 +160,24 @@ def read_page(path):
     take_markdown('\n\n'.join(prose), page)
     return page
 
-def bad_formulas(page):
+ITALICS = {unicodedata.normalize('NFKC', c): c for c in map(chr, [*range(0x1D434, 0x1D468), 0x210E, *range(0x1D6E2, 0x1D71C)])}
+
+def drawn(mathml):
+    "The characters that a browser draws for formulas: a letter by itself is drawn in italics."
+    for attributes, text in re.findall(r'<m(?:i|n|o|text)\b([^>]*)>(.*?)</m(?:i|n|o|text)>', mathml, re.S):
+        text = html.unescape(text)
+        yield from ITALICS.get(text, text) if not attributes else text
+
+def bad_formulas(page, font):
     if not page.maths:
         return []
     doc = '\n\n'.join(('$$%s$$' if shown else '$%s$') % m.strip() for shown, m in page.maths)
-    return [
-        'bad formula: ' + ' '.join(b.split())
-        for b in re.findall(
-            r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)',
-            pandoc(doc, 'html', '--mathml')[1],
-            re.S,
-        )
+    mathml, said = pandoc(doc, 'html', '--mathml')
+    refused = re.findall(r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)', said, re.S)
+    lacking = sorted({c for c in drawn(mathml) if not c.isspace()} - font)
+    return ['bad formula: ' + ' '.join(b.split()) for b in refused] + [
+        f'a formula has {c!r} (U+{ord(c):04X}), which {mathfont.FONT.name} lacks: add it in mathfont.py'
+        for c in lacking
     ]
 
 def bad_link(link, name, pages, outs, root, site):
@@ -230,7 +237,8 @@ def check(root):
     paths = notebooks(root)
     with ThreadPoolExecutor() as pool:  # pandoc is a process of its own
         pages = dict(zip((p.relative_to(root).as_posix() for p in paths), pool.map(read_page, paths)))
-        formulas = list(pool.map(bad_formulas, pages.values()))
+        font = mathfont.characters()
+        formulas = list(pool.map(lambda p: bad_formulas(p, font), pages.values()))
     outs, own = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}, site()
     for (name, p), bad in zip(pages.items(), formulas):
         p.faults += [f'unresolved reference @{r}' for r in p.refs if XREF.match(r) and r not in p.ids]

@@ -6,7 +6,7 @@ where the page's own code means that very thing: where it imports it or exports 
 Under the title of a page that exports stands what to import. Imports are folded. A cell that is folded by
 itself is an answer, and its class says so: styles.css hides what it prints, too, until it is opened. Where the
 source of a thing is shown, its signature and its sentence are not shown once more above it. An id in a table
-(`F2DC-01`) does not break.
+(`F2DC-01`) does not break, and a norm has no spaces around its bars.
 """
 import ast, os, re
 from functools import cache
@@ -136,6 +136,13 @@ def texts_of(cell):
     found = (o.get('data', {}) for o in cell.get('outputs', []))
     return [data for data in found if data.get('text/markdown')]
 
+FORMULA = re.compile(r'\$\$.+?\$\$|\$[^$\n]+\$', re.S)
+def bars(m): return re.sub(r'\\\|(?=([A-Za-z])?)', lambda n: r'\Vert ' if n[1] else r'\Vert', m[0])
+
+def norms(text):
+    r"Pandoc writes \| as a relation, with spaces around it; \Vert is the bar of a norm."
+    return FORMULA.sub(bars, text)
+
 # ---- the processor
 class relative_links(Processor):
     def begin(self):
@@ -147,7 +154,7 @@ class relative_links(Processor):
     def mended(self, text): return relative(without_namesakes(text, self.page, self.names), self.page)
 
     def cell(self, cell):
-        if cell.cell_type == 'markdown': cell.source = self.mended(cell.source)
+        if cell.cell_type == 'markdown': cell.source = norms(self.mended(cell.source))
         if cell.cell_type == 'code': self.code(cell)
         first = self.module and cell.cell_type == 'markdown' and cell.source.startswith('*You need:*')
         if first: cell.source += f'\n\n*Module:* `fedskew_nb.{self.module}`'
