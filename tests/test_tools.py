@@ -4,7 +4,7 @@ import base64, io, json, re, shutil, subprocess
 import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, slides, sync
+import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, search, slides, sync
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -132,6 +132,24 @@ def test_sidebar_names_a_missing_page(site):
         'sidebar.yml names gone.ipynb, which is no page',
         'sidebar.yml names other.ipynb twice',
     ]
+
+def test_what_a_search_finds_first(site):
+    "A heading before prose, the short text before the long one; a page whose front matter says so is left out."
+    words = 'A long text that names the mask once, among many other words that say nothing of it.'
+    hidden = raw('---\ntitle: Mask\nsearch: false\n---')
+    write(site / 'long.ipynb', raw('---\ntitle: Long\n---'), md(f'## One\n\n{words}\n\n## Two\n\nA mask.'))
+    write(site / 'head.ipynb', raw('---\ntitle: Head\n---'), md(f'Before.\n\n## The `mask`\n\n{words}'))
+    write(site / 'answers.ipynb', hidden, md('## Mask\n\nA mask.'))
+    found = search.find('mask', search.index(site))
+    assert [(s.page, s.section) for s in found] == [
+        ('head.ipynb', 'The mask'),
+        ('long.ipynb', 'Two'),
+        ('long.ipynb', 'One'),
+    ]
+
+def test_a_search_that_leads_elsewhere_is_a_fault(site, monkeypatch):
+    monkeypatch.setattr(check_docs, 'FINDS', {'part': 'index.ipynb', 'page': 'index.ipynb'})
+    assert faults(site) == ["a search for 'page' finds other.ipynb before index.ipynb"]
 
 def test_checker_fails_loudly(site, capsys):
     check_docs.main(site)
