@@ -134,7 +134,7 @@ def test_sidebar_names_a_missing_page(site):
     ]
 
 def test_what_a_search_finds_first(site):
-    "A heading before prose, the short text before the long one; a page whose front matter says so is left out."
+    "A heading before prose, a short text before a long one; a page may be left out."
     words = 'A long text that names the mask once, among many other words that say nothing of it.'
     hidden = raw('---\ntitle: Mask\nsearch: false\n---')
     write(site / 'long.ipynb', raw('---\ntitle: Long\n---'), md(f'## One\n\n{words}\n\n## Two\n\nA mask.'))
@@ -434,7 +434,8 @@ def test_pages_of_judge_show_no_code_unasked():
 def test_the_font_of_formulas():
     "Shipped in the style sheet, small, under a name of its own, with its licence."
     font, css = mathfont.FONT, (project.NBS / 'styles.css').read_text()
-    assert font.relative_to(project.NBS).as_posix() in css and f'math {{ font-family: "{mathfont.NAME}"' in css
+    assert font.relative_to(project.NBS).as_posix() in css
+    assert f'math {{ font-family: "{mathfont.NAME}"' in css
     assert font.stat().st_size < 100_000 and (font.parent / 'GUST-FONT-LICENSE.txt').exists()
     got = TTFont(font)
     assert got['name'].getDebugName(1) == mathfont.NAME and 'Latin Modern' in got['name'].getDebugName(0)

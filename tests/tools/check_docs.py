@@ -161,7 +161,8 @@ def read_page(path):
     take_markdown('\n\n'.join(prose), page)
     return page
 
-ITALICS = {unicodedata.normalize('NFKC', c): c for c in map(chr, [*range(0x1D434, 0x1D468), 0x210E, *range(0x1D6E2, 0x1D71C)])}
+SLANTED = map(chr, [*range(0x1D434, 0x1D468), 0x210E, *range(0x1D6E2, 0x1D71C)])
+ITALICS = {unicodedata.normalize('NFKC', c): c for c in SLANTED}
 
 def drawn(mathml):
     "The characters that a browser draws for formulas: a letter by itself is drawn in italics."

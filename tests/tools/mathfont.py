@@ -2,9 +2,9 @@
 
     python tests/tools/mathfont.py [latinmodern-math.otf]      # Debian: apt install fonts-lmodern
 
-Without such a font a browser sets formulas in what the reader has, and where that has no table of maths, indices
-stand on the line. Blocks and not single characters, so that a new formula seldom needs a new font. WOFF, not
-WOFF2: 14 kB more, and the docs check reads it without a library for Brotli.
+Without such a font a browser sets formulas in what the reader has, and where that has no table of maths,
+indices stand on the line. Blocks and not single characters, so that a new formula seldom needs a new font.
+WOFF, not WOFF2: 14 kB more, and the docs check reads it without a library for Brotli.
 """
 
 import sys
@@ -19,7 +19,7 @@ BLOCKS = (
     '0020-007E 00A0-00B7 00D7-00D7 00F7-00F7 0302-0308 0391-03F5 2010-2063 2102-2135 '
     '2190-2195 21A6-21A6 21D0-21D5 2200-22A5 22C0-22C6 22EE-22F1 2308-230B 23DE-23DF 27E8-27E9 2A7D-2A7E '
     '1D400-1D49B 1D49C-1D4CF 1D538-1D56B 1D6E2-1D71B 1D7CF-1D7CF 1D7D9-1D7D9'
-    # the last line: bold, italic, bold italic, script, double-struck; italic Greek; a bold 1, a double-struck 1
+    # last: bold, italic, both, script, double-struck; italic Greek; a bold 1, a double-struck 1
 )
 
 def wanted():

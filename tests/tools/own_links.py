@@ -1,12 +1,12 @@
-"""Links, folds and the module of a page, as the site shows them; a processor of nbdev (`procs` in settings.ini).
+"""Links, folds and the module of a page, as the site has them; a processor of nbdev (see settings.ini).
 
 nbdev turns each `Net` in prose into a link to the site's address, of whatever page exports that name. Here
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
 where the page's own code means that very thing: where it imports it or exports it.
 Under the title of a page that exports stands what to import. Imports are folded. A cell that is folded by
-itself is an answer, and its class says so: styles.css hides what it prints, too, until it is opened. Where the
-source of a thing is shown, its signature and its sentence are not shown once more above it. An id in a table
-(`F2DC-01`) does not break, and a norm has no spaces around its bars.
+itself is an answer, and its class says so: styles.css hides what it prints, too, until it is opened. Where
+the source of a thing is shown, its signature and its sentence are not shown once more above it. An id in a
+table (`F2DC-01`) does not break, and a norm has no spaces around its bars.
 """
 import ast, os, re
 from functools import cache
@@ -131,10 +131,10 @@ def shortened(doc):
 ID = re.compile(r'(?<=\| )\w[\w.]*-[\w.*-]+(?= +\|)')      # a cell of a table that is one word with a hyphen
 def unbroken(text): return ID.sub(r'[\g<0>]{.unbroken}', text)
 
-def texts_of(cell):
-    "The outputs of a cell that are text for the page."
-    found = (o.get('data', {}) for o in cell.get('outputs', []))
-    return [data for data in found if data.get('text/markdown')]
+def change(cell, how):
+    "What a cell has put out for the page, changed."
+    for data in (o.get('data', {}) for o in cell.get('outputs', [])):
+        if text := ''.join(data.get('text/markdown', '')): data['text/markdown'] = [how(text)]
 
 FORMULA = re.compile(r'\$\$.+?\$\$|\$[^$\n]+\$', re.S)
 def bars(m): return re.sub(r'\\\|(?=([A-Za-z])?)', lambda n: r'\Vert ' if n[1] else r'\Vert', m[0])
@@ -161,7 +161,6 @@ class relative_links(Processor):
 
     def code(self, cell):
         cell.source = marked(cell.source)
-        for data in texts_of(cell): data['text/markdown'] = [unbroken(self.mended(''.join(data['text/markdown'])))]
-        if 'Exported source' in cell.source:
-            for data in texts_of(self.above): data['text/markdown'] = [shortened(''.join(data['text/markdown']))]
+        change(cell, lambda text: unbroken(self.mended(text)))
+        if 'Exported source' in cell.source: change(self.above, shortened)
         self.above = cell

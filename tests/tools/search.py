@@ -70,7 +70,9 @@ def main(root, *queries):
     docs = index(root)
     print(f'{len(docs)} sections')
     for q in queries:
-        print(q, *(f'  {d.score(q.lower()):.3f} {d.page}: {d.section or d.title}' for d in find(q, docs)), sep='\n')
+        print(q)
+        for d in find(q, docs):
+            print(f'  {d.score(q.lower()):.3f} {d.page}: {d.section or d.title}')
 
 if __name__ == '__main__':
     main(*sys.argv[1:])
