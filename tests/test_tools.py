@@ -2,8 +2,9 @@
 
 import base64, io, json, re, shutil, subprocess
 import pytest, yaml
+from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, own_links, pages, project, quick, readme, slides, sync
+import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, search, slides, sync
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -79,6 +80,7 @@ SEEDED = {
         'a raw link in a signature',
     ),
     'a broken formula': (md('A $\\frac{a$ b.'), 'bad formula'),
+    'a character that the font lacks': (md('A $½$.'), "lacks: add it in mathfont.py"),
     'an undefined macro': (md('$$\\nosuchmacro{x}$$'), 'bad formula'),
     'an unresolved figure': (md('See @fig-none.'), 'unresolved reference @fig-none'),
     'an unresolved equation': (md('By @eq-none.'), 'unresolved reference @eq-none'),
@@ -130,6 +132,24 @@ def test_sidebar_names_a_missing_page(site):
         'sidebar.yml names gone.ipynb, which is no page',
         'sidebar.yml names other.ipynb twice',
     ]
+
+def test_what_a_search_finds_first(site):
+    "A heading before prose, a short text before a long one; a page may be left out."
+    words = 'A long text that names the mask once, among many other words that say nothing of it.'
+    hidden = raw('---\ntitle: Mask\nsearch: false\n---')
+    write(site / 'long.ipynb', raw('---\ntitle: Long\n---'), md(f'## One\n\n{words}\n\n## Two\n\nA mask.'))
+    write(site / 'head.ipynb', raw('---\ntitle: Head\n---'), md(f'Before.\n\n## The `mask`\n\n{words}'))
+    write(site / 'answers.ipynb', hidden, md('## Mask\n\nA mask.'))
+    found = search.find('mask', search.index(site))
+    assert [(s.page, s.section) for s in found] == [
+        ('head.ipynb', 'The mask'),
+        ('long.ipynb', 'Two'),
+        ('long.ipynb', 'One'),
+    ]
+
+def test_a_search_that_leads_elsewhere_is_a_fault(site, monkeypatch):
+    monkeypatch.setattr(check_docs, 'FINDS', {'part': 'index.ipynb', 'page': 'index.ipynb'})
+    assert faults(site) == ["a search for 'page' finds other.ipynb before index.ipynb"]
 
 def test_checker_fails_loudly(site, capsys):
     check_docs.main(site)
@@ -410,6 +430,46 @@ def test_pages_of_judge_show_no_code_unasked():
     judge = next(part for part in sidebar if part['id'] == 'judge')['contents']
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
+
+def test_the_font_of_formulas():
+    "Shipped in the style sheet, small, under a name of its own, with its licence."
+    font, css = mathfont.FONT, (project.NBS / 'styles.css').read_text()
+    assert font.relative_to(project.NBS).as_posix() in css
+    assert f'math {{ font-family: "{mathfont.NAME}"' in css
+    assert font.stat().st_size < 100_000 and (font.parent / 'GUST-FONT-LICENSE.txt').exists()
+    got = TTFont(font)
+    assert got['name'].getDebugName(1) == mathfont.NAME and 'Latin Modern' in got['name'].getDebugName(0)
+    assert 'MATH' in got
+
+def test_what_a_browser_draws():
+    mathml = '<mi>h</mi><mi>μ</mi><mi mathvariant="normal">log</mi><mo>&lt;</mo><mn>12</mn><mi>max</mi>'
+    assert ''.join(check_docs.drawn(mathml)) == 'ℎ𝜇log<12max'
+
+def test_an_answer_is_folded_with_its_output_and_nothing_else_is():
+    rules = [l for l in (project.NBS / 'styles.css').read_text().splitlines() if ':not([open])' in l]
+    assert [r.partition(' > ')[0] for r in rules] == ['.cell.answer']
+    answer = '#| code-fold: true\n#| code-summary: "Answer to 1"\nprint(2)'
+    assert own_links.marked(answer) == '#| classes: answer\n' + answer
+    assert own_links.marked('print(2)') == 'print(2)'
+
+def test_imports_are_folded_on_the_site():
+    assert own_links.marked('import torch\nfrom a import b').startswith('#| code-fold: true\n')
+    for kept in ('import torch\nx = 2', '#| echo: false\nimport torch', '%load_ext x', ''):
+        assert own_links.marked(kept) == kept
+
+def test_what_is_shown_in_full_is_not_announced_twice():
+    said = '---\n\n[source](f.py#L1)\n\n### twice\n\n```python\n\ndef twice(\n    x\n):\n\n\n```\n\n*Two.*'
+    assert own_links.shortened(said) == '---\n\n[source](f.py#L1)\n\n### twice\n'
+
+def test_an_id_does_not_break():
+    row = '| holds | F2DC-01* | a well-known sentence | emoji-pacs | -1.2 (-2.9 to 0.5) |'
+    assert own_links.unbroken(row) == row.replace('F2DC-01*', '[F2DC-01*]{.unbroken}').replace(
+        'emoji-pacs', '[emoji-pacs]{.unbroken}'
+    )
+    assert own_links.unbroken('|:----|-----:|') == '|:----|-----:|'
+
+def test_the_bars_of_a_norm():
+    assert own_links.norms(r'$\|x\|$, $$\|y\|$$ | a \| b |') == r'$\Vert x\Vert$, $$\Vert y\Vert$$ | a \| b |'
 
 CHAPTER = [
     code('#| default_exp x'),

@@ -3,17 +3,18 @@
     python tests/tools/check_docs.py _proc
 
 Looks for dead links, images and anchors, links of names to other things of that name, unresolved or doubled
-cross references, figures without label, caption or alternative text, formulas that pandoc cannot set or a
-caption spells by hand, paragraphs that begin like a list, local paths and addresses of objects in outputs,
+cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, that
+the site's maths font lacks a character for or that a caption spells by hand, words that a search does not
+find first on their page, paragraphs that begin like a list, local paths and addresses of objects in outputs,
 links to the site's own address, and pages missing in the sidebar or in the folder.
 """
 
-import json, posixpath, re, subprocess, sys
+import html, json, posixpath, re, subprocess, sys, unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
-import own_links
+import mathfont, own_links, search
 from project import NBS, ROOT, directives, notebooks, read, site, source
 
 READER = 'markdown+lists_without_preceding_blankline'
@@ -160,17 +161,25 @@ def read_page(path):
     take_markdown('\n\n'.join(prose), page)
     return page
 
-def bad_formulas(page):
+SLANTED = map(chr, [*range(0x1D434, 0x1D468), 0x210E, *range(0x1D6E2, 0x1D71C)])
+ITALICS = {unicodedata.normalize('NFKC', c): c for c in SLANTED}
+
+def drawn(mathml):
+    "The characters that a browser draws for formulas: a letter by itself is drawn in italics."
+    for attributes, text in re.findall(r'<m(?:i|n|o|text)\b([^>]*)>(.*?)</m(?:i|n|o|text)>', mathml, re.S):
+        text = html.unescape(text)
+        yield from ITALICS.get(text, text) if not attributes else text
+
+def bad_formulas(page, font):
     if not page.maths:
         return []
     doc = '\n\n'.join(('$$%s$$' if shown else '$%s$') % m.strip() for shown, m in page.maths)
-    return [
-        'bad formula: ' + ' '.join(b.split())
-        for b in re.findall(
-            r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)',
-            pandoc(doc, 'html', '--mathml')[1],
-            re.S,
-        )
+    mathml, said = pandoc(doc, 'html', '--mathml')
+    refused = re.findall(r'Could not convert TeX math (.*?)(?:, rendering as TeX|$)', said, re.S)
+    lacking = sorted({c for c in drawn(mathml) if not c.isspace()} - font)
+    return ['bad formula: ' + ' '.join(b.split()) for b in refused] + [
+        f'a formula has {c!r} (U+{ord(c):04X}), which {mathfont.FONT.name} lacks: add it in mathfont.py'
+        for c in lacking
     ]
 
 def bad_link(link, name, pages, outs, root, site):
@@ -224,13 +233,37 @@ def namesake_faults(root, name):
     texts = [source(c) for c in read(root / name)['cells'] if c['cell_type'] == 'markdown']
     return [f'a link to a namesake: {m}' for t in texts for m in own_links.namesakes(t, name, names)]
 
+FINDS = {  # what is searched: the page that must come first
+    'min_norm': '2_methods/fdse/01_consensus.ipynb',
+    'prototype': '2_methods/baselines/07_prototypes.ipynb',
+    'load_folder': '5_data/05_folder.ipynb',
+    'windows': '1_begin/05_install.ipynb',
+    'skew cost': '3_results/01_results.ipynb',
+    'FedBN': '2_methods/baselines/03_personal.ipynb',
+    'F2DC': '2_methods/f2dc/04_method.ipynb',
+    'FDSE': '2_methods/fdse/04_method.ipynb',
+    'FedDDL': '2_methods/fedddl/03_method.ipynb',
+    'RFedDis': '2_methods/rfeddis/04_method.ipynb',
+    'DFL': '2_methods/dfl/04_method.ipynb',
+}
+
+def search_faults(root, pages):
+    "Words that a reader's search finds first elsewhere, and answers that it finds at all."
+    docs = search.index(root)
+    first = {q: search.find(q, docs, 1)[0].page for q, page in FINDS.items() if page in pages}
+    told = sorted({d.page for d in docs if d.page.startswith('answers/')})
+    return [f'a search for {q!r} finds {p} before {FINDS[q]}' for q, p in first.items() if p != FINDS[q]] + [
+        f'{p} is in the index of the search: "search: false" in its first cell' for p in told
+    ]
+
 def check(root):
-    "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of the sidebar])."
+    "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of sidebar and search])."
     root = Path(root)
     paths = notebooks(root)
     with ThreadPoolExecutor() as pool:  # pandoc is a process of its own
         pages = dict(zip((p.relative_to(root).as_posix() for p in paths), pool.map(read_page, paths)))
-        formulas = list(pool.map(bad_formulas, pages.values()))
+        font = mathfont.characters()
+        formulas = list(pool.map(lambda p: bad_formulas(p, font), pages.values()))
     outs, own = {posixpath.join(posixpath.dirname(n), p.out): n for n, p in pages.items()}, site()
     for (name, p), bad in zip(pages.items(), formulas):
         p.faults += [f'unresolved reference @{r}' for r in p.refs if XREF.match(r) and r not in p.ids]
@@ -240,7 +273,7 @@ def check(root):
         ]
         p.faults += filter(None, (bad_link(l, name, pages, outs, root, own) for l in p.links + p.images))
         p.faults += bad + namesake_faults(root, name)
-    return pages, sidebar_faults(root, pages)
+    return pages, sidebar_faults(root, pages) + search_faults(root, pages)
 
 def main(folder='_proc'):
     pages, faults = check(folder)

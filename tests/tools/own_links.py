@@ -1,9 +1,12 @@
-"""Links and the module of a page, as the site shows them; a processor of nbdev (`procs` in settings.ini).
+"""Links, folds and the module of a page, as the site has them; a processor of nbdev (see settings.ini).
 
 nbdev turns each `Net` in prose into a link to the site's address, of whatever page exports that name. Here
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
 where the page's own code means that very thing: where it imports it or exports it.
-Under the title of a page that exports stands what to import.
+Under the title of a page that exports stands what to import. Imports are folded. A cell that is folded by
+itself is an answer, and its class says so: styles.css hides what it prints, too, until it is opened. Where
+the source of a thing is shown, its signature and its sentence are not shown once more above it. An id in a
+table (`F2DC-01`) does not break, and a norm has no spaces around its bars.
 """
 import ast, os, re
 from functools import cache
@@ -107,17 +110,57 @@ def namesakes(text, page, names):
     "The links of a text that lead to a namesake."
     return [m[0] for m in NAMED.finditer(text) if is_namesake(m[1], m[2], page, names)]
 
+# ---- what is folded, what is shown once, what does not break
+def only_imports(code):
+    try: body = ast.parse(code).body
+    except SyntaxError: return False
+    return bool(body) and all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in body)
+
+def marked(code):
+    "The source of a code cell: imports folded, an answer with its class."
+    has = directives(code)
+    if has.get('code-fold') == 'true': return f'#| classes: answer\n{code}'
+    if only_imports(code) and not {'echo', 'include', 'code-fold'} & has.keys():
+        return f'#| code-fold: true\n#| code-summary: "Imports"\n{code}'
+    return code
+
+def shortened(doc):
+    "What `show_doc` says of a thing whose source follows: the link to it and its heading."
+    return re.sub(r'(\n#+ [^\n]*\n).*', r'\1', doc, flags=re.S)
+
+ID = re.compile(r'(?<=\| )\w[\w.]*-[\w.*-]+(?= +\|)')      # a cell of a table that is one word with a hyphen
+def unbroken(text): return ID.sub(r'[\g<0>]{.unbroken}', text)
+
+def change(cell, how):
+    "What a cell has put out for the page, changed."
+    for data in (o.get('data', {}) for o in cell.get('outputs', [])):
+        if text := ''.join(data.get('text/markdown', '')): data['text/markdown'] = [how(text)]
+
+FORMULA = re.compile(r'\$\$.+?\$\$|\$[^$\n]+\$', re.S)
+def bars(m): return re.sub(r'\\\|(?=([A-Za-z])?)', lambda n: r'\Vert ' if n[1] else r'\Vert', m[0])
+
+def norms(text):
+    r"Pandoc writes \| as a relation, with spaces around it; \Vert is the bar of a norm."
+    return FORMULA.sub(bars, text)
+
 # ---- the processor
 class relative_links(Processor):
     def begin(self):
         self.page = Path(self.nb.path_).resolve().relative_to(NBS)
         self.names = meant(read(NBS/self.page))
         self.module = default_exp(read(NBS/self.page))
+        self.above = {}
+
     def mended(self, text): return relative(without_namesakes(text, self.page, self.names), self.page)
+
     def cell(self, cell):
-        if cell.cell_type == 'markdown': cell.source = self.mended(cell.source)
-        for o in cell.get('outputs', []):
-            if lines := o.get('data', {}).get('text/markdown'):
-                o['data']['text/markdown'] = [self.mended(l) for l in lines]
+        if cell.cell_type == 'markdown': cell.source = norms(self.mended(cell.source))
+        if cell.cell_type == 'code': self.code(cell)
         first = self.module and cell.cell_type == 'markdown' and cell.source.startswith('*You need:*')
         if first: cell.source += f'\n\n*Module:* `fedskew_nb.{self.module}`'
+
+    def code(self, cell):
+        cell.source = marked(cell.source)
+        change(cell, lambda text: unbroken(self.mended(text)))
+        if 'Exported source' in cell.source: change(self.above, shortened)
+        self.above = cell
