@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 import torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from .. import __version__
 from ..app.recipes import read_method
 from ..core.files import misfit
@@ -73,6 +73,7 @@ def agreed(facts:list)->list:
 # %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
 class Hub(Federation):
     "A federation whose clients are elsewhere."
+    at_once = 16     # letters on the way, so that the server holds no more answers
     def __init__(self, job:Job, facts:list, post,   # {name: bytes} → {name: bytes}
                  out=None):                         # file of a checkpoint after each round
         facts = agreed(facts)
@@ -108,16 +109,18 @@ def letter(self:Hub, k:int, kind:str)->bytes:
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
 def asked(self:Hub, kind:str, who:list):
-    "(k, answer) of these sites, in the order of their numbers."
-    answers = self.post({self.names[k]: self.letter(k, kind) for k in who})
-    for k in who:
-        try: answer = from_bytes(answers[self.names[k]])
-        except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
-        yield k, answer
+    "(k, answer) of these sites, in the order of their numbers, a few at a time."
+    for some in chunked(who, self.at_once):
+        answers = self.post({self.names[k]: self.letter(k, kind) for k in some})
+        for k in some:
+            try: answer = from_bytes(answers.pop(self.names[k]))
+            except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
+            yield k, answer
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
 def train(self:Hub, who:list):
-    "(answer, what stays: that is elsewhere), each looked at before one is merged."
+    "(answer, what stays: that is elsewhere), each looked at before it is merged."
     server = Server(self)
     for k, answer in self.asked('train', [c.id for c in who]):
         server.sound(k, answer)
