@@ -2,6 +2,7 @@
 import weakref
 import pytest, torch
 from fedskew_nb import __version__
+from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.core.context import Upload
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.deploy import hub as hubs
@@ -54,3 +55,31 @@ def test_a_sum_holds_no_more_for_more_sites(method, n, held, monkeypatch):
     sent = [from_bytes(data) for data in answers]
     far.merge([Upload(a['client'], 4, '', a['model'], a['extra']) for a in sent])
     assert len(sent) == n and all(torch.equal(v, hub.server[name]) for name, v in far.server.items())
+
+# ---- what the letters weigh
+
+def two_rounds(method):
+    "(bytes of the letters, the row of History) of the second of three rounds."
+    job = Job(method, 'small_conv(width=64)', 16, dict(rounds=3, local_steps=2, batch_size=4))
+    far, facts = many(job, 2)
+    mine, sizes = {}, dict(up=0, down=0)
+    def post(letters):
+        sizes.update(up=0, down=0)
+        return dict(zip(letters, map(answered, letters.values())))
+    def answered(data):
+        order = from_bytes(data)
+        answer, mine[order['client']] = far.work(order, mine.get(order['client']))
+        sizes.update(up=sizes['up']+len(to_bytes(answer)), down=sizes['down']+len(data))
+        return to_bytes(answer)
+    hub = Hub(job, facts, post)
+    for _ in range(2): hub.one_round()
+    return sizes, hub.history.rounds[-1]
+
+FEW = 'FDSE', 'LG-FedAvg', 'SCAFFOLD'
+
+@pytest.mark.parametrize('method', [pytest.param(m, marks=() if m in FEW else pytest.mark.campaign)
+                                    for m in METHODS])
+def test_letters_weigh_what_history_says(method):
+    "Within 1 %, and a kilobyte for names and the job."
+    sizes, row = two_rounds(method)
+    for way in ('up', 'down'): assert row[way] <= sizes[way] <= 1.01*row[way]+2*1000, (way, sizes, row)
