@@ -83,3 +83,14 @@ def test_letters_weigh_what_history_says(method):
     "Within 1 %, and a kilobyte for names and the job."
     sizes, row = two_rounds(method)
     for way in ('up', 'down'): assert row[way] <= sizes[way] <= 1.01*row[way]+2*1000, (way, sizes, row)
+
+def test_the_server_has_the_mean_that_the_net_expects(monkeypatch):
+    made, job = Job.net, Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1))
+    def net(self, n):
+        net = made(self, n)
+        net.expects = dict(mean=(.1, .2, .3), std=(.4, .5, .6))
+        return net
+    monkeypatch.setattr(Job, 'net', net)
+    far, facts = many(job, 2)
+    hub = Hub(job, facts, None)
+    assert (hub.net.mean, hub.suite.std) == ((.1, .2, .3), (.4, .5, .6)) == (far.net.mean, far.suite.std)

@@ -15,14 +15,11 @@ from .. import __version__
 from ..app.recipes import read_method
 from ..core.files import misfit
 from ..core.identity import digest
-from ..core.rules import rule_groups
 from ..data.suite import Client, Suite
 from .node import order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
-from ..engine.client import Worker
 from ..engine.federation import Federation
-from ..engine.guard import made_ready
 from ..engine.history import impossible
 from ..engine.server import ANSWER, Server
 from ..engine.setting import setting_for
@@ -89,11 +86,8 @@ class Hub(Federation):
 @patch
 def _assemble(self:Hub, net, roster, lanes):
     "A model and who is there; nobody trains here."
-    net = made_ready(self.method.adapt(net, self.setting.seed), roster)
-    self.suite, self.worker = roster, Worker(self.method, net, roster, self.setting, self.device)
-    self.net, self.kept = self.worker.net, self.worker.kept
-    self.groups, self.clients = rule_groups(self.method.rules(self.net)), roster.clients
-    self.why_lanes, self.height = 'clients are elsewhere', 1
+    self._hold(*self._adapted(net, roster))
+    self.clients, self.why_lanes, self.height = roster.clients, 'clients are elsewhere', 1
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
@@ -103,8 +97,8 @@ def letter(self:Hub, k:int, kind:str)->bytes:
     whole = dict(client=k, round=self.round_no, down=self.state.sent_to(k),
                  model={n: v for n, v in self.state_of(k).items() if n not in stays})
     order = self.order(k) if kind == 'train' else whole
-    merged = max((r['round'] for r in self.history.rounds if k in r['participants']), default=0)
-    return to_bytes(order_of(self.job, kind, merged=merged, personal=self.is_personal()) | order)
+    used = (r['round'] for r in reversed(self.history.rounds) if k in r['participants'])
+    return to_bytes(order_of(self.job, kind, merged=next(used, 0), personal=self.is_personal()) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
