@@ -5,14 +5,13 @@ from types import SimpleNamespace
 import pytest, torch
 from PIL import Image
 from test_every_method import same_nest
-from fedskew_nb.app.recipes import METHODS
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy import flower
 from fedskew_nb.deploy.hub import Hub, agreed
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
-from fedskew_nb.deploy.surface import Job, dry_run, handed_on, surface_of
+from fedskew_nb.deploy.surface import Job, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from project import ROOT
 
@@ -210,16 +209,6 @@ def test_the_table_of_what_leaves_counts_what_history_counts(place):
     floats = sum(v.numel()*4 for v in fed.server.values() if v.is_floating_point())
     up = sum(size for way, what, size in said.rows if way == 'leaves' and not what.startswith('model'))
     assert 3*(up+floats) == fed.history.rounds[-1]['up']
-
-PEERS = {'DFL', 'MCGDM', 'FedCCRL', 'FedDG'}
-
-@pytest.mark.parametrize('method', [*sorted(PEERS), 'FedAvg', 'FedProto', 'FDSE'])
-def test_who_hands_on_what_a_site_sent(method):
-    assert bool(handed_on(dry_run(job(method), 3))) == (method in PEERS)
-
-@pytest.mark.campaign
-@pytest.mark.parametrize('method', sorted(METHODS))
-def test_who_hands_on_of_all(method): test_who_hands_on_what_a_site_sent(method)
 
 # ---- the post of a network
 

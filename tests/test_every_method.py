@@ -16,10 +16,16 @@ def three():
     "Three domains with a few images each."
     return cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40), tests=4)
 
+def rows_of(fed, images):
+    "A row of each image as it lies in memory, raw and as a net gets it: channels last."
+    rows = [*images[:, 0, 16], *fed.worker.images(images)[:, :, 16].transpose(1, 2)]
+    return [row.contiguous().numpy().tobytes() for row in rows]
+
 class Nodes:
     "Clients of a federation, each a federation of one with a memory of its own."
     def __init__(self, make, suite):
         self.alone = {c.id: make(suite=replace(suite, clients=[c])) for c in suite.clients}
+        self.images = {c.id: rows_of(self.alone[c.id], c.train.x) for c in suite.clients}
         self.memory, self.moved = {}, []
     def train(self, fed, who):
         self.moved.append(dict(up=0, down=0))
@@ -28,6 +34,7 @@ class Nodes:
             mine = self.memory.get(c.id) and from_bytes(self.memory[c.id])
             answer, mine = self.alone[c.id].work(from_bytes(order), mine)
             answer, self.memory[c.id] = to_bytes(answer), to_bytes(mine)
+            assert not any(row in answer for row in self.images[c.id])      # no image leaves
             self.moved[-1]['down'] += counted(from_bytes(order), 'down')
             self.moved[-1]['up'] += counted(from_bytes(answer), 'extra')
             yield from_bytes(answer), from_bytes(self.memory[c.id])
@@ -45,6 +52,13 @@ def rehearsed(make, suite, path):
     first.save(path)
     then.load(path).fit()
     return then, nodes
+
+def test_an_image_that_left_would_be_found(three):
+    fed = fed_of(METHODS['FedAvg'], three)
+    x = three.clients[0].train.x
+    for sent in (x, fed.worker.images(x)[3:5]):
+        data = to_bytes(dict(x=sent))
+        assert any(row in data for row in rows_of(fed, x))
 
 def same_nest(a, b):
     "Equal in every tensor, number and text."

@@ -9,6 +9,7 @@ __all__ = ['mean', 'keep', 'by_tensor', 'by_layer', 'by_all', 'Rule', 'largest']
 from collections.abc import Callable
 from dataclasses import dataclass
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 
 # %% ../../nbs/4_core/09_rules.ipynb #00000006
@@ -35,6 +36,7 @@ def by_all(name:str)->str:
     "All that is claimed is one group."
     return ''
 
+# %% ../../nbs/4_core/09_rules.ipynb #b24ff1d0
 @dataclass(frozen=True)
 class Rule:
     "Which names, what to do with them, and what counts as one group."
@@ -42,6 +44,7 @@ class Rule:
     fn:Callable               # (V, g, w, srv) → (P,) or (K, P)
     by:Callable=by_tensor     # name → group
     travels:Callable|None=None    # (group, client, round, seed) → does it travel then? default: always
+    of_mean:bool=False        # fn reads of V and g only mean(V, g, w, srv) and g[0]
     def __post_init__(self):
         if self.travels is None or callable(self.travels): return
         raise ValueError(f'Rule: travels is {self.travels!r}: give a function '
@@ -68,3 +71,10 @@ def resting(groups:list, client:int, round:int, seed:int)->set:
 def largest(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
     "The rule of integer counters, such as the number of batches a BatchNorm has seen."
     return V.max(0).values
+
+# %% ../../nbs/4_core/09_rules.ipynb #436ebf66
+@patch(as_prop=True)
+def added(self:Rule):    # `mean`, `largest`, or None
+    "What is made of the rows as they come; None: the rule needs all at once."
+    if self.travels: return None
+    return mean if self.of_mean else next((fn for fn in (mean, largest) if self.fn is fn), None)

@@ -10,19 +10,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 import torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from .. import __version__
 from ..app.recipes import read_method
 from ..core.files import misfit
 from ..core.identity import digest
-from ..core.rules import rule_groups
 from ..data.suite import Client, Suite
 from .node import order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
-from ..engine.client import Worker
 from ..engine.federation import Federation
-from ..engine.guard import made_ready
 from ..engine.history import impossible
 from ..engine.server import ANSWER, Server
 from ..engine.setting import setting_for
@@ -73,6 +70,7 @@ def agreed(facts:list)->list:
 # %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
 class Hub(Federation):
     "A federation whose clients are elsewhere."
+    at_once = 16     # letters on the way, so that the server holds no more answers
     def __init__(self, job:Job, facts:list, post,   # {name: bytes} → {name: bytes}
                  out=None):                         # file of a checkpoint after each round
         facts = agreed(facts)
@@ -88,11 +86,8 @@ class Hub(Federation):
 @patch
 def _assemble(self:Hub, net, roster, lanes):
     "A model and who is there; nobody trains here."
-    net = made_ready(self.method.adapt(net, self.setting.seed), roster)
-    self.suite, self.worker = roster, Worker(self.method, net, roster, self.setting, self.device)
-    self.net, self.kept = self.worker.net, self.worker.kept
-    self.groups, self.clients = rule_groups(self.method.rules(self.net)), roster.clients
-    self.why_lanes, self.height = 'clients are elsewhere', 1
+    self._hold(*self._adapted(net, roster))
+    self.clients, self.why_lanes, self.height = roster.clients, 'clients are elsewhere', 1
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
@@ -102,22 +97,24 @@ def letter(self:Hub, k:int, kind:str)->bytes:
     whole = dict(client=k, round=self.round_no, down=self.state.sent_to(k),
                  model={n: v for n, v in self.state_of(k).items() if n not in stays})
     order = self.order(k) if kind == 'train' else whole
-    merged = max((r['round'] for r in self.history.rounds if k in r['participants']), default=0)
-    return to_bytes(order_of(self.job, kind, merged=merged, personal=self.is_personal()) | order)
+    used = (r['round'] for r in reversed(self.history.rounds) if k in r['participants'])
+    return to_bytes(order_of(self.job, kind, merged=next(used, 0), personal=self.is_personal()) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
 def asked(self:Hub, kind:str, who:list):
-    "(k, answer) of these sites, in the order of their numbers."
-    answers = self.post({self.names[k]: self.letter(k, kind) for k in who})
-    for k in who:
-        try: answer = from_bytes(answers[self.names[k]])
-        except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
-        yield k, answer
+    "(k, answer) of these sites, in the order of their numbers, a few at a time."
+    for some in chunked(who, self.at_once):
+        answers = self.post({self.names[k]: self.letter(k, kind) for k in some})
+        for k in some:
+            try: answer = from_bytes(answers.pop(self.names[k]))
+            except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
+            yield k, answer
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
 def train(self:Hub, who:list):
-    "(answer, what stays: that is elsewhere), each looked at before one is merged."
+    "(answer, what stays: that is elsewhere), each looked at before it is merged."
     server = Server(self)
     for k, answer in self.asked('train', [c.id for c in who]):
         server.sound(k, answer)

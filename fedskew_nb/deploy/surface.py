@@ -80,7 +80,7 @@ ROUNDS = 3     # some methods send the first extras after the second
 
 def dry_run(job:Job, n_classes:int)->list: # of rounds, each {client: (order, answer, mine)}
     "What passes between server and sites in the first rounds."
-    few = dict(rounds=ROUNDS+1, local_steps=4, batch_size=4, participation=1.)
+    few = dict(rounds=ROUNDS+1, local_steps=2, batch_size=4, participation=1.)
     fed, seen = job.federation(noise_suite(n_classes, job.pixels), **few), []
     def overheard(who):
         orders = {c.id: fed.order(c.id) for c in who}
@@ -136,6 +136,7 @@ def parts_of_message(way:str, model:dict, beside:dict)->list:
     "What travels in one direction."
     return [(way, f'model: {spelled(model)}', size_of(model)), (way, spelled(beside), size_of(beside))]
 
+# %% ../../nbs/8_deploy/02_surface.ipynb #2b2358a4
 def surface_of(job:Job, n_classes:int)->Surface:
     "Read off a dry run."
     seen = dry_run(job, n_classes)
@@ -144,7 +145,7 @@ def surface_of(job:Job, n_classes:int)->Surface:
             *parts_of_message('leaves', answer['model'], answer['extra']),
             *parts_of_message('reaches', order['model'], order['down']),
             ('stays', 'images, labels, file names', 0),
-            *parts_of_message('stays', mine['kept'], mine['states'])]
+            *parts_of_message('stays', dict(sorted(mine['kept'].items())), mine['states'])]
     others = handed_on(seen)
     if others: rows.append(('goes to other sites', 'as it was sent: '+', '.join(others), 0))
     return Surface([r for r in rows if r[1] not in ('', 'model: ')], others)

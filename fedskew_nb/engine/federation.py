@@ -55,14 +55,23 @@ class Federation:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #677ced81
 @patch
-def _assemble(self:Federation, net:Net, suite:Suite, lanes):
-    "Clients, one resident model, lanes; what cannot run is refused."
+def _adapted(self:Federation, net:Net, suite:Suite)->tuple: # (Net, Suite)
     suite = as_expected(suite, net)
-    net = made_ready(self.method.adapt(net, self.setting.seed), suite)
-    check_fits(self.method, net, suite, self.setting, self.device)
+    return made_ready(self.method.adapt(net, self.setting.seed), suite), suite
+
+@patch
+def _hold(self:Federation, net:Net, suite:Suite):
     self.suite, self.worker = suite, Worker(self.method, net, suite, self.setting, self.device)
     self.net, self.kept = self.worker.net, self.worker.kept
     self.groups = rule_groups(self.method.rules(self.net))
+
+# %% ../../nbs/6_engine/05_federation.ipynb #6418b3f1
+@patch
+def _assemble(self:Federation, net:Net, suite:Suite, lanes):
+    "Clients, one resident model, lanes; what cannot run is refused."
+    net, suite = self._adapted(net, suite)
+    check_fits(self.method, net, suite, self.setting, self.device)
+    self._hold(net, suite)
     self.clients = who_trains(self.worker, suite)
     self.why_lanes = why_one_by_one(self)
     self.height = 1 if self.why_lanes else HEIGHT

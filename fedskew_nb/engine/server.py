@@ -61,7 +61,7 @@ def summed_early(method:Method, groups:list, state:dict)->list: # of (`mean` or 
     if not all(m.early for m in method.each('weights')): return []
     early = {mean: {}, largest: {}}
     for _, rule, names in groups:
-        if rule.fn in early and not rule.travels: early[rule.fn] |= {n: state[n] for n in names}
+        if rule.added: early[rule.added] |= {n: state[n] for n in names}
     return [(fn, names) for fn, entries in early.items() for names in by_type(entries)]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000d
@@ -166,7 +166,7 @@ def aggregate(self:Server)->State:
     self.model = self.state.server | self.sums
     self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
     for mechanism, rule, names in self.fed.groups:
-        if names[0] in self.sums: continue
+        if rule.fn in (mean, largest) and names[0] in self.sums: continue
         if rule.fn is keep: self._keep(names)
         else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
@@ -189,11 +189,11 @@ def _hand_out(self:Server, rows:list):
 def _merge(self:Server, mechanism, rule, names:list):
     "One group of names through its rule."
     srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
-    sent = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups]
-    V = self._rows(names, sent)                                        # (K, P) what was sent
-    g = self._starts(names)                                            # (K, P) what each started from
-    R = ask_rule(mechanism, rule.fn, V, g, self.w, srv.window(mechanism) if mechanism else srv)
-    if R.ndim == 2:                                                    # one each; their mean for the others
+    sent, w = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups], self.w
+    if names[0] in self.sums: sent, w = [self.sums], w.new_ones(1)     # one row, the mean of all
+    V, g = self._rows(names, sent), self._starts(names)[:len(sent)]    # (K, P) what was sent, started from
+    R = ask_rule(mechanism, rule.fn, V, g, w, srv.window(mechanism) if mechanism else srv)
+    if R.ndim == 2:                                            # one each; their mean for the others
         self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
         R = mean(R, R, self.w, srv)
     self.model |= srv.split(R)

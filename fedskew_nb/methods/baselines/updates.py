@@ -30,7 +30,7 @@ class ServerMomentum(Mechanism):
     eta:float=1.          # step of the server
     nesterov:bool=False   # along Δ + β·m instead of m
     def __post_init__(self): not_negative('ServerMomentum', **vars(self))
-    def rules(self, net): return [Rule(is_learnt(net), self._step)]
+    def rules(self, net): return [Rule(is_learnt(net), self._step, of_mean=True)]
     def _step(self, V, g, w, srv)->Tensor:
         name, x = srv.names[0], mean(V, g, w, srv)
         delta = x-g[0]
@@ -48,7 +48,7 @@ class ServerAdaptive(Mechanism):
     tau:float=1e-3     # a large one adapts less
     yogi:bool=False
     def __post_init__(self): not_negative('ServerAdaptive', **vars(self))
-    def rules(self, net): return [Rule(is_learnt(net), self._step)]
+    def rules(self, net): return [Rule(is_learnt(net), self._step, of_mean=True)]
     def _step(self, V, g, w, srv)->Tensor:
         s, delta = srv.state.setdefault(srv.names[0], dict(m=0, v=0)), mean(V, g, w, srv)-g[0]
         up = delta.square()-s['v']
