@@ -7,7 +7,7 @@ from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy import flower
+from fedskew_nb.deploy import flower, keys
 from fedskew_nb.deploy.hub import Hub, agreed
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
@@ -94,12 +94,54 @@ def test_killed_anywhere_it_ends_in_the_same_bits(place, tmp_path):
     hub.fit(1)
     assert begin().fit().rounds == fed.history.rounds
 
-def test_a_lost_memory_is_said(place, tmp_path):
+def test_a_lost_memory_is_said_and_made_anew_on_request_only(place, tmp_path, capsys):
     hub = rehearsal(job('FedBN'), sites(place), tmp_path)
     hub.fit(1)
     stays(tmp_path, 'b').joinpath('1.safetensors').unlink()
     with pytest.raises(ValueError, match='b lost its memory: what it kept after round 1'): hub.fit()
     assert hub.round_no == 1
+    rehearsal(job('FedBN'), sites(place), tmp_path, lost='fresh').fit()
+    assert capsys.readouterr().err.count('began anew') == 1
+    assert load_nest(stays(tmp_path, 'b')/'3.safetensors')['kept']
+
+# ---- who stays away
+
+def without(post, *away):
+    "A post to which some do not answer, in the rounds that follow round 1."
+    def some(letters):
+        at = from_bytes(next(iter(letters.values())))
+        gone = away if at['round'] == 1 and at['kind'] == 'train' else ()
+        return post({n: b for n, b in letters.items() if n not in gone})
+    return some
+
+def test_a_round_with_fewer_is_one_in_which_the_others_sat_out(place, tmp_path, monkeypatch):
+    "Server, memories and History, of a method that remembers on both sides and keeps parts."
+    what = job('SCAFFOLD + FedBN')
+    fed, hub = what.federation(load_folder(place/'all', 16)), rehearsal(what, sites(place), tmp_path)
+    everybody = type(fed).participants
+    def drawn(fed): return [c for c in everybody(fed) if (fed.round_no, c.id) != (1, 1)]
+    with monkeypatch.context() as m:
+        m.setattr(type(fed), 'participants', drawn)
+        fed.fit(progress=False)
+    hub.least, hub.post = 2, without(hub.post, 'b')
+    hub.fit(progress=False)
+    assert [r['participants'] for r in hub.history.rounds] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert (hub.history.rounds, hub.history.rows) == (fed.history.rounds, own_rows(fed))
+    assert same_nest(hub.memory, fed.memory)
+
+def test_too_few_stop_at_the_last_good_state(place, tmp_path):
+    hub = rehearsal(job(), sites(place), tmp_path)
+    hub.least, hub.post = 2, without(hub.post, 'a', 'c')
+    with pytest.raises(ConnectionError, match='a, c did not answer.*--least'): hub.fit()
+    assert hub.round_no == 1 == load_nest(hub.out)['round_no']
+
+def test_scores_of_those_who_are_there(place, tmp_path):
+    hub = rehearsal(job(rounds=1), sites(place), tmp_path)
+    post, hub.least = hub.post, 1
+    hub.post = lambda letters: {n: b for n, b in post(letters).items() if n != 'b'}
+    hub.fit()
+    assert {r['domain'] for r in hub.history.rows if r['view'] == 'global'} == {'dawn', 'noon'}
+    assert hub.history.summary('global')['AVG'] > 0
 
 # ---- answers that nobody asked for
 
@@ -111,6 +153,7 @@ WRONG = dict(
     missing=(lambda a: a | dict(model={}), 'is missing'),
     further=(lambda a: a | dict(model=a['model'] | dict(x=torch.ones(1))), 'the model has no x'),
     another=(lambda a: a | dict(client=2), 'it is of client 2'),
+    late=(lambda a: a | dict(round=1), 'answered late: round 1, not 2'),
     loss=(lambda a: a | dict(terms=dict(task=float('inf'))), 'not a finite number'),
     nothing=(lambda a: {}, 'it has no client'))
 
@@ -130,7 +173,7 @@ def post(hub, monkeypatch):
 def test_a_wrong_answer_is_refused_and_costs_nothing(hub, post, wrong):
     (spoil, why), before = WRONG[wrong], hub.out.read_bytes()
     hub.post = lambda letters: post(letters) | dict(b=to_bytes(spoil(from_bytes(post(letters)['b']))))
-    with pytest.raises((ValueError, FloatingPointError), match=rf'client 1 \(dusk\).*{why}'): hub.fit(1)
+    with pytest.raises((ValueError, FloatingPointError), match=rf'(client 1 \(dusk\).*|^b ){why}'): hub.fit(1)
     assert hub.round_no == 1 and hub.out.read_bytes() == before
 
 @pytest.mark.parametrize('torn', [b'', b'{}', b'\xff'*64, to_bytes({})[:-3]])
@@ -217,9 +260,12 @@ class Grid:
     def __init__(self, place, home):
         self.nodes = {n: Node(place/s, home/s, tell=None) for n, s in ((11, 'a'), (12, 'b'))}
         self.there, self.sent = {11: 11, 12: 12}, 0
-    def get_node_ids(self): return list(self.there)
+    keys = {}
+    def get_nodes(self): return [SimpleNamespace(node_id=i, name=self.keys.get(i, '')) for i in self.there]
     def send_and_receive(self, messages, timeout):
-        for m in messages: yield self.reply(m)
+        "Each answer comes twice, and with an old one."
+        old = SimpleNamespace(reply_to_message_id=object())
+        for reply in [self.reply(m) for m in messages]: yield from (reply, fake(None, metadata=old), reply)
     def reply(self, m):
         self.sent += 1
         if self.sent == 4: self.there = {11: 11, 13: 12}
@@ -249,13 +295,44 @@ def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
     assert post.ids == dict(a=11, b=13) and grid.sent == 6
     assert hub.history.rounds[0]['participants'] == [0, 1]
 
-def test_who_stays_away_stops_the_run(place, tmp_path, no_flower):
+@pytest.mark.parametrize('other, whose', [({12: 'c'}, 'c'), ({}, 'nobody')], ids=['c', 'nobody'])
+def test_a_name_is_believed_with_its_key_only(place, tmp_path, no_flower, other, whose):
+    grid = Grid(place, tmp_path)
+    grid.keys = {11: 'a'} | other
+    post = flower.Post(grid, job(), patience=60)
+    with pytest.raises(ValueError, match=f'is b and has the key of {whose}'): post.gather(2)
+
+def test_more_nodes_than_were_asked_for(place, tmp_path, no_flower):
+    with pytest.raises(ValueError, match='--nodes is 1, and there are a, b'):
+        flower.Post(Grid(place, tmp_path), job(), 60).gather(1)
+
+def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_flower):
     grid = Grid(place, tmp_path)
     post = flower.Post(grid, job(), patience=-1)
     hub = Hub(job(), post.gather(2), post)
     grid.there = {11: 11}
-    with pytest.raises(ConnectionError, match='b did not answer: start the node, and run again'): hub.fit(1)
+    with pytest.raises(ConnectionError, match='b did not answer: start the node'): hub.fit(1)
     assert hub.round_no == 0
+    hub.least = 1
+    hub.fit()
+    assert [r['participants'] for r in hub.history.rounds] == [[0]]*3 and post.away == {'b'}
+
+def test_certificates_and_keys(tmp_path, capsys):
+    "Made once; a further site gets a key and leaves what is there."
+    x509 = pytest.importorskip('cryptography.x509')
+    at = tmp_path/'certs'
+    keys.certs_command(at, ['server.example'], ['east'])
+    before = {p: p.read_bytes() for p in at.rglob('*') if p.is_file()}
+    keys.certs_command(at, node=['east', 'west'])
+    assert {p: p.read_bytes() for p in before} == before and 'west goes to west' in capsys.readouterr().out
+    ca, server = (x509.load_pem_x509_certificate((at/f'{n}.crt').read_bytes()) for n in ('ca', 'server'))
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ['server.example', 'localhost']
+    private = [at/n for n in ('server.key', 'nodes/east', 'nodes/west')]
+    assert all(p.stat().st_mode & 0o077 == 0 for p in private)
+    with pytest.raises(ValueError, match='another folder'): keys.certs_command(at, ['x.example'])
+    with pytest.raises(ValueError, match='no name of a site'): keys.certs_command(at, node=['../x'])
 
 def test_nothing_imports_flower():
     "Of the whole package: it is an extra, asked for by the commands that need it."

@@ -1,10 +1,12 @@
-"A deployment on this machine: a server, two nodes, each a process with a folder of its own."
+"A deployment on this machine: a server, three nodes, each a process with a folder of its own."
 import os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, torch
-from test_deploy import draw, job
+from test_deploy import DOMAINS, draw, job
+from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import free_port
+from fedskew_nb.deploy.keys import certs_command
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
 
@@ -32,66 +34,97 @@ class Machines:
             try: p.wait(15)
             except subprocess.TimeoutExpired: pass
 
+def left_in(home)->list:
+    "Processes that work in this folder."
+    found = []
+    for p in Path('/proc').glob('[0-9]*'):
+        try:
+            if (p/'cwd').resolve() == home: found.append(p.name)
+        except OSError: pass
+    return found
+
 @pytest.fixture
 def machines(tmp_path):
     m = Machines(tmp_path)
     yield m
     for p in list(m.running): m.end(p)
-
-def certificates(at):
-    "An authority of our own, and what it says of 127.0.0.1."
-    def openssl(*words): subprocess.run(['openssl', *words], cwd=at, check=True, capture_output=True)
-    new = '-newkey', 'rsa:2048', '-nodes'
-    openssl('req', '-x509', *new, '-keyout', 'ca.key', '-out', 'ca.crt', '-days', '2', '-subj', '/CN=ours')
-    openssl('req', *new, '-keyout', 'server.key', '-out', 'asked', '-subj', '/CN=127.0.0.1')
-    (at/'names').write_text('subjectAltName=IP:127.0.0.1')
-    openssl('x509', '-req', '-in', 'asked', '-CA', 'ca.crt', '-CAkey', 'ca.key', '-CAcreateserial', '-out',
-            'server.crt', '-days', '2', '-extfile', 'names')
+    assert not left_in(tmp_path), 'a process is still there'
 
 def words_of(how):
     sets = [x for k, v in how.setting.items() if k != 'rounds' for x in ('--set', f'{k}={v}')]
     size = ['--model', how.model, '--pixels', how.pixels]
     return [how.method, '--rounds', how.setting['rounds'], *size, *sets]
 
-def wait_for(file, text, seconds=200):
-    "Until a log says it."
+def wait_for(file, text, times=1, seconds=300):
+    "Until a log says it so often."
     end = time.time()+seconds
-    while text not in (file.read_text() if file.exists() else ''):
+    while not file.exists() or file.read_text().count(text) < times:
         assert time.time() < end, f'{file} never says {text}'
         time.sleep(.2)
 
+def draw_with_boxes(folder, domain):
+    "Images, and where the object is on each."
+    draw(folder, domain)
+    paths = sorted(p.relative_to(folder).as_posix() for p in folder.rglob('*.png'))
+    write_boxes(folder/'boxes.csv', [Box(p, 2, 2, 12, 12) for p in paths])
+
 def same_as_fit(home, how):
-    fed = how.federation(load_folder(home/'all', 16))
+    fed = how.federation(load_folder(home/'all', 16, boxes='boxes.csv'))
     fed.fit(progress=False)
     there = load_nest(home/'out'/'state.safetensors')['server']
     for n in fed.server.keys()-fed.kept: assert torch.equal(there[n], fed.server[n]), n
     assert History.load(home/'out'/'history.json').rounds == fed.history.rounds
 
-@pytest.fixture(params=['plain', 'tls'])
-def place(request, tmp_path):
-    "Two sites, and how a server is reached: its certificate, if it has one."
-    for site, domain in zip('ab', ('dawn', 'noon')):
-        draw(tmp_path/site, domain)
-        draw(tmp_path/'all', domain)
-    if request.param == 'plain': return [], []
-    certificates(tmp_path)
-    return ['--certs', '.'], ['--ca', 'ca.crt']
+SITES = dict(zip('abc', sorted(DOMAINS)))
 
-@pytest.mark.parametrize('method, killed', [('FedAvg', False), ('SCAFFOLD + FedBN', True), ('F2DC', False)])
-def test_over_loopback_it_is_fit(machines, tmp_path, place, method, killed):
-    "Equal to the bit to the union of the folders in one process, a node killed on the way or not."
-    (certs, ca), port, how = place, free_port(), job(method, rounds=2)
-    at = '--server', f'127.0.0.1:{port}', *ca
-    def node(site):
-        return machines.start(f'node-{site}', 'node', '--data', site, *at, '--memory', f'memory-{site}')
-    machines.start('server', 'serve', '--port', port, *certs)
-    time.sleep(6)
-    nodes = [node(site) for site in 'ab']
-    run = machines.start('run', 'federate', *words_of(how), '--nodes', 2, *at, '--out', 'out')
-    if killed:
-        wait_for(tmp_path/'run.log', 'round 1 of 2')
-        machines.end(nodes[1], signal.SIGKILL)
-        node('b')
-    assert run.wait(300) == 0, (tmp_path/'run.log').read_text()[-3000:]
-    same_as_fit(tmp_path, how)
-    assert list((tmp_path/'memory-a').rglob('model.safetensors'))
+class Field:
+    "Three sites with folders of their own, and a server."
+    def __init__(self, machines, home, how, keys=False):
+        self.machines, self.home, self.how, self.port, self.keys = machines, home, how, free_port(), keys
+        for site, domain in SITES.items():
+            draw_with_boxes(home/site, domain)
+            draw_with_boxes(home/'all', domain)
+        if keys: certs_command(home/'certs', node=SITES)
+        self.ca = ['--ca', 'certs/ca.crt'] if keys else []
+        self.at = ['--server', f'127.0.0.1:{self.port}', *self.ca]
+    def serve(self):
+        certs = ['--certs', 'certs'] if self.keys else []
+        server = self.machines.start('server', 'serve', '--port', self.port, *certs)
+        if self.keys: wait_for(self.home/'server.log', 'registered successfully', times=len(SITES))
+        return server
+    def node(self, site, *more):
+        key = ['--key', f'certs/nodes/{site}'] if self.keys else []
+        where = '--data', site, '--memory', f'memory-{site}'
+        return self.machines.start(f'node-{site}', 'node', *where, *self.at, *key, *more)
+    def federate(self, *more):
+        words = *words_of(self.how), '--nodes', len(SITES), *self.at, '--out', 'out'
+        return self.machines.start('run', 'federate', *words, *more)
+    def said(self, name='run'): return (self.home/f'{name}.log').read_text()
+
+METHODS = ('FedAvg', 'FedBN', 'SCAFFOLD', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL')
+
+@pytest.mark.parametrize('method', METHODS)
+def test_over_loopback_it_is_fit(machines, tmp_path, method):
+    "Equal to the bit to the union of the folders in one process, over TLS, every node with its key."
+    field = Field(machines, tmp_path, job(method, rounds=2), keys=True)
+    field.serve()
+    for site in SITES: field.node(site, *['--peers']*(method == 'DFL'))
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    same_as_fit(tmp_path, field.how)
+    for site in SITES: assert list((tmp_path/f'memory-{site}').rglob('model.safetensors'))
+
+def test_a_stranger_is_refused(machines, tmp_path):
+    "Without a key, or with one that nobody registered; and a site that takes another's name."
+    field = Field(machines, tmp_path, job(rounds=1), keys=True)
+    certs_command(tmp_path/'other', node=['x'])
+    field.serve()
+    def stranger(name, *words): return machines.start(name, 'node', '--data', 'a', '--memory', name, *words)
+    who = dict(bare=field.at, unknown=[*field.at, '--key', 'other/nodes/x'])
+    for name, words in who.items():
+        assert stranger(name, *words).wait(200) == 1
+        assert 'did not let this node in' in field.said(name)
+    for site in 'bc': field.node(site)
+    stranger('thief', *field.at, '--key', 'certs/nodes/a', '--name', 'c')
+    run = field.federate()
+    assert run.wait(200) == 1 and 'says that it is c and has the key of a' in field.said()
+    assert not (tmp_path/'out'/'state.safetensors').exists()

@@ -35,7 +35,7 @@ def one_round(method, n, monkeypatch):
     far, facts = many(job, n)
     answers, states, most = [], weakref.WeakSet(), [0]
     def post(letters):
-        answers.extend(to_bytes(far.work(from_bytes(b))[0]) for b in letters.values())
+        answers.extend(to_bytes(far.work(from_bytes(b))[0] | dict(round=1)) for b in letters.values())
         return {name: Letter(data) for name, data in zip(letters, answers[-len(letters):])}
     def opened(data):
         answer = from_bytes(data)
@@ -69,8 +69,9 @@ def two_rounds(method):
     def answered(data):
         order = from_bytes(data)
         answer, mine[order['client']] = far.work(order, mine.get(order['client']))
-        sizes.update(up=sizes['up']+len(to_bytes(answer)), down=sizes['down']+len(data))
-        return to_bytes(answer)
+        packed = to_bytes(answer | dict(round=order['round']+1))
+        sizes.update(up=sizes['up']+len(packed), down=sizes['down']+len(data))
+        return packed
     hub = Hub(job, facts, post)
     for _ in range(2): hub.one_round()
     return sizes, hub.history.rounds[-1]

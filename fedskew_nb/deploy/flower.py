@@ -7,12 +7,14 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #faa7543b
 import json, os, secrets, socket, subprocess, sys, tempfile, time
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from fastcore.basics import patch
 from ..app.shell import say
 from ..core.names import extra, message
 from .hub import Hub
+from .keys import HERE, keys_in
 from .node import Node, order_of
 from .rehearse import begun, finish, tell_round
 from .surface import Job, job_of
@@ -50,7 +52,7 @@ class Post:
     "Letters to nodes, by name."
     def __init__(self, grid, job:Job, patience:float):     # seconds for one that died to come back
         self.grid, self.job, self.patience = grid, job, patience
-        self.ids, self.facts = {}, {}                      # by name
+        self.ids, self.facts, self.away = {}, {}, set()    # by name
 
 LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
 
@@ -60,53 +62,65 @@ def send(self:Post, letters:dict)->dict: # {node's number: bytes} → {node's nu
     "Those answers that came."
     Message = flower('app').Message
     sent = [Message(record_of(data), i, 'query') for i, data in letters.items()]
-    replies = list(self.grid.send_and_receive(sent, timeout=LONG)) if sent else []
-    to = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}
+    replies = self.grid.send_and_receive(sent, timeout=LONG) if sent else []
+    to, answers = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}, {}
     for r in replies:
-        if r.has_error() and r.error.code not in DEAD: raise RuntimeError(r.error.reason)
-    return {to[r.metadata.reply_to_message_id]: bytes_of(r.content) for r in replies if not r.has_error()}
+        i = to.pop(r.metadata.reply_to_message_id, None)      # None: it came before, or nobody waits for it
+        if i is None: continue
+        if not r.has_error(): answers[i] = bytes_of(r.content)
+        elif r.error.code not in DEAD: raise RuntimeError(r.error.reason)
+    return answers
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #f5ee87f8
 @patch
+def online(self:Post)->dict: # {node's number: whose key it has, or ''}
+    return {node.node_id: node.name for node in self.grid.get_nodes()}
+
+@patch
 def meet(self:Post):
     "Ask who is new."
-    online = set(self.grid.get_node_ids())
-    new = online-set(self.ids.values())
+    online = self.online()
+    new = online.keys()-set(self.ids.values())
     for i, data in self.send(dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))).items():
         f = from_bytes(data)
         name = str(f.get('name'))
+        if any(online.values()) and online[i] != name:
+            raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
         if self.facts.setdefault(name, f) != f: raise ValueError(f'{name} came back with other images')
         if self.ids.get(name) in online: raise ValueError(f'two sites are called {name}: say --name for one')
         self.ids[name] = i
         say(f'{name} is here')
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #ba28d310
 @patch
 def gather(self:Post, n:int)->list: # of facts
     "Wait for so many nodes."
+    say(f'waiting for {n} nodes')
     while len(self.facts) < n:
         self.meet()
-        time.sleep(.2)
-    return list(self.facts.values())
+        time.sleep(1)
+    if len(self.facts) == n: return list(self.facts.values())
+    raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #9877906b
 @patch
 def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
     "Ask those who are here."
-    online = set(self.grid.get_node_ids())
+    online = self.online()
     here = {self.ids[n]: n for n in letters if self.ids[n] in online}
     got = self.send({i: letters[n] for i, n in here.items()})
     return {here[i]: data for i, data in got.items()}
 
 @patch
 def __call__(self:Post, letters:dict)->dict:
-    "All answers."
-    answers, since = self.once(letters), time.time()
+    "The answers that come before patience ends."
+    answers, until = self.once(letters), time.time()+self.patience
     while left := {n: data for n, data in letters.items() if n not in answers}:
-        if time.time() > since+self.patience:
-            raise ConnectionError(f'{", ".join(left)} did not answer: start the node, and run again')
+        if left.keys() <= self.away or time.time() > until: break
         time.sleep(1)
         self.meet()
         answers |= self.once(left)
+    self.away = self.away-answers.keys() | left.keys()
     return answers
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #d2e117f6
@@ -117,8 +131,9 @@ def server_app():
     def main(grid, context):
         said = context.run_config
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
-        post = Post(grid, job, float(said['patience']))
-        hub = begun(Hub(job, post.gather(int(said['nodes'])), post), out)
+        post = Post(grid, job, said['patience'])
+        hub = Hub(job, post.gather(said['nodes']), post, least=said['least'], lost=said['lost'])
+        hub = begun(hub, out)
         hub.fit(on_round=tell_round, progress=False)
         finish(hub, out)
     return app
@@ -142,6 +157,8 @@ job = ""
 nodes = 0
 out = ""
 patience = 300.0
+least = 0
+lost = ""
 '''
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #7e4293d5
@@ -153,35 +170,88 @@ def write_app(folder:Path)->Path:
     for name, text in (APP | {'__init__': ''}).items(): (code/f'{name}.py').write_text(text)
     return folder/'app'
 
-# %% ../../nbs/8_deploy/06_flower.ipynb #53233da1
+# %% ../../nbs/8_deploy/06_flower.ipynb #e86d8875
 OFF = dict(FLWR_TELEMETRY_ENABLED='0', FLWR_DISABLE_UPDATE_CHECK='1')
 
-def run_flower(*command, **env)->int:
-    "A program of Flower, until it ends: its exit code."
+@contextmanager
+def running(*command, **env):
+    "A program of Flower; it ends with us."
     flower('app')
     home = Path(sys.executable).parent
     env = os.environ | OFF | dict(PATH=f'{home}{os.pathsep}{os.environ.get("PATH", "")}') | env
-    return subprocess.call([str(home/command[0]), *map(str, command[1:])], env=env)
+    program = subprocess.Popen([str(home/command[0]), *map(str, command[1:])], env=env)
+    try: yield program
+    finally:
+        program.terminate()
+        try: program.wait(10)
+        except subprocess.TimeoutExpired: program.kill()
+
+def run_flower(*command, **env)->int:
+    "The exit code of a program of Flower."
+    with running(*command, **env) as program: return program.wait()
 
 def free_port()->int:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
 
-# %% ../../nbs/8_deploy/06_flower.ipynb #18d1d33f
+# %% ../../nbs/8_deploy/06_flower.ipynb #e179c651
+def write_link(home:Path, server:str, ca:str|None):
+    "How Flower's command finds a server, in its file."
+    safe = {'root-certificates': str(Path(ca).resolve())} if ca else dict(insecure=True)
+    there = as_toml(dict(address=server) | safe)
+    (home/'config.toml').write_text(f'[superlink]\ndefault = "here"\n[superlink.here]\n{there}')
+
+def as_toml(d:dict)->str: return ''.join(f'{k} = {json.dumps(v)}\n' for k, v in d.items())
+
+
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #acb4f390
+def is_up(host:str, port:int, program)->bool:
+    "Wait until a program listens; False: it ended before."
+    while program.poll() is None:
+        try: socket.create_connection((host, port), 1).close()
+        except OSError: time.sleep(.2)
+        else: return True
+    return False
+
+def admit(keys, server:str, ca):
+    "Tell a server whose keys it may let in."
+    with tempfile.TemporaryDirectory() as home:
+        write_link(Path(home), server, ca)
+        for key in keys:
+            how = 'supernode', 'register', key, 'here', '--name', key.stem
+            if run_flower('flwr', *how, FLWR_HOME=home):
+                raise ConnectionError(f'{key} was not taken: is it whole, does server.crt name {server}?')
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #0d7a00e9
+OPEN = ('whoever reaches this port can run code on the nodes: let them reach the path /v1/fleet, and only '
+        'yourself the others\nthe server sees the model of each node: there is no secure aggregation and no '
+        'differential privacy')
+SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
+
+def proving(certs)->list:
+    "How server and nodes know each other."
+    if not certs: return ['--insecure']
+    return ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs)/f}' for k, f in SSL.items())]
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #a18e5c6d
 def serve_command(
     host:str='127.0.0.1',
     port:int=8000,
-    certs:str=None,     # folder with ca.crt, server.crt, server.key
+    certs:str=None,     # folder of `fedskew certs`; needed beyond this machine
 ):
     "Start the server. Whoever reaches its port can run code on the nodes."
-    if not certs and host not in ('127.0.0.1', 'localhost'):
+    if not certs and host not in HERE:
         raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
-    safe = [f'--ssl-{k}={Path(certs or ".")/f}' for k, f in SSL.items()] if certs else ['--insecure']
-    raise SystemExit(run_flower('flower-superlink', *safe, '--host', host, '--port', port,
-                                '--disable-runtime-dependency-installation'))
-
-SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
+    keys = keys_in(certs) if certs else []
+    if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
+    how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
+    at = '127.0.0.1' if host == '0.0.0.0' else host
+    say(OPEN)
+    with running('flower-superlink', *how, *proving(certs)) as link:
+        if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
+        raise SystemExit(link.wait())
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #9ef84cbb
 def at_node(node:Node)->str:
@@ -190,21 +260,41 @@ def at_node(node:Node)->str:
     return ' '.join(f'{k}={json.dumps(v)}' for k, v in (said | dict(peers=node.peers)).items())
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #ef88858d
+AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
+
+def run_node(seconds:float, server:str, *how, **env):
+    "Until it is told to end; one that is not let in tries again for a while."
+    until = time.time()+seconds
+    while run_flower('flower-supernode', *how, **env):
+        if time.time() > until:
+            raise ConnectionError(f'{server} did not let this node in, or left it: is --key one of those '
+                                  'that the server admits, and does no other node use it?')
+        time.sleep(10)
+
+def shown(ca, key)->list:
+    "How a node knows the server, and shows who it is."
+    if key and not ca: raise ValueError('a key is shown to a known server only: say --ca ca.crt, too')
+    mine = ['--auth-supernode-private-key', key] if key else []
+    return ['--root-certificates', ca, *mine] if ca else ['--insecure']
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #32c3edd8
 def node_command(
     data:str=None,                # folder of this site
     server:str='127.0.0.1:8000',
-    ca:str=None,                  # the server's certificate
-    name:str='',                  # default: the folder's
-    memory:str='memory',          # folder for what stays
+    ca:str=None,                  # the server's ca.crt
+    key:str=None,                 # this site's private key
+    name:str=None,                # default: the key's, or the folder's
+    memory:str=None,              # folder for what stays; default: memory/NAME
     peers:bool=False,             # others may get what it sends
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
-    safe = ['--root-certificates', ca] if ca else ['--insecure']
-    at = ['--host', '127.0.0.1', '--port', free_port()]
+    name = name or Path(key or Path(data).resolve()).name
+    memory = Path(memory or f'memory/{name}').resolve()
     known = at_node(Node(data, memory, name, peers))
-    how = '--superlink', server, *safe, *at
-    raise SystemExit(run_flower('flower-supernode', *how, '--node-config', known))
+    how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
+    cache = os.environ.get('FEDSKEW_CACHE', str(memory/'cache'))
+    run_node(AGAIN if key else 0, server, *how, '--node-config', known, FEDSKEW_CACHE=cache)
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -220,27 +310,18 @@ def rounds_done(out:Path)->int:
     return load_nest(file)['round_no'] if file.exists() else 0
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #7c108152
-def as_toml(d:dict)->str: return ''.join(f'{k} = {json.dumps(v)}\n' for k, v in d.items())
-
-def write_run(home:Path, said:dict, server:str, ca:str|None):
-    "What Flower wants to know, in its files."
-    safe = {'root-certificates': str(Path(ca).resolve())} if ca else dict(insecure=True)
-    there = as_toml(dict(address=server) | safe)
-    (home/'run.toml').write_text(as_toml(said))
-    (home/'config.toml').write_text(f'[superlink]\ndefault = "here"\n[superlink.here]\n{there}')
-
-# %% ../../nbs/8_deploy/06_flower.ipynb #09d8e679
-def submit(job:Job, nodes:int, out, server:str, ca:str|None=None):
+def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # patience, least, lost
     "Run a job over the nodes of the server on this machine; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
-    said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out))
+    said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
     with tempfile.TemporaryDirectory() as home:
-        write_run(Path(home), said, server, ca)
+        write_link(Path(home), server, ca)
+        Path(home, 'run.toml').write_text(as_toml(said))
         how = '--stream', '--run-config', f'{home}/run.toml'
         run_flower('flwr', 'run', write_app(Path(home)), 'here', *how, FLWR_HOME=home)
     done = rounds_done(out)
     if done == rounds: return
-    raise ChildProcessError(f'{done} of {rounds} rounds are done and kept in {out}: the same call goes on')
+    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: the same call goes on')
 
-# %% ../../nbs/8_deploy/06_flower.ipynb #d5003b21
+# %% ../../nbs/8_deploy/06_flower.ipynb #09d8e679
 COMMANDS = dict(serve=serve_command, node=node_command)

@@ -13,6 +13,7 @@ import torch
 from fastcore.basics import chunked, patch
 from .. import __version__
 from ..app.recipes import read_method
+from ..app.shell import say
 from ..core.files import misfit
 from ..core.identity import digest
 from ..data.suite import Client, Suite
@@ -71,11 +72,14 @@ def agreed(facts:list)->list:
 class Hub(Federation):
     "A federation whose clients are elsewhere."
     at_once = 16     # letters on the way, so that the server holds no more answers
-    def __init__(self, job:Job, facts:list, post,   # {name: bytes} → {name: bytes}
-                 out=None):                         # file of a checkpoint after each round
+    def __init__(self, job:Job, facts:list, post,   # letters → answers, by name
+                 out=None,    # file of a checkpoint after each round
+                 least=0,     # so many answers may do
+                 lost=''):    # fresh: begin anew
         facts = agreed(facts)
-        self.job, self.post, self.names = job, post, [f['name'] for f in facts]
-        self.method, self.house, self.out = read_method(job.method), None, out
+        self.least, self.lost, self.came = least, lost, {}
+        self.job, self.post, self.out, self.names = job, post, out, [f['name'] for f in facts]
+        self.method, self.house = read_method(job.method), None
         self.setting = setting_for(self.method, stack=False, **job.setting)
         self.device = torch.device('cpu')
         self._assemble(job.net(len(facts[0]['classes'])), roster_of(facts, job.pixels), 1)
@@ -98,26 +102,52 @@ def letter(self:Hub, k:int, kind:str)->bytes:
                  model={n: v for n, v in self.state_of(k).items() if n not in stays})
     order = self.order(k) if kind == 'train' else whole
     used = (r['round'] for r in reversed(self.history.rounds) if k in r['participants'])
-    return to_bytes(order_of(self.job, kind, merged=next(used, 0), personal=self.is_personal()) | order)
+    said = dict(merged=next(used, 0), personal=self.is_personal(), fresh=bool(self.lost))
+    return to_bytes(order_of(self.job, kind, **said) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
+def enough(self:Hub, away:list, n:int):    # names; of so many sites
+    "Stop where too few are left to answer."
+    if not away or n-len(away) >= min(self.least or n, n): return
+    raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
+                          'or let fewer do by --least')
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #7ec885a4
+@patch
 def asked(self:Hub, kind:str, who:list):
     "(k, answer) of these sites, in the order of their numbers, a few at a time."
+    away = []
     for some in chunked(who, self.at_once):
         answers = self.post({self.names[k]: self.letter(k, kind) for k in some})
+        away += [self.names[k] for k in some if self.names[k] not in answers]
+        self.enough(away, len(who))
         for k in some:
+            if self.names[k] not in answers: continue
             try: answer = from_bytes(answers.pop(self.names[k]))
             except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
             yield k, answer
+    if away: say(f'{", ".join(away)} did not answer: on with {len(who)-len(away)} of {len(who)}')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
+def participants(self:Hub)->list:
+    "Who is drawn; where fewer may do, those of them who answer."
+    drawn = Federation.participants(self)
+    if not self.least: return drawn
+    self.came = dict(self.asked('train', [c.id for c in drawn]))
+    return [c for c in drawn if c.id in self.came]
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #6de6652b
+@patch
 def train(self:Hub, who:list):
     "(answer, what stays: that is elsewhere), each looked at before it is merged."
-    server = Server(self)
-    for k, answer in self.asked('train', [c.id for c in who]):
+    server, done = Server(self), self.round_no+1
+    for k, answer in self.came.items() or self.asked('train', [c.id for c in who]):
         server.sound(k, answer)
+        if answer.get('round') != done:
+            raise ValueError(f'{self.names[k]} answered late: round {answer.get("round")}, not {done}')
+        if answer.get('anew'): say(f'{self.names[k]} lost its memory and began anew in round {done}')
         yield answer, dict(kept={}, states={})
 
 @patch

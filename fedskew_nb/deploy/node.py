@@ -25,21 +25,27 @@ from ..engine.scoring import scores
 # %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
 def site_suite(data, pixels:int)->Suite:
     "The images of one site."
-    suite = load_folder(data, pixels)
+    suite = load_folder(data, pixels, boxes='boxes.csv' if Path(data, 'boxes.csv').exists() else None)
     if len(suite.clients) == 1: return suite
     raise ValueError(f'{data} holds the domains {", ".join(suite.domains)}, and a site has one: '
                      'give each a folder of its own')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 NAME = r'\w[\w.-]{0,39}'
-ORDER = dict(kind=str, job=dict, client=int, round=int, merged=int, personal=bool, model=dict, down=dict)
+ORDER = dict(kind=str, job=dict, client=int, round=int, merged=int, personal=bool, fresh=bool, model=dict,
+             down=dict)
 
 def order_of(job:Job, kind:str, **more)->dict:
     "An order; what is not said of the server is as before the first round."
-    blank = dict(client=0, round=0, merged=0, personal=False, model={}, down={})
+    blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
     return dict(kind=kind, job=asdict(job)) | blank | more
 
 # %% ../../nbs/8_deploy/03_node.ipynb #bbcc5423
+def site_name(name:str)->str:
+    "A name that is also one of a file."
+    if re.fullmatch(NAME, name): return name
+    raise ValueError(f'{name!r} is no name of a site: give it letters, digits, - and _')
+
 class Node:
     "A federation of one: images and memory lie in its own folders."
     def __init__(self,
@@ -50,9 +56,7 @@ class Node:
         tell=say,          # called with what will leave; None: it was told already
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
-        self.name, self.fed, self.at = name or self.data.resolve().name, None, None
-        if re.fullmatch(NAME, self.name): return
-        raise ValueError(f'{self.name!r} is no name of a site: give it letters, digits, - and _')
+        self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
 @patch
@@ -101,19 +105,27 @@ def folder(self:Node, job:Job)->Path:
     return self.memory/(job.run or 'run')
 
 @patch
-def recalled(self:Node, job:Job, used:int)->dict:
-    "What was kept after this round, of which the server used the answer; 0: it never took part."
-    if not used: return dict(kept={}, states={})
-    file = self.folder(job)/f'{used}.safetensors'
-    if file.exists(): return load_nest(file)
-    raise ValueError(f'{self.name} lost its memory: what it kept after round {used} is gone. Bring '
-                     f'{file.name} back, or begin a new run')
+def file(self:Node, job:Job, round:int)->Path: return self.folder(job)/f'{round}.safetensors'
+
+# %% ../../nbs/8_deploy/03_node.ipynb #40e1fbb9
+@patch
+def lost(self:Node, job:Job, order:dict)->bool:
+    "Is what was kept after the last used round gone? One that never took part has nothing to lose."
+    return order['merged'] > 0 and not self.file(job, order['merged']).exists()
+
+@patch
+def recalled(self:Node, job:Job, order:dict)->dict:
+    "What was kept after the last round of which the server used the answer."
+    if order['merged'] and not self.lost(job, order): return load_nest(self.file(job, order['merged']))
+    if not order['merged'] or order['fresh']: return dict(kept={}, states={})
+    raise ValueError(f'{self.name} lost its memory: what it kept after round {order["merged"]} is gone. '
+                     f'Bring {self.file(job, order["merged"]).name} back, or let it begin anew: --lost fresh')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #a2543115
 @patch
 def remember(self:Node, job:Job, mine:dict, round:int, used:int):
     "Write what is kept after a round; that of the last used one stays, older ones go."
-    save_nest(mine, self.folder(job)/f'{round}.safetensors')
+    save_nest(mine, self.file(job, round))
     for old in self.folder(job).glob('[0-9]*.safetensors'):
         if old.stem not in (str(used), str(round)): old.unlink()
 
@@ -121,16 +133,17 @@ def remember(self:Node, job:Job, mine:dict, round:int, used:int):
 def train(self:Node, order:dict, job:Job)->dict:
     "Local training by an order: what the server gets."
     fed = self.federation(job, order['client'])
-    answer, mine = fed.work(order, self.recalled(job, order['merged']))
-    self.remember(job, mine, order['round']+1, order['merged'])
-    return answer
+    anew, done = self.lost(job, order), order['round']+1
+    answer, mine = fed.work(order, self.recalled(job, order))
+    self.remember(job, mine, done, order['merged'])
+    return answer | dict(round=done, anew=anew)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #067508f3
 @patch
 def score(self:Node, order:dict, job:Job)->dict:
     "How many of the own test images are right."
     k, done = order['client'], order['round']
-    fed, mine = self.federation(job, k), self.recalled(job, order['merged'])
+    fed, mine = self.federation(job, k), self.recalled(job, order)
     own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
     fed.state = replace(first, server=first.server | order['model'], own={k: own}, states={k: mine['states']},
                         down=order['down'], round=done)

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 import matplotlib
+from fastcore.meta import delegates
 from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
 from ..app.after import export
 from ..app.cli import read_settings
 from ..app.shell import complain, say
+from ..core.names import at_least, one_of
 from .hub import Hub
 from .node import Node, order_of
 from .surface import Job
@@ -36,11 +38,13 @@ def rehearsal(
     folders,            # of the sites
     out:Path,           # checkpoint, and in `sites` what stays with each
     peers:bool=False,   # may sites get what others sent?
+    lost:str='',        # 'fresh': a site whose memory is gone begins anew
 )->Hub:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
     nodes = nodes_of(folders, Path(out)/'sites', peers)
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
-    return begun(Hub(job, facts, lambda letters: {n: nodes[n](data) for n, data in letters.items()}), out)
+    def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
+    return begun(Hub(job, facts, post, lost=lost), out)
 
 def begun(hub:Hub, out)->Hub:
     "The same, from its checkpoint if there is one."
@@ -65,9 +69,9 @@ def finish(hub:Hub, out):
     print(f'model: {export(hub, out/"model.safetensors")}')
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool):
+def run_here(job:Job, folders, out, peers:bool, lost:str):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers)
+    hub = rehearsal(job, folders, out, peers, lost)
     hub.fit(on_round=tell_round)
     finish(hub, out)
 
@@ -80,26 +84,40 @@ def going_on(out):
         raise
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #9cf46855
+def network_options(
+    server:str='127.0.0.1:8000',
+    ca:str=None,         # its certificate
+    patience:float=300., # seconds for a node that died to come back
+    least:int=None,      # then go on with so many answers; default: stop
+    lost:str=None,       # 'fresh': a site whose memory is gone begins anew; default: stop
+)->dict:
+    "Where nodes are found, and what to do when one stays away."
+    if lost: one_of(lost, ['fresh'], 'way to treat a lost memory')
+    if least is not None: at_least(least=(least, 1, 'a round needs an answer'))
+    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '')
+
+# %% ../../nbs/8_deploy/05_rehearse.ipynb #32206ce6
+@delegates(network_options)
 def federate_command(
     method,              # a name or a sum, as for compare
     rehearse=(),         # folder of a site
-    nodes:int=None,      # instead: so many at a server
-    server:str='127.0.0.1:8000',
-    ca:str=None,         # its certificate
+    nodes:int=None,      # instead: at a server
     rounds:int=10,
     set=(),              # a field of the setting
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
     peers:bool=False,    # sites may get what others sent
+    **kwargs,
 ):
     "Train over sites that keep their images."
+    how = network_options(**kwargs)
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
     job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, peers)
-        import_module('fedskew_nb.deploy.flower').submit(job, nodes, out, server, ca)
+        if rehearse: return run_here(job, rehearse, out, peers, how['lost'])
+        import_module('fedskew_nb.deploy.flower').submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #1c0926e6
 COMMANDS = dict(federate=federate_command)
