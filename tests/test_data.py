@@ -1,10 +1,13 @@
 "Data: what teaches nothing but must hold. Embedded files, disjoint pools, a torn cache, images, folders."
-import hashlib, os
+import hashlib, os, subprocess, sys
+from functools import partial
 import numpy as np, pytest, torch
 from PIL import Image
+import fedskew_nb.data.cache, fedskew_nb.data.folder
+from fedskew_nb import FedAvg, Federation, small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
-from fedskew_nb.data.cache import cache_dir
+from fedskew_nb.data.cache import ahead, cache_dir
 from fedskew_nb.data.backgrounds import CONTEXT_KINDS, CONTEXT_SIZES, SEEN, context_animals, context_vehicles
 from fedskew_nb.data.backgrounds import deal_contexts, draw_contexts, empty_contexts, usual_context
 from fedskew_nb.data.digits import DIGITS, DRAW, POOLS, pool
@@ -362,6 +365,56 @@ def test_folder(tree):
     same(s, load_folder(tree, 16, **how))
     same(s, load_folder(tree, 16, cache=False, **how))
     assert len(list(cache_dir().glob('folder-set-*'))) == 1
+
+def test_images_on_the_disk_are_those_in_memory(tree, monkeypatch):
+    "Read, dealt and trained on, with any number of threads; no file has a name."
+    def run():
+        s = load_folder(tree, 16, cache=False, clients={'ink': 2})
+        fed = Federation(FedAvg, small_conv(2, width=4, size=16, seed=0), s, rounds=2, batch_size=4)
+        fed.fit(progress=False)
+        return [x.fingerprint() for x in (s, s.iid(1), s.pooled())], as_bytes(fed.model().state_dict().values())
+    want = run()
+    monkeypatch.setattr(fedskew_nb.data.cache, 'IN_MEMORY', 0)
+    for threads in (1, 3):
+        monkeypatch.setattr(fedskew_nb.data.folder, 'ahead', partial(ahead, threads=threads))
+        assert run() == want
+    assert not list(cache_dir().iterdir())
+
+def test_every_image_of_a_folder_is_somewhere(tree):
+    "Each file once, with the class of its folder, at the client or in the test set of its domain."
+    s = load_folder(tree, 16)
+    got = [(d, s.classes[y], x.numpy().tobytes()) for d, t in [*((c.domain, v) for c in s.clients for v in
+           (c.train, c.val)), *s.tests.items()] for x, y in zip(t.x, t.y)]
+    def raw(p): return np.asarray(Image.open(p).resize((16, 16), Image.BILINEAR)).transpose(2, 0, 1).tobytes()
+    assert sorted(got) == sorted((p.parts[-3], p.parts[-2], raw(p)) for p in tree.rglob('*.png'))
+
+PEAK = '''
+import sys, threading, time
+import fedskew_nb
+from fedskew_nb.data import cache
+cache.IN_MEMORY = 64 << 20
+def held(): return int(next(l for l in open('/proc/self/status') if l.startswith('RssAnon')).split()[1])
+before, peak, done = held(), 0, threading.Event()
+def watch():
+    global peak
+    while not done.wait(.005): peak = max(peak, held())
+watcher = threading.Thread(target=watch)
+watcher.start()
+s = fedskew_nb.load_folder(sys.argv[1], 224)
+s.iid(0)
+done.set()
+watcher.join()
+print(s.nbytes >> 20, peak-before >> 10)
+'''
+
+@pytest.mark.campaign
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='Linux says what a process holds')
+def test_a_folder_of_four_times_the_limit(tmp_path):
+    "What the system cannot take back stays below the limit."
+    for k in range(1800): paint(tmp_path/'big'/'ab'[k%2]/'xy'[k//2%2]/f'{k}.jpg', k)
+    p = subprocess.run([sys.executable, '-c', PEAK, tmp_path/'big'], capture_output=True, text=True, check=True)
+    size, added = map(int, p.stdout.split())
+    assert size > 4*64 > 4*added
 
 def test_files_of_odd_names_are_images(tree):
     paint(tree/'ink'/'cat'/'new.JPG', 99)

@@ -1,5 +1,6 @@
 "Digits and factors in the exact files of their authors, read by others as by us, and damaged."
-import bz2, gzip, importlib.util, io, json, os, pickle, struct, subprocess, sys, warnings, zipfile
+import bz2, colorsys, gzip, importlib.util, io, json, os, pickle, struct, subprocess, sys, warnings, zipfile
+from itertools import product
 import numpy as np
 import pytest
 from PIL import Image
@@ -95,6 +96,31 @@ def test_all_five(digits):
     suite = load_folder(out, 32)
     assert suite.domains == ['mnist', 'usps', 'svhn', 'synth', 'mnist-m'] and suite.image_size == 32
     assert [len(c.val) for c in suite.clients] == [3, 3, 3, 3, 20] and suite.classes == list('0123456789')
+
+def test_mnist_in_twenty_hues(digits, tmp_path):
+    "Every digit once, half of them to test; its paper, read from a corner, is of its client's hue."
+    facts = prepare('colored-mnist', digits[0]/'MNIST', tmp_path)
+    assert sum(facts['images'].values()) == 50 and len(facts['images']) == 20
+    grey, labels = (np.concatenate(v) for v in zip(*(stored(digits[1], 'mnist', p) for p in ('train', 'test'))))
+    used = []
+    for k, part in product(range(20), ('train', 'test')):
+        for x, y in zip(*stored(tmp_path, f'hue {k/20:.2f}', part)):
+            paper = x.reshape(-1, 3)[x.sum(2).argmin()]
+            assert abs((colorsys.rgb_to_hsv(*paper/255)[0]-k/20+.5)%1-.5) < .05
+            c = paper.argmin()
+            ink = 255*(x[..., c].astype(float)-paper[c])/(255-paper[c])
+            i = abs(grey-ink).mean((1, 2)).argmin()
+            assert labels[i] == y and abs(grey[i]-ink).max() < 8
+            used.append(i)
+    assert sorted(used) == list(range(50))
+    suite = load_folder(tmp_path, 28)
+    assert suite.name == 'colored-mnist-full' and len(suite.clients) == 20
+
+def test_mnist_is_not_there(tmp_path):
+    (tmp_path/'in').mkdir()
+    usps(tmp_path/'in')
+    with pytest.raises(ValueError, match='no file of MNIST is in there'):
+        prepare('colored-mnist', tmp_path/'in', tmp_path/'out')
 
 def theirs(kind, root, train):
     "A part as torchvision reads it, without a network and without its checksums."

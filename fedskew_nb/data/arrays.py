@@ -9,6 +9,8 @@ __all__ = []
 import csv
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 import numpy as np
 import torch
@@ -16,10 +18,11 @@ from torch import Tensor
 from ..core.files import read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
+from .cache import fill, rooms
 from .datasets import check_wishes
 from .images import Data, as_images, join
 from .sheet import PARTS
-from .suite import Suite
+from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309
 SPLITS = 'splits.csv'
@@ -131,18 +134,36 @@ def grey_or_colour(a:np.ndarray, path)->Tensor: # (N, 1 or 3, H, W)
     return x[:,None] if grey else x.permute(0, 3, 1, 2)
 
 def at_size(x:Tensor, size:int)->Tensor: # (N, 3, size, size) uint8
-    "Images at a size; nothing is read where they have it."
-    if x.shape[-2:] == (size, size): return x.expand(-1, 3, -1, -1)
-    return torch.cat([as_images(some, size) for some in x.split(4096)])
+    "Images at a size."
+    return x.expand(-1, 3, -1, -1) if x.shape[-2:] == (size, size) else as_images(x, size)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #6d5cc4d7
-def read_part(root, domain:str, part:str, n:int, size:int)->Data:
-    "The images of one domain and part."
+def read_part(root, domain:str, part:str, n:int)->Data:
+    "The images of one domain and part, as they lie on disk."
     images, labels = (array_file(root, domain, part, kind) for kind in ('images', 'labels'))
     y = mapped_array(labels, n)
     if y.ndim != 1: raise ValueError(f'{labels} is {y.shape}: labels are one number per image')
     x = grey_or_colour(mapped_array(images, n), images)
-    return Data(at_size(x, size), torch.from_numpy(y.astype(np.int64)))
+    return Data(x, torch.from_numpy(y.astype(np.int64)))
+
+# %% ../../nbs/5_data/20_arrays.ipynb #44c05aa5
+COLOURS = torch.tensor([0, 8, 16])    # how far a number is shifted for red, green and blue
+
+def stand_ins(d:Data, images:list)->Data:
+    "The same, with a pixel for each image, whose colour is its number; the images join the others."
+    first = sum(map(len, images))
+    if first+len(d) > 1<<24: raise ValueError(f'{first+len(d)} images are more than {1<<24}: give fewer')
+    images.append(d.x)
+    return replace(d, x=(torch.arange(first, first+len(d))[:,None] >> COLOURS & 255).byte()[:,:,None,None])
+
+# %% ../../nbs/5_data/20_arrays.ipynb #9365a8e4
+def placed(suite:Suite, images:list, size:int)->tuple: # (tensors, table of contents)
+    "A suite of stand-ins, packed with the images that they stand for."
+    tensors, meta = pack(suite)
+    numbers = {k: (x.flatten(1).long() << COLOURS).sum(1) for k, x in tensors.items() if k.endswith('.x')}
+    room = rooms([(len(i), 3, size, size) for i in numbers.values()])
+    for x, i in zip(room, numbers.values()): fill(x, i, images, partial(at_size, size=size))
+    return tensors | dict(zip(numbers, room)), meta
 
 # %% ../../nbs/5_data/20_arrays.ipynb #c26f70de
 def arrays_in(root)->dict:
@@ -158,16 +179,17 @@ def arrays_in(root)->dict:
 def load_arrays(root, size:int, test:float, seed:int, name, boxes, more:dict)->Suite:
     "The suite of a set of arrays."
     if boxes: raise ValueError(f'{root} holds arrays, and {boxes} names image files: leave the boxes out')
-    facts, domains = arrays_in(root), {}
+    facts, domains, images = arrays_in(root), {}, []
     names, of = facts['classes'], facts['domains']
     check_wishes(of, **more)
     unseen = all_unseen(of, more)
     for d, there in of.items():
-        by = {p: read_part(root, d, p, there[p], size) for p in PARTS if p in there}
+        by = {p: stand_ins(read_part(root, d, p, there[p]), images) for p in PARTS if p in there}
         domains[d] = parts_of_domain(by, test, names, seed, d, unseen)
-    source = f'arrays of {Path(root).name}, {sum(n for there in of.values() for n in there.values())} images'
+    source = f'arrays of {Path(root).name}, {sum(map(len, images))} images'
     about = dict(source=source) | more | dict(unseen=unseen)
-    return Suite.from_datasets(domains, names, data_seed=seed, name=name or facts['name'], **about)
+    suite = Suite.from_datasets(domains, names, data_seed=seed, name=name or facts['name'], **about)
+    return unpack(*placed(suite, images, size))
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 def lies_there(root, key:tuple, n:int, shape:tuple)->bool:

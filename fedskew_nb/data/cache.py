@@ -6,17 +6,23 @@
 __all__ = []
 
 # %% ../../nbs/5_data/17_cache.ipynb #00000003
-import hashlib, json, os, sys, zlib
+import hashlib, json, math, os, sys, tempfile, zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Callable
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from ..core.files import whole_file
+from .images import join
 
 # %% ../../nbs/5_data/17_cache.ipynb #00000006
 def cache_dir()->Path:
@@ -95,3 +101,58 @@ def cached(
     kept = dict(seal=seal(key, tensors, meta), meta=meta)
     try: return load_mapped(save_atomic(path, tensors, kept))[0], meta
     except (OSError, SafetensorError, ValueError): return tensors, meta
+
+# %% ../../nbs/5_data/17_cache.ipynb #3f06d7e9
+IN_MEMORY = 1<<28    # bytes; more of them lie on the disk
+
+def nameless(shape:tuple)->Tensor: # uint8
+    "Room in a file without a name."
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=cache_dir()) as f:
+        if hasattr(os, 'posix_fallocate'): os.posix_fallocate(f.fileno(), 0, math.prod(shape))
+        return torch.from_numpy(np.memmap(f, np.uint8, 'r+', shape=shape))
+
+def rooms(shapes:list)->list: # of Tensor, uint8
+    "Tensors to be filled; on the disk where they are large and there is a disk."
+    def plain(shape): return torch.empty(shape, dtype=torch.uint8)
+    if sum(map(math.prod, shapes)) <= IN_MEMORY: return [plain(s) for s in shapes]
+    try: return [nameless(s) if math.prod(s) else plain(s) for s in shapes]
+    except (OSError, RuntimeError): return [plain(s) for s in shapes]
+
+# %% ../../nbs/5_data/17_cache.ipynb #8212bbb9
+def fill(
+    x:Tensor,                # what is filled: a row for each of
+    i:Tensor,                # numbers of rows, counted through
+    images:list,             # of tensors
+    ready=lambda some: some, # what is done to some of them on the way
+):
+    "Rows of several tensors, a few megabytes at a time."
+    ends = torch.tensor([*accumulate(map(len, images))])
+    which, few = torch.bucketize(i, ends, right=True), max(1, (1<<24)*len(x)//max(1, x.nbytes))
+    for k in which.unique().tolist():
+        first = ends[k]-len(images[k])
+        for to in (which == k).nonzero()[:,0].split(few): x[to] = ready(images[k][i[to]-first]).to(x.device)
+
+# %% ../../nbs/5_data/17_cache.ipynb #da8dece2
+def picked(
+    parts:list,         # of Data
+    shares:list|None=None,    # numbers of images, counted through, for each share; default: one of all
+)->list:                # of Data, one for each share
+    "Images of several `Data`; many of them lie on the disk."
+    xs, others = [p.x for p in parts], join([replace(p, x=p.y) for p in parts])
+    shares = [torch.arange(len(others))] if shares is None else shares
+    new = rooms([(len(i), *xs[0].shape[1:]) for i in shares])
+    for x, i in zip(new, shares): fill(x, i, xs)
+    return [replace(others[i], x=x.to(xs[0].device)) for x, i in zip(new, shares)]
+
+# %% ../../nbs/5_data/17_cache.ipynb #2523ebc7
+THREADS = min(4, os.cpu_count() or 1)
+
+def ahead(f:Callable, items, threads:int=THREADS): # yields f(item) of each, in order
+    "Work done by threads, a few items ahead of who asks."
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque()
+        for item in items:
+            waiting.append(pool.submit(f, item))
+            if len(waiting) > 4*threads: yield waiting.popleft().result()
+        while waiting: yield waiting.popleft().result()

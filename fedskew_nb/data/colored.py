@@ -6,6 +6,7 @@
 __all__ = ['colored_mnist', 'colored_mnist_foreground']
 
 # %% ../../nbs/5_data/12_colored.ipynb #22303b03
+from itertools import product
 import torch
 from torch import Generator, Tensor
 from ..core.names import at_least, one_of, whole
@@ -27,9 +28,8 @@ def colour_near(h:float, s:float, v:float, n:int, g:Generator)->Tensor:   # (n, 
     return hsv_to_rgb(hue, torch.full((n,), s), torch.full((n,), v))[:,:,None,None]
 
 # %% ../../nbs/5_data/12_colored.ipynb #27a6e4cf
-def inked(i:Tensor, colour:Tensor, px:int, foreground:bool)->Data:   # numbers of digits; (n, 3, 1, 1)
-    "MNIST digits, white on a colour or in a colour on black, with masks and boxes."
-    x, y = collection('mnist', i, px)
+def inked(x:Tensor, y:Tensor, colour:Tensor, foreground:bool=False)->Data: # x in [0, 1]; (n, 3, 1, 1)
+    "Digits, white on a colour or in a colour on black, with masks and boxes."
     image, mask = x*colour if foreground else over(torch.ones(1), x, colour), to_uint8(x)
     return Data(to_uint8(image), y, mask, boxes_of(mask))
 
@@ -67,13 +67,23 @@ def own_digits(s:dict, k:int, part:str, n:int, data_seed:int, foreground:bool)->
     key = 'colored-mnist', data_seed
     i = shuffled_half(10000, part, *key).chunk(s['clients'])[k][:n]
     colour = colour_near(*paper_of(k, s['clients']), len(i), generator(*key, k, part))
-    return inked(i, colour, s['px'], foreground)
+    return inked(*collection('mnist', i, s['px']), colour, foreground)
 
 def grey_digits(s:dict, data_seed:int, foreground:bool)->Data:
     "Digits of the test half without any hue."
     i = shuffled_half(10000, 'test', 'colored-mnist', data_seed, 'grey')[:s['grey']]
     light = between(generator('colored-mnist', data_seed, 'grey'), .2, .7, len(i))
-    return inked(i, light[:,None,None,None].expand(-1,3,1,1), s['px'], foreground)
+    return inked(*collection('mnist', i, s['px']), light[:,None,None,None].expand(-1,3,1,1), foreground)
+
+# %% ../../nbs/5_data/12_colored.ipynb #6f5f964a
+def hue_name(k:int, clients:int)->str: return f'hue {k/clients:.2f}'
+
+def all_hues(x:Tensor, y:Tensor, clients:int=20): # (N, 1, 28, 28) bytes, (N,); yields ((domain, part), Data)
+    "Every digit once, in the colour of its client."
+    for k, part in product(range(clients), ('train', 'test')):
+        i = shuffled_half(len(y), part, 'colored-mnist', 0).tensor_split(clients)[k]
+        colour = colour_near(*paper_of(k, clients), len(i), generator('colored-mnist', 0, k, part))
+        yield (hue_name(k, clients), part), inked(x[i]/255, y[i], colour)
 
 # %% ../../nbs/5_data/12_colored.ipynb #a0bc2742
 def colored_size(size:str, train)->dict:
@@ -93,7 +103,7 @@ def colored_clients(s:dict, data_seed:int, foreground:bool)->list:
     for k in range(s['clients']):
         fit, test = (own_digits(s, k, part, m, data_seed, foreground)
                      for part, m in (('train', n+n//5), ('test', s['test'])))
-        clients += hand_out(fit, f'hue {k/s["clients"]:.2f}', 1, n, k, test)
+        clients += hand_out(fit, hue_name(k, s['clients']), 1, n, k, test)
     return clients
 
 # %% ../../nbs/5_data/12_colored.ipynb #d3dbbf8c

@@ -10,18 +10,18 @@ import hashlib, os, re, warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
-import numpy as np
 import torch
-from .arrays import as_listed, holds_arrays, load_arrays, read_splits, used_parts
+from .arrays import (
+    as_listed, holds_arrays, load_arrays, placed, read_splits, stand_ins, used_parts)
 from .boxes import best_boxes, boxes_file
-from .cache import cached
+from .cache import ahead, cached, rooms
 from .check import MOST_SIDE, count, known_names, some_text, three_numbers
 from .datasets import check_wishes
 from .images import UNREAD, content, read_image, Data
 from ..core.names import Recipe, whole
 from .sheet import (
     check_test, divided, lacking, own_part, read_sheet, row_of, tree_of, used_rows, usual_name)
-from .suite import Suite, pack, unpack
+from .suite import Suite, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
 SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm', *UNREAD}
@@ -99,7 +99,6 @@ def check_depth(root, paths:list):
         raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
                          f'{depth_hint(root, paths, wrong)}')
 
-# %% ../../nbs/5_data/05_folder.ipynb #0000000f
 def check_capitals(root, names:list, noun:str):
     "Refuse names that some file systems cannot tell apart."
     count = Counter(map(str.casefold, names))
@@ -126,13 +125,12 @@ def readable(path, size:int, bad:str)->tuple|None:
         if bad == 'strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
 
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
-def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None)->tuple:
-    "(images, broken files, copies) of one domain; `classes` is {class: [paths]}."
+def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:
+    "(images, broken files, copies); `classes` is {class: [paths]}."
     every = [(p, y) for y, c in enumerate(names) for p in classes.get(c, ())]
-    x, y, at = np.empty((len(every), 3, size, size), np.uint8), [], []
-    broken, copies, digests = [], [], set()
-    for p, c in every:
-        got = readable(Path(root)/p, size, bad)
+    if room is None: room, = rooms([(len(every), 3, size, size)])
+    x, y, at, broken, copies, digests = room.numpy(), [], [], [], [], set()
+    for (p, c), got in zip(every, ahead(lambda e: readable(root/e[0], size, bad), every)):
         if got is None: broken.append(p)
         elif got[1] in digests: copies.append(p)
         else:
@@ -140,9 +138,8 @@ def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxe
             digests.add(digest)
             y.append(c)
             if boxes: at.append(boxes.of(p, wide, size))
-    at = torch.tensor(at, dtype=torch.long).view(-1, 4) if boxes else None
-    x = torch.from_numpy(x[:len(y)].copy())
-    return Data(x, torch.tensor(y, dtype=torch.long), None, at), broken, copies
+    at = torch.tensor(at).long().view(-1, 4) if boxes else None
+    return Data(room[:len(y)], torch.tensor(y).long(), None, at), broken, copies
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
 def left_out(files:list, reason:str)->list:
@@ -166,18 +163,27 @@ def boxes_in(root, name, rows:list):
     return best_boxes(boxes_file(root, name), {r.path.as_posix() for r in rows}) if name else None
 
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
-def read_suite_of(root, rows:list, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->Suite:
+def read_domains(root, rows:list, size:int, test:float, bad:str, seed:int, boxes, more)->tuple:
+    "({domain: its parts, of stand-ins}, images, broken files, copies)"
     tree, names = tree_of(rows), sorted({r.label for r in rows})
-    val, unseen, domains, broken, copies = more.get('val', .1), more.get('unseen', ()), {}, [], []
-    for d in sorted(tree):
-        data, b, c = read_domain(root, tree[d], names, size, bad, boxes)
-        used = used_rows(rows, d, {*b, *c}, names)
-        domains[d] = divided(data, used, test, val, seed, d, d in unseen)
+    domains, images, broken, copies = {}, [], [], []
+    room = rooms([(sum(map(len, tree[d].values())), 3, size, size) for d in sorted(tree)])
+    for d, x in zip(sorted(tree), room):
+        data, b, c = read_domain(root, tree[d], names, size, bad, boxes, x)
+        used, unseen = used_rows(rows, d, {*b, *c}, names), d in more.get('unseen', ())
+        domains[d] = divided(stand_ins(data, images), used, test, more.get('val', .1), seed, d, unseen)
         broken, copies = broken+b, copies+c
-    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')+lacking(tree, names)
+    return domains, images, broken, copies
+
+# %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
+def packed(root, rows:list, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->tuple:
+    "The suite of listed images as (tensors, table of contents)."
+    domains, images, broken, copies = read_domains(root, rows, size, test, bad, seed, boxes, more)
+    names = sorted({r.label for r in rows})
+    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')+lacking(tree_of(rows), names)
     notes += without_box(boxes, rows, broken+copies) if boxes else []
-    source = with_notes(root, len(rows)-len(broken+copies), notes)
-    return Suite.from_datasets(domains, names, data_seed=seed, name=name, **dict(source=source) | more)
+    about = dict(source=with_notes(root, sum(map(len, images)), notes)) | more
+    return placed(Suite.from_datasets(domains, names, data_seed=seed, name=name, **about), images, size)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
@@ -195,8 +201,6 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
-def packed(*call): return pack(read_suite_of(*call))
-
 def listed(root, more:dict)->tuple: # (folder, [Row], arguments)
     "What a folder or a table lists; refused where no suite can be made of it."
     home, rows = rows_in(root)

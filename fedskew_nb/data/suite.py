@@ -6,16 +6,15 @@
 __all__ = ['Client', 'Suite', 'counts', 'class_counts']
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000003
-import hashlib, tempfile
+import hashlib
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ..core.seeding import generator
-from .cache import tensor_checksum, load_mapped, save_atomic
+from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite
-from .images import Data, join
+from .images import Data
 from ..core.names import whole
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000009
@@ -111,9 +110,8 @@ def title(self:Suite)->str:
 def dealt(s, part:str, seed:int)->list:
     "One part of all clients, shuffled and dealt in the same sizes."
     parts = [getattr(c, part) for c in s.clients]
-    everything = join(parts)
-    order = torch.randperm(len(everything), generator=generator('iid', seed, part))
-    return [everything[i] for i in order.split([len(p) for p in parts])]
+    order = torch.randperm(sum(map(len, parts)), generator=generator('iid', seed, part))
+    return picked(parts, order.split([len(p) for p in parts]))
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000019
 @patch
@@ -128,8 +126,9 @@ def iid(self:Suite, seed:int=0)->Suite:
 @patch
 def pooled(self:Suite)->Suite:
     "No federation at all: one client that has everything."
-    train, val = (join([getattr(c, p) for c in self.clients]) for p in ('train', 'val'))
-    everyone = Client(0, 'pooled', train, val, join(list(self.tests.values())))
+    parts = [[getattr(c, p) for c in self.clients] for p in ('train', 'val')]
+    train, val, test = (picked(p)[0] for p in (*parts, list(self.tests.values())))
+    everyone = Client(0, 'pooled', train, val, test)
     return replace(self, name=self.title, deal='pooled', clients=[everyone])
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000001f
@@ -194,22 +193,15 @@ def data_at(tensors:dict, i:int)->Data:
     "The `Data` number `i` of what `flat` made."
     return Data(*(tensors.get(f'{i}.{k}') for k in ('x', 'y', 'masks', 'boxes')))
 
-def mapped(datas:list)->list:
-    "The same tensors, read from a file when they are looked at."
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the file outlives its name
-        got, _ = load_mapped(save_atomic(Path(folder)/'suite.safetensors', flat(datas)))
-    return [data_at(got, i) for i in range(len(datas))]
-
 # %% ../../nbs/5_data/02_suite.ipynb #00000027
 @patch
 def to(self:Suite,
     device='cpu',        # where to keep the images
-    budget:int=4<<30,    # bytes; more than this is mapped from disk and stays on the CPU
+    budget:int=4<<30,    # bytes; a larger suite stays where it is
 )->Suite:
-    "The suite with its images on `device`, or in a file."
-    old = self._datas()
-    new = mapped(old) if self.nbytes > budget else [d.apply(lambda t: t.to(device)) for d in old]
-    return self._with({id(a): b for a, b in zip(old, new)})
+    "The suite with its images on `device`."
+    if self.nbytes > budget: return self
+    return self._with({id(d): d.apply(lambda t: t.to(device)) for d in self._datas()})
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a
 FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare')]
