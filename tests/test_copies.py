@@ -26,14 +26,14 @@ def test_a_task_may_fail(cells):
     assert tasks and [n for n, c in tasks if c['metadata'].get('tags') != ['raises-exception']] == []
 
 def test_an_answer_is_folded(cells):
-    answers = [(n, c) for n, s, c in cells if 'code-fold' in directives(s)]
+    answers = [(n, c) for n, s, c in cells if 'code-summary' in directives(s)]
     folded = dict(source_hidden=True, outputs_hidden=True)
     assert answers and [n for n, c in answers if c['metadata'].get('jupyter') != folded] == []
     assert {c['source'][:8] for _, c in answers} == {'# Answer'}
 
 def test_no_cell_of_a_copy_starts_hours(cells):
     "Our machines leave out tasks and answers, and nothing else: a long run stands in a fence."
-    kinds = lambda s: 'code-fold' in directives(s) or 'test_' in s or 'assert ' in s
+    kinds = lambda s: 'code-summary' in directives(s) or 'test_' in s or 'assert ' in s
     assert [(n, s) for n, s, c in cells if skipped(s) and not kinds(s)] == []
 
 @pytest.mark.parametrize('tags, why', [(['raises-exception'], ''), ([], 'NotImplementedError')])

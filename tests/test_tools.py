@@ -333,6 +333,24 @@ def test_a_reading_time_that_is_wrong():
     said = lambda minutes: list(pages.time_faults(page(minutes), 24))
     assert said('24') == said('twenty-six') == [] and [rule for rule, _ in said('four')] == ['time']
 
+def test_what_a_reading_time_counts():
+    "Words, code, figures, tables and printed text; a third of what is folded; nothing of what is not shown."
+    of = lambda *cells: round(pages.reading_minutes(dict(cells=[*cells])), 6)
+    text = dict(text=['a ' * 90])
+    table = lambda rows: {'data': {'text/markdown': '|a|b|\n|:--|--:|\n' + '|1|2|\n' * rows}}
+    line = 'x = 1\n' * 50
+    half, folded = round(len(line.strip()) / 600, 6), '#| code-fold: true\n' + line
+    assert of(md('a ' * 180)) == 1 and of(md(f'<details>{"a " * 178}</details>')) == round(1 / 3, 6)
+    assert of(code(line)) == half and of(code('import os\n' * 9)) == 0
+    assert of(code(folded)) == round(half / 3, 6)
+    assert of(raw('---\ncode-fold: true\n---'), code(line)) == of(code(folded))
+    assert of(code('#| echo: false\nplot()', png())) == round(1 / 6, 6)
+    assert of(code('#| echo: false', text)) == 0.5 and of(code('#| output: false\n#| echo: false', text)) == 0
+    assert of(code('#| echo: false', dict(text=['a ' * 900]))) == 1
+    assert of(code('#| echo: false', table(2))) == round(6 * 0.8 / 60, 6)
+    assert of(code('#| echo: false', table(200))) == 1.5
+    assert of(code('#| include: false\n' + line, text)) == 0
+
 PROSE = {
     "See Figure 2.": 'number',
     "(Fig. 5)": 'number',
@@ -477,6 +495,7 @@ CHAPTER = [
     code('import torch'),
     md('See [there](other.ipynb#a).\n\n```python\n# no heading\n```'),
     code('#| echo: false\n#| label: fig-a\nplot()', png()),
+    code('#| code-fold: true\n#| label: fig-b\ndraw()', png()),
     md('## Limits\n\nNone.\n\n### Small\n\n## Exercises\n\n1. Why?\n2. Show it.'),
     code('#| eval: false\nassert False'),
     code('#| code-fold: true\n#| code-summary: "Answer to 2"\nx = 2'),
@@ -490,6 +509,7 @@ def test_slides():
         ('slide', '# Title'),
         ('subslide', 'See there.'),
         ('-', 'plot()'),
+        ('-', 'draw()'),
         ('slide', '## Limits'),
         ('subslide', '### Small'),
         ('slide', '## Exercises'),
@@ -497,7 +517,7 @@ def test_slides():
         ('fragment', '2. Show it.'),
         ('fragment', 'assert False'),
     ]
-    assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()']
+    assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()', 'draw()']
     assert '1_begin/01_start' in slides.chapters()
 
 def test_a_page_on_paper():

@@ -67,9 +67,10 @@ def typed(cells):
                 tasks = heads[-1].startswith('## Exercises')
         if c['cell_type'] != 'code' or not (code := shown(s)) or imports(code):
             continue
-        if d.get('include') == 'false' or 'code-fold' in d or 'nbdev_export(' in s:
+        if d.get('include') == 'false' or 'code-summary' in d or 'nbdev_export(' in s:
             continue
-        hidden = dict(transient=dict(remove_source=True)) if folded or d.get('echo') == 'false' else {}
+        unseen = folded or 'code-fold' in d or d.get('echo') == 'false'
+        hidden = dict(transient=dict(remove_source=True)) if unseen else {}
         yield of_type(c, 'fragment' if tasks else '-', code, **hidden)
 
 def main(*names):
