@@ -9,6 +9,7 @@ __all__ = []
 import json, os, secrets, socket, subprocess, sys, tempfile, time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
 from ..app.shell import say
@@ -254,23 +255,45 @@ def serve_command(
         raise SystemExit(link.wait())
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #9ef84cbb
+def node_of(data, memory, key, name, peers:bool)->Node:
+    "Called like its key or its folder, with a memory of that name, if nothing else is said."
+    name = name or Path(key or Path(data).resolve()).name
+    return Node(data, memory or Path('memory', name), name, peers)
+
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
     return ' '.join(f'{k}={json.dumps(v)}' for k, v in (said | dict(peers=node.peers)).items())
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #ef88858d
+def reach(server:str):
+    "Wait for a server."
+    host, _, port = server.rpartition(':')
+    if not host or not port.isdigit(): raise ValueError(f'--server {server}: write HOST:PORT')
+    for tries in count():
+        try: return socket.create_connection((host, int(port)), 3).close()
+        except OSError: time.sleep(1)
+        if not tries: say(f'waiting for {server}')
+
+
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #51154e2f
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 
 def run_node(seconds:float, server:str, *how, **env):
     "Until it is told to end; one that is not let in tries again for a while."
-    until = time.time()+seconds
-    while run_flower('flower-supernode', *how, **env):
-        if time.time() > until:
-            raise ConnectionError(f'{server} did not let this node in, or left it: is --key one of those '
-                                  'that the server admits, and does no other node use it?')
+    since = None                       # when it was first refused
+    while True:
+        reach(server)
+        begun = time.time()
+        if not run_flower('flower-supernode', *how, **env): return
+        if time.time() > begun+AGAIN: since = None                 # it was in
+        elif time.time() > (since := since or begun)+seconds:
+            raise ConnectionError(f'{server} did not let this node in: is --key one of those that the server '
+                                  'admits, and does no other node use it?')
         time.sleep(10)
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #2ff9c388
 def shown(ca, key)->list:
     "How a node knows the server, and shows who it is."
     if key and not ca: raise ValueError('a key is shown to a known server only: say --ca ca.crt, too')
@@ -289,12 +312,10 @@ def node_command(
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
-    name = name or Path(key or Path(data).resolve()).name
-    memory = Path(memory or f'memory/{name}').resolve()
-    known = at_node(Node(data, memory, name, peers))
+    node = node_of(data, memory, key, name, peers)
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    cache = os.environ.get('FEDSKEW_CACHE', str(memory/'cache'))
-    run_node(AGAIN if key else 0, server, *how, '--node-config', known, FEDSKEW_CACHE=cache)
+    cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
+    run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
