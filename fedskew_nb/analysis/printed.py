@@ -4,7 +4,7 @@
 
 # %% ../../nbs/3_results/23_printed.ipynb #b18bd33d
 from __future__ import annotations
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import pandas as pd
 import torch
 from fastcore.basics import patch
@@ -20,24 +20,29 @@ from ..engine.reading import Where, summary
 # %% auto #0
 __all__ = []
 
+# %% ../../nbs/3_results/23_printed.ipynb #0ff1b967
+def a_dict(): return field(default_factory=dict)
+
 # %% ../../nbs/3_results/23_printed.ipynb #ee54731f
 @dataclass(frozen=True)
 class Protocol:
     "How a paper made a table, and what it printed."
-    name:str           # 'F2DC-1-PACS'
+    name:str           # F2DC-1-PACS
     source:str         # where it is printed
-    suite:str          # as `prepare` calls it, or embedded
+    suite:str          # of `prepare`, or embedded
     columns:dict       # {heading: domain, AVG or ALL}
-    printed:str        # a line per method: name, percent
-    setting:dict       # of `compare`: model, house, rounds, …
-    clients:dict=field(default_factory=dict)    # {domain: how many}
-    share:float=1.     # of a domain's images, for each client
+    printed:str        # a line per method: name, numbers
+    setting:dict       # of `compare`: model, rounds, …
+    clients:dict=a_dict()    # {domain: how many}
+    share:float=1.     # of a domain's images, for each
     each:int=0         # or how many images for each
-    folder:dict=field(default_factory=dict)     # of `load_folder`
+    folder:dict=a_dict()     # of `load_folder`
     view:str='global'  # whose model is scored
-    before:tuple=()    # methods scored before averaging
+    before:tuple=()    # scored before averaging
+    apart:dict=a_dict()      # {method: measure}
+    measure:object=None      # see below
     seeds:int=3
-    ours:dict=field(default_factory=dict)       # {their name: ours}
+    ours:dict=a_dict()       # {their name: ours}
     notes:tuple=()     # what differs, always
 
 # %% ../../nbs/3_results/23_printed.ipynb #2d1fb6ae
@@ -50,6 +55,11 @@ def numbers(self:Protocol)->dict: # {their name of a method: {heading: percent}}
 @patch
 def methods(self:Protocol)->dict: # {their name: ours}
     return {name: self.ours.get(name, name) for name in self.numbers()}
+
+@patch
+def left_out(self:Protocol)->list: # of domains
+    "Those that are left out in turn."
+    return [d for d in self.columns.values() if self.apart and d != 'AVG']
 
 # %% ../../nbs/3_results/23_printed.ipynb #d9b8b713
 def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: images of each class
@@ -69,32 +79,53 @@ def dealt(self:Protocol, suite:Suite, seed:int)->Suite:
             raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {there}')
         have = torch.bincount(of_domain(suite, d, 'train').y.cpu(), minlength=suite.n_classes)
         rows += [(d, *counts_each(have, k, self.each or int(self.share*have.sum())))]*k
-    return by_table(suite, rows, seed, self.name)
+    dealt = by_table(suite, rows, seed, self.name)
+    held = held_domains(dealt)
+    return replace(dealt, tests={d: t for d, t in suite.tests.items() if d in held})
 
 # %% ../../nbs/3_results/23_printed.ipynb #e5ec08f2
 @patch
-def scores_of(self:Protocol, h:History, name:str)->dict: # {heading: percent}
-    "What a run has under each heading."
-    moment = 'post_local' if name in self.before else 'post_agg'
-    of, n = by_domain(h, Where(self.view, moment))
-    both = summary(of, n) | of
-    return {heading: both[what] for heading, what in self.columns.items()}
+def score_of(self:Protocol, h:History, name:str, heading:str)->float: # percent
+    "What a run has under a heading."
+    early = {name, heading} & set(self.before)
+    of, n = by_domain(h, Where(self.view, 'post_local' if early else 'post_agg'))
+    return (summary(of, n) | of)[self.columns[heading]]
 
 @patch
-def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
-    "A row of the table."
-    printed, scores = self.numbers()[name], pd.DataFrame([self.scores_of(h, name) for h in runs])
-    cells = {k: f'{scores[k].mean():.1f} ({printed[k]:.1f})' for k in self.columns}
-    last = list(self.columns)[-1]
-    i = t_interval(scores[last]-printed[last])
-    span = f' ({i["lo"]:.1f} to {i["hi"]:.1f})' if i['n'] > 1 else ''
-    return dict(method=name) | cells | {f'{last}, ours − paper': f'{i["mean"]:+.1f}{span}'}
+def scores_of(self:Protocol, runs:list, name:str)->dict: # runs: of a seed, in order; {heading: number}
+    "What the runs of a seed have under each heading."
+    if not self.suite: return self.measure(*runs)
+    if not self.apart: return {heading: self.score_of(*runs, name, heading) for heading in self.columns}
+    of = {d: h.measures[self.apart[name]] for d, h in zip(self.left_out(), runs, strict=True)}
+    return {heading: (summary(of) | of)[what] for heading, what in self.columns.items()}
 
 # %% ../../nbs/3_results/23_printed.ipynb #b95973c2
 @patch
-def beside(self:Protocol, runs:dict, notes=())->Table: # runs: {their name: [History]}
+def by_seed(self:Protocol, runs:list)->list: # of lists
+    "The runs of each seed."
+    of = {}
+    for h in runs: of.setdefault(h.setting['seed'] if self.suite else None, []).append(h)
+    return list(of.values())
+
+# %% ../../nbs/3_results/23_printed.ipynb #94a62432
+@patch
+def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
+    "A row of the table."
+    printed = self.numbers()[name]
+    scores = pd.DataFrame([self.scores_of(of_one, name) for of_one in self.by_seed(runs)])
+    digits = 1 if self.suite else 2
+    show = lambda v, sign='': f'{round(v, digits)+0.:{sign}.{digits}f}'     # no −0
+    cells = {k: f'{show(scores[k].mean())} ({show(printed[k])})' for k in self.columns}
+    last = list(self.columns)[-1]
+    i = t_interval(scores[last]-printed[last])
+    span = f' ({show(i["lo"])} to {show(i["hi"])})' if i['n'] > 1 else ''
+    return dict(method=name) | cells | {f'{last}, ours − paper': show(i['mean'], '+')+span}
+
+# %% ../../nbs/3_results/23_printed.ipynb #1f6985a8
+@patch
+def beside(self:Protocol, runs:dict, notes=())->Table: # runs: {their name: [History]}, or [method] to count
     "What came out, and in brackets what was printed."
-    cells = pd.DataFrame([self.line_of(name, histories) for name, histories in runs.items() if histories])
-    seeds = max(map(len, runs.values()))
-    says = f'Percent; {seeds} seeds here; in brackets what {self.source} prints.'
+    cells = pd.DataFrame([self.line_of(name, of) for name, of in runs.items() if of])
+    trained = f'Percent; seeds here: {max(len(self.by_seed(of)) for of in runs.values())}; in'
+    says = f'{trained if self.suite else "In"} brackets what {self.source} prints.'
     return Table(f'{self.name}: ours (paper)', cells, [says, *self.notes, *notes])

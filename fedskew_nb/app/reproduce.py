@@ -7,11 +7,14 @@ __all__ = ['reproduce']
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #8ff372e0
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 import pandas as pd
+from fastcore.meta import delegates
 from ..analysis.printed import Protocol
 from ..analysis.table import Table
 from .compare import compare
+from .executors import executor_options
 from .layouts import LAYOUTS
 from .recipes import cut, read_method, read_model
 from ..core.files import whole_file
@@ -19,6 +22,7 @@ from ..core.models import n_bytes
 from ..core.names import Recipe, modules_of, spelt
 from ..data.folder import load_folder
 from ..data.load import SUITES, load_suite
+from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.setting import setting_for
 from ..engine.stack import operations
@@ -39,12 +43,18 @@ class Cost:
     operations:float
     sent:float       # bytes, all rounds
 
+# %% ../../nbs/7_app/23_reproduce.ipynb #c029fedd
+@lru_cache(None)
+def net_costs(model, n_classes:int, pixels:int)->tuple: # (operations of an image, bytes)
+    net = read_model(model, n_classes, pixels)
+    return operations(net, pixels), n_bytes(net)
+
 def cost_of(p:Protocol, clients:int, images:float, n_classes:int, pixels:int)->Cost: # images: of all clients
     "What training one method takes at this protocol."
-    s, net = setting_of(p), read_model(p.setting['model'], n_classes, pixels)
+    s, (work, size) = setting_of(p), net_costs(p.setting['model'], n_classes, pixels)
     seen = s.local_steps*s.batch_size*clients if s.local_steps else s.local_epochs*images
-    work = 3*operations(net, pixels)*seen*s.participation*s.rounds
-    return Cost(clients, int(images), work, n_bytes(net)*clients*s.participation*s.rounds)
+    rounds = s.participation*s.rounds*max(1, len(p.left_out()))
+    return Cost(clients, int(images), 3*work*seen*rounds, size*clients*rounds)
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #901b9f19
 def setting_of(p:Protocol):
@@ -60,30 +70,39 @@ def cost_on(p:Protocol, suite:Suite)->Cost:
 def price(p:Protocol, suite:Suite)->str:
     "The cost in a sentence."
     cost = cost_on(p, suite)
-    return (f'{p.name}: {cost.clients} clients with {cost.images:,} images; a method and seed is some '
+    times = f' in each of {len(p.left_out())} trainings' if p.apart else ''
+    return (f'{p.name}: {cost.clients} clients with {cost.images:,} images{times}; a method and seed is some '
             f'{cost.operations/TERA:,.0f} tera-operations, {cost.operations/SPEED/3600:.1f} hours at '
             f'10 a second, and {cost.sent/2**30:.1f} GiB sent')
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #4d4f2054
-def dealt_suite(data_seed:int, p:Protocol, root=None)->Suite:
+def dealt_suite(data_seed:int, p:Protocol, root=None, without:str='')->Suite: # without: a domain
     "The suite of a protocol: from a prepared folder, or embedded."
-    if p.suite in SUITES: return p.dealt(load_suite(p.suite, 'standard', data_seed), data_seed)
-    return p.dealt(load_folder(root, data_seed=data_seed, **p.folder), data_seed)
+    if p.suite in SUITES: suite = load_suite(p.suite, 'standard', data_seed)
+    else:
+        boxes = 'boxes.csv' if (Path(root).expanduser()/'boxes.csv').exists() else None
+        suite = load_folder(root, data_seed=data_seed, boxes=boxes, **p.folder)
+    dealt = p.dealt(suite, data_seed)
+    return leave_out(dealt, without) if without else dealt
 
-def suite_of(p:Protocol, data)->Recipe:
-    "The same as a recipe, for `compare`; a sentence where the folder is missing."
+# %% ../../nbs/7_app/23_reproduce.ipynb #9396bc1a
+def suites_of(p:Protocol, data)->list: # of Recipe
+    "The same as recipes, for `compare`; a sentence where the folder is missing."
     if p.suite not in SUITES and not data:
         raise ValueError(f'{p.name} needs {p.suite}: fedskew prepare {p.suite} --from ARCHIVE --out FOLDER, '
                          'then --data FOLDER')
-    return Recipe(p.suite, partial(dealt_suite, p=p, root=data))
+    make = partial(dealt_suite, p=p, root=data)
+    if not p.apart: return [Recipe(p.suite, make)]
+    return [Recipe(f'{p.suite}-without-{d}', partial(make, without=d)) for d in p.left_out()]
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #25a8fbe6
 def changed(p:Protocol, methods:list, seeds:int, changes:dict)->list: # of sentences
     "What was asked for otherwise than the paper has it."
+    if not p.suite: return []
     was = vars(setting_of(p)) | p.setting | p.folder
     said = [f'{k} {v} (paper: {was.get(k)})' for k, v in changes.items() if was.get(k) != v]
     if left := len(p.numbers())-len(methods): said.append(f'{left} of {len(p.numbers())} methods left out')
-    if seeds != p.seeds: said.append(f'{seeds} seeds (paper: {p.seeds})')
+    if seeds != p.seeds: said.append(f'seeds {seeds} (paper: {p.seeds})')
     return [f'Other than in the paper: {"; ".join(said)}.'] if said else []
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #90c03c12
@@ -102,7 +121,8 @@ class Reproduction:
     protocol:Protocol
     comparison:object
     notes:list
-    def runs(self)->dict: # {their name: [History]}
+    def runs(self)->dict: # {their name: [History]}, or [Method] to count
+        if not self.protocol.suite: return {k: [read_method(m)] for k, m in self.protocol.methods().items()}
         name = {theirs: read_method(ours).name for theirs, ours in self.protocol.methods().items()}
         return {theirs: [h for h in self.comparison.histories if h.setting['method'] == ours]
                 for theirs, ours in name.items()}
@@ -119,6 +139,9 @@ def chosen(p:Protocol, methods)->list: # of their names
     asked = cut(methods) if isinstance(methods, str) else list(methods)
     return [either[spelt(m, either, f'method of {p.name}')] for m in asked]
 
+
+def ours_of(p:Protocol, names)->list: return list(dict.fromkeys(p.methods()[m] for m in names))
+
 # %% ../../nbs/7_app/23_reproduce.ipynb #184f8dc3
 def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     "(a protocol with what was asked for, its methods' names there, what is now other than in the paper)"
@@ -129,6 +152,14 @@ def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     return replace(p, **same), names, notes
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #a17119c8
+def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduction:
+    "The runs of a protocol, made or read."
+    first = suites[0](0)
+    if how['progress'] is not False: print(price(p, first))
+    cmp = compare(ours_of(p, names), suites, p.seeds, control=False, measure=p.measure, **how, **p.setting)
+    return Reproduction(p, cmp, notes+counted(p, first))
+
+# %% ../../nbs/7_app/23_reproduce.ipynb #1b75996f
 def reproduce(
     table:str,     # F2DC-1-PACS, …
     data=None,     # folder that `prepare` made
@@ -136,16 +167,14 @@ def reproduce(
     seeds:int=0,   # default: the paper's
     out=None,      # folder for the runs
     pixels:int=0,  # of images; default: the paper's
-    device='auto', jobs=1, progress=None,
+    device='auto', jobs=1, executor=None, progress=None,   # as in compare
     **changes,     # rounds, lr, …
 ):                 # its `table()` has ours beside the paper's
     "Make the runs of a paper's table, or go on."
     p, names, notes = asked_for(table, methods, seeds, pixels, changes)
-    recipe = suite_of(p, data)
-    if progress is not False: print(price(p, recipe(0)))
-    how = dict(out=out, jobs=jobs, progress=progress, device=device, control=False)
-    cmp = compare([p.methods()[m] for m in names], recipe, p.seeds, **how, **p.setting)
-    return Reproduction(p, cmp, notes+counted(p, recipe(0)))
+    if not p.suite: return Reproduction(p, None, notes)
+    how = dict(out=out, device=device, jobs=jobs, executor=executor, progress=progress)
+    return trained(p, names, notes, suites_of(p, data), how)
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #d1f01e2c
 def published(p:Protocol)->tuple|None: # (clients, their training images)
@@ -154,8 +183,10 @@ def published(p:Protocol)->tuple|None: # (clients, their training images)
     counts = {d: n for d, n in counts.items() if n}      # NICO: those of its clients
     if not counts: return None
     clients = p.clients or dict.fromkeys(counts, 1)
-    left = 1-p.folder.get('test', .2)-p.folder.get('val', 0)
-    return sum(clients.values()), sum(k*(p.each or counts[d]*left*p.share) for d, k in clients.items())
+    part = 1-p.folder.get('test', .2)-p.folder.get('val', 0)
+    stay = 1-1/len(p.left_out()) if p.apart else 1
+    images = sum(k*(p.each or counts[d]*part*p.share) for d, k in clients.items())
+    return round(stay*sum(clients.values())), stay*images
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #d7189367
 def line(p:Protocol)->dict:
@@ -163,8 +194,8 @@ def line(p:Protocol)->dict:
     known = published(p)
     n_classes = len(LAYOUTS[p.suite].classes) if known else 0
     hours = cost_of(p, *known, n_classes, p.folder['size']).operations/SPEED/3600 if known else None
-    return dict(table=p.name, printed=p.source, data=p.suite, methods=len(p.numbers()), seeds=p.seeds,
-                hours='' if hours is None else f'{hours:.1f}')
+    return dict(table=p.name, printed=p.source, data=p.suite or 'none', methods=len(p.numbers()),
+                seeds=p.seeds or '', hours='' if hours is None else f'{hours:.2g}')
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #65b0c771
 def listed()->Table:
@@ -172,23 +203,28 @@ def listed()->Table:
     says = 'hours: of a method and seed, at ten tera-operations a second, where the images are counted.'
     return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
 
+
+def keep_text(path, text:str):
+    with whole_file(path) as part: part.write_text(text, encoding='utf-8')
+
 # %% ../../nbs/7_app/23_reproduce.ipynb #9179659c
+@delegates(executor_options)
 def reproduce_command(
     table='',           # F2DC-1-PACS, …; without one: a list
-    data:str=None,      # folder that fedskew prepare made
+    data:str=None,      # folder that prepare made
     methods:str=None,   # some of its methods; default: all
-    seeds:int=0,        # default: the paper's number
-    rounds:int=0,       # default: the paper's number
+    seeds:int=0,        # default: the paper's
+    rounds:int=0,       # default: the paper's
     pixels:int=0,       # default: the paper's
     out:str=None,       # folder for the runs
-    jobs:int=1,         # processes
     device:str='auto',  # cpu, cuda, mps
     tex:str=None,       # file for the table in LaTeX
+    list:bool=False,    # as without a table
+    **kwargs,
 ):
     "A paper's table again: its numbers beside ours."
-    if not table: return print(listed())
-    less = dict(rounds=rounds) if rounds else {}
-    made = reproduce(table, data, methods, seeds, out, pixels, device, jobs, **less).table()
+    if list or not table: return print(listed())
+    more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
+    made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
     print(made)
-    if not tex: return
-    with whole_file(tex) as part: part.write_text(made.latex(), encoding='utf-8')
+    if tex: keep_text(tex, made.latex())

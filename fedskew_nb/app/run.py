@@ -27,6 +27,7 @@ from ..data.check import check_alike
 from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.device import live, pick_device
 from ..engine.federation import Federation
+from ..engine.guard import check_wants
 from ..engine.history import History, describe, read_history, versions
 
 # %% auto #0
@@ -116,6 +117,8 @@ def stamped(todo:list)->list: # of Run
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
+            for r in todo:
+                if r.suite.make == run.suite.make: check_wants(r.method.made, suite)
             check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         device = str(pick_device()) if run.device == 'auto' else run.device

@@ -97,19 +97,20 @@ def lane_count(lanes, setting:Setting, device:torch.device)->int:
                      f'give at most {MOST_THREADS} together')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #1dcd08e8
-def _check_wants(m, suite:Suite):
-    "Refuse a mechanism whose clients' images come without what it wants."
-    poor = [str(c.id) for c in suite.clients if lacks(c.train, m.wants)]
-    if not poor: return
-    raise ValueError(f'{kind(m)} wants {" or ".join(m.wants)}, and the images of client {", ".join(poor)} of '
-                     f'{suite.name} have none: take emoji-pacs or a context suite, '
-                     'or load_folder(…, boxes=…)')
+def check_wants(method:Method, suite:Suite):
+    "Refuse mechanisms whose clients' images come without what they want."
+    for m in method.mechanisms:
+        poor = [str(c.id) for c in suite.clients if lacks(c.train, m.wants)]
+        if not poor: continue
+        raise ValueError(f'{kind(m)} wants {" or ".join(m.wants)}, and the images of client '
+                         f'{", ".join(poor)} of {suite.name} have none: take emoji-pacs or a context suite, '
+                         "or let fedskew boxes find them, and load_folder(…, boxes='boxes.csv')")
 
 # %% ../../nbs/6_engine/06_guard.ipynb #87695284
 def check_fits(method:Method, net:Net, suite:Suite, setting:Setting, device:torch.device):
     "Refuse what cannot run, with a sentence."
     check_net(net, suite.n_classes, suite.image_size)
-    for m in method.mechanisms: _check_wants(m, suite)
+    check_wants(method, suite)
     if setting.precision != 'bf16' or has_bf16(device): return
     warnings.warn('this processor has no instructions for bfloat16: they are emulated, '
                   'and slower than precision="fp32"', stacklevel=4)

@@ -169,7 +169,7 @@ TABLES = [Protocol(
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #cae39e6c
 TABLES += [Protocol(
     'RFedDis-2-Digits', "RFedDis' Table II", 'digits',
-    dict(M='mnist', S='svhn', U='usps', Syn='syn', MM='mnist-m', Avg='AVG'), '''
+    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'), '''
     Local    94.4 65.3 95.2 80.3 77.8 82.0
     FedAvg   95.9 62.9 95.6 82.3 76.9 82.7
     FedProx  95.8 63.1 95.6 82.3 76.6 82.7
