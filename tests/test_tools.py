@@ -486,6 +486,10 @@ def test_an_id_does_not_break():
     )
     assert own_links.unbroken('|:----|-----:|') == '|:----|-----:|'
 
+def test_a_page_says_where_it_stands():
+    assert '*Chapter 2, F2DC:* page 2 of ' in own_links.chapters()['2_methods/f2dc/02_correct.ipynb']
+    assert '1_begin/02_glossary.ipynb' not in own_links.chapters()
+
 def test_the_bars_of_a_norm():
     assert own_links.norms(r'$\|x\|$, $$\|y\|$$ | a \| b |') == r'$\Vert x\Vert$, $$\Vert y\Vert$$ | a \| b |'
 
@@ -550,7 +554,7 @@ def test_learn_begins_with_the_papers():
     sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
     learn = next(part for part in sidebar if part['id'] == 'learn')['contents']
     sections = {e['section']: e['contents'] for e in learn if isinstance(e, dict)}
-    papers = ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL']
-    assert list(sections)[:7] == ['First baselines', *papers, 'More baselines']
+    chapters = ['First baselines', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'More baselines']
+    assert list(sections)[:7] == [f'{n} {chapter}' for n, chapter in enumerate(chapters, 1)]
     for name in list(sections)[:7]:
         assert sections[name] == sorted(sections[name]), name

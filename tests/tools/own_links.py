@@ -3,12 +3,13 @@
 nbdev turns each `Net` in prose into a link to the site's address, of whatever page exports that name. Here
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
 where the page's own code means that very thing: where it imports it or exports it.
-Under the title of a page that exports stands what to import. Imports are folded. A cell that is folded by
-itself is an answer, and its class says so: styles.css hides what it prints, too, until it is opened. Where
-the source of a thing is shown, its signature and its sentence are not shown once more above it. An id in a
-table (`F2DC-01`) does not break, and a norm has no spaces around its bars.
+Under the title of a page stands which page of which chapter it is, and what to import of it. Imports are
+folded. A cell that is folded by itself is an answer, and its class says so: styles.css hides what it
+prints, too, until it is opened. Where the source of a thing is shown, its signature and its sentence are
+not shown once more above it. An id in a table (`F2DC-01`) does not break, and a norm has no spaces around
+its bars.
 """
-import ast, os, re
+import ast, os, re, yaml
 from functools import cache
 from pathlib import Path
 from nbdev.doclinks import _nbpath2html
@@ -110,6 +111,19 @@ def namesakes(text, page, names):
     "The links of a text that lead to a namesake."
     return [m[0] for m in NAMED.finditer(text) if is_namesake(m[1], m[2], page, names)]
 
+# ---- where a page stands
+@cache
+def chapters():
+    "{page: its place in a chapter of Learn}; chapters are the sections with a number in the sidebar."
+    bars = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
+    learn = next(bar for bar in bars if bar['id'] == 'learn')['contents']
+    found = {}
+    for part in (p for p in learn if isinstance(p, dict) and p['section'][0].isdigit()):
+        number, name = part['section'].split(' ', 1)
+        pages = part['contents']
+        found |= {p: f'*Chapter {number}, {name}:* page {i} of {len(pages)}' for i, p in enumerate(pages, 1)}
+    return found
+
 # ---- what is folded, what is shown once, what does not break
 def only_imports(code):
     try: body = ast.parse(code).body
@@ -156,8 +170,10 @@ class relative_links(Processor):
     def cell(self, cell):
         if cell.cell_type == 'markdown': cell.source = norms(self.mended(cell.source))
         if cell.cell_type == 'code': self.code(cell)
-        first = self.module and cell.cell_type == 'markdown' and cell.source.startswith('*You need:*')
-        if first: cell.source += f'\n\n*Module:* `fedskew_nb.{self.module}`'
+        if cell.cell_type == 'markdown' and cell.source.startswith('*You need:*'):
+            place = chapters().get(self.page.as_posix())
+            module = f'*Module:* `fedskew_nb.{self.module}`' if self.module else None
+            if said := ' · '.join(filter(None, (place, module))): cell.source += f'\n\n{said}'
 
     def code(self, cell):
         cell.source = marked(cell.source)
