@@ -70,11 +70,11 @@ def agreed(facts:list)->list:
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
 class Hub(Federation):
-    "A federation whose clients are elsewhere."
-    at_once = 16     # letters on the way, so that the server holds no more answers
-    def __init__(self, job:Job, facts:list, post,   # letters → answers, by name
-                 out=None,    # file of a checkpoint after each round
-                 least=0,     # so many answers may do
+    "Its clients are elsewhere."
+    at_once = 16    # letters on the way
+    def __init__(self, job:Job, facts:list, post,   # letters → answers
+                 out=None,    # of a checkpoint
+                 least=0,     # answers may do
                  lost=''):    # fresh: begin anew
         facts = agreed(facts)
         self.least, self.lost, self.came = least, lost, {}
