@@ -57,7 +57,7 @@ def head_tuned(fed:Federation, net:Net, data:Data, epochs:int)->Net:
     "A copy whose head is trained on these images, at a rate that falls to zero; all else stays."
     net, s, gen = deepcopy(net).eval(), fed.setting, generator(fed.setting.seed, 'join', 'head')
     feat, y = (t.to(fed.device) for t in (answers(net, data).feat, data.y))
-    opt = s.sgd(net.head.requires_grad_(True).parameters(), s.lr)
+    opt = s.optim(net.head.requires_grad_(True).parameters(), s.lr)
     batches = [i for _ in range(epochs) for i in epoch(len(y), s.batch_size, gen)]
     falling = torch.optim.lr_scheduler.LinearLR(opt, 1., 0., len(batches))
     for i in batches:

@@ -22,7 +22,7 @@ from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Client, Suite
 from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
 from .lanes import LaneStopped
-from .setting import Setting, fresh_sgd, moved, schedule, shared_out
+from .setting import Setting, fresh_optim, moved, schedule, shared_out
 from .history import Result
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
@@ -185,7 +185,7 @@ def descend(self:Worker, opt:torch.optim.Optimizer, loss:Tensor):
 
 @patch
 def step(self:Worker, c:ClientContext, i:Tensor, opt:torch.optim.Optimizer)->dict:
-    "One step of SGD on images `i`; the loss terms, detached."
+    "One step on images `i`; the loss terms, detached."
     b = self.ready_batch(self.raw_batch(c, i))
     with self.precise(): out = widened(self.method.run_forward(c, b))
     self.method.everyone('inner', c, b, out)
@@ -197,7 +197,7 @@ def step(self:Worker, c:ClientContext, i:Tensor, opt:torch.optim.Optimizer)->dic
 # %% ../../nbs/6_engine/02_client.ipynb #00000011
 @patch
 def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
-    "The net in training mode, and a fresh SGD for this phase."
+    "The net in training mode, and a fresh optimiser for this phase."
     self.net.train()
     for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
     for n, m in self.net.named_modules():
@@ -208,7 +208,7 @@ def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
     if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
                                       'parameter that is not frozen')
     c.learnt = {n for n, p in self.net.named_parameters() if p.requires_grad}
-    return fresh_sgd(self.setting, learning, c.lr, self.sgds)
+    return fresh_optim(self.setting, learning, c.lr, self.sgds)
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch
@@ -231,8 +231,8 @@ def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: (its sum, steps
 # %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
 @patch
 def learner(self:Worker, params, lr:float):   # f(loss): one step
-    "SGD as the setting says, for a model that a mechanism trains beside the worker's."
-    opt = self.setting.sgd(params, lr)
+    "An optimiser as the setting says, for a model that a mechanism trains beside the worker's."
+    opt = self.setting.optim(params, lr)
     return lambda loss: self.descend(opt, loss)
 
 @patch

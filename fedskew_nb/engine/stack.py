@@ -164,7 +164,7 @@ def step(self:_Stack, t:int, opt:torch.optim.Optimizer):
 def train(self:_Stack):
     "Every step of every client."
     lengths = [len(cut) for cut in self.batches.cuts]
-    opt, done = self.worker.setting.sgd(self.params.values(), self.cs[0].lr), {}
+    opt, done = self.worker.setting.optim(self.params.values(), self.cs[0].lr), {}
     for t in range(max(lengths)):
         if self.worker.stop.is_set(): raise LaneStopped
         self.step(t, opt)
