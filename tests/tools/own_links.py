@@ -4,7 +4,7 @@ nbdev turns each `Net` in prose into a link to the site's address, of whatever p
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
 where the page's own code means that very thing: where it imports it or exports it.
 Under the title of a page stands which page of which chapter it is, and what to import of it. Imports are
-folded. A cell that is folded by itself is an answer, and its class says so: styles.css hides what it
+folded. A cell folded with a summary is an answer, and its class says so: styles.css hides what it
 prints, too, until it is opened. Where the source of a thing is shown, its signature and its sentence are
 not shown once more above it. An id in a table (`F2DC-01`) does not break, and a norm has no spaces around
 its bars.
@@ -133,7 +133,7 @@ def only_imports(code):
 def marked(code):
     "The source of a code cell: imports folded, an answer with its class."
     has = directives(code)
-    if has.get('code-fold') == 'true': return f'#| classes: answer\n{code}'
+    if has.get('code-summary'): return f'#| classes: answer\n{code}'
     if only_imports(code) and not {'echo', 'include', 'code-fold'} & has.keys():
         return f'#| code-fold: true\n#| code-summary: "Imports"\n{code}'
     return code
