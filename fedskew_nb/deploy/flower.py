@@ -281,12 +281,12 @@ def reach(server:str):
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 
 def run_node(seconds:float, server:str, *how, **env):
-    "Until it is told to end; one that is not let in tries again for a while."
+    "Until it is told to end; whatever Flower gives as its exit code, it did not end at our wish."
     since = None                       # when it was first refused
     while True:
         reach(server)
         begun = time.time()
-        if not run_flower('flower-supernode', *how, **env): return
+        run_flower('flower-supernode', *how, **env)
         if time.time() > begun+AGAIN: since = None                 # it was in
         elif time.time() > (since := since or begun)+seconds:
             raise ConnectionError(f'{server} did not let this node in: is --key one of those that the server '
