@@ -6,7 +6,7 @@ from feds import same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
-from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.comparison import write_whole, Comparison
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.diagrams import net_picture
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
@@ -424,3 +424,8 @@ def test_sights_are_those_of_a_plain_loop():
     assert facts['ig_inside'] == pytest.approx(np.mean(shares), abs=.1)
     assert facts['object'] == pytest.approx(np.mean(objects), abs=1e-3)
     assert len(facts['pictures']['good']) == 20
+
+def test_a_name_that_is_no_text_can_be_written(tmp_path):
+    "Linux lets a file's name be any bytes."
+    write_whole(tmp_path/'page.html', b'\xff.png'.decode(errors='surrogateescape'))
+    assert (tmp_path/'page.html').read_bytes() == b'?.png'

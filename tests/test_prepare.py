@@ -1,5 +1,5 @@
 "Downloads in the layouts that their authors give them: made small, brought over, stopped, and hostile."
-import io, json, pickle, tarfile, zipfile
+import io, json, os, pickle, tarfile, zipfile
 import numpy as np
 import pytest
 from PIL import Image
@@ -114,6 +114,14 @@ def test_hostile_archives_are_refused_before_anything_is_written(name, tmp_path)
     source = HOSTILE[name](tmp_path/name)
     with pytest.raises(ValueError, match='nothing of it was written'): prepare('pacs', source, tmp_path/'out')
     assert not list((tmp_path/'out').rglob('*.png'))
+
+@pytest.mark.skipif(not hasattr(os, 'mkfifo'), reason='there are no pipes here')
+@pytest.mark.parametrize('odd', [lambda p: os.symlink('/nowhere', p), lambda p: os.mkfifo(p)], ids=['link', 'pipe'])
+def test_what_is_no_file(odd, tmp_path):
+    source = as_folder(tmp_path/'download', tree(LAYOUTS['pacs'], CLASSES['pacs'], 1))
+    odd(source/'photo'/'dog'/'odd.png')
+    with pytest.raises(ValueError, match='odd.png is a pipe, a device, or a link to nothing: take it away'):
+        prepare('pacs', source, tmp_path/'out')
 
 def test_two_files_of_one_place(tmp_path):
     files = tree(LAYOUTS['pacs'], CLASSES['pacs'], 1)

@@ -286,7 +286,8 @@ def domains(self:Comparison,
 # %% ../../nbs/3_results/06_comparison.ipynb #00000029
 def write_whole(path, data:str|bytes):
     "Write the whole file or nothing."
-    with whole_file(path) as part: part.write_bytes(data.encode() if isinstance(data, str) else data)
+    raw = data.encode(errors='replace') if isinstance(data, str) else data
+    with whole_file(path) as part: part.write_bytes(raw)
 
 # %% ../../nbs/3_results/06_comparison.ipynb #0000002a
 @patch

@@ -71,9 +71,11 @@ def tar_entries(source:Path, most:int)->Iterator: # of Entry
 def folder_entries(source:Path)->Iterator: # of Entry
     "What lies in a folder."
     for p in walk(source):
+        if not p.is_file(): raise ValueError(f'{p} is a pipe, a device, or a link to nothing: take it away')
         path = (Path(source.name)/p.relative_to(source)).as_posix()
         yield Entry(path, p.stat().st_size, lambda p=p: open(p, 'rb'), p)
 
+# %% ../../nbs/7_app/19_archives.ipynb #8a062b6e
 def entries_of(source:Path, most:int=MOST_BYTES)->Iterator: # of Entry
     "What lies in a source, whichever kind it is."
     if source.is_dir(): return folder_entries(source)

@@ -122,7 +122,7 @@ def readable(path, size:int, bad:str)->tuple|None:
     "What `read_image` gives; None for a broken file that is left out."
     try: return read_image(path, size)
     except ValueError as e:
-        if bad == 'strict': raise ValueError(f"{e} (or say bad='skip' to leave such files out)") from e
+        if bad == 'strict': raise ValueError(f"{e} (bad='skip' or --skip-broken leaves it out)") from e
 
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
 def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:

@@ -78,8 +78,8 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
     if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
-    trouble = 'it is cut off' if 'truncated' in str(e).lower() else type(e).__name__
-    return f'{trouble}; {str(e).split(" <")[0]}'
+    said = str(e).split(' <')[0] or type(e).__name__
+    return f'it is cut off; {said}' if 'truncated' in said.lower() else said
 
 # %% ../../nbs/5_data/01_images.ipynb #ebced014
 UNREAD = set('.heic .heif .avif .jp2 .j2k .jxl .svg .raw .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf'.split())
