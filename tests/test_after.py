@@ -1,5 +1,6 @@
 "Models after the run: kept beside a comparison, exported, asked about pictures on disk."
-import json
+import json, re, sqlite3
+from pathlib import Path
 import numpy as np
 import onnxruntime, pytest, torch
 from PIL import Image
@@ -107,3 +108,25 @@ def test_what_predict_refuses(name, tmp_path, capsys):
     if name != 'no.onnx': (tmp_path/name).write_bytes(b'not a model')
     assert main(['predict', str(tmp_path/name), str(tmp_path)])
     assert WRONG[name] in capsys.readouterr().err
+
+def board_rounds(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    return [e.step for e in EventAccumulator(str(folder/'board')).Reload().Scalars('AVG')]
+
+def mlflow_rounds(folder):
+    with sqlite3.connect(folder/'mlflow.db') as db:
+        return [step for step, in db.execute("select step from metrics where key = 'AVG'")]
+
+@pytest.mark.parametrize('tracker, rounds', [('tensorboard', board_rounds), ('mlflow', mlflow_rounds)])
+def test_the_trackers_of_the_page(tracker, rounds, tmp_path, monkeypatch):
+    "The page's own lines, where the tracker is installed."
+    pytest.importorskip(tracker)
+    page = Path(__file__).parent.parent/'nbs'/'7_app'/'17_after.ipynb'
+    texts = [''.join(c['source']) for c in json.loads(page.read_text(encoding='utf-8'))['cells']]
+    numbers = next(t for t in texts if t.startswith('def numbers(fed)'))
+    lines = next(code for t in texts for code in re.findall('```python\n(.*?)```', t, re.S) if tracker in code)
+    net = small_conv(SUITE.n_classes, size=SUITE.image_size, width=4)
+    fed = Federation(read_method('FedAvg'), net, SUITE, rounds=3, local_steps=1, eval_every=2)
+    monkeypatch.chdir(tmp_path)
+    exec(f'{numbers}\n{lines}', dict(fed=fed))
+    assert rounds(tmp_path) == [2, 3]

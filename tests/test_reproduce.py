@@ -109,6 +109,10 @@ def test_another_number_of_images_is_named(pacs):
     made = reproduce('FDSE-1-PACS', pacs, 'FedAvg', 1, **how)
     assert 'photo 70 (published: 1670)' in made.notes[-1]
 
+def test_another_data_set_is_refused(pacs):
+    with pytest.raises(ValueError, match='needs office-caltech-10, and .* has the classes dog, elephant'):
+        reproduce('FDSE-1-Office', pacs, pixels=16, progress=False)
+
 def test_commands(pacs, tmp_path, capsys):
     assert main(['reproduce']) in (0, None) and 'F2DC-1-PACS' in capsys.readouterr().out
     assert main(['reproduce', 'F2DC-1-PACS']) == 2 and 'fedskew prepare pacs' in capsys.readouterr().err

@@ -76,12 +76,21 @@ def price(p:Protocol, suite:Suite)->str:
             f'10 a second, and {cost.sent/2**30:.1f} GiB sent')
 
 # %% ../../nbs/7_app/23_reproduce.ipynb #4d4f2054
+def check_set(p:Protocol, suite:Suite, root):
+    "Refuse a folder that holds another data set."
+    wanted = sorted(LAYOUTS[p.suite].classes) if p.suite in LAYOUTS else []
+    if not wanted or sorted(suite.classes) == wanted: return
+    first = ', '.join([*suite.classes[:3], '…'])
+    raise ValueError(f'{p.name} needs {p.suite}, and {root} has the classes {first}: give its folder')
+
+# %% ../../nbs/7_app/23_reproduce.ipynb #7ae6e653
 def dealt_suite(data_seed:int, p:Protocol, root=None, without:str='')->Suite: # without: a domain
     "The suite of a protocol: from a prepared folder, or embedded."
     if p.suite in SUITES: suite = load_suite(p.suite, 'standard', data_seed)
     else:
         boxes = 'boxes.csv' if (Path(root).expanduser()/'boxes.csv').exists() else None
         suite = load_folder(root, data_seed=data_seed, boxes=boxes, **p.folder)
+        check_set(p, suite, root)
     dealt = p.dealt(suite, data_seed)
     return leave_out(dealt, without) if without else dealt
 
