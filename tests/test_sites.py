@@ -10,14 +10,16 @@ from torch import nn
 from torch.utils.data import Dataset
 from fedskew_nb import FDSE, FedAvg, FedBN, Local, Suite, compare, leave_out, load_folder, load_suite
 from fedskew_nb import join_site, site_scores
+from fedskew_nb.analysis.probes import shared_model
 from fedskew_nb.analysis.sites import confusion, scores_from
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.join import parted
 from fedskew_nb.app.questions import found_in
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.sheet import held, read_sheet
-from fedskew_nb.methods.fdse.unseen import shared_model
 from feds import fed_of, first, run, same
 
 HEAD = ['image', 'label', 'site', 'patient']
@@ -244,6 +246,15 @@ def test_what_each_way_moves(feds, name):
         wanted = {'AdaBN': 'running', 'FDSE adapted': 'dse', 'head tuned': 'head.'}.get(way, '')
         assert all(wanted in n or 'num_batches' in n for n in moved) and bool(moved) == (way != 'as it is')
     assert ('FDSE adapted' in j.ways) == (name == 'FDSE')
+
+def test_a_mechanism_says_how_a_site_joins(feds):
+    "A way of its own, in the order of the mechanisms; the package knows none by name."
+    class Mine(Mechanism):
+        joins = {'as FedAvg': (lambda net: lambda name: name.startswith('head'), lambda fed, x: fed.model())}
+    fed = run(FedAvg + Method('Mine', Mine()), feds['FedAvg'].suite, rounds=1)
+    j = join_site(fed, sketches(fed), labels=0)
+    assert list(j.ways) == ['as it is', 'AdaBN', 'as FedAvg']
+    assert same(j.model('as FedAvg').state_dict(), j.model('as it is').state_dict())
 
 def moved_to(fed, j):
     "The images that were adapted to, from the statistics that they leave in the first BatchNorm."

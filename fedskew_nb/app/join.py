@@ -13,7 +13,7 @@ import pandas as pd, torch
 from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from ..analysis.probes import adabn, answers
+from ..analysis.probes import adabn, answers, shared_model
 from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json
@@ -27,16 +27,19 @@ from ..data.sheet import PARTS, Row, divided, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
 from ..engine.setting import epoch
-from ..methods.fdse.surgery import erased_blocks, is_eraser
-from ..methods.fdse.unseen import adapt_unseen, shared_model
 
 # %% ../../nbs/7_app/21_join.ipynb #1d9e09d9
+def joins_of(fed:Federation)->dict: # {way: (net → may(name), (fed, x) → Net)}
+    "What its mechanisms say of a site that comes later."
+    return {way: how for m in fed.method.mechanisms for way, how in m.joins.items()}
+
+# %% ../../nbs/7_app/21_join.ipynb #16261523
 def first_model(fed:Federation)->Net: # in eval
     "What a newcomer gets, or a refusal."
     name, keep = fed.method.name, set(fed.kept).union(*fed.own.values())
     if not fed.round_no: raise ValueError(f'{name} is not trained: call fit() first')
     if not keep: return fed.worker.copy(fed.server)
-    may = either(is_norm(fed.net), is_eraser(fed.net))
+    may = either(is_norm(fed.net), *(may(fed.net) for may, _ in joins_of(fed).values()))
     if lost := [n for n in sorted(keep) if not may(n)]:
         raise ValueError(f'{name} leaves {lost[0]} with its clients, so there is no model for a newcomer: '
                          'train FedAvg, FedBN or FDSE, or let the site take part from the start')
@@ -75,7 +78,7 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
     ways = {'as it is': (first_model(fed), 'nothing')}
     net = ways['as it is'][0]
     if any(map(is_batchnorm(net), net.state_dict())): ways['AdaBN'] = adabn(net, data), IMAGES
-    if erased_blocks(net): ways['FDSE adapted'] = adapt_unseen(fed, data.x, transductive=True), IMAGES
+    ways |= {way: (adapted(fed, data.x), IMAGES) for way, (_, adapted) in joins_of(fed).items()}
     for way, (start, _) in list(ways.items()) if labels and has_head(net) else ():
         name = 'head tuned' if start is net else f'{way}, then head'
         ways[name] = head_tuned(fed, start, data[torch.arange(labels)], epochs), LABELS

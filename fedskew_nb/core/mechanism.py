@@ -31,6 +31,7 @@ class Mechanism:
     stacks = False          # may clients be stacked?
     early = False           # its weights are known before the training
     everywhere = False      # scored on every domain though it keeps parts at its clients
+    joins = {}              # {way: (net → may(name), (fed, x) → Net)} of a site that comes later
     def adapt(self, net): return net         # surgery on one place (a body layer, neck, pool, head)
     def phases(self, c): return Default      # [(name, share of the steps, trainable(name))]
     def start(self, c): ...                  # before local training

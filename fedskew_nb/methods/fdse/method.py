@@ -9,6 +9,7 @@ __all__ = ['REGULARISERS', 'FDSE', 'plain_mean', 'pooled_moments', 'Erase', 'att
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000002
 import math, os, warnings
 from dataclasses import dataclass
+from importlib import import_module
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
@@ -17,7 +18,7 @@ from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.rules import Rule, by_layer, by_tensor, keep, mean
 from ...core.names import at_least, not_negative, one_of
-from ...core.net import is_statistic
+from ...core.net import Net, is_statistic
 from .consensus import NotFinite, consensus_step
 from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
 from .surgery import by_block, decompose, erased_blocks, is_eraser, part_of
@@ -36,6 +37,11 @@ def pooled_moments(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
     return torch.cat([pooled[n.rpartition('.')[2]] for n in srv.names])
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000009
+def _moved_in(fed, x)->Net:
+    "A site that comes later adapts its erasers to its images."
+    return import_module('fedskew_nb.methods.fdse.unseen').adapt_unseen(fed, x, transductive=True)
+
+# %% ../../../nbs/2_methods/fdse/04_method.ipynb #79d25b2d
 @dataclass
 class Erase(Mechanism):
     "Splits every layer into a shared extractor and a personal eraser (FDSE, Sec. 4.1)."
@@ -47,6 +53,7 @@ class Erase(Mechanism):
     pad11:int|None=None  # padding of an 11 × 11 convolution; released: 5
     pooled:bool=False    # BN_DFE's global variance counts the spread of the means
     whole:bool=False     # leave whole what cannot be split, instead of refusing
+    joins = {'FDSE adapted': (is_eraser, _moved_in)}
     def __post_init__(self): at_least(pad11=(self.pad11 or 0, 0, 'it counts pixels'))
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000000a
