@@ -124,7 +124,8 @@ def test_the_trackers_of_the_page(tracker, rounds, tmp_path, monkeypatch):
     page = Path(__file__).parent.parent/'nbs'/'7_app'/'17_after.ipynb'
     texts = [''.join(c['source']) for c in json.loads(page.read_text(encoding='utf-8'))['cells']]
     numbers = next(t for t in texts if t.startswith('def numbers(fed)'))
-    lines = next(code for t in texts for code in re.findall('```python\n(.*?)```', t, re.S) if tracker in code)
+    codes = (code for t in texts for code in re.findall('```python\n(.*?)```', t, re.S))
+    lines = next(code for code in codes if tracker in code)
     net = small_conv(SUITE.n_classes, size=SUITE.image_size, width=4)
     fed = Federation(read_method('FedAvg'), net, SUITE, rounds=3, local_steps=1, eval_every=2)
     monkeypatch.chdir(tmp_path)

@@ -372,7 +372,8 @@ def test_images_on_the_disk_are_those_in_memory(tree, monkeypatch):
         s = load_folder(tree, 16, cache=False, clients={'ink': 2})
         fed = Federation(FedAvg, small_conv(2, width=4, size=16, seed=0), s, rounds=2, batch_size=4)
         fed.fit(progress=False)
-        return [x.fingerprint() for x in (s, s.iid(1), s.pooled())], as_bytes(fed.model().state_dict().values())
+        marks = [x.fingerprint() for x in (s, s.iid(1), s.pooled())]
+        return marks, as_bytes(fed.model().state_dict().values())
     want = run()
     monkeypatch.setattr(fedskew_nb.data.cache, 'IN_MEMORY', 0)
     for threads in (1, 3):
@@ -412,8 +413,8 @@ print(s.nbytes >> 20, peak-before >> 10)
 def test_a_folder_of_four_times_the_limit(tmp_path):
     "What the system cannot take back stays below the limit."
     for k in range(1800): paint(tmp_path/'big'/'ab'[k%2]/'xy'[k//2%2]/f'{k}.jpg', k)
-    p = subprocess.run([sys.executable, '-c', PEAK, tmp_path/'big'], capture_output=True, text=True, check=True)
-    size, added = map(int, p.stdout.split())
+    peak = [sys.executable, '-c', PEAK, tmp_path/'big']
+    size, added = map(int, subprocess.run(peak, capture_output=True, text=True, check=True).stdout.split())
     assert size > 4*64 > 4*added
 
 def test_files_of_odd_names_are_images(tree):

@@ -101,7 +101,8 @@ def test_mnist_in_twenty_hues(digits, tmp_path):
     "Every digit once, half of them to test; its paper, read from a corner, is of its client's hue."
     facts = prepare('colored-mnist', digits[0]/'MNIST', tmp_path)
     assert sum(facts['images'].values()) == 50 and len(facts['images']) == 20
-    grey, labels = (np.concatenate(v) for v in zip(*(stored(digits[1], 'mnist', p) for p in ('train', 'test'))))
+    both = [stored(digits[1], 'mnist', p) for p in ('train', 'test')]
+    grey, labels = (np.concatenate(v) for v in zip(*both))
     used = []
     for k, part in product(range(20), ('train', 'test')):
         for x, y in zip(*stored(tmp_path, f'hue {k/20:.2f}', part)):

@@ -143,7 +143,8 @@ def test_domains_are_left_out_in_turn(pacs):
     ours = replace(p, suite='pacs', columns=styles | dict(AVG='AVG'), folder=dict(size=16, test=.2, val=.1))
     suites = suites_of(ours, pacs)
     assert [next(iter(s(0).unseen)) for s in suites] == list(LAYOUTS['pacs'].counts)
-    cmp = compare('FDSE', suites, 1, control=False, device='cpu', progress=False, measure=ours.measure, **SHORT)
+    how = dict(control=False, device='cpu', progress=False, measure=ours.measure)
+    cmp = compare('FDSE', suites, 1, **how, **SHORT)
     scores = ours.scores_of(cmp.histories, 'FDSE')
     seen = {h.setting['suite'].rpartition('-without-')[2]: h.measures['adapted'] for h in cmp.histories}
     assert seen == {d: scores[k] for k, d in styles.items()}
@@ -167,5 +168,6 @@ def test_boxes_beside_the_images_are_read_and_missed_before_training(pacs, tmp_p
     assert not list((tmp_path/'runs').rglob('*.json'))
     root = tmp_path/'pacs'
     shutil.copytree(pacs, root)
-    write_boxes(root/'boxes.csv', [Box(p.relative_to(root).as_posix(), 2, 2, 9, 9) for p in root.rglob('*.png')])
+    names = [p.relative_to(root).as_posix() for p in root.rglob('*.png')]
+    write_boxes(root/'boxes.csv', [Box(n, 2, 2, 9, 9) for n in names])
     assert dealt_suite(0, TABLES['FDSE-1-PACS'], root).clients[0].train.boxes is not None

@@ -1,4 +1,4 @@
-"Every table of the papers from a download in the official layout, made small: prepared, trained, beside the print."
+"Every table of the papers from a small download in the official layout: prepared, trained, beside the print."
 import pytest
 from fedskew_nb import prepare, reproduce
 from fedskew_nb.app.layouts import LAYOUTS
@@ -55,7 +55,8 @@ def test_every_method_of_every_table(name, prepared):
     print(f'\n{table}')
     assert list(table.cells['method']) == list(p.numbers())
     for name, row in zip(p.numbers(), table.cells.to_dict('records')):
-        for k, printed in p.numbers()[name].items(): assert row[k].endswith(f'({printed:.{1 if p.suite else 2}f})')
+        for k, printed in p.numbers()[name].items():
+            assert row[k].endswith(f'({printed:.{1 if p.suite else 2}f})')
     assert not p.suite or 'rounds 1 (paper: ' in ' '.join(table.notes)
 
 @pytest.mark.parametrize('name, methods, pixels', [

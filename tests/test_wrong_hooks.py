@@ -650,7 +650,7 @@ BAD = dict(
     seed=['0', 1.5, None, True],
     threads=[10**5, '2', 2., 0],
     channels_last=['no', 1],
-   
+    adamw=['no', 1],
     stack=['no', 1, 0],
     precision=[None, 16, ['fp32']])
 EACH = [(name, value) for name, values in BAD.items() for value in values]

@@ -189,11 +189,11 @@ def time_faults(nb, minutes):
 def words(md):
     return len(re.findall(r'\w+', re.sub(r'\$\$.*?\$\$|```.*?```', ' ', md, flags=re.S)))
 
-# How long a page takes: 180 words or 600 characters of code a minute; imports are not read. What is folded, code
-# or an answer, counts a third. A figure takes 10 seconds beside its caption, a table .8 seconds a cell and
-# at most 90, other printed text its words and at most a minute. Chosen on seven pages of 6307b81 for which a reader
-# who takes in each printed word, 200 a minute, was counted to need 13, 19, 19, 21, 26, 28 and 33 minutes:
-# these constants say 15, 20, 19, 22, 28, 26 and 32. Without outputs they were 8, 12, 16, 10, 15, 25 and 30.
+# How long a page takes: 180 words or 600 characters of code a minute; imports are not read. What is folded,
+# code or an answer, counts a third. A figure takes 10 seconds beside its caption, a table .8 seconds a cell
+# and at most 90, other printed text its words and at most a minute. Chosen on seven pages of 6307b81 for
+# which a reader who takes in each printed word, 200 a minute, was counted to need 13, 19, 19, 21, 26, 28 and
+# 33 minutes: these constants say 15, 20, 19, 22, 28, 26 and 32.
 WORDS_A_MINUTE, CODE_A_MINUTE, FOLDED = 180, 600, 1 / 3
 FIGURE, TABLE_CELL, TABLE_MOST, TEXT_MOST = 10 / 60, 0.8 / 60, 1.5, 1
 
