@@ -255,6 +255,9 @@ def test_a_mechanism_says_how_a_site_joins(feds):
     j = join_site(fed, sketches(fed), labels=0)
     assert list(j.ways) == ['as it is', 'AdaBN', 'as FedAvg']
     assert same(j.model('as FedAvg').state_dict(), j.model('as it is').state_dict())
+    class Other(Mine): pass
+    fed.method = fed.method + Method('Other', Other())
+    with pytest.raises(ValueError, match="two mechanisms join by 'as FedAvg'"): join_site(fed, sketches(fed))
 
 def moved_to(fed, j):
     "The images that were adapted to, from the statistics that they leave in the first BatchNorm."

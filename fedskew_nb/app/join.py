@@ -6,6 +6,7 @@
 __all__ = ['join_site']
 
 # %% ../../nbs/7_app/21_join.ipynb #14f8726a
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ from ..engine.setting import epoch
 # %% ../../nbs/7_app/21_join.ipynb #1d9e09d9
 def joins_of(fed:Federation)->dict: # {way: (net → may(name), (fed, x) → Net)}
     "What its mechanisms say of a site that comes later."
+    ways = [way for m in fed.method.mechanisms for way in m.joins]
+    if twice := [way for way, n in Counter(ways).items() if n > 1]:
+        raise ValueError(f'{fed.method.name}: two mechanisms join by {twice[0]!r}: rename one of the ways')
     return {way: how for m in fed.method.mechanisms for way, how in m.joins.items()}
 
 # %% ../../nbs/7_app/21_join.ipynb #16261523

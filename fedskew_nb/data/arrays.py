@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core.files import read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
-from .cache import fill, rooms
+from .cache import fill, room_for
 from .datasets import check_wishes
 from .images import Data, as_images, join
 from .sheet import PARTS
@@ -161,7 +161,7 @@ def placed(suite:Suite, images:list, size:int)->tuple: # (tensors, table of cont
     "A suite of stand-ins, packed with the images that they stand for."
     tensors, meta = pack(suite)
     numbers = {k: (x.flatten(1).long() << COLOURS).sum(1) for k, x in tensors.items() if k.endswith('.x')}
-    room = rooms([(len(i), 3, size, size) for i in numbers.values()])
+    room = room_for([(len(i), 3, size, size) for i in numbers.values()])
     for x, i in zip(room, numbers.values()): fill(x, i, images, partial(at_size, size=size))
     return tensors | dict(zip(numbers, room)), meta
 

@@ -112,7 +112,7 @@ def nameless(shape:tuple)->Tensor: # uint8
         if hasattr(os, 'posix_fallocate'): os.posix_fallocate(f.fileno(), 0, math.prod(shape))
         return torch.from_numpy(np.memmap(f, np.uint8, 'r+', shape=shape))
 
-def rooms(shapes:list)->list: # of Tensor, uint8
+def room_for(shapes:list)->list: # of Tensor, uint8
     "Tensors to be filled; on the disk where they are large and there is a disk."
     def plain(shape): return torch.empty(shape, dtype=torch.uint8)
     if sum(map(math.prod, shapes)) <= IN_MEMORY: return [plain(s) for s in shapes]
@@ -141,7 +141,7 @@ def picked(
     "Images of several `Data`; many of them lie on the disk."
     xs, others = [p.x for p in parts], join([replace(p, x=p.y) for p in parts])
     shares = [torch.arange(len(others))] if shares is None else shares
-    new = rooms([(len(i), *xs[0].shape[1:]) for i in shares])
+    new = room_for([(len(i), *xs[0].shape[1:]) for i in shares])
     for x, i in zip(new, shares): fill(x, i, xs)
     return [replace(others[i], x=x.to(xs[0].device)) for x, i in zip(new, shares)]
 

@@ -14,7 +14,7 @@ import torch
 from .arrays import (
     as_listed, holds_arrays, load_arrays, placed, read_splits, stand_ins, used_parts)
 from .boxes import best_boxes, boxes_file
-from .cache import ahead, cached, rooms
+from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, some_text, three_numbers
 from .datasets import check_wishes
 from .images import UNREAD, content, read_image, Data
@@ -128,7 +128,7 @@ def readable(path, size:int, bad:str)->tuple|None:
 def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:
     "(images, broken files, copies); `classes` is {class: [paths]}."
     every = [(p, y) for y, c in enumerate(names) for p in classes.get(c, ())]
-    if room is None: room, = rooms([(len(every), 3, size, size)])
+    if room is None: room, = room_for([(len(every), 3, size, size)])
     x, y, at, broken, copies, digests = room.numpy(), [], [], [], [], set()
     for (p, c), got in zip(every, ahead(lambda e: readable(root/e[0], size, bad), every)):
         if got is None: broken.append(p)
@@ -167,7 +167,7 @@ def read_domains(root, rows:list, size:int, test:float, bad:str, seed:int, boxes
     "({domain: its parts, of stand-ins}, images, broken files, copies)"
     tree, names = tree_of(rows), sorted({r.label for r in rows})
     domains, images, broken, copies = {}, [], [], []
-    room = rooms([(sum(map(len, tree[d].values())), 3, size, size) for d in sorted(tree)])
+    room = room_for([(sum(map(len, tree[d].values())), 3, size, size) for d in sorted(tree)])
     for d, x in zip(sorted(tree), room):
         data, b, c = read_domain(root, tree[d], names, size, bad, boxes, x)
         used, unseen = used_rows(rows, d, {*b, *c}, names), d in more.get('unseen', ())

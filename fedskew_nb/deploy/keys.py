@@ -17,37 +17,37 @@ from .node import site_name
 HERE = 'localhost', '127.0.0.1'
 DAYS = 730          # that a certificate holds
 
-def library(part:str):
+def crypto(part:str):
     "A module of what Flower's own keys are made with."
     return extra(f'cryptography.{part}', 'cryptography', 'deploy')
 
 def new_key():
     "A pair, on the curve that Flower asks for."
-    ec = library('hazmat.primitives.asymmetric.ec')
+    ec = crypto('hazmat.primitives.asymmetric.ec')
     return ec.generate_private_key(ec.SECP384R1())
 
 def as_host(host:str):
     "A name or an address, as a certificate holds it."
-    x509 = library('x509')
+    x509 = crypto('x509')
     try: return x509.IPAddress(ip_address(host))
     except ValueError: return x509.DNSName(host)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #41af6953
 def signed(name:str, key, theirs, *more):
     "That a key is the one of `name` says the authority, whose key is `theirs`."
-    x509, now = library('x509'), datetime.now(timezone.utc)
+    x509, now = crypto('x509'), datetime.now(timezone.utc)
     def called(text): return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
     holds = x509.random_serial_number(), now-timedelta(days=1), now+timedelta(days=DAYS)
     made = x509.CertificateBuilder(called('fedskew'), called(name), key.public_key(), *holds)
     for what in more: made = made.add_extension(what, critical=isinstance(what, x509.BasicConstraints))
-    return made.sign(theirs, library('hazmat.primitives.hashes').SHA256())
+    return made.sign(theirs, crypto('hazmat.primitives.hashes').SHA256())
 
 
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #ed303df7
 def certificates(hosts)->tuple: # (the authority's, the server's, the server's key)
     "For a server that is reached by these names."
-    x509, ca, key = library('x509'), new_key(), new_key()
+    x509, ca, key = crypto('x509'), new_key(), new_key()
     signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
     known = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key())
@@ -58,13 +58,13 @@ def certificates(hosts)->tuple: # (the authority's, the server's, the server's k
 # %% ../../nbs/8_deploy/07_keys.ipynb #ac42d870
 def write_private(file:Path, key, form:str):
     "A key that only its owner may read."
-    s = library('hazmat.primitives.serialization')
+    s = crypto('hazmat.primitives.serialization')
     text = key.private_bytes(s.Encoding.PEM, getattr(s.PrivateFormat, form), s.NoEncryption())
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as f: f.write(text)
 
 def write_certificates(out:Path, hosts):
     "ca.crt, server.crt and server.key."
-    s = library('hazmat.primitives.serialization')
+    s = crypto('hazmat.primitives.serialization')
     ca, server, key = certificates(hosts)
     write_private(out/'server.key', key, 'PKCS8')
     for name, made in (('server', server), ('ca', ca)):
@@ -75,7 +75,7 @@ def write_certificates(out:Path, hosts):
 # %% ../../nbs/8_deploy/07_keys.ipynb #03800222
 def write_pair(folder:Path, name:str):
     "A site's private key, and the public one beside it."
-    private, s, key = folder/site_name(name), library('hazmat.primitives.serialization'), new_key()
+    private, s, key = folder/site_name(name), crypto('hazmat.primitives.serialization'), new_key()
     write_private(private, key, 'OpenSSH')
     public = key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
     (folder/f'{name}.pub').write_bytes(public)
