@@ -18,7 +18,7 @@ from .plan import (
 from .run import run_all
 from ..core.files import write_json
 from ..core.method import Method
-from ..core.names import Recipe, one_of
+from ..core.names import Recipe, extra, one_of
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.history import History
@@ -78,23 +78,31 @@ class Search:
         "The runs of one trial."
         k, v = trial
         how = dict(own={} if v is None else {self.own: v})
-        return [replace(r, setting=r.setting | dict(lr=rate(k)), **how) for r in self.runs]
+        return [replace(r, setting=r.setting | dict(lr=self.lr(k)), **how) for r in self.runs]
     def todo(self)->list: # of (Search, trial, Run)
         trials = wanted(self.scores(), self.trials, self.values)
         return [(self, t, run) for t in trials for run in self.at(t)]
 
 # %% ../../nbs/7_app/10_tune.ipynb #b2def430
+@patch
+def lr(self:Search, k)->float: return rate(k)
+
+@patch
+def edges(self:Search)->set:
+    "The first and the last step that were tried."
+    tried = [k for k, v in self.results if v is None]
+    return {min(tried), max(tried)}
+
 def chosen(search:Search)->dict:
     "What came of a search, for `tuned.json`."
     scores = search.scores()
     k, v = max(scores, key=scores.get)
     first = search.runs[0]
-    tried = [j for j, value in scores if value is None]
     return dict(
-        lr=rate(k), own={} if v is None else {search.own: v}, trials=len(scores),
-        seeds=[r.seed for r in search.runs], size=first.size, edge=k in (min(tried), max(tried)),
+        lr=search.lr(k), own={} if v is None else {search.own: v}, trials=len(scores),
+        seeds=[r.seed for r in search.runs], size=first.size, edge=k in search.edges(),
         budget=budget_of(first.setting), model=first.model.name,
-        scores=[[rate(j), value, round(s, 3)] for (j, value), s in scores.items()])
+        scores=[[search.lr(j), value, round(s, 3)] for (j, value), s in scores.items()])
 
 # %% ../../nbs/7_app/10_tune.ipynb #d358d766
 def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
@@ -110,13 +118,14 @@ def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
     return ()
 
 # %% ../../nbs/7_app/10_tune.ipynb #26e216cb
-def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
+def searches(runs:list, trials:int, own:dict, sampler=None)->dict: # {(suite, method): Search}
     "A search for each method on each suite."
     searches_of, names, held_out = {}, {r.method.name for r in runs}, {}
+    new = sampled(sampler) if sampler else Search
     for name in own: one_of(name, names, 'method to tune')
     for r in runs:
         key = r.suite.name, r.method.name
-        if key not in searches_of: searches_of[key] = Search(trials, *own_of(r.method.made, own, trials))
+        if key not in searches_of: searches_of[key] = new(trials, *own_of(r.method.made, own, trials))
         suite = held_out.setdefault(r.suite.make, on_validation(r.suite))
         searches_of[key].runs.append(replace(r, suite=suite, note='', made_of=None))
     return searches_of
@@ -126,13 +135,20 @@ class Tuning(dict):
     "{suite: {method: what was chosen}}; `compare(tuned=…)` reads it."
     def __repr__(self)->str: return '\n\n'.join(str(self.table(s)) for s in self)
 
-def _cells(name:str, f:dict, rates:list)->dict:
-    "A row of the table."
+# %% ../../nbs/7_app/10_tune.ipynb #9eacff30
+MOST = 9       # columns of rates
+
+def _tried(f:dict, rates:list)->dict:
+    "What each rate, and each value at the best one, came to; of many rates the best alone."
     at = {lr: s for lr, v, s in f['scores'] if v is None}
     own = ', '.join(f'{v}: {s:.1f}' for _, v, s in f['scores'] if v is not None)
+    if len(rates) > MOST: return dict(best=f"{max(s for *_, s in f['scores']):.1f}")
+    return {f'{lr:g}': f'{at[lr]:.1f}' if lr in at else '' for lr in rates} | dict(own=own)
+
+def _cells(name:str, f:dict, rates:list)->dict:
+    "A row of the table."
     best = ', '.join(f'{k} {v}' for k, v in dict(lr=f['lr'], **f['own']).items())
-    row = dict(method=name) | {f'{lr:g}': f'{at[lr]:.1f}' if lr in at else '' for lr in rates}
-    return row | dict(own=own, chosen=best, trials=str(f['trials']))
+    return dict(method=name) | _tried(f, rates) | dict(chosen=best, trials=str(f['trials']))
 
 # %% ../../nbs/7_app/10_tune.ipynb #71fe81d1
 @patch
@@ -140,13 +156,42 @@ def table(self:Tuning, suite:str|None=None)->Table:
     "What each method tried on a suite (default: the first), and what it chose."
     suite = suite or next(iter(self))
     trials = self[suite]
-    rates = sorted({lr for f in trials.values() for lr, v, _ in f['scores'] if v is None})
+    rates = sorted({lr for f in trials.values() for lr, *_ in f['scores']})
     cells = pd.DataFrame([_cells(name, f, rates) for name, f in trials.items()])
     seeds = ', '.join(map(str, next(iter(trials.values()))['seeds']))
     notes = [f'AVG in % on validation images by learning rate; pilot seeds {seeds}.']
     edges = [name for name, f in trials.items() if f['edge']]
     if edges: notes.append(f'Best at an edge of what was tried: {", ".join(edges)}.')
     return Table(f'{suite}, tuned', cells, notes)
+
+# %% ../../nbs/7_app/10_tune.ipynb #9ec7fb46
+LOW, HIGH = 1e-3, 1.
+
+@dataclass(eq=False)
+class Sampled(Search):
+    "A search whose rates, and values, a sampler of Optuna proposes."
+    study:object=None
+    asked:object=None      # the trial that is being made
+    def lr(self, k)->float: return k
+    def todo(self)->list: # of (Search, trial, Run)
+        if self.asked: self.study.tell(self.asked, self.scores()[self.trial])
+        if len(self.study.trials) == self.trials: return []
+        self.asked = self.study.ask()
+        lr = float(f'{self.asked.suggest_float("lr", LOW, HIGH, log=True):.2g}')
+        self.trial = lr, self.asked.suggest_categorical(self.own, self.values) if self.own else None
+        return [(self, self.trial, run) for run in self.at(self.trial)]
+    def edges(self)->set: return {LOW, HIGH}
+
+# %% ../../nbs/7_app/10_tune.ipynb #9a38cf30
+def sampled(sampler):
+    "What makes a search for a method, each with a sampler of its own."
+    optuna = extra('optuna', 'optuna', 'optuna')
+    if sampler == 'optuna': sampler = partial(optuna.samplers.TPESampler, seed=0)
+    if not callable(sampler):
+        raise ValueError(f"sampler is {sampler!r}: give 'optuna', or a function that makes a sampler of it")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    def new(*how): return Sampled(*how, study=optuna.create_study(sampler=sampler(), direction='maximize'))
+    return new
 
 # %% ../../nbs/7_app/10_tune.ipynb #47dccd80
 def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
@@ -170,20 +215,22 @@ def try_all(searches, *how):
 @checked
 @delegates(planned, keep=True, but=['control', 'pooled', 'tuned'])
 def tune(
-    methods,             # FedAvg comes along
+    methods,        # FedAvg comes along
     suite='skew-digits',
-    seeds=PILOTS,        # from 100 on
-    trials=4,            # of each method, at first
-    size='quick', own=None,        # own: {'FedProx': dict(mu=[.001, .1])}
-    out=None,            # folder; tuned.json, too
-    jobs=1, executor=None, progress=None, on_run=None,  # as in compare
-    **kwargs,            # model, rounds and so on
+    seeds=PILOTS,   # from 100 on
+    trials=4,       # of each method, at first
+    size='quick', own=None,   # own: {'FedProx': {'mu': [.1, 1]}}
+    sampler=None,   # 'optuna', or what makes its samplers
+    out=None,       # folder
+    jobs=1, executor=None, progress=None, on_run=None,
+    **kwargs,       # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
-    search_of = searches(runs, trials, own or {})
+    search_of = searches(runs, trials, own or {}, sampler)
     tuned_before(out)
-    try_all(search_of.values(), ready_runs(runs, executor, out)[1], jobs, progress, on_run, None, executor)
+    folder = ready_runs(runs, executor, out)[1]
+    try_all(search_of.values(), folder, jobs, progress, on_run, None, executor)
     return stored_tuning(search_of, out)
 
 # %% ../../nbs/7_app/10_tune.ipynb #5f019184
