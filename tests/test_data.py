@@ -372,7 +372,8 @@ def test_images_on_the_disk_are_those_in_memory(tree, monkeypatch):
         s = load_folder(tree, 16, cache=False, clients={'ink': 2})
         fed = Federation(FedAvg, small_conv(2, width=4, size=16, seed=0), s, rounds=2, batch_size=4)
         fed.fit(progress=False)
-        marks = [x.fingerprint() for x in (s, s.iid(1), s.pooled())]
+        more = dirichlet(s, 9., 2), uneven(s), leave_out(s, s.domains[0])
+        marks = [x.fingerprint() for x in (s, s.iid(1), s.pooled(), *more)]
         return marks, as_bytes(fed.model().state_dict().values())
     want = run()
     monkeypatch.setattr(fedskew_nb.data.cache, 'IN_MEMORY', 0)
@@ -402,7 +403,7 @@ def watch():
 watcher = threading.Thread(target=watch)
 watcher.start()
 s = fedskew_nb.load_folder(sys.argv[1], 224)
-s.iid(0)
+for deal in (lambda: s.iid(0), lambda: fedskew_nb.dirichlet(s, 9.), lambda: fedskew_nb.uneven(s)): deal()
 done.set()
 watcher.join()
 print(s.nbytes >> 20, peak-before >> 10)

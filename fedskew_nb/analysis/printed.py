@@ -12,7 +12,7 @@ from torch import Tensor
 from .claims import by_domain
 from .stats import t_interval
 from .table import Table
-from ..data.splits import by_table, held_domains, of_domain, whole_shares
+from ..data.splits import by_table, held_domains, labels, of_domain, whole_shares
 from ..data.suite import Suite
 from ..engine.history import History
 from ..engine.reading import Where, summary
@@ -77,7 +77,7 @@ def dealt(self:Protocol, suite:Suite, seed:int)->Suite:
         if d not in held_domains(suite):
             there = ', '.join(held_domains(suite))
             raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {there}')
-        have = torch.bincount(of_domain(suite, d, 'train').y.cpu(), minlength=suite.n_classes)
+        have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
         rows += [(d, *counts_each(have, k, self.each or int(self.share*have.sum())))]*k
     dealt = by_table(suite, rows, seed, self.name)
     held = held_domains(dealt)

@@ -10,24 +10,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 from ..core.seeding import generator
-from .images import join
+from .cache import picked
 from ..core.names import nearest, one_of, whole
 from .check import count, real
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000006
-def take(data, table:Tensor, g, where:str='')->list:
-    "Deal `data` to the rows of `table` (K, classes); with `where`, too large a wish is refused."
-    rows = [[] for _ in table]
+def take(parts:list, table:Tensor, g, where:str='')->list:
+    "Deal several `Data` to the rows of `table` (K, classes); with `where`, too large a wish is refused."
+    rows, y = [[] for _ in table], labels(parts)
     for c in range(table.shape[1]):
-        have = (data.y.cpu() == c).nonzero()[:,0]
+        have = (y == c).nonzero()[:,0]
         have = have[torch.randperm(len(have), generator=g)]
         wish = table[:,c].tolist()
         if where and sum(wish) > len(have):
             raise ValueError(f'{where} has {len(have)} training images of class {c}, '
                              f'the table asks for {sum(wish)}; lower its counts')
         for row, i in zip(rows, have.split([*wish, len(have)-sum(wish)])): row.append(i)
-    return [data[torch.cat(row)] for row in rows]
+    return picked(parts, [torch.cat(row) for row in rows])
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000007
 def by_table(
@@ -73,15 +73,17 @@ def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
                              'give it some, or leave its row out')
     return torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)
 
-def of_domain(suite:Suite, domain:str, part:str):
-    "All training, or validation, images of a domain."
-    return join([getattr(c, part) for c in suite.clients if c.domain == domain])
+def of_domain(suite:Suite, domain:str, part:str)->list: # of Data
+    "The training, or validation, images of a domain, client by client."
+    return [getattr(c, part) for c in suite.clients if c.domain == domain]
+
+def labels(parts:list)->Tensor: return torch.cat([p.y.cpu() for p in parts])
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000009
 def dealt_to(suite:Suite, domain:str, want:Tensor, g)->list:
     "(train, val) for every row of `want`; validation images in the same proportions, as far as they go."
     train, val = of_domain(suite, domain, 'train'), of_domain(suite, domain, 'val')
-    n = lambda d: torch.bincount(d.y.cpu(), minlength=want.shape[1])
+    n = lambda parts: torch.bincount(labels(parts), minlength=want.shape[1])
     for_val = want*n(val)//n(train).clamp(min=1)
     return list(zip(take(train, want, g, f'{suite.name}: {domain}'), take(val, for_val, g)))
 
@@ -92,7 +94,7 @@ def held_domains(suite:Suite)->list:
 def tests_of(suite:Suite, domain:str):
     "The suite's test set of a domain, or that of its clients."
     if domain in suite.tests: return suite.tests[domain]
-    return join(list({id(c.test): c.test for c in suite.clients if c.domain == domain}.values()))
+    return picked(list({id(c.test): c.test for c in suite.clients if c.domain == domain}.values()))[0]
 
 # %% ../../nbs/5_data/06_splits.ipynb #0000000e
 def log_gamma(alpha:float, n:int, g)->Tensor:   # (n,) float64
@@ -136,7 +138,7 @@ def dirichlet(
 # %% ../../nbs/5_data/06_splits.ipynb #00000013
 def dirichlet_rows(suite:Suite, d:str, alpha:float, k:int, seed:int, at_least:int)->list:
     "Counts (k, classes) for the clients of one domain."
-    have = torch.bincount(of_domain(suite, d, 'train').y.cpu(), minlength=suite.n_classes)
+    have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
     g = generator('dirichlet', seed, d, alpha, k)
     for _ in range(200):
         q = torch.stack([log_gamma(alpha, k, g) for _ in have]).softmax(1)
@@ -155,7 +157,7 @@ def shards(
     "Split each domain by sorting it by class and dealing equal shards."
     per_client, clients, rows = count(per_client, 'per_client'), count(clients, 'clients'), []
     for d in held_domains(suite):
-        parts = of_domain(suite, d, 'train').y.cpu().sort().values.tensor_split(clients*per_client)
+        parts = labels(of_domain(suite, d, 'train')).sort().values.tensor_split(clients*per_client)
         order = torch.randperm(len(parts), generator=generator('shards', whole(seed, 'seed'), d))
         own = [torch.cat([parts[j] for j in i]) for i in order.split(per_client)]
         rows += [(d, *torch.bincount(v, minlength=suite.n_classes).tolist()) for v in own]
@@ -165,7 +167,7 @@ def shards(
 def _some(data, share:float, *where):
     "A share of the images, drawn at random, but two at least."
     order = torch.randperm(len(data), generator=generator('uneven', *where))
-    return data[order[:max(2, round(len(data)*share))]]
+    return picked([data], [order[:max(2, round(len(data)*share))]])[0]
 
 def uneven(suite:Suite, seed:int=0)->Suite:
     "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most, turns by seed."
@@ -183,7 +185,7 @@ def leave_out(suite:Suite, domain:str)->Suite:
     if domain not in domains:
         raise ValueError(f'no client of {suite.name} has the domain {domain!r}: {nearest(domain, domains)}')
     if len(domains) < 2: raise ValueError(f'{suite.name} has one domain only: there would be no client left')
-    gone = {domain: join([c.train for c in suite.clients if c.domain == domain])}
+    gone = {domain: picked(of_domain(suite, domain, 'train'))[0]}
     return replace(suite,
         name    = f'{suite.title}-without-{domain}',
         deal    = 'skew',
