@@ -128,7 +128,7 @@ def fill(
 ):
     "Rows of several tensors, a few megabytes at a time."
     ends = torch.tensor([*accumulate(map(len, images))])
-    which, few = torch.bucketize(i, ends, right=True), max(1, (1<<24)*len(x)//max(1, x.nbytes))
+    which, few = torch.bucketize(i, ends, right=True), max(1, (1<<22)*len(x)//max(1, x.nbytes))
     for k in which.unique().tolist():
         first = ends[k]-len(images[k])
         for to in (which == k).nonzero()[:,0].split(few): x[to] = ready(images[k][i[to]-first]).to(x.device)

@@ -17,7 +17,7 @@ from .suite import Client, Suite
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000006
 def take(parts:list, table:Tensor, g, where:str='')->list:
-    "Deal several `Data` to the rows of `table` (K, classes); with `where`, too large a wish is refused."
+    "Numbers of images for the rows of `table` (K, classes); with `where`, too large a wish is refused."
     rows, y = [[] for _ in table], labels(parts)
     for c in range(table.shape[1]):
         have = (y == c).nonzero()[:,0]
@@ -27,7 +27,7 @@ def take(parts:list, table:Tensor, g, where:str='')->list:
             raise ValueError(f'{where} has {len(have)} training images of class {c}, '
                              f'the table asks for {sum(wish)}; lower its counts')
         for row, i in zip(rows, have.split([*wish, len(have)-sum(wish)])): row.append(i)
-    return picked(parts, [torch.cat(row) for row in rows])
+    return [torch.cat(row) for row in rows]
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000007
 def by_table(
@@ -36,14 +36,27 @@ def by_table(
     seed:int=0, name:str='table',
 )->Suite:
     "The suite with its training images dealt as the table says."
-    rows, seed, clients = rows_of(table, suite), whole(seed, 'seed'), {}
+    rows, parts, found = rows_of(table, suite), [], {}
     for d in dict.fromkeys(one_of(r[0], held_domains(suite), 'domain') for r in rows):
-        at = [i for i, r in enumerate(rows) if r[0] == d]
-        want, test = counts_of([rows[i][1:] for i in at], suite, d), tests_of(suite, d)
-        for i, (train, val) in zip(at, dealt_to(suite, d, want, generator('by_table', seed, d))):
-            clients[i] = Client(i, d, train, val, test)
-    in_order = [clients[i] for i in sorted(clients)]
-    return replace(suite, name=f'{suite.title}-{name}', deal='skew', clients=in_order)
+        at, start = [i for i, r in enumerate(rows) if r[0] == d], sum(map(len, parts))
+        two = dealt_to(suite, d, [rows[i][1:] for i in at], generator('by_table', whole(seed, 'seed'), d))
+        found |= {i: [start+j for j in shares] for i, shares in zip(at, two)}
+        parts += of_domain(suite, d, 'train')+of_domain(suite, d, 'val')
+    shares = sum((found[i] for i in range(len(rows))), [])
+    return dealt_as(suite, f'{suite.title}-{name}', [r[0] for r in rows], parts, shares)
+
+# %% ../../nbs/5_data/06_splits.ipynb #43189697
+def dealt_as(
+    suite:Suite, name:str,
+    domains:list,   # of each client
+    parts:list,     # of Data
+    shares:list,    # numbers of images, counted through: (training, validation) of each client in turn
+)->Suite:
+    "The suite with its images dealt to clients."
+    some = picked(parts, shares) if parts else []
+    tests = {d: tests_of(suite, d) for d in dict.fromkeys(domains)}
+    clients = [Client(i, d, *some[2*i:2*i+2], tests[d]) for i, d in enumerate(domains)]
+    return replace(suite, name=name, deal='skew', clients=clients)
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000008
 def rows_of(table, suite:Suite)->list:
@@ -73,20 +86,24 @@ def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
                              'give it some, or leave its row out')
     return torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)
 
+# %% ../../nbs/5_data/06_splits.ipynb #00000009
 def of_domain(suite:Suite, domain:str, part:str)->list: # of Data
     "The training, or validation, images of a domain, client by client."
     return [getattr(c, part) for c in suite.clients if c.domain == domain]
 
 def labels(parts:list)->Tensor: return torch.cat([p.y.cpu() for p in parts])
 
-# %% ../../nbs/5_data/06_splits.ipynb #00000009
-def dealt_to(suite:Suite, domain:str, want:Tensor, g)->list:
-    "(train, val) for every row of `want`; validation images in the same proportions, as far as they go."
+# %% ../../nbs/5_data/06_splits.ipynb #093b1bc3
+def dealt_to(suite:Suite, domain:str, rows:list, g)->list:
+    "Numbers of (train, val) for each row; validation images in the same proportions, as far as they go."
     train, val = of_domain(suite, domain, 'train'), of_domain(suite, domain, 'val')
+    want = counts_of(rows, suite, domain)
     n = lambda parts: torch.bincount(labels(parts), minlength=want.shape[1])
     for_val = want*n(val)//n(train).clamp(min=1)
-    return list(zip(take(train, want, g, f'{suite.name}: {domain}'), take(val, for_val, g)))
+    dealt = take(train, want, g, f'{suite.name}: {domain}')
+    return list(zip(dealt, [sum(map(len, train))+i for i in take(val, for_val, g)]))
 
+# %% ../../nbs/5_data/06_splits.ipynb #b224386e
 def held_domains(suite:Suite)->list:
     "The clients' domains; not each is a test set."
     return list(dict.fromkeys(c.domain for c in suite.clients))
@@ -164,18 +181,22 @@ def shards(
     return by_table(suite, rows, seed, f'shards({per_client})')
 
 # %% ../../nbs/5_data/06_splits.ipynb #0000001c
-def _some(data, share:float, *where):
-    "A share of the images, drawn at random, but two at least."
-    order = torch.randperm(len(data), generator=generator('uneven', *where))
-    return picked([data], [order[:max(2, round(len(data)*share))]])[0]
+def _some(n:int, share:float, *where)->Tensor: # of numbers
+    "A share of n images, drawn at random, but two at least."
+    order = torch.randperm(n, generator=generator('uneven', *where))
+    return order[:max(2, round(n*share))]
 
+# %% ../../nbs/5_data/06_splits.ipynb #18dd2373
 def uneven(suite:Suite, seed:int=0)->Suite:
     "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most, turns by seed."
-    K, clients, seed = len(suite.clients), [], whole(seed, 'seed')
+    K, parts, shares, seed = len(suite.clients), [], [], whole(seed, 'seed')
     for i, c in enumerate(suite.clients):
-        share = 1-(i+seed)%K/K
-        train, val = _some(c.train, share, seed, c.id, 'train'), _some(c.val, share, seed, c.id, 'val')
-        clients.append(replace(c, train=train, val=val))
+        for part in ('train', 'val'):
+            some = _some(len(getattr(c, part)), 1-(i+seed)%K/K, seed, c.id, part)
+            shares.append(some+sum(map(len, parts)))
+            parts.append(getattr(c, part))
+    some = picked(parts, shares)
+    clients = [replace(c, train=a, val=b) for c, a, b in zip(suite.clients, some[::2], some[1::2])]
     return replace(suite, name=f'{suite.title}-uneven', deal='skew', clients=clients)
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000020
