@@ -121,9 +121,9 @@ def test_a_table_names_its_suite():
 
 def test_save_and_load(tmp_path):
     c = Comparison([history('FedAvg',s,600+s) for s in range(3)])
-    for name in ('a.json.gz', 'b.json.gz'): c.save(tmp_path/name)
-    assert (tmp_path/'a.json.gz').read_bytes() == (tmp_path/'b.json.gz').read_bytes()
-    assert load_comparison(tmp_path/'a.json.gz').csv() == c.csv()
+    for name in ('a.json.xz', 'b.json.xz'): c.save(tmp_path/name)
+    assert (tmp_path/'a.json.xz').read_bytes() == (tmp_path/'b.json.xz').read_bytes()
+    assert load_comparison(tmp_path/'a.json.xz').csv() == c.csv()
 
 def test_report_of_one_domain_has_no_std(tmp_path):
     write_report(Comparison([history('FedAvg', 0, 600, domains=('a',))]), tmp_path)

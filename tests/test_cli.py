@@ -314,8 +314,8 @@ def test_a_new_papers_grid_is_run_and_judged(demo, tmp_path):
     assert '"grid": "Demo"' in (tmp_path/'compare.json').read_text()
     out = demo(fedskew('claims', 'Demo', '--out', tmp_path))
     assert 'Demo-01' in out and 'small features help' in out
-    demo(fedskew('report', tmp_path, '--save', tmp_path/'demo.json.gz'))
-    assert (tmp_path/'demo.json.gz').exists()
+    demo(fedskew('report', tmp_path, '--save', tmp_path/'demo.json.xz'))
+    assert (tmp_path/'demo.json.xz').exists()
 
 # ---- notebooks, bench
 

@@ -1,5 +1,5 @@
 "The tables of the page of results, once more from the raw runs, by a script without a line of the package."
-import gzip, json, re
+import json, lzma, re
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, stdev
@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import t
 
 HOME = Path(__file__).parent.parent
-RUNS = HOME/'fedskew_nb'/'assets'/'runs'/'quick-2026-11-25.json.gz'
+RUNS = HOME/'fedskew_nb'/'assets'/'runs'/'quick-2026-11-25.json.xz'
 PAGE = HOME/'nbs'/'3_results'/'01_results.ipynb'
 
 def averages(view, moment, suite):
     "{line: {seed: AVG}}; a line of the table is a method, with its deal or its path where it has one."
     found = defaultdict(dict)
-    for run in json.loads(gzip.decompress(RUNS.read_bytes()))['runs']:
+    for run in json.loads(lzma.decompress(RUNS.read_bytes()))['runs']:
         s, last = run['setting'], max(r['round'] for r in run['rows'])
         if s['suite'] != suite: continue
         rows = [r for r in run['rows'] if (r['round'], r['view'], r['moment']) == (last, view, moment)]

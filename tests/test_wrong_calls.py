@@ -3,7 +3,7 @@
 One sentence with its name, the code that a shell expects, and nothing half done.
 """
 import concurrent.futures as cf
-import gzip, io, json, os, shutil, signal, subprocess, sys, threading, time
+import io, json, lzma, os, shutil, signal, subprocess, sys, threading, time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -476,18 +476,18 @@ def test_a_folder_in_the_place_of_a_run(again, said):
     assert code == 2 and f'{file}: is a directory, give another name' in err
 
 def test_a_wrong_comparison_is_named(again, tmp_path):
-    file, stored = tmp_path/'c.json.gz', next((again/'runs').glob('*.json'))
+    file, stored = tmp_path/'c.json.xz', next((again/'runs').glob('*.json'))
     run = json.loads(stored.read_text())
     Comparison([read_history(stored)]).save(file)
     whole = file.read_bytes()
     assert len(load_comparison(file)) == 1
-    packed = [gzip.compress(t if isinstance(t, bytes) else t.encode()) for t in TORN.values()]
+    packed = [lzma.compress(t if isinstance(t, bytes) else t.encode()) for t in TORN.values()]
     nests = [{}, dict(runs=5, about={}), dict(runs=[5], about={}), dict(runs=[run], about=5),
              dict(runs=[run | dict(setting={})], about={})]
-    packed += [gzip.compress(json.dumps(n).encode()) for n in nests]
+    packed += [lzma.compress(json.dumps(n).encode()) for n in nests]
     for content in (b'', b'{}', whole[:300], whole[:200]+bytes(50)+whole[250:], *packed):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match='c.json.gz holds no stored comparison'): load_comparison(file)
+        with pytest.raises(ValueError, match='c.json.xz holds no stored comparison'): load_comparison(file)
 
 GOOD = dict(lr=.1, trials=4, seeds=[100])
 WRONG_FACTS = [dict(lr='x'), dict(lr=float('inf')), dict(own=5), dict(seeds=5), dict(trials=True),
@@ -746,7 +746,7 @@ PLACES = {
     'a run': ('runs/x.json', lambda at: read_history(at/'runs'/'x.json')),
     'tuned': ('tuned.json', lambda at: read_tuned(at/'tuned.json')),
     'a measurement': ('b.json', lambda at: read_bench(at/'b.json')),
-    'a comparison': ('c.json.gz', lambda at: load_comparison(at/'c.json.gz'))}
+    'a comparison': ('c.json.xz', lambda at: load_comparison(at/'c.json.xz'))}
 
 @pytest.mark.skipif(os.name == 'nt', reason='no pipes with names')
 @pytest.mark.parametrize('trap, says', ENDLESS.values(), ids=ENDLESS)
@@ -764,7 +764,7 @@ def test_a_checkpoint_that_would_never_end(tmp_path, trap):
 
 def test_a_comparison_is_unpacked_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr('fedskew_nb.analysis.overview.MOST_BYTES', 1 << 20)
-    (tmp_path/'c').write_bytes(gzip.compress(b'['*(2 << 20)))
+    (tmp_path/'c').write_bytes(lzma.compress(b'['*(2 << 20)))
     with pytest.raises(ValueError, match='c holds no stored comparison .it holds more than 1 MiB'):
         load_comparison(tmp_path/'c')
 

@@ -303,6 +303,6 @@ def claims_of(
 
 @lru_cache(None)
 def stored_claims(paper:str)->Comparison|None:
-    "The shipped runs that decide a paper's claims, `assets/runs/claims-PAPER.json.gz`; None without."
+    "The shipped runs that decide a paper's claims, `assets/runs/claims-PAPER.json.xz`; None without."
     try: return stored_results(f'claims-{paper}')
     except ValueError: return None

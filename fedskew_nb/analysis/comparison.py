@@ -4,7 +4,7 @@
 
 # %% ../../nbs/3_results/06_comparison.ipynb #00000003
 from __future__ import annotations
-import gzip, json, math
+import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .stats import t_interval, verdict
@@ -299,7 +299,7 @@ def csv(self:Comparison, path=None)->str:
 
 @patch
 def save(self:Comparison, path, **about):
-    "All histories in one `.json.gz` file, the same bytes each time; `about` may say when they were made."
+    "All histories in one `.json.xz` file, the same bytes each time; `about` may say when they were made."
     nest = dict(about=about, runs=[h.as_dict() for h in self.histories])
     text = json.dumps(nest, separators=(',', ':'))
-    write_whole(path, gzip.compress(text.encode(), mtime=0))
+    write_whole(path, lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))

@@ -6,7 +6,7 @@
 __all__ = ['load_comparison', 'stored_results']
 
 # %% ../../nbs/3_results/07_overview.ipynb #00000003
-import gzip, io, json, math, zlib
+import json, lzma, math
 from importlib.resources import files
 from pathlib import Path
 import pandas as pd
@@ -86,11 +86,12 @@ def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
 def load_comparison(path)->Comparison:
     "Read what `Comparison.save` wrote; `.about` says when and where."
     try:
-        packed = gzip.GzipFile(fileobj=io.BytesIO(read_bytes(path)))
-        raw = packed.read(MOST_BYTES+1)
+        packed = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1<<27)
+        raw = packed.decompress(read_bytes(path), MOST_BYTES+1)
         if len(raw) > MOST_BYTES: raise ValueError(f'it holds more than {MOST_BYTES>>20} MiB')
+        if not packed.eof: raise EOFError('it ends too early')
         nest = json.loads(raw)
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as e: why = trouble(e)
+    except (OSError, EOFError, ValueError, RecursionError, lzma.LZMAError) as e: why = trouble(e)
     else: why = misfit(nest, dict(runs=[STORED], about=dict))
     why = why or next(filter(None, map(impossible, nest['runs'])), '')
     if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
@@ -102,10 +103,10 @@ def load_comparison(path)->Comparison:
 def stored_names()->dict: # {name: path}
     "The comparisons in `fedskew_nb/assets/runs`."
     home = Path(str(files('fedskew_nb')))/'assets'/'runs'
-    return {p.name.removesuffix('.json.gz'): p for p in sorted(home.glob('*.json.gz'))}
+    return {p.name.removesuffix('.json.xz'): p for p in sorted(home.glob('*.json.xz'))}
 
 # %% ../../nbs/3_results/07_overview.ipynb #e2fce5ab
 def stored_results(name:str)->Comparison:
-    "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.gz`."
+    "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.xz`."
     files = stored_names()
     return load_comparison(files[one_of(name, files, 'file of stored results')])

@@ -227,7 +227,7 @@ def resume_command(
 # %% ../../nbs/7_app/01_cli.ipynb #0000001f
 def report_command(
     out,                # folder of an earlier compare
-    save:str=None,      # also all finished runs in this one file, NAME.json.gz
+    save:str=None,      # also all finished runs in this one file, NAME.json.xz
     json:bool=False,    # tables as JSON
 ):
     "Write the report of the finished runs again."
