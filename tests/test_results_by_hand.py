@@ -41,7 +41,7 @@ def printed(head, suite):
     cells = json.loads(PAGE.read_text())['cells']
     outputs = (o for c in cells for o in c.get('outputs', ()))
     shown = (''.join(o.get('data', {}).get('text/markdown', '')) for o in outputs)
-    table = next(x for x in shown if x.startswith(f'**{head}'))
+    table = next(x for text in shown for x in text.split('\n### ') if f'\n**{head}' in f'\n{x}')
     names, _, *rows = [re.split(r' *\| *', line)[1:-1] for line in table.splitlines() if line.startswith('|')]
     column = names.index(suite)
     return {row[0]: row[column] for row in rows if row[column]}
