@@ -121,7 +121,7 @@ def mlflow_rounds(folder):
 def test_the_trackers_of_the_page(tracker, rounds, tmp_path, monkeypatch):
     "The page's own lines, where the tracker is installed."
     pytest.importorskip(tracker)
-    page = Path(__file__).parent.parent/'nbs'/'7_app'/'17_after.ipynb'
+    page = Path(__file__).parent.parent/'nbs'/'7_app'/'05_after.ipynb'
     texts = [''.join(c['source']) for c in json.loads(page.read_text(encoding='utf-8'))['cells']]
     numbers = next(t for t in texts if t.startswith('def numbers(fed)'))
     codes = (code for t in texts for code in re.findall('```python\n(.*?)```', t, re.S))

@@ -124,7 +124,7 @@ def stored_tables(page):
     return [''.join(data['text/markdown']) for data in outputs if 'text/markdown' in data]
 
 def test_the_list_of_all_names_is_of_today():
-    ns, page = {}, '1_begin/04_names.ipynb'
+    ns, page = {}, '1_begin/06_names.ipynb'
     code = [source(c) for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
     *before, last = code
     for s in before: exec(s, ns)

@@ -36,7 +36,7 @@ SEEN = {    # what the method pages say in their last lines
     'noise': dict(helps=['RFedDis-5*'])}
 
 def test_what_was_seen_to_help():
-    cell = next(c for c in read(NBS/'1_begin'/'10_when.ipynb')['cells'] if text(c).count('| helps') > 1)
+    cell = next(c for c in read(NBS/'1_begin'/'02_when.ipynb')['cells'] if text(c).count('| helps') > 1)
     rows = [[v.strip() for v in r.strip('|').split('|')] for r in text(cell).splitlines() if r[:1] == '|']
     found = {(r[0], r[1].partition(':')[0]): r[4] for r in rows}
     for skew, words in SEEN.items():
@@ -46,7 +46,7 @@ def test_what_was_seen_to_help():
 
 def test_the_plans_of_a_course():
     "Their minutes and exercises are those that the pages have today."
-    page = '1_begin/11_teach.ipynb'
+    page = '1_begin/12_teach.ipynb'
     code = [c for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
     plans = [i for i, c in enumerate(code) if '\nplan(' in source(c)]
     assert len(plans) == 3

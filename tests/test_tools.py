@@ -193,7 +193,7 @@ def test_the_404_page_links_from_the_root(tmp_path):
 def test_links_inside_the_site_are_relative():
     elsewhere = 'https://example.org/4_core/net.html'
     text = f'[`Net`]({SITE}/4_core/net.html#net), [x]({SITE}/gone.html), [y]({elsewhere})'
-    assert own_links.relative(text, '1_begin/07_own_model.ipynb') == text.replace(
+    assert own_links.relative(text, '1_begin/09_own_model.ipynb') == text.replace(
         f'{SITE}/4_core/net.html', '../4_core/01_net.ipynb'
     )
     assert own_links.relative(f'{SITE}/4_core/net.html', '4_core/06_method.ipynb') == '01_net.ipynb'
@@ -490,7 +490,7 @@ def test_an_id_does_not_break():
 
 def test_a_page_says_where_it_stands():
     assert '*Chapter 2, F2DC:* page 2 of ' in own_links.chapters()['2_methods/f2dc/02_correct.ipynb']
-    assert '1_begin/02_glossary.ipynb' not in own_links.chapters()
+    assert '1_begin/04_glossary.ipynb' not in own_links.chapters()
 
 def test_the_bars_of_a_norm():
     assert own_links.norms(r'$\|x\|$, $$\|y\|$$ | a \| b |') == r'$\Vert x\Vert$, $$\Vert y\Vert$$ | a \| b |'
@@ -547,7 +547,7 @@ def test_the_way_in_is_written_out():
     "Who knows nothing of the project can copy the lines: where it lies, and where its folder begins."
     url = project.settings()['git_url']
     clone, install = f'git clone {url}; cd {project.settings()["repo"]}', f'git+{url}'
-    for page in ('index', '1_begin/05_install', '../README.md'):
+    for page in ('index', '1_begin/07_install', '../README.md'):
         text = (project.NBS / (page if page.endswith('.md') else f'{page}.ipynb')).read_text()
         assert clone in text and install in text, page
 

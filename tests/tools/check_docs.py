@@ -237,7 +237,7 @@ FINDS = {  # what is searched: the page that must come first
     'min_norm': '2_methods/fdse/01_consensus.ipynb',
     'prototype': '2_methods/baselines/07_prototypes.ipynb',
     'load_folder': '5_data/05_folder.ipynb',
-    'windows': '1_begin/05_install.ipynb',
+    'windows': '1_begin/07_install.ipynb',
     'skew cost': '3_results/01_results.ipynb',
     'FedBN': '2_methods/baselines/03_personal.ipynb',
     'F2DC': '2_methods/f2dc/04_method.ipynb',

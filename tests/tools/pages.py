@@ -21,7 +21,7 @@ LETTERS = re.compile(
 )
 THEIRS = re.compile(r'\b(?:Figs?\.|Figures?|Tables?) \d')  # of a paper: ours have no number in prose
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
-GALLERIES = '3_results/11_plots.ipynb'  # pages with more cells: a figure for every function
+GALLERIES = '3_results/15_plots.ipynb'  # pages with more cells: a figure for every function
 LONG = {  # cells that may be longer: all hooks in one table, ten documented parameters or fields
     '4_core/05_mechanism.ipynb': 'class Mechanism',
     '5_data/02_suite.ipynb': '@dataclass(eq=False)\nclass Suite',

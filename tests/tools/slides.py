@@ -12,7 +12,7 @@ from pathlib import Path
 from pages import imports, shown
 from project import NBS, ROOT, directives, read, source
 
-PLANS = '1_begin/11_teach'
+PLANS = '1_begin/12_teach'
 OUT = ROOT / 'slides'
 
 def chapters():
