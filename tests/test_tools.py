@@ -449,6 +449,14 @@ def test_pages_of_judge_show_no_code_unasked():
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
 
+def test_pages_are_numbered_as_they_are_read():
+    "In each part of the site the pages of a folder come in the order of their numbers."
+    def pages(items):
+        for x in items: yield from [x] if isinstance(x, str) else pages(x['contents'])
+    for part in yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']:
+        read = sorted(pages(part['contents']), key=lambda page: page.rpartition('/')[0])
+        assert read == sorted(read), part['id']
+
 def test_the_font_of_formulas():
     "Shipped in the style sheet, small, under a name of its own, with its licence."
     font, css = mathfont.FONT, (project.NBS / 'styles.css').read_text()
