@@ -118,9 +118,9 @@ def runs_of(
     "The runs of one method on one suite."
     label = method if deal == 'skew' else f'{method}/{deal}'
     runs = [h for h in cmp.histories if (h.label, h.setting['suite']) == (label, suite)]
-    if rounds: runs = [h for h in runs if h.setting['rounds'] == rounds]
-    runs.sort(key=lambda h: h.setting.get('rounds') or 0, reverse=True)
-    return {h.setting['seed']: h for h in runs}
+    def length(h): return h.setting.get('rounds') or 0
+    rounds = rounds or min(map(length, runs), default=0)
+    return {h.setting['seed']: h for h in runs if length(h) == rounds}
 
 # %% ../../nbs/3_results/12_claims.ipynb #63824c30
 def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
