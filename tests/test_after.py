@@ -93,6 +93,8 @@ def test_from_a_folder_to_predictions(tmp_path, capsys):
         Image.fromarray(X[k].permute(1, 2, 0).numpy()).resize((90, 50)).save(pictures/f'{k}.png')
     model, table = str(tmp_path/'m.onnx'), tmp_path/'p.csv'
     assert not main(['export', str(tmp_path/'runs'), model, '--method', 'FedBN', '--client', 'sketch'])
+    assert main(['export', str(tmp_path/'runs'), model, '--method', 'FedBN'])
+    assert '--client 0 (photo)' in capsys.readouterr().err
     assert not main(['predict', model, str(tmp_path/'new'), '--out', str(table)])
     rows = table.read_text().splitlines()
     assert rows[0] == 'file,class,' + ','.join(SUITE.classes) and len(rows) == 4

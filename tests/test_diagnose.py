@@ -157,6 +157,22 @@ def test_of_two_reasons_the_one_that_can_be_mended_comes_first(pictures, first):
     type(d).levels = lambda self: {'AVG': np.array([52.])}
     assert d.advice()[0][0].startswith(first)
 
+def test_no_more_seeds_are_asked_for_than_were_run():
+    "Three are enough for the skew cost, so the difference that needs most is named."
+    some = dict(pictures=4., seeds=3)
+    d = made(cost=some | dict(mean=3.5, lo=1., hi=5.9), bn_gain=some | dict(seeds=16), **dict.fromkeys(
+        ('gain', 'adabn', 'fedbn', 'alone'), some))
+    do, why, _ = d.advice()[0]
+    assert do == 'Run 16 seeds' and 'FedBN − alone' in why and 'cannot be told' in d.on_cost()
+    assert made(**dict.fromkeys(d.effects, some)).advice()[0][0] == 'Run 6 seeds'
+
+def test_labels_that_may_be_exchanged_are_named_as_such():
+    d, seed = made(), dict(a=[('x', 'y', .3, 1.9)], b=[])
+    type(d).measured = lambda self, key: [seed]*3
+    assert 'x and y of a' in d.on_labels()
+    type(d).measured = lambda self, key: [seed]
+    assert d.on_labels() == ''
+
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
     assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12

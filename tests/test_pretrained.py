@@ -160,6 +160,7 @@ def test_wrong_names():
     pytest.importorskip('timm')
     wrong = {"timm('resnet81')": 'did you mean', "timm('resnet18', weights='mine.pt')": 'there is no file',
              "torchvision('vit_b_16')": 'no feature map', "torchvision('resnet18', norm='batch')": 'norm',
+             "torchvision('resnet18', weights='DEFALT')": 'IMAGENET1K_V1, DEFAULT',
              'torchvision(resnet18)': "name='resnet18'"}
     for text, said in wrong.items():
         with pytest.raises(ValueError, match=said): read_model(text, 7, 64)

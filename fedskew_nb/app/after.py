@@ -156,7 +156,10 @@ def kept_federation(
 # %% ../../nbs/7_app/05_after.ipynb #42593aed
 def client_of(fed:Federation, text:str|None)->int|None:
     "A client by its number, or by its domain where it is alone there."
-    if text is None: return None
+    if text is None:
+        if not fed.is_personal(): return None
+        each = ', '.join(f'{c.id} ({c.domain})' for c in fed.clients[:4])
+        raise ValueError(f'{fed.method.name} has a model for each client: say whose, --client {each}')
     numbers = {str(c.id): c.id for c in fed.clients}
     if text in numbers: return numbers[text]
     there = [c.id for c in fed.clients if c.domain == text]

@@ -22,8 +22,9 @@ from ..analysis.style import INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of, span
 from .compare import compare
 from .plan import OWN, checked, which_seeds
-from .questions import (
-    NEEDED, Found, asked, difference, first_path, found_in, swapped_labels)
+from fedskew_nb.app.questions import (
+    NEEDED, Found, asked, difference, first_path, found_in, left_open, suspected_labels, swapped_labels,
+    vaguest)
 from .recipes import suite_recipe
 from .shell import plain
 from ..core.files import write_json
@@ -124,7 +125,8 @@ def on_cost(self:Diagnosis)->str:
     "What does the skew cost?"
     i, lead = self.effects['cost'], 'No skew is seen'
     if i['told'] == 'above': lead = 'The skew costs accuracy'
-    elif i['told'] == 'open' and i['mean'] >= NEEDED: lead = 'Whether the skew costs anything cannot be told'
+    elif i['told'] == 'open' and (i['mean'] >= NEEDED or i['lo'] > 0):
+        lead = 'Whether the skew costs anything cannot be told'
     elif i['told'] == 'open': lead += f', though up to {max(-i["lo"], i["hi"]):.0f} points are not excluded'
     return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
 
@@ -132,8 +134,9 @@ def on_cost(self:Diagnosis)->str:
 def on_cures(self:Diagnosis)->str:
     "What do BatchNorm statistics give back?"
     a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
-    of = ' of it' if self.effects['cost']['told'] == 'above' else ''
-    return f'BatchNorm statistics of their own give clients back{of}: AdaBN after FedAvg {a}, FedBN {b}.'
+    shown = any(self.effects[k]['told'] == 'above' for k in ('adabn', 'fedbn'))
+    lead = 'help clients' if shown else 'are not seen to help clients'
+    return f'BatchNorm statistics of their own {lead}: AdaBN after FedAvg {a}, FedBN {b}.'
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #fab67ed1
 @patch
@@ -147,6 +150,13 @@ def on_domains(self:Diagnosis)->str:
     if cost[worst]['mean'] < NEEDED: ends = 'No domain is seen to pay for the skew'
     if gain[least]['mean'] >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
     return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
+
+# %% ../../nbs/7_app/20_diagnose.ipynb #45d754b0
+@patch
+def on_labels(self:Diagnosis)->str: # '' where nothing is suspected
+    "Which labels may be exchanged? What is sure is advice."
+    of = suspected_labels(self.measured('exchanged'), self.found.suite.n_classes)
+    return f'Perhaps labels are exchanged, which is not shown: {listed(of)}. Look at them.' if of else ''
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #4ac2cadc
 @patch
@@ -174,7 +184,8 @@ def answers(self:Diagnosis)->list:
     "What was found and what the runs say, in sentences."
     lines = self.found.sentences()
     if not self.cmp: return lines
-    lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()]
+    lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_labels(),
+              self.on_background()]
     return [*filter(None, lines), self.budgets()]
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #6a34b39f
@@ -202,14 +213,14 @@ def label_advice(self:Diagnosis):
 # %% ../../nbs/7_app/20_diagnose.ipynb #fb456309
 @patch
 def more_evidence(self:Diagnosis)->tuple:
-    "What would tell 5 points of skew cost from 0."
-    i = self.effects['cost']
+    "What would tell 5 points from 0."
+    k = vaguest(self.effects)
+    i = self.effects[k]
     if i['n'] == 1: return 'Run three seeds', 'one cannot tell 5 points from 0', None
-    shows = f'a cost of {i["showable"]:.0f} points' if i['showable'] < 100 else 'no cost'
-    why = (f'with {i["n"]} seeds {shows} would show in four of five tries, and the choice of pictures '
-           f'alone leaves ± {i["pictures"]:.0f} open')
+    why = f'{left_open(i)} ({EFFECTS[k][0]})'
     if i['seeds'] and i['pictures'] < NEEDED:
-        return f'Run {i["seeds"]} seeds', f'{i["n"]} cannot tell 5 points from 0: {why}', None
+        more = i['seeds'] if i['seeds'] > i['n'] else 2*i['n']
+        return f'Run {more} seeds', f'{i["n"]} leave 5 points open: {why}', None
     best = effect_shown(i['se']*math.sqrt(i['n']), 20)
     times = max(2, math.ceil((max(best, 2.8/1.96*i['pictures'])/NEEDED)**2))
     do = f'Collect more pictures, about {times} times as many'
@@ -224,14 +235,14 @@ def cure(self:Diagnosis)->tuple:
     if i['told'] == 'small' or i['mean'] < 1:
         return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
     if i['told'] == 'above':
-        return f'Use {CURES[k]} instead of FedAvg', 'the best of three, so expect rather less', i
-    why = f'the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would show 5 points'
+        return f'Use {CURES[k]} instead of FedAvg', 'it is the best of three, so expect rather less', i
+    why = f'it is the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would show 5 points'
     return f'Try {CURES[k]} instead of FedAvg', why, i
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #efbf9a65
 @patch
 def training_advice(self:Diagnosis):
-    "What the runs say."
+    "From runs."
     best, chance = self.levels()['AVG'].max(), 100/self.found.suite.n_classes
     learnt, blind = best >= chance+NEEDED, all(i['told'] == 'open' for i in self.effects.values())
     few = blind and self.effects['cost']['pictures'] >= NEEDED
@@ -241,7 +252,7 @@ def training_advice(self:Diagnosis):
     if blind and not few: yield self.more_evidence()
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
-        yield 'Train twice as long (--rounds)', f'still rising: {listed(won)}', None
+        yield 'Train twice as long (--rounds, new --out)', f'still rising: {listed(won)}', None
     if not blind and self.effects['cost']['told'] == 'open': yield self.more_evidence()
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #2180080f
@@ -251,7 +262,7 @@ def advice(self:Diagnosis)->list: # of (what to do, why, gain or None), the firs
     return [*self.data_advice(), *((*self.label_advice(), *self.training_advice()) if self.cmp else ())]
 
 def as_sentence(do:str, why:str, gain:dict|None)->str:
-    return f'{do}: {why}.' + (f' Expected: {points(gain)}.' if gain else '')
+    return f'{do}. {why[0].upper()}{why[1:]}.' + (f' Expected: {points(gain)}.' if gain else '')
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #c2823fd2
 SHORT = dict(above='shown', below='shown', small='less than 5', open='not shown')

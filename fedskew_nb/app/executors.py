@@ -110,8 +110,10 @@ def on_dask(where:str, folder):
     distributed = extra('distributed', 'distributed', 'dask')
     try: return distributed.Client(f'tcp:{where}', timeout=10)
     except (OSError, ValueError) as e:
-        raise ValueError(f'no dask scheduler answers at {where.strip("/")} ({e}): start one there') from None
+        raise ValueError(f'no dask scheduler answers at {where.strip("/")} ({e}): start one there '
+                         '(dask scheduler), or correct the address') from None
 
+# %% ../../nbs/7_app/13_executors.ipynb #d3d48148
 class OnRay:
     "Ray has no `submit`, but its references give futures."
     def __init__(self, ray): self.ray = ray
@@ -161,8 +163,8 @@ def can_submit(o)->bool:
     if isinstance(o, str): return any(re.fullmatch(looks, o) for looks, _ in KINDS.values())
     return o is None or callable(getattr(o, 'submit', None)) and not isinstance(o, type)
 
-SUBMITS = can_submit, ('give an object with submit, or '
-                       'processes:4, dask://host:port, ray, slurm or executorlib:4')
+SUBMITS = can_submit, ('give processes:4, dask://host:port, ray, slurm, executorlib:4, '
+                       'or in Python an object with submit')
 
 # %% ../../nbs/7_app/13_executors.ipynb #4587153e
 def executor_options(

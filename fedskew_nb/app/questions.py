@@ -117,15 +117,22 @@ def exchanges(fed:Federation)->dict: # {domain: [(class, class, S, z)]} of pairs
     return out
 
 # %% ../../nbs/7_app/21_questions.ipynb #4eece817
-def swapped_labels(seeds:list, n_classes:int)->dict: # {domain: [(class, class)]}
-    "What `exchanges` of every seed tell together."
+def swapped_labels(seeds:list, n_classes:int, level:float=.05)->dict: # {domain: [(class, class)]}
+    "What `exchanges` of every seed tell together; with an infinite level also what is only suspected."
     out, pairs = {}, sum(n_classes*(n_classes-1)/2 for _ in seeds[0]) if seeds else 0
     for d in seeds[0] if seeds else ():
         each = [{(a, b): z for a, b, _, z in seed[d]} for seed in seeds]
         both = [ab for ab in each[0] if all(ab in e for e in each)]
-        sure = [ab for ab in both if pairs*stats.norm.sf(np.mean([e[ab] for e in each])) < .05]
+        sure = [ab for ab in both if pairs*stats.norm.sf(np.mean([e[ab] for e in each])) < level]
         if sure: out[d] = sure
     return out
+
+# %% ../../nbs/7_app/21_questions.ipynb #fb0b5263
+def suspected_labels(seeds:list, n_classes:int)->list: # of words
+    "Pairs that are there in every seed of several, in domains where none is sure."
+    perhaps = swapped_labels(seeds, n_classes, math.inf) if len(seeds) > 1 else {}
+    odd = {d: pairs for d, pairs in perhaps.items() if d not in swapped_labels(seeds, n_classes)}
+    return [f'{a} and {b} of {d}' for d, pairs in odd.items() for a, b in pairs]
 
 # %% ../../nbs/7_app/21_questions.ipynb #6a99128b
 def without_objects(d:Data)->Data:
@@ -175,3 +182,17 @@ def difference(
     i = judge(values) | dict(values=values, pictures=pictures)
     needs = seeds_to_show(i, NEEDED) if i['n'] > 1 else None
     return i | dict(seeds=needs, told=told(i))
+
+# %% ../../nbs/7_app/21_questions.ipynb #51d08112
+def vaguest(effects:dict, many:int=21)->str: # {name: difference}, 'cost' among them; many: of None seeds
+    "The difference that more evidence is wanted for."
+    cost = effects['cost']
+    if (cost['seeds'] or many) > cost['n'] or cost['pictures'] >= NEEDED: return 'cost'
+    left = [k for k, i in effects.items() if i['told'] == 'open']
+    return max(left, key=lambda k: effects[k]['seeds'] or many)
+
+def left_open(i:dict)->str:
+    "What seeds and pictures can show of a difference, in words."
+    shows = f'{i["showable"]:.0f} points' if i['showable'] < 100 else 'nothing'
+    return (f'with {i["n"]} seeds {shows} would show in four of five tries, and the choice of pictures '
+            f'alone leaves ± {i["pictures"]:.0f} open')

@@ -20,10 +20,12 @@ from .seeding import generator, seeded
 __all__ = ['torchvision_net', 'timm_net']
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #232e85e8
-def weights_in(path)->dict: # {name: tensor}
+def weights_in(path, known=())->dict: # known: names of weights; {name: tensor}
     "The tensors of a file, read without running code."
     path = Path(path).expanduser()
-    if not path.is_file(): raise ValueError(f'there is no file {path}: name known weights, or such a file')
+    if not path.is_file():
+        names = f' ({", ".join(known)})' if known else ''
+        raise ValueError(f'there is no file {path}: name known weights{names}, or such a file')
     try:
         if path.suffix == '.safetensors': return load_file(path)
         state = torch.load(path, 'cpu', weights_only=True)
@@ -40,9 +42,9 @@ def last_layer(module:nn.Module)->set:
     return {f'{linear[-1]}.{k}' for k in ('weight', 'bias')} if linear else set()
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #98b2c3aa
-def fill(module:nn.Module, path, free:set)->nn.Module: # free: entries that the file need not have
+def fill(module:nn.Module, path, free:set, known=())->nn.Module: # free: entries the file need not have
     "The same module with the weights of a file."
-    state, own = weights_in(path), module.state_dict()
+    state, own = weights_in(path, known), module.state_dict()
     fits = {k: v for k, v in state.items() if k in own and v.shape == own[k].shape}
     lacks = [k for k in own if k not in fits and k not in free and not k.endswith('num_batches_tracked')]
     if lacks:
@@ -154,19 +156,20 @@ def norm_of(entry)->dict:
 # %% ../../nbs/4_core/14_pretrained.ipynb #fe9b0071
 def torchvision_net(
     n_classes:int,
-    name:str='resnet18',   # one of torchvision's classifiers
-    weights:str='',        # 'DEFAULT', … (downloaded), or a file
-    frozen:str='',         # what does not learn: 'body', or parts of it
-    norm:str='',           # 'group': GroupNorm for BatchNorm
-    size:int=64,           # of images, pixels
+    name:str='resnet18', # one of torchvision's classifiers
+    weights:str='',      # 'DEFAULT', … (downloaded), or a file
+    frozen:str='',       # what does not learn: 'body', or parts
+    norm:str='',         # 'group': GroupNorm for BatchNorm
+    size:int=64,         # pixels
     seed:int=0,
 )->Net:
     "A classifier of torchvision, with a head for our classes."
     from torchvision import models
     one_of(name, models.list_models(models), 'torchvision model')
-    entry = models.get_model_weights(name).__members__.get(weights)
+    known = models.get_model_weights(name).__members__
+    entry = known.get(weights)
     with seeded(seed): module = downloaded(models.get_model, name, weights=entry)
-    if weights and not entry: fill(module, weights, last_layer(module))
+    if weights and not entry: fill(module, weights, last_layer(module), known)
     net = as_net(module, n_classes, size=size, seed=seed)
     return finished(net, name, frozen, norm, norm_of(entry) if weights else None)
 
@@ -203,7 +206,7 @@ def timm_body(name:str, weights:str, size:int)->AsMap:
     tags = [n.partition('.')[2] for n in timm.list_pretrained(f'{name}.*')]
     tagged = f'{name}.{weights}' if weights in tags else name
     trunk = timm_trunk(timm, tagged, size, weights in ('DEFAULT', *tags))
-    if weights not in ('', 'DEFAULT', *tags): fill(trunk, weights, set())
+    if weights not in ('', 'DEFAULT', *tags): fill(trunk, weights, set(), ('DEFAULT', *tags))
     return AsMap(trunk)
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #915db49d
