@@ -29,7 +29,7 @@ def test_the_first_verdicts_of_a_paper(page):
 
 SEEN = {    # what the method pages say in their last lines
     'style': dict(helps=['FedBN − FedAvg', 'F2DC − FedAvg', 'FedBN + DC + AdaBN − FedBN + AdaBN']),
-    'style, unseen': dict(helps=['FDSE-10*']),
+    'style, unseen': dict(helps=['FDSE-10*'], below=['FDSE-11b']),
     'hue': dict(helps=['FedBN − FedAvg'], below=['F2DC − FedAvg']),
     'kind of digit': dict(helps=['RFedDis-1r', 'DFL(mu_s=0, mu_c=0) − FedBN']),
     'background, unseen': dict(helps=['FedDDL-1*', 'FedDDL-1m'], below=['FedBN − FedAvg']),

@@ -158,7 +158,7 @@ def other_than(before:dict, now:dict)->str|None:
         a, b = as_written(k, before.get(k)), as_written(k, now.get(k))
         if k not in GROWS: same = a == b
         else: same = all(v in (b or ()) for v in a) if isinstance(a, list) else bool(b) >= bool(a)
-        if not same: return f'its {k} is {a}, here it is {b}'
+        if not same: return f'{k} there: {a}, here: {b}'
 
 # %% ../../nbs/7_app/15_compare.ipynb #30a107e5
 def keep_request(out, request:dict, todo:list):

@@ -120,8 +120,10 @@ def portable(e:Exception)->Exception:
 def extra(module:str, package:str, group:str='viz'): # dotted name; what pip calls it; the extra that has it
     "Import a module that only some pages need, or say how to get it."
     try: return import_module(module)
-    except ImportError:
-        raise ImportError(f"{package} is not installed: run pip install 'fedskew_nb[{group}]'") from None
+    except ImportError as e:
+        own = not e.name or e.name.partition('.')[0] == module.partition('.')[0]
+        what = package if own else f'{e.name}, which {package} needs,'
+        raise ImportError(f"{what} is not installed: run pip install 'fedskew_nb[{group}]'") from None
 
 # %% ../../nbs/4_core/11_names.ipynb #4f5ea4bc
 def modules_of(room:str)->list:
