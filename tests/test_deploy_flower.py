@@ -128,3 +128,15 @@ def test_a_stranger_is_refused(machines, tmp_path):
     run = field.federate()
     assert run.wait(200) == 1 and 'says that it is c and has the key of a' in field.said()
     assert not (tmp_path/'out'/'state.safetensors').exists()
+
+def test_ctrl_c_stops_the_run_at_the_server(machines, tmp_path):
+    "Not only its last command; the same call goes on, and nothing else writes its checkpoint."
+    field = Field(machines, tmp_path, job('SCAFFOLD', rounds=3), keys=True)
+    field.serve()
+    for site in SITES: field.node(site)
+    run = field.federate()
+    wait_for(tmp_path/'run.log', 'round 1 of 3')
+    machines.end(run, signal.SIGINT)
+    assert run.returncode == 130 and 'successfully stopped' in field.said()
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    same_as_fit(tmp_path, field.how)

@@ -14,9 +14,10 @@ from pathlib import Path
 from fastcore.basics import patch
 from ..app.shell import say
 from ..core.names import extra, message
+from ..data.folder import rows_in
 from .hub import Hub
 from .keys import HERE, keys_in
-from .node import Node, order_of
+from .node import Node, check_domains, order_of
 from .rehearse import begun, finish, tell_round
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
@@ -112,10 +113,13 @@ def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
     got = self.send({i: letters[n] for i, n in here.items()})
     return {here[i]: data for i, data in got.items()}
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #44741833
 @patch
 def __call__(self:Post, letters:dict)->dict:
     "The answers that come before patience ends."
     answers, until = self.once(letters), time.time()+self.patience
+    if late := letters.keys()-answers.keys()-self.away:
+        say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
     while left := {n: data for n, data in letters.items() if n not in answers}:
         if left.keys() <= self.away or time.time() > until: break
         time.sleep(1)
@@ -175,12 +179,12 @@ def write_app(folder:Path)->Path:
 OFF = dict(FLWR_TELEMETRY_ENABLED='0', FLWR_DISABLE_UPDATE_CHECK='1')
 
 @contextmanager
-def running(*command, **env):
+def running(*command, out=None, **env):      # where its output goes; default: the terminal
     "A program of Flower; it ends with us."
     flower('app')
     home = Path(sys.executable).parent
     env = os.environ | OFF | dict(PATH=f'{home}{os.pathsep}{os.environ.get("PATH", "")}') | env
-    program = subprocess.Popen([str(home/command[0]), *map(str, command[1:])], env=env)
+    program = subprocess.Popen([str(home/command[0]), *map(str, command[1:])], env=env, stdout=out)
     try: yield program
     finally:
         program.terminate()
@@ -236,6 +240,15 @@ def proving(certs)->list:
     if not certs: return ['--insecure']
     return ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs)/f}' for k, f in SSL.items())]
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #40a50639
+def keys_for(host:str, certs)->list: # of files
+    "Of those that may come; without TLS a server listens to its own machine."
+    if not certs and host not in HERE:
+        raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
+    keys = keys_in(certs) if certs else []
+    if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
+    return keys
+
 # %% ../../nbs/8_deploy/06_flower.ipynb #a18e5c6d
 def serve_command(
     host:str='127.0.0.1',
@@ -243,21 +256,21 @@ def serve_command(
     certs:str=None,     # folder of `fedskew certs`; needed beyond this machine
 ):
     "Start the server. Whoever reaches its port can run code on the nodes."
-    if not certs and host not in HERE:
-        raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
-    keys = keys_in(certs) if certs else []
-    if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
+    keys = keys_for(host, certs)
     how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
     at = '127.0.0.1' if host == '0.0.0.0' else host
     say(OPEN)
     with running('flower-superlink', *how, *proving(certs)) as link:
         if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
-        raise SystemExit(link.wait())
+        link.wait()
+    raise ConnectionError(f'the server at {at}:{port} has ended, and Flower says why above: '
+                          'if the address is in use, give another --port')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #9ef84cbb
 def node_of(data, memory, key, name, peers:bool)->Node:
     "Called like its key or its folder, with a memory of that name, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
+    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
     return Node(data, memory or Path('memory', name), name, peers)
 
 def at_node(node:Node)->str:
@@ -312,8 +325,8 @@ def node_command(
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
-    node = node_of(data, memory, key, name, peers)
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
+    node = node_of(data, memory, key, name, peers)
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
     run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 
@@ -331,6 +344,24 @@ def rounds_done(out:Path)->int:
     return load_nest(file)['round_no'] if file.exists() else 0
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #7c108152
+def started(app:Path, server:str, **env)->str: # Flower's number of the run
+    "A run that the server took."
+    how = '--run-config', app.parent/'run.toml', '--format', 'json'
+    with running('flwr', 'run', app, 'here', *how, out=subprocess.PIPE, **env) as program:
+        said = json.loads(program.communicate()[0])
+    if said['success']: return said['run-id']
+    why = said['error-message'].splitlines()[-1].partition('. ')[0]
+    raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, and is --ca its '
+                          'ca.crt?')
+
+def follow(run:str, **env):
+    "Show what the server says of a run, and stop it when we are stopped."
+    try: run_flower('flwr', 'log', run, 'here', **env)
+    except KeyboardInterrupt:
+        run_flower('flwr', 'stop', run, 'here', **env)
+        raise
+
+# %% ../../nbs/8_deploy/06_flower.ipynb #a70d5fee
 def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # patience, least, lost
     "Run a job over the nodes of the server on this machine; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
@@ -338,11 +369,11 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # p
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
         Path(home, 'run.toml').write_text(as_toml(said))
-        how = '--stream', '--run-config', f'{home}/run.toml'
-        run_flower('flwr', 'run', write_app(Path(home)), 'here', *how, FLWR_HOME=home)
+        follow(started(write_app(Path(home)), server, FLWR_HOME=home), FLWR_HOME=home)
     done = rounds_done(out)
     if done == rounds: return
-    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: the same call goes on')
+    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is said '
+                          'above, and the same call goes on')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #09d8e679
 COMMANDS = dict(serve=serve_command, node=node_command)

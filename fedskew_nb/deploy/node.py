@@ -23,12 +23,17 @@ from ..engine.federation import Federation
 from ..engine.scoring import scores
 
 # %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
+def check_domains(data, domains):
+    "A site has one."
+    if len(domains) == 1: return
+    raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
+                     'give each a folder of its own')
+
 def site_suite(data, pixels:int)->Suite:
     "The images of one site."
     suite = load_folder(data, pixels, boxes='boxes.csv' if Path(data, 'boxes.csv').exists() else None)
-    if len(suite.clients) == 1: return suite
-    raise ValueError(f'{data} holds the domains {", ".join(suite.domains)}, and a site has one: '
-                     'give each a folder of its own')
+    check_domains(data, suite.domains)
+    return suite
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 NAME = r'\w[\w.-]{0,39}'

@@ -64,7 +64,7 @@ def finish(hub:Hub, out):
     hub.history.save(out/'history.json')
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     report = write_report(Comparison([hub.history]), out)['report.html']
-    print(f'{hub.history.table()}\n\nreport: {report}')
+    print(f'{hub.history.table().round(1).to_string()}\n\nreport: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')
 
