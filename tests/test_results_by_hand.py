@@ -9,12 +9,13 @@ from scipy.stats import t
 
 HOME = Path(__file__).parent.parent
 RUNS = HOME/'fedskew_nb'/'assets'/'runs'/'quick-2026-11-25.json.xz'
+MORE = RUNS.with_name('baselines-2026-11-25.json.xz')
 PAGE = HOME/'nbs'/'3_results'/'01_results.ipynb'
 
-def averages(view, moment, suite):
+def averages(view, moment, suite, file=RUNS):
     "{line: {seed: AVG}}; a line of the table is a method, with its deal or its path where it has one."
     found = defaultdict(dict)
-    for run in json.loads(lzma.decompress(RUNS.read_bytes()))['runs']:
+    for run in json.loads(lzma.decompress(file.read_bytes()))['runs']:
         s, last = run['setting'], max(r['round'] for r in run['rows'])
         if s['suite'] != suite: continue
         rows = [r for r in run['rows'] if (r['round'], r['view'], r['moment']) == (last, view, moment)]
@@ -28,13 +29,18 @@ def averages(view, moment, suite):
         if by_domain: found[name][s['seed']] = fmean(100*c/n for c, n in by_domain.values())
     return found
 
+def interval(mine, base):
+    "Mean paired difference over the seeds of `mine`, and its 95 % interval."
+    d = [mine[s]-base[s] for s in sorted(mine)]
+    half = t.ppf(.975, len(d)-1)*stdev(d)/len(d)**.5
+    return fmean(d), fmean(d)-half, fmean(d)+half
+
 def cell(mine, base):
     "mean ± standard error (difference; its 95 % interval), as the page writes it."
     text = f'{fmean(mine.values()):.1f} ± {stdev(mine.values())/len(mine)**.5:.1f}'
     if mine == base: return text
-    d = [mine[s]-base[s] for s in sorted(mine)]
-    half = t.ppf(.975, len(d)-1)*stdev(d)/len(d)**.5
-    return f'{text} ({fmean(d):+.1f}; {fmean(d)-half:.1f} to {fmean(d)+half:.1f})'
+    mean, lo, hi = interval(mine, base)
+    return f'{text} ({mean:+.1f}; {lo:.1f} to {hi:.1f})'
 
 def printed(head, suite):
     "{line: cell} of a suite in the table on the page that has this head."
@@ -55,3 +61,14 @@ def test_the_table_is_what_the_runs_say(head, view, moment, suite):
     mine, page = averages(view, moment, suite), printed(head, suite)
     assert len(page) >= 4 and {len(v) for v in mine.values()} == {8}
     assert {name: cell(mine[name], mine['FedAvg']) for name in page} == page
+
+def test_which_further_baselines_are_above_on_both_suites():
+    "The page's sentence under the table of further baselines."
+    above = []
+    for suite in ('emoji-pacs', 'colored-mnist'):
+        base = averages('personal', 'post_agg', suite)['FedAvg']
+        more = {m: v for m, v in averages('personal', 'post_agg', suite, MORE).items() if m != 'FedAvg'}
+        assert len(more) >= 14 and {len(v) for v in more.values()} == {3}
+        above.append({m for m, v in more.items() if interval(v, base)[1] > 0})
+    assert above[0] & above[1] == {'SiloBN', 'FedCCRL'}
+    assert 'On both suites SiloBN and FedCCRL are above FedAvg' in PAGE.read_text()

@@ -30,9 +30,8 @@ from .compare import compare, compare_grid, how_to_go_on, resume, runs_in, store
 from .diagnose import diagnose
 from .recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from .scripts import no_exit
-from fedskew_nb.app.shell import (
-    BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell, joined, parsed, parser_of, say,
-    show_json)
+from .shell import BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell
+from .shell import joined, parsed, parser_of, say, show_json
 from .tune import trial_score, tune
 from ..core.names import message, modules_of, nearest, spelt
 from ..data.boxes import boxes_file

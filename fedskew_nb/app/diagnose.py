@@ -22,9 +22,8 @@ from ..analysis.style import INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of, span
 from .compare import compare
 from .plan import OWN, checked, which_seeds
-from fedskew_nb.app.questions import (
-    NEEDED, Found, asked, difference, first_path, found_in, left_open, suspected_labels, swapped_labels,
-    vaguest)
+from .questions import NEEDED, Found, asked, difference, first_path, found_in
+from .questions import left_open, suspected_labels, swapped_labels, vaguest
 from .recipes import suite_recipe
 from .shell import plain
 from ..core.files import write_json

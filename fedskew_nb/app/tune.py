@@ -189,8 +189,11 @@ def sampled(sampler):
     if sampler == 'optuna': sampler = partial(optuna.samplers.TPESampler, seed=0)
     if not callable(sampler):
         raise ValueError(f"sampler is {sampler!r}: give 'optuna', or a function that makes a sampler of it")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    def new(*how): return Sampled(*how, study=optuna.create_study(sampler=sampler(), direction='maximize'))
+    def new(*how):
+        loud = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)     # it tells of each study
+        try: return Sampled(*how, study=optuna.create_study(sampler=sampler(), direction='maximize'))
+        finally: optuna.logging.set_verbosity(loud)
     return new
 
 # %% ../../nbs/7_app/16_tune.ipynb #47dccd80
