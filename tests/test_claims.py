@@ -14,6 +14,7 @@ from fedskew_nb.app.cli import main
 from fedskew_nb.app.plan import planned
 from fedskew_nb.core.names import papers
 from fedskew_nb.core.models import n_bytes
+from fedskew_nb.engine.setting import Setting, setting_for
 from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
 from fedskew_nb.methods.f2dc.claims import sooner
 from fedskew_nb.methods.fdse.claims import domains_won, paper_operations, wider
@@ -287,20 +288,25 @@ def test_a_row_is_whole(c):
         name = m.partition('/')[0]
         assert read_method(name).name == name
 
-def facts_of(method, suite, deal, seed, setting):
-    return method, suite, deal, seed, setting['rounds'], setting.get('local_steps') or setting['local_epochs']
+MATTER = 'rounds', 'batch_size', 'lr', 'participation', 'momentum', 'weight_decay'
+
+def facts_of(method, suite, deal, seed, model, setting):
+    s = vars(Setting()) | setting
+    return method, suite, deal, seed, model, s['local_steps'] or s['local_epochs'], *(s[k] for k in MATTER)
+
+def planned_facts(run):
+    setting = vars(setting_for(run.method.made, run.house, **run.setting))
+    return facts_of(run.method.name, run.suite.name, run.deal, run.seed, run.model.name, setting)
 
 @pytest.mark.parametrize('paper', PAPERS)
 def test_the_grid_makes_the_stored_runs(paper):
-    "Same methods, suites, deals, seeds and budgets; no run more and none less."
+    "Same methods, suites, deals, seeds, nets and settings; no run more and none less."
     made = set()
     for g in PAPERS[paper].GRID:
-        fields = 'rounds', 'local_epochs', 'local_steps', 'lr', 'eval_every', 'tuned', 'house'
-        budget = {k: g[k] for k in fields if k in g}
-        todo = planned(g['methods'], g['suite'], g['seeds'], g['size'], g['control'], **budget)
+        todo = planned(**g)
         assert all(u.method.made.name == u.method.name for u in todo)
-        made |= {facts_of(u.method.name, u.suite.name, u.deal, u.seed, u.setting) for u in todo}
-    kept = {facts_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting)
+        made |= set(map(planned_facts, todo))
+    kept = {facts_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting['model'], h.setting)
             for h in stored_claims(paper).histories}
     assert made == kept
 

@@ -94,17 +94,16 @@ TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-FedDDL.json')
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #cd938255
 MEASURE = ddl_measures
-AT = dict(suite='context-vehicles', size='quick', local_epochs=2, tuned=TUNED,
+AT = dict(suite='context-vehicles', size='quick', local_epochs=2, batch_size=64, tuned=TUNED,
           everywhere=True, model='small_conv(width=8)', control=False)
-LONG = AT | dict(rounds=64, rungs=[32], seeds=list(range(8, 16)))
+LONG = AT | dict(rounds=64, eval_every=4, rungs=[32], seeds=list(range(8, 16)))
 SHORT = AT | dict(rounds=32, eval_every=8, seeds=8)
 JUDGED = ['FedAvg', 'FedDDL', 'DEC', OWN, 'FedProx', 'FedProx + DEC', MASK, 'Doubled', TURNED]
 BESIDE = ['Local', 'FedBN', 'FedAvg + AdaBN']
 GRID = [
-    LONG | dict(methods=JUDGED),
+    LONG | dict(methods=JUDGED + BESIDE),
     LONG | dict(methods=['FedAvg'], control=True),
     LONG | dict(methods=['MOON', 'MOON + DEC']),
-    LONG | dict(methods=BESIDE, seeds=[8, 9, 10]),
     SHORT | dict(methods=JUDGED + BESIDE),
     SHORT | dict(methods=['FedAvg'], control=True),
 ]
