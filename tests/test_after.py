@@ -5,8 +5,9 @@ import numpy as np
 import onnxruntime, pytest, torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
-from fedskew_nb.app.after import Standalone
+from fedskew_nb.app.after import Standalone, rebuilt
 from fedskew_nb.app.cli import main
 from fedskew_nb.app.recipes import read_method
 
@@ -48,6 +49,39 @@ def test_weights_are_those_of_the_model(tmp_path):
     with safe_open(str(tmp_path/'m.safetensors'), 'pt') as f:
         assert json.loads(f.metadata()['card'])['client'] == 2
         for n, v in fed.model(client=2).state_dict().items(): assert torch.equal(f.get_tensor(n), v)
+
+@pytest.mark.parametrize('name', SYSTEMS)
+def test_weights_are_built_again_by_their_card(name, tmp_path):
+    fed = trained(name)
+    model, card = rebuilt(export(fed, tmp_path/'m.safetensors', client=1))
+    said = model(X)
+    torch.testing.assert_close(said[0] if isinstance(said, tuple) else said, fed.predict(X, client=1))
+    assert card['method'] == fed.method.name and card['client'] == 1
+
+def test_weights_become_onnx(tmp_path, capsys):
+    fed = trained('F2DC')
+    export(fed, tmp_path/'m.safetensors')
+    assert not main(['export', str(tmp_path/'m.safetensors'), str(tmp_path/'m.onnx')])
+    session = onnxruntime.InferenceSession(tmp_path/'m.onnx')
+    said, = session.run(None, {'images': X.numpy()})
+    np.testing.assert_allclose(said, fed.predict(X), atol=1e-4)
+    assert json.loads((tmp_path/'m.json').read_text())['method'] == 'F2DC'
+
+CARDS = {'a method of a file': (dict(method='FedAvg + ./mine.py:DC'), 'names a Python file'),
+         'a net of a file': (dict(model='./mine.py:net'), 'names a Python file'),
+         'no classes': (dict(classes=3), 'no card inside')}
+
+@pytest.mark.parametrize('what', CARDS)
+def test_which_cards_are_refused(what, tmp_path, capsys):
+    (changes, why), fed, path = CARDS[what], trained('FedAvg'), tmp_path/'m.safetensors'
+    export(fed, path)
+    facts = json.loads((tmp_path/'m.json').read_text()) | changes
+    save_file(load_file(path), str(path), metadata=dict(card=json.dumps(facts)))
+    assert main(['export', str(path), str(tmp_path/'m.onnx')])
+    assert why in capsys.readouterr().err
+    path.write_bytes(path.read_bytes()[:200])
+    assert main(['export', str(path), str(tmp_path/'m.onnx')])
+    assert 'is torn or holds no weights' in capsys.readouterr().err
 
 def test_a_card_has_the_last_score(tmp_path):
     fed = trained('FedAvg', rounds=2)
@@ -123,7 +157,7 @@ def mlflow_rounds(folder):
 def test_the_trackers_of_the_page(tracker, rounds, tmp_path, monkeypatch):
     "The page's own lines, where the tracker is installed."
     pytest.importorskip(tracker)
-    page = Path(__file__).parent.parent/'nbs'/'7_app'/'05_after.ipynb'
+    page = Path(__file__).parent.parent/'nbs'/'7_app'/'15_compare.ipynb'
     texts = [''.join(c['source']) for c in json.loads(page.read_text(encoding='utf-8'))['cells']]
     numbers = next(t for t in texts if t.startswith('def numbers(fed)'))
     codes = (code for t in texts for code in re.findall('```python\n(.*?)```', t, re.S))

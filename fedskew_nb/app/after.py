@@ -10,12 +10,13 @@ import json
 from datetime import date
 from pathlib import Path
 import pandas as pd, torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from ..analysis.table import csv_text
 from .compare import check_trust, read_request
 from .plan import planned
-from .recipes import read_method
+from .recipes import file_of, parts_of, read_method, read_model
 from .run import federation_of, models_file, stamped
 from .scripts import safe_path
 from .shell import show_json
@@ -60,7 +61,8 @@ def card(fed:Federation, client:int|None)->dict:
     domain = next((c.domain for c in fed.clients if c.id == client), None)
     return dict(
         classes=list(s.classes), pixels=s.image_size, images=wants, mean=list(net.mean), std=list(net.std),
-        method=fed.method.name, suite=s.name, client=client, domain=domain,
+        method=fed.method.name, model=fed.history.setting['model'],
+        suite=s.name, client=client, domain=domain,
         rounds=fed.round_no, seed=fed.setting.seed, data_seed=s.data_seed,
         accuracy=scores_of(fed, client), date=str(date.today()), versions=versions())
 
@@ -153,6 +155,31 @@ def kept_federation(
                          'call compare again with keep_models (--keep-models)')
     return federation_of(run).load(file)
 
+# %% ../../nbs/7_app/05_after.ipynb #7b1126c1
+NAMES = dict(model=str, method=str, seed=int, classes=[str], pixels=int, mean=[float], std=[float])
+
+def card_inside(path)->dict:
+    "The card of weights that `export` wrote; one that names a Python file is refused."
+    try:
+        with safe_open(path, 'pt') as f: facts = json.loads((f.metadata() or {}).get('card', '{}'))
+    except Exception as e:
+        raise ValueError(f'{path} is torn or holds no weights ({type(e).__name__})') from None
+    if why := misfit({k: facts.get(k) for k in NAMES}, NAMES):
+        raise ValueError(f'{path} has no card inside ({why}): fedskew export and federate write one')
+    if any(map(file_of, (facts['model'], *parts_of(facts['method'])))):
+        raise ValueError(f'the card of {path} names a Python file: build that net, and load the weights')
+    return facts
+
+# %% ../../nbs/7_app/05_after.ipynb #700ae9a2
+def rebuilt(path)->tuple: # (model, card)
+    "A model whose weights were written, built again by the names in their card."
+    facts = card_inside(path)
+    method, seed = read_method(facts['method']), facts['seed']
+    net = method.adapt(read_model(facts['model'], len(facts['classes']), facts['pixels'], seed), seed)
+    net.load_state_dict(load_file(path))
+    net.mean, net.std = facts['mean'], facts['std']
+    return Standalone(net, method), facts
+
 # %% ../../nbs/7_app/05_after.ipynb #42593aed
 def client_of(fed:Federation, text:str|None)->int|None:
     "A client by its number, or by its domain where it is alone there."
@@ -169,7 +196,7 @@ def client_of(fed:Federation, text:str|None)->int|None:
 
 # %% ../../nbs/7_app/05_after.ipynb #e8384140
 def export_command(
-    out,                  # folder of a comparison that kept its models
+    out,                  # folder of a comparison that kept its models; or weights, .safetensors
     to,                   # file to write: .onnx, .pt2 or .safetensors
     method:str='FedAvg',
     client:str=None,      # whose model, by number or domain; default: the global one
@@ -179,8 +206,10 @@ def export_command(
 ):
     "Write a trained model for use without this package."
     one_of(Path(to).suffix, WRITERS, 'format')
-    fed = kept_federation(out, method, seed, suite, trust_code)
-    path = export(fed, to, client_of(fed, client))
+    if Path(out).suffix == '.safetensors': path = write_model(*rebuilt(out), to)
+    else:
+        fed = kept_federation(out, method, seed, suite, trust_code)
+        path = export(fed, to, client_of(fed, client))
     print(f'{path}, and its card {path.with_suffix(".json")}')
 
 # %% ../../nbs/7_app/05_after.ipynb #2d134c3f
@@ -196,7 +225,8 @@ def known_card(session)->dict:
 def opened(path)->tuple: # (session, card)
     "A model that `export` wrote as ONNX, and its card."
     path = Path(path)
-    if path.suffix != '.onnx': raise ValueError(f'{path} is no .onnx: predict reads only what holds no code')
+    if path.suffix != '.onnx':
+        raise ValueError(f'{path} is no .onnx: fedskew export writes one, and it holds no code')
     if not path.is_file(): raise ValueError(f'there is no file {path}: fedskew export writes one')
     runtime = extra('onnxruntime', 'onnxruntime', 'export')
     try:
