@@ -49,7 +49,7 @@ export: $(VENV)/dev.stamp           ## notebooks -> modules, metadata cleaned, R
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 	$(BIN)/python tests/tools/readme.py
 
-execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/03_method.ipynb ..." for some)
+execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/06_method.ipynb ..." for some)
 	$(BIN)/python tests/tools/nbexec.py $(NB) && $(BIN)/nbdev_clean
 
 quick: $(VENV)/dev.stamp            ## the short check: notebooks and tests touched since main

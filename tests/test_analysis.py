@@ -12,7 +12,7 @@ from fedskew_nb.analysis.diagrams import net_picture
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
-from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models
+from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, reestimate
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights
@@ -106,6 +106,22 @@ def test_only_common_seeds_are_paired():
     hs = [history('FedAvg',s,600+s) for s in (0,1,2)]+[history('B',s,700+s) for s in (1,2,3)]
     assert Comparison(hs).paired('toy',('skew','B'))['n']==2
     assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
+
+def test_two_settings_of_a_seed_are_no_two_seeds(tmp_path):
+    hs = [history('FedAvg', s, 600+s) for s in (0, 1)]
+    others = [history('B', s, k) for s in (0, 1) for k in (700, 800)]
+    for h, lr in zip(others, (.1, .2)*2): h.setting['lr'] = lr
+    c = Comparison(hs+others)
+    assert c.paired('toy', ('skew', 'B')) is None and not len(c.differences())
+    write_report(c, tmp_path)
+
+def test_the_name_of_a_suite_is_no_folder(tmp_path):
+    hs = [history('FedAvg', 0, 600) for _ in range(3)]
+    for h, name in zip(hs, ('../../out/x', 'ward A/B', 'a'*99)): h.setting |= dict(suite=name, deal='skew')
+    write_report(Comparison(hs), tmp_path/'deep'/'er')
+    files = [p for p in tmp_path.rglob('*') if p.is_file()]
+    assert all(p.is_relative_to(tmp_path/'deep'/'er') for p in files)
+    assert any('ward A-B_' in p.name for p in files)
 
 def test_views_and_moments_are_never_mixed():
     hs = [history('FedAvg', s, 600+10*s) for s in (0, 1)]
@@ -303,6 +319,16 @@ def test_gradcam_leaves_the_net_in_its_mode():
     heat = gradcam(net, torch.zeros(2,3,16,16), torch.tensor([0,1]))
     assert net.training and heat.shape==(2,16,16) and heat.isfinite().all()
 
+@pytest.mark.parametrize('look', [gradcam, pixel_gradients])
+def test_looking_changes_no_mode(look):
+    net = small_conv(3, size=16, width=4, seed=0)
+    net.train()
+    net.body.eval()
+    before = [m.training for m in net.modules()]
+    look(net, torch.zeros(2, 3, 16, 16), torch.tensor([0, 1]))
+    with pytest.raises(Exception, match='bound'): look(net, torch.zeros(2, 3, 16, 16), torch.tensor([0, 9]))
+    assert [m.training for m in net.modules()] == before
+
 def test_gradcam_grid_names_nets_and_answers(suite):
     net, t = small_conv(7, size=32, width=2), suite.tests['photo']
     ax = gradcam_grid(net, t.x[:3], t.y[:3], suite.classes)
@@ -364,6 +390,12 @@ def test_whose_model(feds, suite):
     ids = [c.id for c in suite.clients]
     assert [list(models_of(f)) for f in feds]==[[-1],ids]
     assert all(set(own_models(f))==set(suite.domains) for f in feds)
+
+def test_statistics_of_no_image(suite):
+    net, data = small_conv(7, size=suite.image_size, width=4), suite.clients[0].train
+    with pytest.raises(ValueError, match='there are no images'): adabn(net, data[:0])
+    with pytest.raises(RuntimeError): reestimate(net, [torch.zeros(2, 5, 8, 8)])
+    assert not net.training and all(m.momentum for m in net.modules() if hasattr(m, 'momentum'))
 
 def test_adabn_touches_no_weight(feds, suite):
     net = feds[0].model()

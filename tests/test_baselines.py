@@ -48,7 +48,7 @@ def test_three_identical_clients_are_one_and_one_is_sgd(name):
 
 # ---- pairs ----
 def test_every_pair_is_stored():
-    "By name; the page 7_app/16_combine asks for every refusal anew, and the campaign for every verdict."
+    "By name; the page 7_app/07_combine asks for every refusal anew, and the campaign for every verdict."
     wanted = [pair_name(*p) for p in combinations(METHODS, 2)]
     assert list(stored_pairs()) == wanted, 'call python tests/tools/pairs.py'
 

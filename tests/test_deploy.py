@@ -295,6 +295,19 @@ def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
     assert post.ids == dict(a=11, b=13) and grid.sent == 6
     assert hub.history.rounds[0]['participants'] == [0, 1]
 
+def test_a_node_that_came_back_while_its_old_number_is_listed(place, tmp_path, no_flower):
+    grid = Grid(place, tmp_path)
+    grid.get_nodes = lambda: [SimpleNamespace(node_id=i, name='') for i in sorted({12, *grid.there})]
+    post = flower.Post(grid, job(), patience=60)
+    Hub(job(), post.gather(2), post).fit(1)
+    assert post.ids == dict(a=11, b=13)
+
+def test_two_nodes_of_one_name(place, tmp_path, no_flower):
+    grid = Grid(place, tmp_path)
+    grid.nodes[12] = Node(place/'b', tmp_path/'b', 'a', tell=None)
+    with pytest.raises(ValueError, match='two sites are called a: say --name'):
+        flower.Post(grid, job(), 60).gather(2)
+
 @pytest.mark.parametrize('other, whose', [({12: 'c'}, 'c'), ({}, 'nobody')], ids=['c', 'nobody'])
 def test_a_name_is_believed_with_its_key_only(place, tmp_path, no_flower, other, whose):
     grid = Grid(place, tmp_path)

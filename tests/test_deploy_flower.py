@@ -31,7 +31,7 @@ class Machines:
         for s in (sig, signal.SIGKILL):
             try: os.killpg(p.pid, s)
             except ProcessLookupError: return
-            try: p.wait(15)
+            try: p.wait(60)      # flwr stop begins a Python of its own
             except subprocess.TimeoutExpired: pass
 
 def left_in(home)->list:

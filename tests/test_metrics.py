@@ -157,7 +157,12 @@ def test_flops_and_payload(name):
 def test_cost_without_any_time():
     h = run([])
     h.rounds = [dict(up=3000, down=1000), dict(up=1000, down=1000)]
-    assert h.cost() == dict(up=2000, down=1000, seconds=None, eval_seconds=None, peak_memory=None)
+    assert h.cost() == dict(up=2000, down=1000, seconds=None, eval_seconds=None)
+
+def test_a_longer_history_leaves_the_shorter_one():
+    h = run([])
+    h.grown().timing.append(dict(seconds=1.))
+    assert h.timing == []
 
 class KeepNorms(Mechanism):
     def rules(self, net): return [Rule(is_norm(net), keep)]

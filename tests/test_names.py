@@ -183,6 +183,12 @@ def test_a_file_of_ones_own(mine):
 def test_what_a_file_lacks(mine, name, word):
     with pytest.raises(ValueError, match=word): read_method(f'{mine}:{name}')
 
+def test_two_copies_of_a_file_have_their_own_place(tmp_path):
+    for name in ('a', 'b'):
+        (tmp_path/name).mkdir()
+        (tmp_path/name/'mine.py').write_text("from pathlib import Path\nhere = Path(__file__).parent.name")
+    assert [from_file(str(tmp_path/n/'mine.py'), 'here') for n in 'ab'] == ['a', 'b']
+
 def test_files_that_cannot_be_read(mine):
     mine.write_text('1/0')
     with pytest.raises(ValueError, match='ZeroDivisionError'): from_file(str(mine), 'Small')

@@ -30,6 +30,9 @@ def as_zip(path, files, above=''):
 
 def as_tar(path, files, above=''):
     with tarfile.open(path, 'w:gz') as t:
+        here = tarfile.TarInfo('.')              # as `tar -C FOLDER .` begins
+        here.type = tarfile.DIRTYPE
+        t.addfile(here)
         for name, raw in files.items():
             info = tarfile.TarInfo(above+name)
             info.size = len(raw)

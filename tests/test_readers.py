@@ -221,6 +221,7 @@ DAMAGED = {
     'pickle runs': ('mnistm_data.pkl', pickle.dumps(Runs()), 'nothing was run'),
     'pickle builtin': ('mnistm_data.pkl', b'cbuiltins\neval\n(S"1"\ntR.', 'asks for builtins.eval'),
     'pickle numpy': ('mnistm_data.pkl', b'cnumpy\nload\n(S"x"\ntR.', 'asks for numpy.load'),
+    'pickle changes': ('mnistm_data.pkl', b'c_codecs\nencode\n(N}S"__doc__"\nS"x"\nstb.', 'it changes'),
     'pickle address': ('mnistm_data.pkl', object_state(), "an array of 'O8'"),
     'pickle cut': ('mnistm_data.pkl', cut(pickle.dumps(dict(train=some(9, 9)))), 'no readable pickle'),
     'pickle keys': ('mnistm_data.pkl', pickle.dumps(dict(train=ten(3))), 'it has no train and train_label'),

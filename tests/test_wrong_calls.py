@@ -442,8 +442,7 @@ def wrong_runs(d):
         rounds=[5, [{}]],
         timing=[5, [5]],
         measures=[5, [], dict(trust=3), dict(trust=dict(pooled=5)), dict(trust=dict(pooled={}))],
-        measured_by=[5],
-        peak_memory=['x'])
+        measured_by=[5])
     yield d | dict(setting=setting | dict(deal='b')), "its deal is 'b'"
     before = {k: v for k, v in setting.items() if k != 'deal'}
     yield d | dict(setting=before | dict(suite='iid/b')), "its deal is 'b'"

@@ -12,7 +12,7 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.app import executors, run as module
 from fedskew_nb.app.after import kept_federation
-from fedskew_nb.app.compare import compare, python_files, read_request, resume, stored_runs
+from fedskew_nb.app.compare import compare, python_files, read_request, resume, runs_in, stored_runs
 from fedskew_nb.app.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.app.plan import planned
 from fedskew_nb.app.scripts import check_seen, check_start, safe_path
@@ -362,7 +362,7 @@ def test_runs_of_another_version_are_left_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'versions', lambda: theirs)
     says = 'holds 1 runs of other data, code, settings or versions: they are kept, and not read'
     with pytest.warns(UserWarning, match=says): compare('FedAvg', small(), out=tmp_path, **TOY)
-    assert len(list((tmp_path/'runs').iterdir())) == 2
+    assert len(list((tmp_path/'runs').iterdir())) == 2 and len(runs_in(tmp_path)) == 1
 
 def test_same_name_other_images_poison_nothing(tmp_path):
     a, b = small(), replace(small(), mean=(.9, .9, .9))
@@ -400,6 +400,7 @@ PLACES = [
     (dict(model='/x.py:net'), ['/x.py']),
     (dict(grid='f2dc', said=dict(model='/x.py:net')), ['/x.py']),
     (dict(methods=['/x.py:M(a=1) + FedBN', 'FedBN+/y.py:M + MOON']), ['/x.py', '/y.py']),
+    (dict(methods=['/a,.py:M']), ['/a,.py']),
     (dict(methods=['FedAvg'], model='resnet10'), [])]
 
 @pytest.mark.parametrize('request_, found', PLACES)

@@ -108,13 +108,14 @@ def paired(self:Comparison,
     other:tuple=('skew','FedAvg'), # what is taken off
     where='global',                # a view, or a Where
     column:str='AVG',              # AVG, STD, ALL or worst
-)->dict|None:                      # see t_interval; None when no seed has both
+)->dict|None:          # see t_interval; None when no seed has both, or one has several runs
     "one − other, seed by seed."
     s = self.scores(where)
     s = s[s.suite == suite]
     by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
-    try: d = (by_seed.loc[one] - by_seed.loc[other]).dropna()
+    try: a, b = by_seed.loc[one], by_seed.loc[other]
     except KeyError: return None
+    d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
     return t_interval(d) if len(d) else None
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000013
@@ -135,8 +136,8 @@ def differences(self:Comparison,
     suite = suite or self.suites[0]
     s = self.scores(where)
     s = s[(s.suite == suite) & (s.deal == 'skew')]
+    if 'FedAvg' not in {*s.method} or s.duplicated(['method', 'seed']).any(): return pd.DataFrame()
     avg = s.pivot(index='seed', columns='method', values='AVG')
-    if 'FedAvg' not in avg: return pd.DataFrame()
     others = [m for m in self.methods if m in avg and m != 'FedAvg']
     return avg[others].sub(avg['FedAvg'], axis=0)
 

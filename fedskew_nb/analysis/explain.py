@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from .plots import image_grid, name_lines
 from .style import INK, PALETTE, bare, canvas, ink, shades, style
 from ..core.names import extra
+from ..core.net import evaluating
 
 # %% ../../nbs/3_results/17_explain.ipynb #0000000c
 @style()
@@ -74,13 +75,11 @@ def gradcam(
     x,          # (B,3,H,W) normalised images
     labels,     # (B,) the class asked about
     layer=None, # a module that gives maps (B,C,h,w); default: the body
-)->torch.Tensor: # (B,H,W) in [0,1], the largest of each image 1
+)->torch.Tensor: # (B,H,W) in [0,1], the largest of each image 1; all 0 where nothing speaks for it
     "Where a layer speaks for a class (Selvaraju et al. 2017), by captum."
-    was = net.training
-    net.eval()
     cam = extra('captum.attr', 'captum').LayerGradCam(lambda x: net(x).logits, layer or net.body)
-    a = cam.attribute(x.clone().requires_grad_(), target=labels, relu_attributions=True).detach()
-    net.train(was)
+    with evaluating(net), torch.enable_grad():
+        a = cam.attribute(x.clone().requires_grad_(), target=labels, relu_attributions=True).detach()
     a = F.interpolate(a, x.shape[-2:], mode='bilinear')[:, 0]
     return a/a.amax((1, 2), keepdim=True).clamp(min=1e-12)
 
@@ -117,7 +116,7 @@ def _rows(nets, images, labels)->list:
 def _answers(ax, net, images, labels, name, y, W):
     "What a net says of each image, red where it is wrong."
     wrong = dict(color=PALETTE['crimson'], weight='bold')
-    with torch.no_grad(): guesses = net.eval().see(images).logits.argmax(1)
+    with evaluating(net): guesses = net.see(images).logits.argmax(1)
     for j, (i, right) in enumerate(zip(guesses, labels)):
         ax.text(j*W+W/2-4, y, name(i), ha='center', va='top', size=8, **({} if i == right else wrong))
 
@@ -129,9 +128,7 @@ def pixel_gradients(
     steps:int=32, # points on the way from the mean image
 )->torch.Tensor:  # (B,3,H,W): what each value adds to the class's logit
     "Integrated gradients (Sundararajan et al. 2017), by captum."
-    was = net.training
-    net.eval()
     way = extra('captum.attr', 'captum').IntegratedGradients(lambda x: net(x).logits)
-    a = way.attribute(x, torch.zeros_like(x), target=labels, n_steps=steps, internal_batch_size=256)
-    net.train(was)
+    how = dict(target=labels, n_steps=steps, internal_batch_size=256)
+    with evaluating(net), torch.enable_grad(): a = way.attribute(x, torch.zeros_like(x), **how)
     return a.detach().float()

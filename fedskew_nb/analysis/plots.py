@@ -71,7 +71,7 @@ def plot_curves(
     ax = canvas(ax)
     for name, runs in by_name(histories).items():
         _method_curves(ax, name, [h.curve(where)[metric] for h in runs])
-    over = f'{metric} over domains' if metric.isupper() else metric
+    over = f'{metric} over domains' if metric in ('AVG', 'STD', 'ALL') else metric
     ax.set(xlabel='round', ylabel=f'{over}, %')
     ax.xaxis.get_major_locator().set_params(integer=True)
     name_lines(ax)

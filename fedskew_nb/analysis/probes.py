@@ -137,8 +137,9 @@ def restating(norms:list): # of BatchNorms
     for m in norms:
         m.reset_running_stats()
         m.momentum = None            # a plain mean over the batches
-    yield
-    for m, momentum in zip(norms, momenta): m.momentum = momentum
+    try: yield
+    finally:
+        for m, momentum in zip(norms, momenta): m.momentum = momentum
 
 @torch.no_grad()
 def reestimate(
@@ -148,15 +149,17 @@ def reestimate(
     "BatchNorm statistics become plain means over these batches; afterwards the net is in eval."
     norms = [m for m in net.eval().modules() if isinstance(m, _BatchNorm)]
     for m in norms: m.train()
-    with restating(norms):
-        for x in batches: net(x)
-    net.eval()
+    try:
+        with restating(norms):
+            for x in batches: net(x)
+    finally: net.eval()
 
 # %% ../../nbs/3_results/18_probes.ipynb #a9d94002
 def adabn(
     net:Net, data:Data,    # a model; images of the client that uses it
 )->Net:
     "A copy whose BatchNorm statistics are re-estimated on these images; its weights are untouched (AdaBN)."
+    if not len(data): raise ValueError('there are no images to re-estimate statistics on: give some')
     net = copy.deepcopy(net)
     reestimate(net, map(net.normalised, data.x.split(64)))
     return net

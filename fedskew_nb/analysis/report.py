@@ -4,7 +4,7 @@
 
 # %% ../../nbs/3_results/13_report.ipynb #00000003
 from __future__ import annotations
-import base64, io, json, warnings
+import base64, io, json, re, warnings
 from importlib.resources import files
 from pathlib import Path
 import pandas as pd
@@ -139,7 +139,7 @@ def _run(h)->dict:
 
 def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds and peak memory: the quantities that no seed fixes."
-    took = [_run(h) | t | dict(peak_memory=h.peak_memory) for h in cmp.histories for t in h.timing]
+    took = [_run(h) | t for h in cmp.histories for t in h.timing]
     return pd.DataFrame(took)
 
 
@@ -189,9 +189,10 @@ def _drawn(figs)->dict: # {stem: (caption, {'png': bytes, …})}
     return out
 
 def short(name:str)->str:
-    "A name for files, of at most 80 bytes."
-    if len(name.encode()) <= 80: return name
-    return f'{name.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
+    "A name for files: no folder in it, at most 80 bytes."
+    plain = re.sub(r'[\\/:\0]', '-', name)
+    if plain == name and len(name.encode()) <= 80: return name
+    return f'{plain.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001f1
 def _write_figures(drawn, folder):

@@ -36,7 +36,7 @@ def noisy(
 def strangers(
     suite:Suite,
     n:int=200,         # images
-)->Tensor|None:        # (n, 3, H, W) uint8, of the suite's size
+)->Tensor|None:        # (at most n, 3, H, W) uint8, of the suite's size
     "Images of classes that a suite does not know; None where every embedded suite has one of its classes."
     names = {c.casefold() for c in suite.classes}
     for name in ('emoji-pacs', 'skew-digits'):

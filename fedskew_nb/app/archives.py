@@ -60,6 +60,7 @@ def tar_entries(source:Path, most:int)->Iterator: # of Entry
     "What lies in a tar, packed or not; all of it is looked at before the first is opened."
     with tarfile.open(source) as t:
         for m in t:
+            if m.isdir(): continue
             check_path(source, m.name)
             check_size(source, m.name, m.size, m.size, most)
             if m.issym() or m.islnk(): raise refused(source, m.name, 'is a link')

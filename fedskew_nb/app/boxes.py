@@ -41,10 +41,10 @@ def ask_finder(root:Path, find, todo, boxes:list, store)->list: # files that can
 def find_boxes(
     root,             # folder of images, <domain>/<class>/<image>
     find,             # (upright RGB image, class name) → (left, top, right, bottom, score), or None
-    out='boxes.csv',  # relative to the folder; images that it names are not asked about again
+    out='boxes.csv',  # in the folder; what it names is not asked about again
     progress=None,    # a bar; default: where somebody looks
 )->list:              # of Box
-    "Ask a finder about every image of a folder; all boxes, as they lie in the file."
+    "Ask a finder about every image of a folder; all boxes, by their paths."
     root = Path(root).expanduser()
     boxes, todo = boxes_so_far(root, out)
     def store():
@@ -53,7 +53,7 @@ def find_boxes(
     try: broken = ask_finder(root, find, bar, boxes, store)
     finally: store()
     for note in left_out(broken, 'unreadable'): warnings.warn(f'{root}: {note}')
-    return boxes
+    return sorted(boxes, key=lambda b: b.path)
 
 # %% ../../nbs/7_app/17_boxes.ipynb #8eb3ab2e
 def closing_words(boxes:list, old:int, file:Path)->str:

@@ -188,13 +188,16 @@ def read_request(out)->dict:
 def python_files(request:dict)->list:
     "The Python files that a stored request names."
     given = request.get('said', request)
-    named = [*as_list(given.get('methods', ())), *as_list(given.get('suite', ())), given.get('model')]
-    typed = [t for text in named if isinstance(text, str) for t in cut(text)]
-    return once(file_of(part) for t in typed for part in parts_of(t))
+    methods = given.get('methods', ())
+    listed = cut(methods) if isinstance(methods, str) else as_list(methods)    # as `compare` reads them
+    named = [*listed, *as_list(given.get('suite', ())), given.get('model')]
+    return once(file_of(part) for t in named if isinstance(t, str) for part in parts_of(t))
 
 # %% ../../nbs/7_app/15_compare.ipynb #9c4fa840
 def how_to_go_on(out)->str:
     "The command that finishes a comparison of one's own."
+    request = stored_request(out)
+    if 'grid' not in request and request['model'] is None: return 'call compare again in Python'
     return f'fedskew resume {out}{" --trust-code" if python_files(read_request(out)) else ""} goes on'
 
 # %% ../../nbs/7_app/15_compare.ipynb #e63f9c9f
@@ -225,8 +228,10 @@ def stored_runs(out)->list: # of (name, History or None)
 def runs_in(out)->Comparison|None:
     "The finished runs in a folder that `compare` wrote; None where there are none."
     if not Path(out).is_dir(): raise ValueError(f'{out} is no folder: give the --out of `fedskew compare`')
-    done = []
+    there = (Path(out)/'compare.json').exists()
+    mine, done = there and stored_request(out).get('runs'), []
     for p in sorted((Path(out)/'runs').glob('*.json')):
+        if mine and p.stem not in mine: continue
         try: done.append(read_history(p))
         except ValueError as e: warnings.warn(f'left out: {e}')
     return Comparison(done) if done else None

@@ -121,7 +121,7 @@ def swapped_labels(seeds:list, n_classes:int, level:float=.05)->dict: # {domain:
     "What `exchanges` of every seed tell together; with an infinite level also what is only suspected."
     out, pairs = {}, sum(n_classes*(n_classes-1)/2 for _ in seeds[0]) if seeds else 0
     for d in seeds[0] if seeds else ():
-        each = [{(a, b): z for a, b, _, z in seed[d]} for seed in seeds]
+        each = [{(a, b): z for a, b, _, z in seed.get(d, ())} for seed in seeds]
         both = [ab for ab in each[0] if all(ab in e for e in each)]
         sure = [ab for ab in both if pairs*stats.norm.sf(np.mean([e[ab] for e in each])) < level]
         if sure: out[d] = sure

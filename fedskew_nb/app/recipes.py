@@ -199,12 +199,12 @@ def suite_from_file(text:str, data_seed:int)->Suite:
 # %% ../../nbs/7_app/10_recipes.ipynb #91b89d64
 def named_suite(text:str, size:str)->Recipe:
     "A suite by its name or its call."
-    if variant_of(text)[0] in SUITES: file, name, hp = None, text, {}        # a domain's name may hold blanks
+    if variant_of(text)[0] in SUITES: file, name, hp = None, text, {}     # a domain may hold blanks
     else: file, name, hp = read_call(text)
     if file:
-        from_file(file, name)                    # refuses what is not there
+        from_file(file, name)        # refuses what is not there
         return Recipe(name, partial(suite_from_file, absolute(text)), absolute(text))
-    if name == 'folder': return folder(**hp)
+    if name == 'folder': return call_checked(folder, text, **hp)
     base, kind, gone = variant_of(name)
     one_of(base, SUITES, 'suite')
     domain = f'without-{gone}' if gone else ''

@@ -11,13 +11,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 import pandas as pd
 from fastcore.meta import delegates
+from ..analysis.comparison import write_whole
 from ..analysis.printed import Protocol
 from ..analysis.table import Table
 from .compare import compare
 from .executors import executor_options
 from .layouts import LAYOUTS
 from .recipes import cut, read_method, read_model
-from ..core.files import whole_file
 from ..core.models import n_bytes
 from ..core.names import Recipe, modules_of, spelt
 from ..data.folder import load_folder
@@ -212,10 +212,6 @@ def listed()->Table:
     says = 'hours: of a method and seed, at ten tera-operations a second, where the images are counted.'
     return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
 
-
-def keep_text(path, text:str):
-    with whole_file(path) as part: part.write_text(text, encoding='utf-8')
-
 # %% ../../nbs/7_app/03_reproduce.ipynb #9179659c
 @delegates(executor_options)
 def reproduce_command(
@@ -236,4 +232,4 @@ def reproduce_command(
     more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
     made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
     print(made)
-    if tex: keep_text(tex, made.latex())
+    if tex: write_whole(tex, made.latex())

@@ -59,7 +59,7 @@ def fits(o, kind)->bool:
     "Is `o` of a kind of `KINDS`? True is no number, nor is infinity."
     if kind is None: return o is None
     if isinstance(o, bool): return kind is bool
-    if kind is float: return isinstance(o, (int, float)) and -float('inf') < o < float('inf')
+    if kind is float: return isinstance(o, (int, float)) and -1e308 < o < 1e308
     return isinstance(o, kind)
 
 # %% ../../nbs/4_core/12_files.ipynb #2804b113

@@ -73,14 +73,15 @@ def send(self:Post, letters:dict)->dict: # {node's number: bytes} → {node's nu
         elif r.error.code not in DEAD: raise RuntimeError(r.error.reason)
     return answers
 
-# %% ../../nbs/8_deploy/06_flower.ipynb #f5ee87f8
+# %% ../../nbs/8_deploy/06_flower.ipynb #dd0ab456
 @patch
 def online(self:Post)->dict: # {node's number: whose key it has, or ''}
     return {node.node_id: node.name for node in self.grid.get_nodes()}
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #f5ee87f8
 @patch
-def meet(self:Post):
-    "Ask who is new."
+def meet(self:Post, silent=()): # names
+    "Ask who is new; who was silent may be back under another number."
     online = self.online()
     new = online.keys()-set(self.ids.values())
     for i, data in self.send(dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))).items():
@@ -88,8 +89,10 @@ def meet(self:Post):
         name = str(f.get('name'))
         if any(online.values()) and online[i] != name:
             raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
-        if self.facts.setdefault(name, f) != f: raise ValueError(f'{name} came back with other images')
-        if self.ids.get(name) in online: raise ValueError(f'two sites are called {name}: say --name for one')
+        if self.ids.get(name) in online and name not in silent:
+            raise ValueError(f'two sites are called {name}: say --name for one')
+        if self.facts.setdefault(name, f) != f:
+            raise ValueError(f'{name} came back with other images: put the earlier ones back, or begin anew')
         self.ids[name] = i
         say(f'{name} is here')
 
@@ -123,7 +126,7 @@ def __call__(self:Post, letters:dict)->dict:
     while left := {n: data for n, data in letters.items() if n not in answers}:
         if left.keys() <= self.away or time.time() > until: break
         time.sleep(1)
-        self.meet()
+        self.meet(silent=left)
         answers |= self.once(left)
     self.away = self.away-answers.keys() | left.keys()
     return answers
@@ -205,11 +208,11 @@ def write_link(home:Path, server:str, ca:str|None):
     "How Flower's command finds a server, in its file."
     safe = {'root-certificates': str(Path(ca).resolve())} if ca else dict(insecure=True)
     there = as_toml(dict(address=server) | safe)
-    (home/'config.toml').write_text(f'[superlink]\ndefault = "here"\n[superlink.here]\n{there}')
+    here = f'[superlink]\ndefault = "here"\n[superlink.here]\n{there}'
+    (home/'config.toml').write_text(here, encoding='utf-8')
 
-def as_toml(d:dict)->str: return ''.join(f'{k} = {json.dumps(v)}\n' for k, v in d.items())
-
-
+def as_toml(d:dict, sep='\n')->str:
+    return sep.join(f'{k}={json.dumps(v, ensure_ascii=False)}' for k, v in d.items())
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #acb4f390
 def is_up(host:str, port:int, program)->bool:
@@ -276,7 +279,7 @@ def node_of(data, memory, key, name, peers:bool)->Node:
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
-    return ' '.join(f'{k}={json.dumps(v)}' for k, v in (said | dict(peers=node.peers)).items())
+    return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #ef88858d
 def reach(server:str):
@@ -348,12 +351,15 @@ def started(app:Path, server:str, **env)->str: # Flower's number of the run
     "A run that the server took."
     how = '--run-config', app.parent/'run.toml', '--format', 'json'
     with running('flwr', 'run', app, 'here', *how, out=subprocess.PIPE, **env) as program:
-        said = json.loads(program.communicate()[0])
+        raw = program.communicate()[0]
+    try: said = json.loads(raw)
+    except ValueError: said = dict(success=False)
     if said['success']: return said['run-id']
-    why = said['error-message'].splitlines()[-1].partition('. ')[0]
+    why = (said.get('error-message') or 'it does not say why').splitlines()[-1].partition('. ')[0]
     raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, and is --ca its '
                           'ca.crt?')
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #82abf6a5
 def follow(run:str, **env):
     "Show what the server says of a run, and stop it when we are stopped."
     try: run_flower('flwr', 'log', run, 'here', **env)
@@ -368,7 +374,7 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # p
     said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
-        Path(home, 'run.toml').write_text(as_toml(said))
+        Path(home, 'run.toml').write_text(as_toml(said), encoding='utf-8')
         follow(started(write_app(Path(home)), server, FLWR_HOME=home), FLWR_HOME=home)
     done = rounds_done(out)
     if done == rounds: return

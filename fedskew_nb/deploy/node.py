@@ -49,7 +49,7 @@ def order_of(job:Job, kind:str, **more)->dict:
 def site_name(name:str)->str:
     "A name that is also one of a file."
     if re.fullmatch(NAME, name): return name
-    raise ValueError(f'{name!r} is no name of a site: give it letters, digits, - and _')
+    raise ValueError(f'{name!r} is no name of a site: give it letters, digits, . - _, at most 40 of them')
 
 class Node:
     "A federation of one: images and memory lie in its own folders."

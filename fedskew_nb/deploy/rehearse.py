@@ -93,6 +93,7 @@ def network_options(
 )->dict:
     "Where nodes are found, and what to do when one stays away."
     if lost: one_of(lost, ['fresh'], 'way to treat a lost memory')
+    if not 0 <= patience < 1e9: raise ValueError(f'--patience {patience}: give seconds, such as 300')
     if least is not None: at_least(least=(least, 1, 'a round needs an answer'))
     return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '')
 

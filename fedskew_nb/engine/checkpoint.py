@@ -122,7 +122,8 @@ def save_state(state:State, path):
     save_nest(dict(setting=history['setting'], round_no=state.round, history=history, **nest), path)
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #c5d2a7e4
-_HISTORY = {k: STORED[k] for k in ('rows', 'rounds', 'timing')}
+_PARTS = 'rows', 'rounds', 'timing', 'measures?', 'measured_by?'
+_HISTORY = {k: STORED[k] for k in _PARTS} | dict(setting=dict)
 NEST = dict.fromkeys(FIELDS, dict) | dict(
     own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
 

@@ -24,8 +24,9 @@ def pick_device(
     try: device = torch.device(name)
     except RuntimeError:
         raise ValueError(f'{name!r} is no device: {nearest(name, ["auto", "cuda", "mps", "cpu"])}') from None
-    if not has.get(device.type):
-        raise ValueError(f'{name} was asked for, but this machine has none: use device="cpu" or "auto"')
+    far = device.type == 'cuda' and (device.index or 0) >= torch.cuda.device_count()
+    if far or not has.get(device.type):
+        raise ValueError(f'{name} was asked for, but this machine has none: use "cpu" or "auto"')
     return device
 
 # %% ../../nbs/6_engine/13_device.ipynb #3fd787a4

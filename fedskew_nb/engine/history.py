@@ -34,13 +34,13 @@ class History:
     rows:list=field(default_factory=list)       # one dict per score, with `COLUMNS`
     rounds:list=field(default_factory=list)     # of each round: loss terms, participants, bytes
     timing:list=field(default_factory=list)     # seconds of each round
-    peak_memory:int|None=None                   # bytes
     measures:dict=field(default_factory=dict)   # further numbers of the trained models
     measured_by:str=''                          # digest of their function
     def __post_init__(self): self.setting = modern(self.setting)
     def grown(self, rounds=(), rows=())->'History':
         "A longer history; this one stays."
-        return replace(self, rounds=[*self.rounds, *rounds], rows=[*self.rows, *rows])
+        grown = dict(rounds=[*self.rounds, *rounds], rows=[*self.rows, *rows])
+        return replace(self, timing=[*self.timing], **grown)
 
 # %% ../../nbs/6_engine/04_history.ipynb #a9cf69db
 @patch
@@ -100,7 +100,7 @@ STORED = {
         'method': str, 'suite': str, 'seed': int, 'rounds': int, 'rungs?': ([int], None), 'deal?': str,
         'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int,
         'chance?': float, 'steps?': [int]},
-    'peak_memory?': (int, None), 'measures?': {'trust?': _TRUST}, 'measured_by?': str}
+    'measures?': {'trust?': _TRUST}, 'measured_by?': str}
 
 # %% ../../nbs/6_engine/04_history.ipynb #5d0f162f
 def history_of(d:dict)->History:

@@ -147,7 +147,7 @@ def diff(
         f = pd.DataFrame({'one': pd.Series(read(one), **kw), 'other': pd.Series(read(other), **kw)})
         return f[(f.one != f.other) & ~(f.one.isna() & f.other.isna())]
     return dict(setting=differing(lambda h: _flat(h.setting), dtype=object),
-                scores=differing(lambda h: h.df.set_index(_KEYS).correct),
+                scores=differing(lambda h: h.df.drop_duplicates(_KEYS, keep='last').set_index(_KEYS).correct),
                 rounds=differing(lambda h: {r['round']: r['loss'] for r in h.rounds}, dtype=float))
 
 # %% ../../nbs/6_engine/08_reading.ipynb #8cd867b7
@@ -157,11 +157,11 @@ def _mean(rows, key):
 
 @patch
 def cost(self:History)->dict:
-    "Per round: bytes up and down, seconds of training and of evaluation; peak memory. None: not measured."
+    "Per round: bytes up and down, seconds of training and of evaluation. None: not measured."
     scored = [t for t in self.timing if t.get('eval_seconds')]
     sent = dict(up=_mean(self.rounds, 'up'), down=_mean(self.rounds, 'down'))
     took = dict(seconds=_mean(self.timing, 'seconds'), eval_seconds=_mean(scored, 'eval_seconds'))
-    return sent | took | dict(peak_memory=self.peak_memory)
+    return sent | took
 
 # %% ../../nbs/6_engine/08_reading.ipynb #30ed2d61
 @patch

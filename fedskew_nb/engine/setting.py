@@ -91,6 +91,7 @@ def check_setting(s:Setting):
         if bool in kinds and not isinstance(value, bool):
             raise ValueError(f'{f.name} is {value!r}: give True or False')
         if f.name in LIMITS: _check_range(f.name, value)
+    if s.adamw and s.momentum == 1: raise ValueError('momentum is 1: AdamW wants it below 1')
     read_rungs(s)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #816acc3e

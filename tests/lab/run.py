@@ -1,6 +1,6 @@
 """Does a learner's JupyterLab run the first pages? A real server, a real browser, copies of the notebooks.
 
-    python tests/lab/run.py [NOTEBOOK ...]        # default: 1_begin/01_start 4_core/03_method
+    python tests/lab/run.py [NOTEBOOK ...]        # default: 1_begin/01_start 4_core/06_method
 
 Needs node, npm and Chromium (Debian: apt install nodejs npm chromium). Where one is missing it says so and is
 left out, with exit code 0.
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BIN  = Path(sys.executable).parent
 
-PAGES = ['1_begin/01_start', '4_core/03_method']
+PAGES = ['1_begin/01_start', '4_core/06_method']
 BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 INSTALL = ['npm', 'install', '--silent', '--no-audit', '--no-fund', '--no-package-lock']
 
@@ -41,6 +41,7 @@ def server(folder, home):
         'OMP_NUM_THREADS': '1',
         'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}'}
     args = [
+        'lab', '--no-browser', f'--port={port}', '--ServerApp.port_retries=0',
         f'--IdentityProvider.token={token}', f'--ServerApp.root_dir={folder}',
         '--LabApp.extension_manager=readonly', '--LabApp.news_url=None',
         '--LabApp.expose_app_in_browser=True']

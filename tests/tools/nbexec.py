@@ -1,6 +1,6 @@
 """Run notebooks in a real kernel and store their outputs, byte for byte the same each time.
 
-    python tests/tools/nbexec.py nbs/4_core/03_method.ipynb ...      # no argument: every notebook in nbs/
+    python tests/tools/nbexec.py nbs/4_core/06_method.ipynb ...      # no argument: every notebook in nbs/
 
 Cells that say `#| eval: false` or carry a flag of `tst_flags` (settings.ini) keep the outputs they have;
 widget state is dropped.

@@ -1,4 +1,4 @@
-"""Train pairs of methods on noise and store what came of it: the table of the page 7_app/16_combine.
+"""Train pairs of methods on noise and store what came of it: the table of the page 7_app/07_combine.
 
     python tests/tools/pairs.py            # the pairs that are not stored yet: what a new method asks for
     python tests/tools/pairs.py --all      # every pair, about two minutes: what a changed method asks for
