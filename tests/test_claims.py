@@ -164,7 +164,7 @@ def test_several_suites_count_as_one():
 def test_a_table_says_budget_and_chance():
     cmp = stored_claims('F2DC')
     t = claims_table([c for c in PAPERS['F2DC'].CLAIMS if c.rounds == 4], cmp, 'Claims')
-    assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, untuned' in t.caption
+    assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, or tuned' in t.caption
     assert 'Chance alone would let' in t.notes[-1]
     forty = by_chance(pd.DataFrame(dict(n=[3]*40, verdict=['holds']*40)))
     assert forty.startswith('40 intervals: 40 hold, 0 do not') and 'about 1.0 hold and 1.0 fail' in forty

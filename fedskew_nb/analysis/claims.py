@@ -197,8 +197,8 @@ def rate_of(settings:list)->str:
     ends = dict.fromkeys(map(str, (trials[:1]+trials[-1:])))
     tuned = f'tuned in {" to ".join(ends)} trials' if trials else ''
     if not rates: return f'lr {tuned}' if tuned else 'several learning rates'
-    untuned = f'lr {rates.pop():g}, untuned' if len(rates) == 1 else 'several learning rates'
-    return untuned + (f', or {tuned}' if tuned else '')
+    one = 'several learning rates' if len(rates) > 1 else f'lr {rates.pop():g}{"" if tuned else " for all"}'
+    return one + (f', or {tuned}' if tuned else '')
 
 # %% ../../nbs/3_results/12_claims.ipynb #0b33fd1e
 def deciding(claims:list, cmp:Comparison)->Comparison:
