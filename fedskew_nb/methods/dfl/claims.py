@@ -126,6 +126,11 @@ FURTHER = [
 ]
 CLAIMS = HEADLINES + CONTROLS + FURTHER
 
+# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #a91a683b
+WHOLE = 'DFL-2', 'DFL-2b', 'DFL-2c', 'DFL-4m'
+LONGER = [c.variant('long', rounds=48) for c in CLAIMS if c.id in WHOLE]
+CLAIMS += LONGER
+
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #d8c05d5e
 TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-DFL.json')
 
@@ -150,6 +155,7 @@ GRID = [
     AT | dict(methods=[OWN, EQUAL, STABLE], seeds=3),
     AT | dict(methods=['FedAvg'], suite=FEW_DIGITS, seeds=8, control=True, rungs=None, eval_every=24),
     few(.03, methods=[AVERAGED, AVERAGED_ONE]),
+    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL', NO_MI], seeds=8, rounds=48, rungs=[12, 24, 36]),
 ]
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2d46868b
