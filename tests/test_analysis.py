@@ -13,6 +13,7 @@ from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, 
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, reestimate
+from fedskew_nb.analysis.probes import some_images
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights
@@ -396,6 +397,12 @@ def test_statistics_of_no_image(suite):
     with pytest.raises(ValueError, match='there are no images'): adabn(net, data[:0])
     with pytest.raises(RuntimeError): reestimate(net, [torch.zeros(2, 5, 8, 8)])
     assert not net.training and all(m.momentum for m in net.modules() if hasattr(m, 'momentum'))
+
+def test_a_lonely_last_image_joins_the_others():
+    x = torch.rand(65, 3, 16, 16)
+    assert [len(b) for b in some_images(x)] == [65] and [len(b) for b in some_images(x[:64])] == [64]
+    assert [len(b) for b in some_images(torch.cat([x, x[:64]]))] == [64, 65]
+    assert [len(b) for b in some_images(x[:1])] == [1]
 
 def test_adabn_touches_no_weight(feds, suite):
     net = feds[0].model()

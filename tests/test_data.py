@@ -508,3 +508,19 @@ def test_copies_are_left_out(tree):
     (tree/'ink'/'dog'/'copy.png').write_bytes((tree/'ink'/'cat'/'0.png').read_bytes())
     says = '1 exact copies left out, first ink/dog/copy.png'
     with pytest.warns(UserWarning, match=says): assert '24 images' in load_folder(tree, 16).source
+
+
+def test_the_names_of_a_suite_are_its_own():
+    a = load_suite('emoji-pacs', 'tiny', cache=False)
+    a.classes[0] = 'Hund'
+    assert load_suite('emoji-pacs', 'tiny', data_seed=3, cache=False).classes[0] == 'dog'
+
+def test_more_shards_than_images_and_clients_without_any():
+    s = load_suite('skew-digits', 'tiny')
+    with pytest.raises(ValueError, match='images are no 20000 shards; lower clients'): shards(s, 2, 10_000)
+    with pytest.raises(ValueError, match='at_least'): dirichlet(s, .5, at_least=0)
+
+@pytest.mark.parametrize('n', [2, 3])
+def test_items_of_a_list_are_no_images_and_labels(n):
+    items = [(np.full((8, 8, 3), i, np.uint8), i) for i in range(n)]
+    assert as_data(items).y.tolist() == list(range(n))

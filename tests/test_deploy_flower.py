@@ -13,6 +13,10 @@ from fedskew_nb.engine.history import History
 pytestmark = pytest.mark.campaign
 pytest.importorskip('flwr')
 
+def listens():
+    "A program in the background of a shell ignores Ctrl-C; these do not."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 class Machines:
     "Processes of our own, each in a group that is ended with it."
     def __init__(self, home): self.home, self.running = home, []
@@ -23,7 +27,7 @@ class Machines:
         Path(env['FLWR_HOME']).mkdir(parents=True, exist_ok=True)
         log = open(self.home/f'{name}.log', 'a')
         p = subprocess.Popen([sys.executable, '-c', f'{code}; sys.exit(_main())'], cwd=self.home, env=env,
-                             stdout=log, stderr=log, start_new_session=True)
+                             stdout=log, stderr=log, start_new_session=True, preexec_fn=listens)
         self.running.append(p)
         return p
     def end(self, p, sig=signal.SIGTERM):

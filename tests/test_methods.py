@@ -222,3 +222,5 @@ def test_what_a_head_at_home_saves(suite):
         def rules(self, net): return [Rule(under('head'), keep)]
     up = lambda m: run(m, suite).history.rounds[0]['up']
     assert up(FedAvg)-up(Method('KeepHead', KeepHead())) == 3*4*(128*7+7)
+
+def test_equal_methods_are_one_in_a_set(): assert len({FedProx, FedProx(), FedProx(mu=.5)}) == 2

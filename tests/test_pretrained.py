@@ -2,6 +2,8 @@
 from copy import deepcopy
 from dataclasses import replace
 import pytest, torch
+from safetensors.torch import save_file
+from torchvision.models import resnet18
 from fedskew_nb import (
     FedAvg, FedBN, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
 from fedskew_nb.core.pretrained import IMAGENET, freeze, timm_net, torchvision_net
@@ -170,3 +172,13 @@ def test_batchnorm_of_a_frozen_body_stays():
     before = {k: v.clone() for k, v in fed.net.state_dict().items() if 'running' in k}
     fed.fit()
     assert all(torch.equal(v, fed.net.state_dict()[k]) for k, v in before.items())
+
+
+@pytest.mark.parametrize('ending', ['pt', 'safetensors'])
+def test_weights_of_a_parallel_module(ending, tmp_path):
+    state = {f'module.{k}': v for k, v in resnet18(num_classes=3).state_dict().items()}
+    file = tmp_path/f'w.{ending}'
+    if ending == 'pt': torch.save(dict(state_dict=state), file)
+    else: save_file(state, str(file))
+    net = torchvision_net(3, 'resnet18', str(file), size=64)
+    assert torch.equal(net.state_dict()['body.conv1.weight'], state['module.conv1.weight'])

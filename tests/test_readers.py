@@ -195,6 +195,12 @@ def usps_line(label, value):
     return bz2.compress(f'{label} {" ".join(f"{i}:{value}" for i in range(1, 257))}'.encode())
 
 GOOD = dict(X=some(32, 32, 3, 4), y=np.ones((4, 1)))
+def bomb(n):
+    "Lists that hold the same list twice: 2ⁿ in all, for whoever does not look."
+    o = []
+    for _ in range(n): o = [o, o]
+    return dict(train=o)
+
 DAMAGED = {
     'IDX cut': ('train-images-idx3-ubyte', cut(idx(some(3, 28, 28))), r'its head says \(3, 28, 28\)'),
     'IDX longer': ('train-images-idx3-ubyte', idx(some(3, 28, 28))+b'x', 'its head says'),
@@ -226,6 +232,7 @@ DAMAGED = {
     'pickle cut': ('mnistm_data.pkl', cut(pickle.dumps(dict(train=some(9, 9)))), 'no readable pickle'),
     'pickle keys': ('mnistm_data.pkl', pickle.dumps(dict(train=ten(3))), 'it has no train and train_label'),
     'pickle shape': ('mnistm_data.pkl', pickle.dumps(dict(train=ten(3), train_label=ten(3))), 'int64'),
+    'pickle bomb': ('mnistm_data.pkl', pickle.dumps(bomb(60)), 'it has no train and train_label'),
     'list label': ('mnist_m_train_labels.txt', b'0.png\n', 'is no "path label"'),
     'list lost': ('mnist_m_train_labels.txt', b'0.png 1\n', '1 of its 1 images'),
     'list climbs': ('mnist_m_train_labels.txt', b'../usps.bz2 1\n', 'first ../usps.bz2')}

@@ -324,3 +324,21 @@ def test_join_on_the_command_line(feds, tmp_path, capsys):
     assert not main([*typed, '--way', 'AdaBN', '--to', str(tmp_path/'m.safetensors')])
     assert 'new joins FedAvg' in capsys.readouterr().out
     assert json.loads((tmp_path/'m.json').read_text())['way'] == 'AdaBN'
+
+
+class Named:
+    "Rows with classes, as a dataset has them."
+    classes = ['cat', 'dog']
+    def __init__(self, labels): self.labels = labels
+    def __len__(self): return len(self.labels)
+    def __getitem__(self, i): return np.full((8, 8, 3), i, np.uint8), self.labels[i], f'site {i % 2}'
+
+@pytest.mark.parametrize('label', [-1, 2, .7, 'bird', None, float('nan')])
+def test_a_label_that_is_none(label):
+    labels = [0, 0, 1, 1]*4
+    assert Suite.from_rows(Named(labels)).classes == ['cat', 'dog']
+    with pytest.raises(ValueError, match='row 16: the label is .*give one of cat, dog'):
+        Suite.from_rows(Named([*labels, label]))
+    if isinstance(label, str) or label in (-1, 2, .7): return
+    rows = [(np.zeros((8, 8, 3), np.uint8), v, 'a') for v in [*labels, label]]
+    with pytest.raises(ValueError, match='row 16: the label is .*give a name'): Suite.from_rows(rows)

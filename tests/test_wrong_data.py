@@ -477,7 +477,7 @@ WRONG_SPLITS = {
     'no shard': (lambda s: shards(s, 0), 'per_client is 0'),
     'half a shard': (lambda s: shards(s, .5), 'per_client is 0.5'),
     'shards of no client': (lambda s: shards(s, 2, 0), 'clients is 0'),
-    'more shards than images': (lambda s: shards(s, 2, 99), '0 images'),
+    'more shards than images': (lambda s: shards(s, 2, 99), '4 images are no 198 shards'),
     'uneven by a text': (lambda s: uneven(s, '0'), 'seed is'),
     'a table as a text': (lambda s: by_table(s, 'abc'), 'table is a str'),
     'no table': (lambda s: by_table(s, None), 'table is a NoneType'),

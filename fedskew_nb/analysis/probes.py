@@ -154,6 +154,13 @@ def reestimate(
             for x in batches: net(x)
     finally: net.eval()
 
+# %% ../../nbs/3_results/18_probes.ipynb #ec4b45ad
+def some_images(x:Tensor, size:int=64)->list: # of tensors
+    "Images, so many at a time; a lonely last one joins those before it, for it has no variance."
+    cut = list(x.split(size))
+    if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
+    return cut
+
 # %% ../../nbs/3_results/18_probes.ipynb #a9d94002
 def adabn(
     net:Net, data:Data,    # a model; images of the client that uses it
@@ -161,7 +168,7 @@ def adabn(
     "A copy whose BatchNorm statistics are re-estimated on these images; its weights are untouched (AdaBN)."
     if not len(data): raise ValueError('there are no images to re-estimate statistics on: give some')
     net = copy.deepcopy(net)
-    reestimate(net, map(net.normalised, data.x.split(64)))
+    reestimate(net, map(net.normalised, some_images(data.x)))
     return net
 
 # %% ../../nbs/3_results/18_probes.ipynb #54ba3c12

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from tqdm.auto import tqdm
 from .archives import Entry, check_path, images_in, is_image, put, sources_of, whole
-from .layouts import CLIENTS, LAYOUTS, Layout, known_as, place_in, placer
+from .layouts import CLIENTS, LAYOUTS, Layout, known_as, placer
 from .readers import list_lines, read_pickle
 from .sets import ARRAY_SETS, prepare_arrays
 from .shell import show_json

@@ -87,11 +87,18 @@ def usps_row(line:str, number:int)->tuple[int,list]: # (label, 256 values)
     return int(float(label)), [float(v) for v in got.values()]
 
 # %% ../../nbs/7_app/23_readers.ipynb #d0fe875a
+def few_lines(f, path)->Iterator: # of text
+    "The lines of an open text, unless it unpacks to more than a data set would."
+    size, packed = 0, Path(path).stat().st_size
+    for line in iter(partial(f.readline, 1 << 16), ''):     # no line of it is longer
+        size += len(line)
+        check_size(path, 'text', size, packed, MOST_ARRAY)
+        yield line
+
 def read_usps(part:str, path)->Rows:
     "The images of a USPS file."
     with reading(path, 'file of USPS'), bz2.open(path, 'rt', encoding='ascii') as f:
-        lines = iter(partial(f.readline, 1 << 16), '')     # no line of it is longer
-        labels, values = zip(*(usps_row(line, i+1) for i, line in enumerate(lines)))
+        labels, values = zip(*(usps_row(line, i+1) for i, line in enumerate(few_lines(f, path))))
         x = np.array(values, np.float32).reshape(-1, 16, 16)
         if not np.abs(x).max() <= 1: raise ValueError('its values leave the range from -1 to 1')
     return rows_of(((x+1)/2*255).astype(np.uint8), np.array(labels)-1, path)
@@ -170,11 +177,16 @@ class Plain(pickle.Unpickler):
         return o if isinstance(o, type) else Maker(o)
 
 # %% ../../nbs/7_app/23_readers.ipynb #dfb37c8f
-def unpacked(o):
-    "The same with arrays for their stand-ins."
-    if isinstance(o, Packed): return unpacked(o.array())
-    if isinstance(o, dict): return {k: unpacked(v) for k, v in o.items()}
-    return type(o)(map(unpacked, o)) if type(o) in (list, tuple) else o
+def unpacked(o, done:dict|None=None): # done: {id: what was made of it}
+    "The same with arrays for their stand-ins; what is held twice is unpacked once."
+    done = {} if done is None else done
+    if id(o) in done: return done[id(o)]
+    if isinstance(o, Packed): new = unpacked(o.array(), done)
+    elif isinstance(o, dict): new = {k: unpacked(v, done) for k, v in o.items()}
+    elif type(o) in (list, tuple): new = type(o)(unpacked(v, done) for v in o)
+    else: return o
+    done[id(o)] = new
+    return new
 
 def read_pickle(raw, path):
     "What a pickle holds, read from an open file."
@@ -200,6 +212,19 @@ def list_lines(text:str, path)->dict: # {path: label}
         found[name.strip()] = int(label)
     return found
 
+# %% ../../nbs/7_app/23_readers.ipynb #ce00a792
+def upright_file(path)->np.ndarray: return np.asarray(upright(path.read_bytes(), path))
+
+def one_by_one(home:Path, of:dict)->Iterator: # of (1 image, 1 label); of: {name: label}
+    "Images of one shape."
+    shape = None
+    for name, y in of.items():
+        x = upright_file(home/name)
+        shape = shape or x.shape
+        if x.shape != shape:
+            raise ValueError(f'{home/name} is {x.shape}, the first image {shape}: unpack it again')
+        yield x[None], np.array([y])
+
 # %% ../../nbs/7_app/23_readers.ipynb #efb1d29c
 def read_ganin(part:str, labels)->Rows:
     "One part of Ganin's MNIST-M, the images of which lie beside the list."
@@ -209,10 +234,8 @@ def read_ganin(part:str, labels)->Rows:
     if lost or not of:
         raise ValueError(f'{labels}: {len(lost)} of its {len(of)} images are not in {home}, '
                          f'first {(lost or ["none"])[0]}: unpack it again')
-    def image(name): return np.asarray(upright((home/name).read_bytes(), home/name))
-    def blocks():
-        for name, y in of.items(): yield image(name)[None], np.array([y])
-    return Rows(len(of), image(next(iter(of))).shape, blocks)
+    if (y := max(of.values())) > 9: raise ValueError(f'{labels}: a label is {y}, not 0 to 9; fetch it again')
+    return Rows(len(of), upright_file(home/next(iter(of))).shape, partial(one_by_one, home, of))
 
 # %% ../../nbs/7_app/23_readers.ipynb #55a2cd27
 def npy_head(f)->tuple: # (shape, dtype)

@@ -90,9 +90,9 @@ def cut_apart(module, body:str, pool:str, head:str)->tuple:
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000011
 def same_answers(module, net, size):
-    "Refuse a cut that changes the answers or gives no map."
+    "Refuse a cut with other answers or no map."
     name = type(module).__name__
-    x = torch.rand(2, 3, size, size, generator=generator('as_net'))
+    x = torch.rand(2, 3, size, size, generator=generator('as_net')).to(next(module.parameters()))
     try:
         with evaluating(module), evaluating(net): want, out = module(x), net(x)
     except RuntimeError as e:
@@ -133,7 +133,8 @@ def cut_points(name:str, body, pool, head)->tuple:
 def fresh_head(net:Net, n_classes:int, seed:int):
     "Put in a new head, unless the old one has as many classes."
     if n_classes == net.head.out_features: return
-    with seeded(seed): net.head = nn.Linear(net.head.in_features, n_classes)
+    with seeded(seed): head = nn.Linear(net.head.in_features, n_classes)
+    net.head = head.to(net.head.weight)
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000015
 def as_net(

@@ -80,6 +80,9 @@ def __eq__(self:Method, o):
     return isinstance(o, Method) and (self.name, self.mechanisms) == (o.name, o.mechanisms)
 
 @patch
+def __hash__(self:Method): return hash(self.name)
+
+@patch
 def __repr__(self:Method):
     "As one would write it."
     return f'Method({", ".join([repr(self.name), *map(repr, self.mechanisms)])})'

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../nbs/4_core/10_places.ipynb #d70197a9
 import copy
-import torch
 from fastcore.basics import patch
 from torch import nn
 from .mechanism import ask, kind
@@ -15,7 +14,7 @@ from .method import Method
 from .names import nearest
 from .net import everything, under
 from .rules import Rule, keep, largest, mean
-from .seeding import generator
+from .seeding import generator, seeded
 
 # %% ../../nbs/4_core/10_places.ipynb #8b9e0efd
 def touched(before:dict, after:nn.Module)->set:
@@ -72,15 +71,14 @@ def _check_places(self:Method, who, net:nn.Module, owner:dict):
 # %% ../../nbs/4_core/10_places.ipynb #12b3107c
 def operate(m, net:nn.Module, seed:int)->nn.Module:
     "The surgery of one mechanism; what it puts in starts from a seed of its own."
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator(seed, 'adapt', kind(m)).initial_seed())
-        return ask(m, 'adapt', net)
+    with seeded(generator(seed, 'adapt', kind(m)).initial_seed()): return ask(m, 'adapt', net)
 
 # %% ../../nbs/4_core/10_places.ipynb #5cce313b
 @patch
 def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
     "A changed copy of `net`; the mechanisms' own modules start from `seed`."
-    net, owner = copy.deepcopy(net), {}
+    home, owner = next(net.parameters()).device, {}
+    net = copy.deepcopy(net).to(home if home.type == 'meta' else 'cpu')
     for m in self.each('adapt'):
         self._check_places((m,), net, owner)
         before = dict(net.named_modules())
@@ -92,7 +90,7 @@ def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
                             'combine methods that change different places')
             owner[place] = m
     self._check_places(self.mechanisms, net, owner)
-    return net
+    return net.to(home)
 
 # %% ../../nbs/4_core/10_places.ipynb #9876ea5b
 AVERAGED = (None, Rule(everything, mean))       # what nobody claims

@@ -27,8 +27,8 @@ def weights_in(path, known=())->dict: # known: names of weights; {name: tensor}
         names = f' ({", ".join(known)})' if known else ''
         raise ValueError(f'there is no file {path}: name known weights{names}, or such a file')
     try:
-        if path.suffix == '.safetensors': return load_file(path)
-        state = torch.load(path, 'cpu', weights_only=True)
+        if path.suffix == '.safetensors': state = load_file(path)
+        else: state = torch.load(path, 'cpu', weights_only=True)
         state = state.get('state_dict', state)
         return {k.removeprefix('module.'): v for k, v in state.items() if isinstance(v, Tensor)}
     except Exception as e:

@@ -216,6 +216,7 @@ def as_data(source, size:int|None=None, where:str='data')->Data:
     "A `Data`, a pair (images, labels), or a torch dataset of such pairs, as `Data`."
     if isinstance(source, Data): return source
     pair = isinstance(source, (tuple, list)) and len(source) == 2
+    if pair: pair = not all(isinstance(p, tuple) for p in source)    # two items (image, label)
     try: x, y = (as_images(source[0], size), source[1]) if pair else from_pairs(source, size, where)
     except ValueError as e: raise e if str(e).startswith(where) else ValueError(f'{where}: {e}') from e
     y = as_labels(y, where)

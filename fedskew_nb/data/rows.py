@@ -46,11 +46,20 @@ def plain(v):
     "A number out of its tensor."
     return v.item() if hasattr(v, 'item') else v
 
+def label_text(k:int, label, names)->str:
+    "The name of a row's class; a label that is none is refused."
+    if isinstance(label, str) and (names is None or label in names): return label
+    if names is None and label is not None and label == label: return str(label)
+    if names is not None and label in range(len(names)): return names[int(label)]
+    known = f'one of {", ".join(names)[:80]}, or its number' if names else 'a name or a number'
+    raise ValueError(f'row {k}: the label is {label!r}: give {known}, or leave the row out')
+
+# %% ../../nbs/5_data/22_rows.ipynb #532a13e9
 def read_item(k:int, item, called:dict, names, size)->tuple: # (image, Row)
     "One row of a dataset."
     said = fields_of(k, item, called)
     image, label = one_image(said.pop('image'), size), plain(said.pop('label'))
-    text = str(label if names is None or isinstance(label, str) else names[int(label)])
+    text = label_text(k, label, names)
     told = {column: '' if v is None else str(plain(v)) for column, v in said.items()}
     return image, Row(Path(str(k)), text, line=k, **told)
 

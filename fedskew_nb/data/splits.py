@@ -145,7 +145,7 @@ def dirichlet(
 )->Suite:
     "Split each domain among so many clients, with Dirichlet shares of each class."
     if not real(alpha) or alpha < 1e-6: raise ValueError(f'alpha is {alpha!r}: give a number from 1e-6 on')
-    clients, at_least = count(clients, 'clients'), count(at_least, 'at_least', 0)
+    clients, at_least = count(clients, 'clients'), count(at_least, 'at_least')
     rows = []
     for d in held_domains(suite):
         dealt = dirichlet_rows(suite, d, alpha, clients, whole(seed, 'seed'), at_least)
@@ -174,7 +174,9 @@ def shards(
     "Split each domain by sorting it by class and dealing equal shards."
     per_client, clients, rows = count(per_client, 'per_client'), count(clients, 'clients'), []
     for d in held_domains(suite):
-        parts = labels(of_domain(suite, d, 'train')).sort().values.tensor_split(clients*per_client)
+        y, n = labels(of_domain(suite, d, 'train')).sort().values, clients*per_client
+        if len(y) < n: raise ValueError(f'{d}: {len(y)} images are no {n} shards; lower clients')
+        parts = y.tensor_split(n)
         order = torch.randperm(len(parts), generator=generator('shards', whole(seed, 'seed'), d))
         own = [torch.cat([parts[j] for j in i]) for i in order.split(per_client)]
         rows += [(d, *torch.bincount(v, minlength=suite.n_classes).tolist()) for v in own]

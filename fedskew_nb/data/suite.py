@@ -54,6 +54,7 @@ class Suite:
         self.base = self.base or self.name
         self.mean, self.std = check_norm(self)
         check_suite(self)
+        self.classes = list(self.classes)    # its own: names may be changed
 
 # %% ../../nbs/5_data/02_suite.ipynb #c1580392
 def embedded(name:str):
@@ -166,12 +167,12 @@ def _repr_markdown_(self:Suite)->str:
 # %% ../../nbs/5_data/02_suite.ipynb #00000025
 @patch(as_prop=True)
 def nbytes(self:Suite)->int:
-    "Bytes of all its images, labels, masks and boxes."
+    "Bytes of its images, labels, masks and boxes, without those of `spare`."
     return sum(d.nbytes for d in self._datas())
 
 @patch
 def _datas(self:Suite)->list:
-    "Every `Data` once, shared ones too."
+    "Every `Data` but `spare` once, shared ones too."
     every = [d for c in self.clients for d in (c.train, c.val, c.test)]
     every += [*self.tests.values(), *self.unseen.values()]
     return list({id(d): d for d in every}.values())

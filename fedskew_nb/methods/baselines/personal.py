@@ -84,5 +84,5 @@ class AdaBN(Mechanism):
     size:int=64    # images of a batch
     def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
     def prepare(self, c):
-        from fedskew_nb.analysis.probes import reestimate
-        reestimate(c.net, map(c.images, c.data.train.x.split(self.size)))
+        from fedskew_nb.analysis.probes import reestimate, some_images
+        reestimate(c.net, map(c.images, some_images(c.data.train.x, self.size)))

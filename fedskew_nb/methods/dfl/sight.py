@@ -30,7 +30,7 @@ def crowd(suite:Suite, n:int)->tuple: # Data, (N,) number of the domain of each 
     return join(parts)[order], domain[order]
 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #f050e581
-def features_by_branch(net:Net, d:Data, suite:Suite)->dict: # {'c': E_c(x), 's': E_s(x)}
+def features_by_branch(net:Net, d:Data)->dict: # {'c': E_c(x), 's': E_s(x)}
     "What the two branches of a net say of images."
     s, c = halves(answers(net, d))
     return dict(c=c.float(), s=s.float())
@@ -44,10 +44,10 @@ def named(X:Tensor, groups:Tensor)->float: # percent; NaN where there is nothing
 def facts_of(fed:Federation, client:Client, images:Data, domain:Tensor, n:int)->dict:
     "What one client's model knows of everybody's images, and how long its features of its own are."
     net, facts = fed.model(client=client.id), {}
-    for k, X in features_by_branch(net, images, fed.suite).items():
+    for k, X in features_by_branch(net, images).items():
         facts |= {f'class_{k}': named(X, images.y.cpu()), f'domain_{k}': named(X, domain)}
     if not len(client.test): return facts
-    own = features_by_branch(net, glance(client.test, n), fed.suite)
+    own = features_by_branch(net, glance(client.test, n))
     return facts | {f'size_{k}': float(X.norm(dim=1).mean()) for k, X in own.items()}
 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #24d3df82

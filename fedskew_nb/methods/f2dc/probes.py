@@ -62,7 +62,7 @@ def painted(v, shape, cmap)->np.ndarray:
     i, j = (np.arange(n)*k//n for n, k in zip(shape, v.shape))
     return np.moveaxis((255*cmap(v[i][:, j])[..., :3]).astype(np.uint8), 2, 0)
 
-def _mask_row(net, x, suite)->tuple:    # (images, what to write below them, names)
+def _mask_row(net, x)->tuple:    # (images, what to write below them, names)
     "One row of the viewer."
     parts, side = mask_parts(net, x), x.shape[1:]
     M, f = parts.pop('M'), parts.pop('f').mean()
@@ -97,7 +97,7 @@ def mask_viewer(
 ):              # the axes
     "An image per domain, its mask, the energy of its parts; below: mean of M, energy in % of f's."
     if not isinstance(nets, dict): nets = dict.fromkeys(suite.tests, nets)
-    rows = [_mask_row(nets[d], t.x[i], suite) for d, t in suite.tests.items()]
+    rows = [_mask_row(nets[d], t.x[i]) for d, t in suite.tests.items()]
     names = rows[0][2]
     ax = bare(canvas(ax, (.95*len(names)+.7, .95*len(rows)+.25)))
     return _gallery(ax, rows, names, list(suite.tests))

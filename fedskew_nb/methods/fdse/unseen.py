@@ -12,6 +12,7 @@ from ...analysis.probes import adabn, models_of, restating, right_share, shared_
 from ...core.net import Net
 from ...core.seeding import generator
 from ...data.images import Data
+from ...data.suite import Suite
 from ...engine.federation import Federation
 from ...engine.setting import epoch
 from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
@@ -100,11 +101,17 @@ def _usable(fed, x, transductive)->Tensor:
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001d
 def _share(nets, data): return sum(right_share(net, data) for net in nets)/len(nets)
 
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #d91fe74f
+def the_one(suite:Suite)->tuple: # (domain, Data)
+    "The domain that was left out."
+    if len(suite.spare) == 1: return next(iter(suite.spare.items()))
+    raise ValueError(f'{suite.name} leaves out {", ".join(suite.spare)}: leave out one at a time')
+
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001e
 def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'} or {}: percent
     "Accuracy on the held-out domain: as trained; AdaBN; for FDSE BN_DSE alone re-estimated, erasers adapted."
     if not getattr(fed.suite, 'spare', None): return {}
-    (domain, spare), = fed.suite.spare.items()
+    domain, spare = the_one(fed.suite)
     test, suite, nets = fed.suite.unseen[domain], fed.suite, models_of(fed)
     if -1 in nets or not any(m.everywhere for m in fed.method.mechanisms): nets = {-1: shared_model(fed)}
     again = [adabn(net, spare) for net in nets.values()]
