@@ -6,10 +6,11 @@ import onnxruntime, pytest, torch
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torchvision.models import resnet18
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
 from fedskew_nb.app.after import Standalone, rebuilt
 from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.app.recipes import read_method, read_model
 
 SUITE = load_suite('emoji-pacs', 'tiny')
 X = SUITE.tests['photo'].x[:6]
@@ -67,7 +68,19 @@ def test_weights_become_onnx(tmp_path, capsys):
     np.testing.assert_allclose(said, fed.predict(X), atol=1e-4)
     assert json.loads((tmp_path/'m.json').read_text())['method'] == 'F2DC'
 
-CARDS = {'a method of a file': (dict(method='FedAvg + ./mine.py:DC'), 'names a Python file'),
+def test_weights_that_a_net_began_from_need_not_be_here(tmp_path):
+    first = tmp_path/'first.safetensors'
+    save_file(resnet18(num_classes=7).state_dict(), str(first))
+    text = f"torchvision('resnet18', weights='{first}', frozen='body')"
+    net = read_model(text, SUITE.n_classes, SUITE.image_size)
+    fed = Federation(read_method('FedAvg'), net, SUITE, rounds=1, local_steps=1, batch_size=8)
+    fed.fit()
+    path = export(fed, tmp_path/'m.safetensors')
+    first.unlink()
+    torch.testing.assert_close(rebuilt(path)[0](X), fed.predict(X))
+
+CARDS = {'weights of another net': (dict(model='small_conv(width=4)'), 'weights of another net'),
+         'a method of a file': (dict(method='FedAvg + ./mine.py:DC'), 'names a Python file'),
          'a net of a file': (dict(model='./mine.py:net'), 'names a Python file'),
          'no classes': (dict(classes=3), 'no card inside')}
 

@@ -139,6 +139,7 @@ def made(**effects):
                                type('S', (), dict(n_classes=2)), copies([]))
         effects = property(lambda self: every)
         def swapped(self): return {}
+        def suspected(self): return []
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
     every = {k: dict(told='open', mean=0., lo=-9., hi=9., n=3, se=2., showable=20., pictures=12., seeds=None)
@@ -169,9 +170,11 @@ def test_no_more_seeds_are_asked_for_than_were_run():
 def test_labels_that_may_be_exchanged_are_named_as_such():
     d, seed = made(), dict(a=[('x', 'y', .3, 1.9)], b=[])
     type(d).measured = lambda self, key: [seed]*3
-    assert 'x and y of a' in d.on_labels()
+    type(d).suspected = Diagnosis.suspected
+    do, why, _ = d.advice()[0]
+    assert do == 'Look at some labels' and 'not shown: x and y of a' in why
     type(d).measured = lambda self, key: [seed]
-    assert d.on_labels() == ''
+    assert d.suspected() == []
 
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()

@@ -134,7 +134,6 @@ def test_stochastic_depth_leaves_out_whole_images():
     lowest, highest = drop(x).flatten(1).aminmax(dim=1)
     assert torch.equal(lowest, highest) and set(lowest.tolist()) == {0., 2.}
 
-
 def test_a_net_keeps_its_type():
     net = as_net(torchvision.models.resnet18(num_classes=5).double(), 4, size=64)
     assert {p.dtype for p in net.parameters()} == {torch.float64} and net.head.out_features == 4

@@ -173,7 +173,6 @@ def test_batchnorm_of_a_frozen_body_stays():
     fed.fit()
     assert all(torch.equal(v, fed.net.state_dict()[k]) for k, v in before.items())
 
-
 @pytest.mark.parametrize('ending', ['pt', 'safetensors'])
 def test_weights_of_a_parallel_module(ending, tmp_path):
     state = {f'module.{k}': v for k, v in resnet18(num_classes=3).state_dict().items()}

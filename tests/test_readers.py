@@ -195,6 +195,7 @@ def usps_line(label, value):
     return bz2.compress(f'{label} {" ".join(f"{i}:{value}" for i in range(1, 257))}'.encode())
 
 GOOD = dict(X=some(32, 32, 3, 4), y=np.ones((4, 1)))
+
 def bomb(n):
     "Lists that hold the same list twice: 2ⁿ in all, for whoever does not look."
     o = []

@@ -325,7 +325,6 @@ def test_join_on_the_command_line(feds, tmp_path, capsys):
     assert 'new joins FedAvg' in capsys.readouterr().out
     assert json.loads((tmp_path/'m.json').read_text())['way'] == 'AdaBN'
 
-
 class Named:
     "Rows with classes, as a dataset has them."
     classes = ['cat', 'dog']

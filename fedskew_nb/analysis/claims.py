@@ -251,6 +251,12 @@ def in_one_cell(cells:pd.Series)->str:
     "What the suites say of one claim, in one cell."
     return cells.iloc[0] if cells.nunique() == 1 else ' / '.join(cells)
 
+# %% ../../nbs/3_results/12_claims.ipynb #7a9541cf
+def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'holds, 3.8 (2.0 to 5.5)'
+    "A verdict and its difference, on the first suite whose name begins so."
+    rows = [r for r in verdicts([c], cmp, family).itertuples() if r.n > 0 and r.suite.startswith(suite)]
+    return f'{rows[0].verdict}, {difference_text(**rows[0]._asdict())}' if rows else 'not run'
+
 # %% ../../nbs/3_results/12_claims.ipynb #892a1f11
 NEEDED = ("needed: the smallest effect worth calling the paper's; a headline claim that has one is judged "
           "on its first suite together with the others of its paper, by Holm's rule.")

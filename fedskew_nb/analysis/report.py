@@ -138,7 +138,7 @@ def _run(h)->dict:
     return dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
 
 def timing(cmp:Comparison)->pd.DataFrame:
-    "Seconds and peak memory: the quantities that no seed fixes."
+    "Seconds: the quantities that no seed fixes."
     took = [_run(h) | t for h in cmp.histories for t in h.timing]
     return pd.DataFrame(took)
 

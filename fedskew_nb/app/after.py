@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..analysis.table import csv_text
 from .compare import check_trust, read_request
 from .plan import planned
-from .recipes import file_of, parts_of, read_method, read_model
+from .recipes import file_of, parts_of, read_call, read_method, read_model
 from .run import federation_of, models_file, stamped
 from .scripts import safe_path
 from .shell import show_json
@@ -61,7 +61,7 @@ def card(fed:Federation, client:int|None)->dict:
     domain = next((c.domain for c in fed.clients if c.id == client), None)
     return dict(
         classes=list(s.classes), pixels=s.image_size, images=wants, mean=list(net.mean), std=list(net.std),
-        method=fed.method.name, model=fed.history.setting['model'],
+        method=fed.method.name, model=getattr(net, 'recipe', fed.history.setting['model']),
         suite=s.name, client=client, domain=domain,
         rounds=fed.round_no, seed=fed.setting.seed, data_seed=s.data_seed,
         accuracy=scores_of(fed, client), date=str(date.today()), versions=versions())
@@ -156,7 +156,8 @@ def kept_federation(
     return federation_of(run).load(file)
 
 # %% ../../nbs/7_app/05_after.ipynb #7b1126c1
-NAMES = dict(model=str, method=str, seed=int, classes=[str], pixels=int, mean=[float], std=[float])
+CARD = dict(classes=[str], pixels=int)
+NAMES = CARD | dict(model=str, method=str, seed=int, mean=[float], std=[float])
 
 def card_inside(path)->dict:
     "The card of weights that `export` wrote; one that names a Python file is refused."
@@ -171,12 +172,19 @@ def card_inside(path)->dict:
     return facts
 
 # %% ../../nbs/7_app/05_after.ipynb #700ae9a2
+def untrained(text:str)->str:
+    "A net's name without the weights that it began from: they need not be here."
+    _, name, hp = read_call(text, 'name')
+    return f'{name}({", ".join(f"{k}={v!r}" for k, v in hp.items() if k != "weights")})'
+
 def rebuilt(path)->tuple: # (model, card)
     "A model whose weights were written, built again by the names in their card."
     facts = card_inside(path)
-    method, seed = read_method(facts['method']), facts['seed']
-    net = method.adapt(read_model(facts['model'], len(facts['classes']), facts['pixels'], seed), seed)
-    net.load_state_dict(load_file(path))
+    method, seed, n = read_method(facts['method']), facts['seed'], len(facts['classes'])
+    net = method.adapt(read_model(untrained(facts['model']), n, facts['pixels'], seed), seed)
+    try: net.load_state_dict(load_file(path))
+    except RuntimeError:
+        raise ValueError(f'{path} holds the weights of another net than its card says') from None
     net.mean, net.std = facts['mean'], facts['std']
     return Standalone(net, method), facts
 
@@ -213,8 +221,6 @@ def export_command(
     print(f'{path}, and its card {path.with_suffix(".json")}')
 
 # %% ../../nbs/7_app/05_after.ipynb #2d134c3f
-CARD = {'classes': [str], 'pixels': int}
-
 def known_card(session)->dict:
     "What the model says of itself."
     facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])

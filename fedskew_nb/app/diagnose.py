@@ -95,6 +95,11 @@ def swapped(self:Diagnosis)->dict: # {domain: [(class, class)]}
     "Labels that the models of other domains exchange."
     return swapped_labels(self.measured('exchanged'), self.found.suite.n_classes)
 
+@patch
+def suspected(self:Diagnosis)->list: # of words
+    "Labels that they may exchange."
+    return suspected_labels(self.measured('exchanged'), self.found.suite.n_classes)
+
 # %% ../../nbs/7_app/20_diagnose.ipynb #46a00ea1
 @patch
 def rising(self:Diagnosis)->dict: # {method: points}
@@ -150,13 +155,6 @@ def on_domains(self:Diagnosis)->str:
     if gain[least]['mean'] >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
     return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
 
-# %% ../../nbs/7_app/20_diagnose.ipynb #45d754b0
-@patch
-def on_labels(self:Diagnosis)->str: # '' where nothing is suspected
-    "Which labels may be exchanged? What is sure is advice."
-    of = suspected_labels(self.measured('exchanged'), self.found.suite.n_classes)
-    return f'Perhaps labels are exchanged, which is not shown: {listed(of)}. Look at them.' if of else ''
-
 # %% ../../nbs/7_app/20_diagnose.ipynb #4ac2cadc
 @patch
 def on_background(self:Diagnosis)->str: # '' without masks or boxes
@@ -183,8 +181,7 @@ def answers(self:Diagnosis)->list:
     "What was found and what the runs say, in sentences."
     lines = self.found.sentences()
     if not self.cmp: return lines
-    lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_labels(),
-              self.on_background()]
+    lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()]
     return [*filter(None, lines), self.budgets()]
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #6a34b39f
@@ -203,11 +200,13 @@ def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
 # %% ../../nbs/7_app/20_diagnose.ipynb #43568cdb
 @patch
 def label_advice(self:Diagnosis):
-    "Labels of a domain that the others exchange."
+    "Labels of a domain that the others exchange, or seem to: a look costs nothing."
     for d, pairs in self.swapped().items():
         names, gain = listed([f'{a} and {b}' for a, b in pairs]), points(self.by_domain('gain')[d])
         yield (f'Look at the labels of {d}', f'models of the other domains exchange {names}, and no method '
                f'mends that; FedAvg there against training alone: {gain}', None)
+    if odd := self.suspected():
+        yield 'Look at some labels', f'they are perhaps exchanged, which is not shown: {listed(odd)}', None
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #fb456309
 @patch

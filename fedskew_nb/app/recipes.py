@@ -259,7 +259,9 @@ def read_model(
     make = from_file(file, name) if file else NETS[spelt(name, NETS, 'model')]
     if not callable(make):
         raise ValueError(f'{text} is a {type(make).__name__}: it should be a function of n_classes')
-    return net_by(partial(make, **taken(make, name, dict(size=size, seed=seed), hp)), text, n_classes)
+    net = net_by(partial(make, **taken(make, name, dict(size=size, seed=seed), hp)), text, n_classes)
+    net.recipe = text
+    return net
 
 # %% ../../nbs/7_app/10_recipes.ipynb #0575d0b0
 def net_by(make, text:str, n_classes:int, *_)->Net:
