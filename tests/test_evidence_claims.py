@@ -1,0 +1,204 @@
+"The claims of the plan: whole, tied to what the papers print, and as strong as they say."
+import math, subprocess, sys
+from collections import Counter
+from pathlib import Path
+import pytest
+
+EVIDENCE = Path(__file__).parent/'evidence'
+sys.path.insert(0, str(EVIDENCE))
+from power import detectable, mark, of_claim, shown
+from records import read, record_hash
+from test_published_tables import ROWS as PUBLISHED
+from fedskew_nb.analysis.claims import claims_of
+from fedskew_nb.analysis.stats import effect_shown
+from fedskew_nb.app.reproduce import protocols
+
+ALL = read('claims.toml')
+CLAIMS, CELLS, WANTED, MOVED = (ALL[k] for k in ('claim', 'cell', 'wanted', 'moved'))
+BY_ID = {c['id']: c for c in CLAIMS}
+each = pytest.mark.parametrize('c', CLAIMS, ids=list(BY_ID))
+
+PHOTOS = '''Local; FedAvg; FedAvg, IID deal; FedAvg, pooled; FedProx; FedBN; SiloBN; Ditto; MOON; F2DC;
+            F2DC(preset='paper'); FDSE; RFedDis; FedBN, two heads; DFL'''
+LEFT_OUT = 'pooled; FedAvg; FedProx; FedDG-GA; FDSE; FDSE - align; F2DC'
+SETS = {    # name: (seeds, rows)
+    'P1': (8, PHOTOS), 'P5': (16, PHOTOS), 'P6/PACS': (5, LEFT_OUT), 'P6/Office': (5, LEFT_OUT),
+    'P3s': (16, 'Local; FedAvg; FedBN; FedBN, two heads; SCAFFOLD; RFedDis; DFL'),
+    'A': (16, '''Local; FedAvg; FedAvg, IID deal; FedProx; FedBN; F2DC; F2DC(preset='paper'); FDSE; RFedDis;
+                 DFL'''),
+    'A/uneven': (16, 'FedAvg; FedAvg + DC'), 'B': (24, 'Local; FedBN; RFedDis; FedBN, two heads'),
+    'C': (24, 'Local; FedAvg; FedBN; DFL; DFL(stages=1)'), 'C/10': (24, 'FedAvg; FedAvg, IID deal'),
+    'D': (24, "FedAvg; FedDDL; DEC; DEC(pool='own'); Doubled"),
+    'P2': (5, 'Local; FedAvg; FedAvg, IID deal; BatchNorm fixed; FedBN; F2DC; RFedDis; DFL(fresh=False)'),
+    'P3': (3, 'Local; FedAvg; FedBN; RFedDis'), 'P4s': (6, 'FedAvg; FDSE; F2DC'),
+    'G': (0, 'FedAvg; FDSE; F2DC')}
+ROWS = {s: set(' '.join(rows.split()).split('; ')) for s, (_, rows) in SETS.items()}
+FULL = {s: rows | {w['row'] for w in WANTED if w['set'] == s} for s, rows in ROWS.items()}
+YARDSTICK = {'replication': 'replication', 'replication, reduced': 'replication', 'use': 'use'}
+
+FIELDS = dict(
+    id=str, system=str, kind=str, sentence=str, paper=str, se_printed=str, printed=list, needed=float,
+    needed_of=str, margin=float, primary=dict, n=int, pilot_sd=float, sd_from=str, pictures_se=float,
+    detectable=dict, alpha=float, family=int, interval=str, control=str, gate=str, untestable=str,
+    beside=list, changed=str)
+MAY_BE_EMPTY = {'untestable', 'changed', 'printed', 'beside', 'margin', 'needed', 'pictures_se'}
+USE = dict(also=dict, rows=dict)
+
+@each
+def test_a_record_is_complete(c):
+    "No field is absent, of another type, or empty where it has to say something."
+    assert {k: type(v) for k, v in c.items() if k not in USE} == FIELDS
+    assert {k for k in FIELDS if not c[k]} <= MAY_BE_EMPTY
+    assert c['kind'] in YARDSTICK and c['alpha'] == .05
+    assert ('also' in c) == c['id'].startswith('Use-') and ('rows' in c) == (c['kind'] == 'use')
+
+def test_ids_are_unique():
+    ids = [r['id'] for r in CLAIMS + MOVED]
+    assert len(set(ids)) == len(ids) == len({record_hash(r) for r in CLAIMS + MOVED})
+
+def test_every_headline_claim_of_the_package_has_a_record():
+    "Or is said to have gone into another; and no record stands for a claim that is none."
+    heads = {c.id for claims in claims_of().values() for c in claims if c.headline}
+    own = {i for i, c in BY_ID.items() if c['kind'] != 'use'}
+    assert heads == own | {m['id'] for m in MOVED} and {m['to'] for m in MOVED} <= own
+
+OURS = {'FedAvg, IID deal': 'FedAvg/iid', 'SUM': 'Summed + Disentangle + FedBN'}
+
+def test_a_pair_is_that_of_the_package_or_says_what_changed():
+    package = {c.id: set(c.methods) for claims in claims_of().values() for c in claims}
+    for i, c in BY_ID.items():
+        if c['kind'] == 'use' or c['changed']: continue
+        assert {OURS.get(c['primary'][k], c['primary'][k]) for k in 'ab'} == package[i], i
+
+@each
+def test_needed_is_what_it_says(c):
+    "Half of the two printed cells' difference, or of the logarithm of their ratio; else ours, and said so."
+    if c['needed_of'].startswith('ours: '): return
+    a, b = (cell[3] for cell in c['printed'])
+    half = {'half of their difference': (a-b)/2, 'half of the logarithm of their ratio': math.log(a/b)/2}
+    assert c['needed'] == pytest.approx(half[c['needed_of']], abs=6e-4) and c['needed'] > 0
+
+def printed_in(table, row, column, number):
+    "None where the package has no such table or column."
+    p = protocols().get(table)
+    return p.numbers()[row][column] == number if p and column in p.columns else None
+
+def test_further_cells_of_f2dc_are_those_of_its_tables():
+    "STD of Table 1 and Table 7, which `test_published_tables` recomputes."
+    cells = [cell for i in ('F2DC-02', 'F2DC-11') for cell in BY_ID[i]['printed']]
+    tables = {'F2DC-1-PACS': '1', "F2DC's Table 7": '7'}
+    assert [PUBLISHED[tables[t], 'PACS', row][dict(AVG=4, STD=5)[column]] for t, row, column, _ in cells] == [
+        number for *_, number in cells]
+
+def test_printed_cells_are_those_of_the_tables():
+    "Whatever stands in a table of the package is equal; a table that it has not is named in words."
+    known = [printed_in(*cell) for c in CLAIMS for cell in c['printed']]
+    assert False not in known and known.count(True) == 24
+    named = {cell[0] for c in CLAIMS for cell in c['printed'] if cell[0] not in protocols()}
+    assert all("'" in name for name in named)
+
+@pytest.mark.parametrize('r', CELLS, ids=lambda r: f'{r["set"]}-{r["row"]}')
+def test_a_cell_is_that_of_its_table(r):
+    numbers = protocols()[r['table']].numbers()[r['row']]
+    assert r['domains'] | {r['column']: r['printed']} == numbers
+    assert r['row'] in ROWS[r['set']] and r['n_paper'] >= 1
+    assert all(r[k] for k in ('inside', 'score', 'counted', 'differs'))
+
+def test_cells_are_judged_where_the_protocol_is_the_papers():
+    judged = {r['set'] for r in CELLS if not r['inside'].startswith('not judged')}
+    assert judged == {'P3', 'G'} and {r['set'] for r in CELLS} - judged == {'P3s', 'P4s', 'P6/Office'}
+    assert len({(r['set'], r['table'], r['row']) for r in CELLS}) == len(CELLS)
+
+@each
+def test_a_primary_cell_is_one_that_the_sets_have(c):
+    p = c['primary']
+    assert {*p} - {'less'} == {'set', 'a', 'b', 'view', 'moment', 'column'} and all(p.values())
+    assert p['view'] in ('global', 'personal', 'unseen')
+    assert p['moment'] in ('received', 'trained', 're-estimated')
+    assert c['n'] == SETS[p['set']][0]
+    if c['untestable']: return
+    rows = [p['a'], p['b'], *([c['also']['b']] if 'also' in c else [])]
+    real = {c['rows'][r]['row'] if r in c.get('rows', {}) else r for r in rows}
+    assert real <= FULL[p['set']] and ('less' not in p or {p['a'], p['b']} <= FULL[p['less']])
+
+def test_no_two_claims_have_one_primary_cell():
+    cells = Counter(tuple(sorted(c['primary'].items())) for c in CLAIMS)
+    assert max(cells.values()) == 1
+
+def test_wanted_rows_are_wanted():
+    "By a claim that can be tested, and the sets have not got them."
+    for w in WANTED:
+        assert w['row'] not in ROWS[w['set']]
+        for i in w['claims']:
+            p = BY_ID[i]['primary']
+            assert w['row'] in (p['a'], p['b']) and w['set'] in (p['set'], p.get('less'))
+            assert not BY_ID[i]['untestable']
+
+MOMENTS = dict(F2DC='received', FDSE='trained', RFedDis='received', DFL='received')
+
+def test_the_moment_is_the_one_that_the_paper_scores():
+    for c in CLAIMS:
+        p, system = c['primary'], c['primary']['b'] if c['id'].startswith('Whole-') else c['system']
+        if p['view'] == 'unseen' or c['untestable']: continue
+        assert p['moment'] == MOMENTS[system], c['id']
+        if c['kind'] == 'use': assert p['view'] == 'personal'
+
+@each
+def test_a_family_counts_the_records_of_its_system_and_yardstick(c):
+    def key(r): return r['system'], YARDSTICK[r['kind']]
+    assert c['family'] == sum(key(r) == key(c) for r in CLAIMS)
+
+def test_families():
+    got = {(c['system'], YARDSTICK[c['kind']]): c['family'] for c in CLAIMS}
+    want = dict(F2DC=5, FDSE=5, FedDDL=6, RFedDis=6, DFL=7)
+    assert {s: n for (s, y), n in got.items() if y == 'replication'} == want
+    use = {'F2DC': 4, 'FDSE': 4, 'FedDDL': 1, 'RFedDis': 3, 'DFL': 3, 'FedAvg + AdaBN': 8}
+    assert {s: n for (s, y), n in got.items() if y == 'use'} == use
+
+def test_untestable_claims():
+    have = {c['id'] for c in CLAIMS if c['untestable']}
+    assert have == {'FDSE-07', 'FDSE-09', 'FedDDL-5', 'DFL-4a', 'DFL-6', 'Use-FDSE-P2', 'Use-FedDDL-P6'}
+
+def test_the_headline_of_the_whole_has_its_eight_cells():
+    cells = [BY_ID[i] for i in ALL['whole']['claims']]
+    pairs = {(c['primary']['b'], c['primary']['set']) for c in cells}
+    assert pairs == {(m, s) for m in MOMENTS for s in ('P1', 'P5')}
+    assert {(c['primary']['a'], c['margin'], c['needed']) for c in cells} == {('FedAvg + AdaBN', 1., -1.)}
+
+TABLE = {2: ('11.6', '69'), 3: ('3.3', '8.0'), 4: ('2.1', '4.0'), 5: ('1.7', '2.8'), 8: ('1.2', '1.65'),
+         16: ('.75', '1.0'), 24: ('.60', '.77')}
+
+@pytest.mark.parametrize('n', TABLE)
+def test_power_is_the_table_of_the_plan(n):
+    "Power .8 at .05, and at the first of Holm's steps in a family of six."
+    for text, alpha in zip(TABLE[n], (.05, .05/6)):
+        places = len(text.partition('.')[2])
+        assert shown(n, alpha) == pytest.approx(float(text), abs=.51*10**-places)
+        assert shown(n, alpha) == pytest.approx(effect_shown(1., n, alpha=alpha), rel=1e-9)
+
+@each
+def test_what_a_claim_can_show_is_recomputed(c): assert c['detectable'] == of_claim(c)
+
+def test_pictures_drawn_anew_are_a_wider_question():
+    "Without a share of theirs it is the same question; with one, more seeds do not help beyond it."
+    assert detectable(8, 2., 6)['new'] == detectable(8, 2., 6)['holm']
+    many = [detectable(n, 2., 6, pictures_se=1.)['new'] for n in (8, 80, 800)]
+    assert many[0] > many[1] > many[2] > 2.8
+
+def test_a_hopeless_claim_is_marked():
+    c = BY_ID['RFedDis-1']
+    assert mark(c) == '' and mark(c | dict(untestable='so')) == 'untestable'
+    assert mark(c | dict(needed=.5)) == 'hopeless'
+
+def test_a_hash_is_of_the_values():
+    "Not of their order; any value changes it."
+    assert record_hash(dict(a=1, b='é')) == record_hash(dict(b='é', a=1)) == '636eb63064f23c84'
+    assert len({record_hash(r) for r in (dict(a=1), dict(a=1.), dict(a='1'), dict(b=1))}) == 4
+    c = CLAIMS[0]
+    assert record_hash(c) != record_hash(c | dict(n=c['n']+1)) and len(record_hash(c)) == 16
+
+def test_the_table_is_printed():
+    run = subprocess.run([sys.executable, EVIDENCE/'power.py'], capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(BY_ID)
+    assert all(line.endswith(record_hash(c)) for line, c in zip(lines[1:], CLAIMS))
