@@ -5,7 +5,7 @@ PAPER  ?= F2DC
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all quick lab edit docs slides bench claims export execute clean lab-test have-quarto
+.PHONY: help run test test-all quick lab edit docs slides bench claims evidence export execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 
 bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
 	$(BIN)/fedskew bench
+
+evidence: $(VENV)/run.stamp         ## the long runs of tests/evidence/plan.toml, in the background: start, go on, say what is left (PAUSE=1, STOP=1, PRICE=1)
+	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/evidence/evidence.py $(if $(PAUSE),--pause) $(if $(STOP),--stop) $(if $(PRICE),--price)
 
 claims: $(VENV)/lab.stamp           ## the runs of a paper's claims again, an hour or more (PAPER=F2DC); can be stopped and called again
 	$(BIN)/fedskew compare --grid $(PAPER) --jobs 2 --out runs/$(PAPER)

@@ -4,20 +4,19 @@
 
 # %% auto #0
 __all__ = ['answers', 'spectrum', 'effective_rank', 'models_of', 'own_models', 'silhouette', 'linear_probe', 'inside',
-           'saliency_inside', 'restating', 'reestimate', 'adabn', 'measure']
+           'saliency_inside', 'adabn', 'measure']
 
 # %% ../../nbs/3_results/18_probes.ipynb #868ff686
 import copy
-from contextlib import contextmanager
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from .explain import gradcam
 from ..core.names import extra
 from ..core.net import evaluating, Net, Out
 from ..data.images import Data
 from ..engine.federation import Federation
 from ..engine.reading import summary
+from ..engine.scoring import reestimate, some_images
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4
 def answers(
@@ -128,38 +127,6 @@ def saliency_inside(net:Net, data:Data)->float:
     "Share of Grad-CAM on the object, asked about the true class (F2DC, Fig. 2 as a number)."
     x = net.normalised(data.x)
     return inside(gradcam(net, x, data.y.to(x.device)).cpu(), data.masks.cpu())
-
-# %% ../../nbs/3_results/18_probes.ipynb #00000011
-@contextmanager
-def restating(norms:list): # of BatchNorms
-    "Inside, statistics become plain means over all that passes."
-    momenta = [m.momentum for m in norms]
-    for m in norms:
-        m.reset_running_stats()
-        m.momentum = None            # a plain mean over the batches
-    try: yield
-    finally:
-        for m, momentum in zip(norms, momenta): m.momentum = momentum
-
-@torch.no_grad()
-def reestimate(
-    net:Net,
-    batches,    # of images as the net wants them
-):
-    "BatchNorm statistics become plain means over these batches; afterwards the net is in eval."
-    norms = [m for m in net.eval().modules() if isinstance(m, _BatchNorm)]
-    for m in norms: m.train()
-    try:
-        with restating(norms):
-            for x in batches: net(x)
-    finally: net.eval()
-
-# %% ../../nbs/3_results/18_probes.ipynb #ec4b45ad
-def some_images(x:Tensor, size:int=64)->list: # of tensors
-    "Images, so many at a time; a lonely last one joins those before it, for it has no variance."
-    cut = list(x.split(size))
-    if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-    return cut
 
 # %% ../../nbs/3_results/18_probes.ipynb #a9d94002
 def adabn(

@@ -90,6 +90,7 @@ class Hub(Federation):
 @patch
 def _assemble(self:Hub, net, roster, lanes):
     "A model and who is there; nobody trains here."
+    if self.setting.answers: raise ValueError('answers=True: which images are right stays with its site')
     self._hold(*self._adapted(net, roster))
     self.clients, self.why_lanes, self.height = roster.clients, 'clients are elsewhere', 1
 
@@ -163,9 +164,10 @@ def unlikely(self:Hub, k:int, answer)->str: # '' if nothing is
     "What cannot be in the scores of site `k`."
     if why := misfit(answer, {part: ANSWER[part] for part in ('client', 'rows')}): return why
     if answer['client'] != k: return f'they are of client {answer["client"]}'
-    rows, asked = answer['rows'], (self.round_no, 'post_agg', self.clients[k].domain)
+    rows, domain = answer['rows'], self.clients[k].domain
+    asked = {(self.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
     said = {(r['round'], r['moment'], r['domain']) for r in rows}
-    if said-{asked} or {r['client'] for r in rows}-{k, -1}: return 'they are of another model'
+    if said-asked or {r['client'] for r in rows}-{k, -1}: return 'they are of another model'
     if len({*map(spot, rows)}) < len(rows): return 'one is there twice'
     return impossible(dict(rows=rows))
 

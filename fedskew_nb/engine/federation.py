@@ -28,7 +28,7 @@ from .client import Worker
 from .device import calmly, copied, keep_freed_memory, live, pick_device
 from .history import (
     History, describe, made_of, Result, State, after_round, state_field)
-from .scoring import scores, trained_rows
+from .scoring import own_tests, scores, trained_rows
 from .lanes import Lanes
 from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
@@ -73,6 +73,7 @@ def _assemble(self:Federation, net:Net, suite:Suite, lanes):
     check_fits(self.method, net, suite, self.setting, self.device)
     self._hold(net, suite)
     self.clients = who_trains(self.worker, suite)
+    if self.setting.record: self.clients = own_tests(self.clients)
     self.why_lanes = why_one_by_one(self)
     self.height = 1 if self.why_lanes else HEIGHT
     n = lane_count(lanes, self.setting, self.device)

@@ -86,11 +86,12 @@ def load(cls:History, path)->History:
     return read_history(path)
 
 # %% ../../nbs/6_engine/04_history.ipynb #5ab1e0f1
-WORDS = dict(view=('global', 'personal', 'unseen'), moment=('post_agg', 'post_local'))
+WORDS = dict(view=('global', 'personal', 'unseen'), moment=('post_agg', 'post_local', 'adabn'))
 DEALT = ('skew', 'iid', 'pooled')
 
 # %% ../../nbs/6_engine/04_history.ipynb #f34fa422
-_ROW = dict(round=int, moment=str, view=str, path=str, domain=str, client=int, n=int, correct=int)
+_ROW = {'round': int, 'moment': str, 'view': str, 'path': str, 'domain': str, 'client': int, 'n': int,
+        'correct': int, 'right?': str, 'images?': str}
 _ROUND = dict(round=int, loss=float, terms=dict, participants=list, up=float, down=float)
 _TRUST = {'pooled?': {'scores': dict}, 'clients?': [{'scores': dict}], 'pictures?': dict}
 
@@ -131,7 +132,7 @@ def score_rows(
     right:dict,           # {path: how many are right}
     n:int,                # of how many images
     round:int,
-    moment:str,           # 'post_agg', 'post_local'
+    moment:str,           # 'post_agg', 'post_local', 'adabn'
     view:str,             # 'global', 'personal', 'unseen'
     domain:str,
     client:int=-1,        # whose model; -1: the global one

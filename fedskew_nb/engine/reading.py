@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from fastcore.basics import patch
 from .history import WORDS, History
+from .setting import last_checks
 
 # %% auto #0
 __all__ = ['VIEWS', 'MOMENTS', 'summary', 'Where', 'where_of', 'diff']
@@ -108,19 +109,25 @@ def curve(self:History,
     return pd.DataFrame(rows).T.rename_axis('round')
 
 @patch
-def summary(self:History, where='global', last:int=1)->dict:
-    "AVG, STD, ALL and worst in percent: the last evaluated round, or the mean of the `last` few."
-    return self.curve(where, last)[[*SCORES]].mean().to_dict()
+def summary(self:History, where='global', last:int=0)->dict: # last: evaluated rounds; 0: those of record
+    "The score of record: AVG, STD, ALL and worst in percent, or the mean of the `last` evaluated rounds."
+    return self.curve(where, last or self.checks)[[*SCORES]].mean().to_dict()
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000018
+@patch(as_prop=True)
+def checks(self:History)->int:
+    "Of how many last checks its score of record is the mean."
+    rounds = self.setting.get('rounds')
+    return len(last_checks(rounds, self.setting.get('record', False))) if rounds else 1
+
 @patch
 def table(self:History,
     where=None,        # a view, or a Where
-    last:int=1,        # the mean of so many evaluated rounds
+    last:int=0,        # the mean of so many evaluated rounds; 0: those of record
 )->pd.DataFrame:       # one row, percent
     "The score of record: domains, AVG, STD, ALL, worst."
     where = where_of(where or (self.views()[0].view if self.rows else 'global'))
-    t = self.curve(where, last).mean().to_frame(self.setting.get('method', 'run')).T
+    t = self.curve(where, last or self.checks).mean().to_frame(self.setting.get('method', 'run')).T
     t.columns.name = ' · '.join(filter(None, (*where, '%')))
     return t
 

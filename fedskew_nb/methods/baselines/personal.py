@@ -12,6 +12,7 @@ from ...core.method import Method
 from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic
+from ...engine.scoring import reestimate, some_images
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000009
 def _moved(v, by, mean, var):
@@ -84,5 +85,4 @@ class AdaBN(Mechanism):
     size:int=64    # images of a batch
     def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
     def prepare(self, c):
-        from fedskew_nb.analysis.probes import reestimate, some_images
         reestimate(c.net, map(c.images, some_images(c.data.train.x, self.size)))

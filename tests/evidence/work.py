@@ -1,0 +1,81 @@
+"""One run of the plan: `python work.py REPOSITORY JOB.json ANSWER.json`. It works in its own process, on one core."""
+
+import json, os, platform, sys, time, warnings
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+def one_core(which:int|None):
+    "Stay on one core, where the system can do so."
+    for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS'): os.environ[k] = '1'
+    if which is not None and hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, {which})
+
+def measure_of(name:str):
+    "Further numbers of a trained model."
+    if not name: return None
+    if name == 'f2dc':
+        from fedskew_nb.methods.f2dc.probes import f2dc_measures
+        return f2dc_measures
+    if name == 'fedddl':
+        from fedskew_nb.methods.fedddl.probes import ddl_measures
+        return ddl_measures
+    if name == 'unseen':
+        from fedskew_nb.methods.fdse.unseen import unseen_facts
+        return unseen_facts
+    raise ValueError(f'there is no measure {name!r}')
+
+def run_of(s, row, seed:int, lr:float, own:dict, pilot:bool, **changes):
+    "A Run of the package."
+    import sets
+    from fedskew_nb.app.plan import lines_of
+    from fedskew_nb.app.recipes import method_recipe, model_recipe
+    from fedskew_nb.app.run import Run
+    from fedskew_nb.core.names import Recipe
+    data = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in s.record.get('data', {}).items()))
+    make = partial(sets.build, suite=s.record['suite'], pilot=pilot, data=data)
+    model = row.model or s.record['model']
+    setting = s.record['setting'] | dict(row.setting) | dict(lr=lr) | changes
+    if pilot: setting |= dict(answers=False)
+    return Run(method_recipe(row.method), Recipe(s.id, make), model_recipe(sets.model(model)), row.deal, seed,
+               house=s.record.get('house'), device=s.record.get('device', 'cpu'), setting=setting, own=own,
+               trust=row.trust and not pilot)
+
+def machine()->dict:
+    "What a run was made on."
+    import torch
+    cpu = next((l.partition(':')[2].strip() for l in Path('/proc/cpuinfo').read_text().splitlines()
+                if l.startswith('model name')), platform.processor()) if Path('/proc/cpuinfo').exists() else ''
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ''
+    return dict(cpu=cpu, gpu=gpu, torch=torch.__version__, python=platform.python_version())
+
+def made(job:dict, folder:Path)->dict:
+    "The run of a job: its history, seconds of its process, its machine."
+    import plan
+    from fedskew_nb.app.run import train_run
+    _, sets_ = plan.read_plan(Path(job['plan']))
+    s = next(s for s in sets_ if s.id == job['set'])
+    row = next(r for r in s.rows if r.name == job['row'])
+    run = run_of(s, row, job['seed'], job['lr'], dict(job['own']), job['pilot'])
+    before = time.process_time()
+    h = train_run(run, folder=folder, measure=None if job['pilot'] else measure_of(row.measure), keep_stopped=True,
+                  progress=False)
+    about = dict(seconds=round(time.process_time()-before, 1), on=machine(), when=time.strftime('%Y-%m-%d'))
+    return dict(history=h.as_dict(), score=score_of(h, row)) | about
+
+def score_of(h, row)->float:
+    "What a pilot is judged by."
+    from fedskew_nb.engine.reading import Where
+    if 'stopped' in h.measures: return 0.
+    return h.summary(Where(row.view if row.deal == 'skew' else 'global', row.moment))['AVG']
+
+if __name__ == '__main__':
+    repository, job, answer = sys.argv[1:4]
+    job = json.loads(Path(job).read_text())
+    one_core(job.get('core'))
+    sys.path[:0] = [repository, str(Path(repository)/'tests'/'evidence')]
+    warnings.simplefilter('default')
+    folder = Path(answer).with_suffix('')          # checkpoints
+    folder.mkdir(parents=True, exist_ok=True)
+    said = json.dumps(made(job, folder))
+    Path(answer+'.part').write_text(said)
+    os.replace(answer+'.part', answer)
