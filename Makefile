@@ -38,8 +38,8 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
 	$(BIN)/fedskew bench
 
-evidence: $(VENV)/run.stamp         ## the long runs of tests/evidence/plan.toml, in the background: start, go on, say what is left (PAUSE=1, STOP=1, PRICE=1)
-	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/evidence/evidence.py $(if $(PAUSE),--pause) $(if $(STOP),--stop) $(if $(PRICE),--price)
+evidence: $(VENV)/run.stamp         ## the long runs of tests/evidence/plan.toml, in the background: start, go on, say what is left (PAUSE=1, STOP=1, PRICE=1, ONLY=A,B)
+	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/evidence/evidence.py $(if $(PAUSE),--pause) $(if $(STOP),--stop) $(if $(PRICE),--price) $(if $(ONLY),--only $(ONLY))
 
 claims: $(VENV)/lab.stamp           ## the runs of a paper's claims again, an hour or more (PAPER=F2DC); can be stopped and called again
 	$(BIN)/fedskew compare --grid $(PAPER) --jobs 2 --out runs/$(PAPER)

@@ -197,6 +197,12 @@ def made(job:dict, code:Path, python, work:Path, core)->dict|None:
     return entry
 
 # ---- working ----
+def seconds_of(job)->float:
+    "What a run of this row was priced at."
+    path = HERE/'price.json'
+    known = json.loads(path.read_text())['sets'] if path.exists() else {}
+    return known.get(job['set'], {}).get('rows', {}).get(job['row'], 0)
+
 def work(a):
     "Make jobs until none is left or the time is over."
     store = Store()
@@ -208,6 +214,7 @@ def work(a):
         while True:
             busy = {Queue.key(job) for job, _ in running.values()}
             todo = [j for j in queue.jobs() if Queue.key(j) not in busy] if not end or time.time() < end else []
+            if a.here: todo.sort(key=lambda j: -seconds_of(j))     # many at once: the longest first
             while todo and free:
                 job, core = todo.pop(0), free.pop()
                 code = REPO if a.here else prepared_code(job['commit'])
@@ -297,10 +304,11 @@ def send(sig):
     "To the process and those that it started."
     if pid := alive(): os.killpg(os.getpgid(pid), sig)
 
-def start():
+def start(only):
     HOME.mkdir(exist_ok=True)
+    some = ['--only', ','.join(only)] if only else []
     with open(LOG, 'a') as log:
-        p = subprocess.Popen([sys.executable, str(HERE/'evidence.py'), '--work'], cwd=REPO, stdout=log, stderr=log,
+        p = subprocess.Popen([sys.executable, str(HERE/'evidence.py'), '--work', *some], cwd=REPO, stdout=log, stderr=log,
                              stdin=subprocess.DEVNULL, start_new_session=True)
     PID.write_text(str(p.pid))
     print(f'started; it writes to {LOG}')
@@ -318,7 +326,7 @@ def main():
     if a.pause: send(signal.SIGSTOP)
     elif a.stop: send(signal.SIGKILL)
     elif alive(): send(signal.SIGCONT)
-    else: start()
+    else: start(a.only)
     print(status())
 
 if __name__ == '__main__': main()
