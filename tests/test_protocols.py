@@ -6,6 +6,7 @@ import pytest, torch
 from fedskew_nb import Data, FedAvg, Federation, Suite, compare, load_suite, prepare, read_method
 from fedskew_nb import reproduce, resume, small_conv
 from fedskew_nb.analysis.printed import KEEP, Field, Protocol
+from fedskew_nb.app.cli import main
 from fedskew_nb.app.layouts import LAYOUTS
 from fedskew_nb.app.recipes import METHODS, read_model
 from fedskew_nb.app.reproduce import asked_for, dealt_suite, protocols, published, setting_of
@@ -47,6 +48,11 @@ def test_a_changed_setting_is_said_once(name):
     "What was asked for otherwise stands in one sentence of the foot, not in two."
     p, _, notes = asked_for(name, None, 1, 0, dict(rounds=1))
     assert not any(f.name in ('rounds', 'seeds') for f in p.fields) and 'rounds 1' in notes[0]
+
+def test_the_list_is_printed_without_data(capsys):
+    assert main(['reproduce', 'F2DC-1-PACS', '--fields']) in (0, None)
+    out = capsys.readouterr().out
+    assert 'F2DC, learning rate' in out and 'mala-lab/F2DC@6b0a8ed' in out
 
 # ---- methods and rates
 def test_a_row_runs_the_preset_that_its_alias_names():
@@ -109,7 +115,7 @@ def test_rates_of_single_methods_are_run_stored_and_grown(pacs, tmp_path):
     assert len(more.comparison.histories) == 3
     assert before.items() <= written().items()
     foot = ' '.join(more.table().notes)
-    assert 'rate after a round, of the one before: 0.9998 (paper: 0.998)' in foot and 'Ditto,' not in foot
+    assert 'decay of the learning rate per round: 0.9998 (paper: 0.998)' in foot and 'Ditto,' not in foot
 
 def test_a_rate_that_is_asked_for_is_everyones(pacs):
     how = dict(pixels=32, device='cpu', progress=False, lr=.2)

@@ -91,7 +91,7 @@ class Field:
 READ = '2026-11-26'
 
 LABELS = dict(
-    model='net', lr='learning rate', decay='rate after a round, of the one before', clip='largest gradient',
+    model='net', lr='learning rate', decay='decay of the learning rate per round', clip='largest gradient',
     weight_decay='weight decay', batch_size='batch', rounds='rounds', local_epochs='local epochs',
     local_steps='local steps', pad='crops, pixels', flip='mirrored', turn='turned, degrees', size='pixels',
     mean='mean of the normalisation', std='deviation of the normalisation', val='validation, of the rest',

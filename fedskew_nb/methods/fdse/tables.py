@@ -52,11 +52,11 @@ SCORES = (
     Field('ALL', 'over all test images', 'mean of clients, by their training images', 'over all test images',
           source=f'Table 1; {HOME} logger'),
     Field('seeds', 5, 5, source=f'Table 1; {HOME} config/show_run.yml'))
-AS_RUN = 'CVPR paper, with the identity copy of the first release'
+AS_RUN = "the paper's, with an identity copy in each layer"
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #f7aa819e
 ROWS = (
-    Field('equations', 'its own', 'two releases, both otherwise', AS_RUN, row='FDSE',
+    Field('equations', "the paper's", 'two releases, both otherwise', AS_RUN, row='FDSE',
           source='Sec. 4; nbs/2_methods/fdse/10_released'),
     Field('method', None, "FedFA-aug(preset='released')", row='FedFA-aug',
           source=f'{HOME} algorithm/fedfa.py'),
