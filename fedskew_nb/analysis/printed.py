@@ -5,6 +5,7 @@
 # %% ../../nbs/3_results/23_printed.ipynb #b18bd33d
 from __future__ import annotations
 from dataclasses import dataclass, field, replace
+from inspect import signature
 import pandas as pd
 import torch
 from fastcore.basics import patch
@@ -12,10 +13,14 @@ from torch import Tensor
 from .claims import by_domain
 from .stats import t_interval
 from .table import Table
-from ..data.splits import by_table, held_domains, labels, of_domain, whole_shares
+from ..core.method import Method
+from ..core.names import one_of
+from ..data.folder import load_folder
+from ..data.splits import by_table, held_domains, labels, of_domain, tests_of, whole_shares
 from ..data.suite import Suite
 from ..engine.history import History
 from ..engine.reading import Where, summary
+from ..engine.setting import setting_for
 
 # %% auto #0
 __all__ = []
@@ -25,14 +30,19 @@ def a_dict(): return field(default_factory=dict)
 
 # %% ../../nbs/3_results/23_printed.ipynb #ee54731f
 @dataclass(frozen=True)
-class Protocol:
-    "How a paper made a table, and what it printed."
+class Printed:
+    "A table of a paper."
     name:str           # F2DC-1-PACS
     source:str         # where it is printed
     suite:str          # of `prepare`, or embedded
     columns:dict       # {heading: domain, AVG or ALL}
     printed:str        # a line per method: name, numbers
     setting:dict       # of `compare`: model, rounds, …
+
+# %% ../../nbs/3_results/23_printed.ipynb #cf367b3c
+@dataclass(frozen=True)
+class Protocol(Printed):
+    "How a paper made it."
     clients:dict=a_dict()    # {domain: how many}
     share:float=1.     # of a domain's images, for each
     each:int=0         # or how many images for each
@@ -40,10 +50,15 @@ class Protocol:
     view:str='global'  # whose model is scored
     before:tuple=()    # scored before averaging
     apart:dict=a_dict()      # {method: measure}
-    measure:object=None      # see below
+    measure:object=None      # see above
     seeds:int=3
     ours:dict=a_dict()       # {their name: ours}
-    notes:tuple=()     # what differs, always
+    rates:dict=a_dict()      # {their name: learning rate}
+    part:object=None         # a domain's images → those for training, as they count
+    smallest:bool=False      # `share` is of the smallest domain
+    lists:bool=False         # may the folder have its own lists?
+    fields:tuple=()          # of Field
+    notes:tuple=()           # what is no field
 
 # %% ../../nbs/3_results/23_printed.ipynb #2d1fb6ae
 @patch
@@ -61,6 +76,88 @@ def left_out(self:Protocol)->list: # of domains
     "Those that are left out in turn."
     return [d for d in self.columns.values() if self.apart and d != 'AVG']
 
+# %% ../../nbs/3_results/23_printed.ipynb #29128db0
+@dataclass(frozen=True)
+class Field:
+    "One setting of a table, as the paper, its code and we have it."
+    name:str             # of the setting, or words
+    paper:object=None    # None: it does not say
+    code:object=None     # None: not public
+    ours:object=None     # None: what the protocol has
+    source:str=''        # section; repository@commit and file
+    row:str=''           # of one method alone: their name
+
+# %% ../../nbs/3_results/23_printed.ipynb #52a9bda4
+READ = '2026-11-26'
+
+LABELS = dict(
+    model='net', lr='learning rate', decay='decay of the learning rate per round', clip='largest gradient',
+    weight_decay='weight decay', batch_size='batch', rounds='rounds', local_epochs='local epochs',
+    local_steps='local steps', pad='crops, pixels', flip='mirrored', turn='turned, degrees', size='pixels',
+    mean='mean of the normalisation', std='deviation of the normalisation', val='validation, of the rest',
+    test='test images, of all')
+
+# %% ../../nbs/3_results/23_printed.ipynb #f3535b62
+@patch
+def has(self:Protocol, f:Field):
+    "What is run here."
+    if f.ours is not None: return f.ours
+    if f.name == 'method': return self.methods()[f.row]
+    if f.name == 'lr' and f.row in self.rates: return self.rates[f.row]
+    changed = {k: v for k, v in self.setting.items() if k not in ('model', 'house')}
+    known = vars(setting_for(Method('any'), self.setting.get('house'), **changed)) | self.setting
+    known |= self.folder | dict(clients=self.clients, share=self.share, each=self.each, seeds=self.seeds)
+    return known[one_of(f.name, known, f'setting of {self.name}')]
+
+# %% ../../nbs/3_results/23_printed.ipynb #27a91c5e
+def plain(v)->str:
+    "A value in a sentence."
+    if v is None or isinstance(v, bool): return 'yes' if v else 'no'
+    if isinstance(v, dict): return ', '.join(f'{k} {n}' for k, n in v.items())
+    return ', '.join(map(plain, v)) if isinstance(v, tuple) else v if isinstance(v, str) else f'{v:g}'
+
+def label(f:Field)->str: return (f'{f.row}, ' if f.row else '')+LABELS.get(f.name, f.name)
+
+# %% ../../nbs/3_results/23_printed.ipynb #52146dba
+@patch
+def foot(self:Protocol, names=None)->list: # names: their methods; default: all
+    "What is run otherwise than in the paper or its code, one sentence each."
+    said = []
+    for f in self.fields:
+        if f.row and f.row not in (self.numbers() if names is None else names): continue
+        ours, told = self.has(f), dict(paper=f.paper, code=f.code)
+        told = {who: v for who, v in told.items() if v is not None}
+        if len(told) == 2 and f.paper == f.code: told = {'paper and code': f.paper}
+        other = '; '.join(f'{who}: {plain(v)}' for who, v in told.items() if v != ours)
+        if told and not other: continue
+        said.append(f'{label(f)}: {plain(ours)} ({other or "neither paper nor code says"})')
+    return [f'Not as in the paper or not as in its code: {said[0]}', *said[1:]] if said else []
+
+# %% ../../nbs/3_results/23_printed.ipynb #76b152b8
+@patch
+def facts(self:Protocol)->Table:
+    "Every field with its source."
+    told = lambda v: '–' if v is None else plain(v)
+    rows = [dict(field=label(f), paper=told(f.paper), code=told(f.code), ours=plain(self.has(f)),
+                 source=f.source) for f in self.fields if not f.row or f.row in self.numbers()]
+    cells = pd.DataFrame(rows, columns=['field', 'paper', 'code', 'ours', 'source'])
+    says = f'–: it does not say, or is not public. Codes as read on {READ}.'
+    return Table(f'{self.name}: paper, code, ours', cells, [says], wide=34)
+
+# %% ../../nbs/3_results/23_printed.ipynb #420be61d
+SCORED = 'the last'      # round
+KEEP = dict(copies='keep') if 'copies' in signature(load_folder).parameters else {}     # as every release
+COPIES = 'stay' if KEEP else 'one of each stays'
+
+# %% ../../nbs/3_results/23_printed.ipynb #d6590beb
+@patch
+def images_each(self:Protocol, whole:dict, train:dict)->dict: # {domain: images}, of all and for training
+    "How many images a client of each domain gets."
+    have = {d: self.part(n) for d, n in whole.items()} if self.part else train
+    if self.each: return dict.fromkeys(have, self.each)
+    if self.smallest: have = dict.fromkeys(have, min(have.values()))
+    return {d: int(self.share*n) for d, n in have.items()}
+
 # %% ../../nbs/3_results/23_printed.ipynb #d9b8b713
 def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: images of each class
     "So many images for one client, in the domain's proportions; one of a class at least, as far as it goes."
@@ -68,17 +165,26 @@ def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: 
     return torch.minimum(each, have//clients).tolist()
 
 # %% ../../nbs/3_results/23_printed.ipynb #5e7da878
+def sizes_of(suite:Suite, domains)->tuple: # ({domain: all images}, {domain: those that are no tests})
+    "How many images of each domain there are."
+    n = lambda d, part: sum(map(len, of_domain(suite, d, part)))
+    train = {d: n(d, 'train')+n(d, 'val') for d in domains}
+    return {d: k+len(tests_of(suite, d)) for d, k in train.items()}, train
+
+# %% ../../nbs/3_results/23_printed.ipynb #ed383bfd
 @patch
 def dealt(self:Protocol, suite:Suite, seed:int)->Suite:
     "The suite with the clients that the paper had."
-    if not self.clients and not self.each: return suite
-    rows = []
-    for d, k in (self.clients or dict.fromkeys(held_domains(suite), 1)).items():
-        if d not in held_domains(suite):
-            there = ', '.join(held_domains(suite))
-            raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {there}')
+    there = held_domains(suite)
+    if not (self.clients or self.each or self.smallest): return suite
+    how_many = self.clients or dict.fromkeys(there, 1)
+    for d in how_many:
+        if d in there: continue
+        raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {", ".join(there)}')
+    n, rows = self.images_each(*sizes_of(suite, how_many)), []
+    for d, k in how_many.items():
         have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
-        rows += [(d, *counts_each(have, k, self.each or int(self.share*have.sum())))]*k
+        rows += [(d, *counts_each(have, k, n[d]))]*k
     dealt = by_table(suite, rows, seed, self.name)
     held = held_domains(dealt)
     return replace(dealt, tests={d: t for d, t in suite.tests.items() if d in held})
@@ -128,4 +234,5 @@ def beside(self:Protocol, runs:dict, notes=())->Table: # runs: {their name: [His
     cells = pd.DataFrame([self.line_of(name, of) for name, of in runs.items() if of])
     trained = f'Percent; seeds here: {max(len(self.by_seed(of)) for of in runs.values())}; in'
     says = f'{trained if self.suite else "In"} brackets what {self.source} prints.'
-    return Table(f'{self.name}: ours (paper)', cells, [says, *self.notes, *notes])
+    foot = self.foot([name for name, of in runs.items() if of])
+    return Table(f'{self.name}: ours (paper)', cells, [says, *self.notes, *foot, *notes])

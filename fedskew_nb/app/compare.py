@@ -5,7 +5,7 @@
 # %% ../../nbs/7_app/15_compare.ipynb #41c92552
 from __future__ import annotations
 import json, re, warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
 from fastcore.meta import delegates
@@ -13,12 +13,13 @@ from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import (
     TUNED, as_list, check_arguments, checked, grid_of,
-    grid_runs, planned, read_tuned, ready_runs, schedule_of, which_seeds)
+    grid_runs, known_name, planned, read_tuned, ready_runs, schedule_of, which_seeds)
 from .recipes import cut, file_of, parts_of, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
-from ..core.names import nearest
+from ..core.names import nearest, one_of
+from ..data.check import real
 from ..data.folder import folder
 from ..engine.history import read_history
 from ..engine.setting import Setting, setting_for
@@ -27,22 +28,43 @@ from ..engine.setting import Setting, setting_for
 __all__ = ['compare', 'resume']
 
 # %% ../../nbs/7_app/15_compare.ipynb #88d995c0
+def at_rates(todo:list, rates)->list: # {method: lr} or None
+    "The same runs, some methods at learning rates of their own."
+    rates, known = rates or {}, {n for r in todo for n in (r.method.name, r.method.base)}
+    for name, lr in rates.items():
+        one_of(name, known, 'method of this comparison')
+        if not real(lr): raise ValueError(f'the rate of {name} is {lr!r}: give a number')
+    def own(run):
+        if not (name := known_name(run.method, rates)): return run
+        note = f'lr {rates[name]:g} was given for {name} alone.'
+        return replace(run, setting=run.setting | dict(lr=rates[name]), note=note)
+    return list(map(own, todo))
+
+# %% ../../nbs/7_app/15_compare.ipynb #9e1e6dcf
+def opened(todo:list, executor, out, seeds, size, want:dict)->tuple: # (stamped runs, their folder)
+    "Runs that can be made, and the folder in which what was asked for is kept."
+    todo, runs = ready_runs(todo, executor, out)
+    if out: keep_request(out, request_of(todo, seeds, size, want), todo)
+    return todo, runs
+
+# %% ../../nbs/7_app/15_compare.ipynb #fce48eb7
 @checked
 @delegates(planned, keep=True)
 def compare(
     methods,             # 'FedAvg,FedProx(mu=1)', or a list
-    suite='skew-digits', # a name, a Suite, a function of the seed, a list
+    suite='skew-digits', # a name, a Suite, a function, a list
     seeds=3,             # or which
     size='quick',        # tiny, quick, standard, full
     out=None,            # folder for the runs
     jobs=1, executor=None,   # processes; or anything with submit
-    measure=None,        # federation → dict, kept
+    measure=None,        # federation → dict
     progress=None, on_run=None, on_seed=None,  # see Watch
-    **kwargs,            # control, model, lr, …
+    rates=None,          # {method: lr}
+    **kwargs,            # model, lr, …
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
-    todo, runs = ready_runs(planned(methods, suite, seeds, size, **kwargs), executor, out)
-    if out: keep_request(out, request_of(todo, seeds, size, kwargs), todo)
+    todo = at_rates(planned(methods, suite, seeds, size, **kwargs), rates)
+    todo, runs = opened(todo, executor, out, seeds, size, kwargs | {'rates': rates})
     return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, measure=measure))
 
 # %% ../../nbs/7_app/15_compare.ipynb #0c48057e
@@ -65,7 +87,7 @@ def compare_grid(
 # %% ../../nbs/7_app/15_compare.ipynb #a6ad2450
 FORMAT = 3
 
-WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'trust', 'keep_models')
+WHICH = ('control', 'pooled', 'house', 'device', 'tuned', 'rates', 'trust', 'keep_models')
 
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
 
@@ -91,7 +113,8 @@ _GRID   = {'grid': str, 'said': dict} | _RUNS
 _LIST   = {
     'methods': [str], 'suites': [str], 'folders?': [_FOLDER], 'seeds': (int, [int]), 'size': str,
     'model': (str, None), 'setting': dict, 'control?': bool, 'pooled?': bool, 'house?': (str, None),
-    'device?': str, 'tuned?': (TUNED, None), 'trust?': bool, 'keep_models?': bool} | _RUNS
+    'device?': str, 'tuned?': (TUNED, None), 'rates?': ({str: float}, None),
+    'trust?': bool, 'keep_models?': bool} | _RUNS
 
 # %% ../../nbs/7_app/15_compare.ipynb #ca5e0001
 def stranger(o:dict, names)->str: # '' if there is none
@@ -114,7 +137,7 @@ def check_request(d:dict):
     for why in filter(None, odd): raise ValueError(why)
     if not grid and not d['methods']: raise ValueError('it has no method')
     if not grid and not d['seeds']: raise ValueError('it has no seed')
-    check_arguments(given, signature(planned).parameters)
+    check_arguments(given, [*signature(planned).parameters, 'rates'])
     setting_for(Method('any'), given.get('house'), **{k: given[k] for k in names if k in given})
 
 # %% ../../nbs/7_app/15_compare.ipynb #e0bde253
@@ -143,11 +166,11 @@ def stored_request(out)->dict:
     raise ValueError(f'{out} holds no comparison: give the folder that compare wrote to')
 
 # %% ../../nbs/7_app/15_compare.ipynb #038926bf
-GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled')
+GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
 FREE = {'runs', 'version', 'format', 'trust', 'keep_models'}
 
 def as_written(k:str, v):
-    "Methods by their names, whatever was typed; anything else as it is."
+    "Methods by their names; anything else as it is."
     if k != 'methods' or not v: return v
     return [t if any(map(file_of, parts_of(t))) else read_method(t).name for t in v]
 
@@ -157,7 +180,8 @@ def other_than(before:dict, now:dict)->str|None:
         if before.get(k) == now.get(k): continue
         a, b = as_written(k, before.get(k)), as_written(k, now.get(k))
         if k not in GROWS: same = a == b
-        else: same = all(v in (b or ()) for v in a) if isinstance(a, list) else bool(b) >= bool(a)
+        elif isinstance(a, dict): same = a.items() <= (b or {}).items()
+        else: same = {*a} <= {*b} if isinstance(a, list) and b else bool(b) >= bool(a)
         if not same: return f'{k} there: {a}, here: {b}'
 
 # %% ../../nbs/7_app/15_compare.ipynb #30a107e5

@@ -20,9 +20,10 @@ from .layouts import LAYOUTS
 from .recipes import cut, read_method, read_model
 from ..core.models import n_bytes
 from ..core.names import Recipe, modules_of, spelt
+from ..data.arrays import read_splits
 from ..data.folder import load_folder
 from ..data.load import SUITES, load_suite
-from ..data.splits import leave_out
+from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
 from ..engine.setting import setting_for
 from ..engine.stack import operations
@@ -31,6 +32,8 @@ from ..engine.stack import operations
 def protocols()->dict: # {name: Protocol}
     "Every table of the papers."
     return {p.name: p for module in modules_of('methods') for p in getattr(module, 'TABLES', ())}
+
+def named(table:str)->Protocol: return protocols()[spelt(table, protocols(), 'table')]
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #143890be
 TERA, SPEED = 1e12, 10e12    # operations; operations a second
@@ -77,17 +80,35 @@ def price(p:Protocol, suite:Suite)->str:
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #4d4f2054
 def check_set(p:Protocol, suite:Suite, root):
-    "Refuse a folder that holds another data set."
-    wanted = sorted(LAYOUTS[p.suite].classes) if p.suite in LAYOUTS else []
-    if not wanted or sorted(suite.classes) == wanted: return
-    first = ', '.join([*suite.classes[:3], '…'])
-    raise ValueError(f'{p.name} needs {p.suite}, and {root} has the classes {first}: give its folder')
+    "Refuse a folder that holds another data set, or not all of its domains."
+    if p.suite not in LAYOUTS: return
+    wanted, first = sorted(LAYOUTS[p.suite].classes), ', '.join([*suite.classes[:3], '…'])
+    if wanted and sorted(suite.classes) != wanted:
+        raise ValueError(f'{p.name} needs {p.suite}, and {root} has the classes {first}: give its folder')
+    there = {*held_domains(suite), *suite.unseen}
+    for d in domains_of(p):
+        if d in there: continue
+        raise ValueError(f'{p.name} needs the domain {d}, and {root} has {", ".join(sorted(there))}: '
+                         f'prepare {p.suite} with all of its domains')
+
+# %% ../../nbs/7_app/03_reproduce.ipynb #4815c390
+def domains_of(p:Protocol)->list:
+    "The domains of clients."
+    counts = LAYOUTS[p.suite].counts
+    return list(p.clients) or [d for d, n in counts.items() if n] or list(counts)
+
+def check_lists(p:Protocol, root):
+    "Refuse lists of training and test images where the table draws its own."
+    if p.lists or not read_splits(root): return
+    raise ValueError(f'{p.name} draws its own training and test images, and {root} has lists of them '
+                     '(splits.csv): prepare the data set without the lists, or move that file away')
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #7ae6e653
 def dealt_suite(data_seed:int, p:Protocol, root=None, without:str='')->Suite: # without: a domain
     "The suite of a protocol: from a prepared folder, or embedded."
     if p.suite in SUITES: suite = load_suite(p.suite, 'standard', data_seed)
     else:
+        check_lists(p, Path(root).expanduser())
         boxes = 'boxes.csv' if (Path(root).expanduser()/'boxes.csv').exists() else None
         suite = load_folder(root, data_seed=data_seed, boxes=boxes, **p.folder)
         check_set(p, suite, root)
@@ -121,6 +142,7 @@ def counted(p:Protocol, suite:Suite)->list:
     have = {d: sum(len(c.train)+len(c.val) for c in suite.clients if c.domain == d)+len(t)
             for d, t in suite.tests.items()}
     odd = [f'{d} {have[d]} (published: {n})' for d, n in want.items() if n and have.get(d, n) != n]
+    odd += [clause for clause in suite.source.split('; ') if 'copies' in clause]
     return [f'Images: {", ".join(odd)}.'] if odd else []
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #1dec5316
@@ -154,10 +176,13 @@ def ours_of(p:Protocol, names)->list: return list(dict.fromkeys(p.methods()[m] f
 # %% ../../nbs/7_app/03_reproduce.ipynb #184f8dc3
 def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     "(a protocol with what was asked for, its methods' names there, what is now other than in the paper)"
-    p = protocols()[spelt(table, protocols(), 'table')]
+    p = named(table)
     names, size = chosen(p, methods), dict(size=pixels) if pixels else {}
     notes = changed(p, names, seeds or p.seeds, changes | size)
     same = dict(setting=p.setting | changes, folder=p.folder | size, seeds=seeds or p.seeds)
+    same['rates'] = {} if 'lr' in changes else p.rates
+    other = {*changes, *size, *(['seeds'] if seeds else [])}
+    same['fields'] = tuple(f for f in p.fields if f.name not in other)
     return replace(p, **same), names, notes
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #a17119c8
@@ -165,7 +190,9 @@ def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduc
     "The runs of a protocol, made or read."
     first = suites[0](0)
     if how['progress'] is not False: print(price(p, first))
-    cmp = compare(ours_of(p, names), suites, p.seeds, control=False, measure=p.measure, **how, **p.setting)
+    rates = {p.methods()[m]: p.rates[m] for m in names if m in p.rates}
+    how = how | dict(control=False, measure=p.measure, rates=rates or None)
+    cmp = compare(ours_of(p, names), suites, p.seeds, **how, **p.setting)
     return Reproduction(p, cmp, notes+counted(p, first))
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #1b75996f
@@ -192,9 +219,10 @@ def published(p:Protocol)->tuple|None: # (clients, their training images)
     counts = {d: n for d, n in counts.items() if n}      # NICO: those of its clients
     if not counts: return None
     clients = p.clients or dict.fromkeys(counts, 1)
-    part = 1-p.folder.get('test', .2)-p.folder.get('val', 0)
-    stay = 1-1/len(p.left_out()) if p.apart else 1
-    images = sum(k*(p.each or counts[d]*part*p.share) for d, k in clients.items())
+    stay, whole = 1-1/len(p.left_out()) if p.apart else 1, {d: counts[d] for d in clients}
+    kept = (1-p.folder.get('test', .2))*(1-p.folder.get('val', .1))
+    each = p.images_each(whole, {d: n*kept for d, n in whole.items()})
+    images = sum(k*each[d] for d, k in clients.items())
     return round(stay*sum(clients.values())), stay*images
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #d7189367
@@ -212,24 +240,28 @@ def listed()->Table:
     says = 'hours: of a method and seed, at ten tera-operations a second, where the images are counted.'
     return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
 
+def told(table:str, fields:bool)->Table: return named(table).facts() if table and fields else listed()
+
 # %% ../../nbs/7_app/03_reproduce.ipynb #9179659c
 @delegates(executor_options)
 def reproduce_command(
-    table='',           # F2DC-1-PACS, …; without one: a list
-    data:str=None,      # folder that prepare made
-    methods:str=None,   # some of its methods; default: all
+    table='',           # F2DC-1-PACS, …; without: a list
+    data:str=None,      # what prepare made
+    methods:str=None,   # some; default: all
     seeds:int=0,        # default: the paper's
     rounds:int=0,       # default: the paper's
     pixels:int=0,       # default: the paper's
-    out:str=None,       # folder for the runs
+    out:str=None,       # folder for runs
     device:str='auto',  # cpu, cuda, mps
-    tex:str=None,       # file for the table in LaTeX
-    list:bool=False,    # as without a table
+    tex:str=None,       # LaTeX
+    list:bool=False,    # of tables
+    fields:bool=False,  # its settings
     **kwargs,
 ):
     "A paper's table again: its numbers beside ours."
-    if list or not table: return print(listed())
-    more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
+    if list or not table or fields: return print(told(table, fields))
+    more = executor_options(**kwargs)
+    if rounds: more |= dict(rounds=rounds)
     made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
     print(made)
     if tex: write_whole(tex, made.latex())

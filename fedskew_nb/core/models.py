@@ -62,10 +62,11 @@ def small_conv(
         return signed(Net(body, pool, nn.Linear(128, n_classes)), size, 'small_conv', width, 16)
 
 # %% ../../nbs/4_core/02_models.ipynb #0000000c
-def signed(net:Net, size:int, name:str, width:int=0, usual:int=0)->Net:
+def signed(net:Net, size:int, name:str, width:int=0, usual:int=0, **more)->Net: # more: None is usual
     "Note on a net the image size it was made for and the call that makes it; hand it back."
-    net.image_size = size
-    net.name = name if width == usual else f'{name}(width={width})'
+    changed = dict(width=None if width == usual else width) | more
+    words = ', '.join(f'{k}={v}' for k, v in changed.items() if v is not None)
+    net.image_size, net.name = size, f'{name}({words})' if words else name
     return net
 
 # %% ../../nbs/4_core/02_models.ipynb #0000000e
@@ -147,19 +148,22 @@ def alexnet_body(in_ch:int, w:int, stride:int)->nn.Sequential:
 # %% ../../nbs/4_core/02_models.ipynb #00000025
 def alexnet_bn(
     n_classes:int,
-    size:int=32,      # side of the image, pixels; at least 28; the paper has 256
-    width:int=64,     # channels of the first convolution; the paper has 64, hidden layers of 16·width = 1024
+    size:int=32,      # side of the image; at least 28; paper: 256
+    width:int=64,     # of the first convolution; paper: 64
     in_ch:int=3,
     seed:int=0,
+    hidden:int|None=None,    # of both hidden layers; None: 16·width
 )->Net:
-    "AlexNet + BatchNorm, 5 convolutions + 2 hidden layers + head (FDSE, Sec. 5.1)."
-    check_sizes(n_classes, width, size, 28, 'AlexNet halves the image again and again')
+    "AlexNet + BatchNorm: 5 convolutions, 2 hidden layers, head (FDSE, Sec. 5.1)."
+    check_sizes(n_classes, width, size, 28, 'AlexNet halves it often')
     w, stride = width, 4 if size >= 128 else 2 if size >= 64 else 1
+    h = 16*w if hidden is None else hidden
+    at_least(hidden=(h, 1, 'a layer'))
     with seeded(seed):
         body = alexnet_body(in_ch, w, stride)
-        pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(),
-                   fc1=fc_bn(36*4*w, 16*w), fc2=fc_bn(16*w, 16*w))
-        return signed(Net(body, pool, nn.Linear(16*w, n_classes)), size, 'alexnet_bn', width, 64)
+        pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(), fc1=fc_bn(36*4*w, h), fc2=fc_bn(h, h))
+        net = Net(body, pool, nn.Linear(h, n_classes))
+        return signed(net, size, 'alexnet_bn', width, 64, hidden=None if h == 16*w else h)
 
 # %% ../../nbs/4_core/02_models.ipynb #00000029
 MODELS = dict(small_conv=small_conv, resnet10=resnet10, resnet18=resnet18, alexnet_bn=alexnet_bn)

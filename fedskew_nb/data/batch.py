@@ -19,22 +19,36 @@ class Moves:
     down:Tensor    # (B,) 0 … 2·pad, first row of the window in the framed image
     right:Tensor   # (B,) first column
     flip:Tensor    # (B,) bool
+    turn:Tensor|None=None    # (B,) degrees, last of all; None: nothing is turned
 
-def draw_moves(n:int, g:Generator, pad:int=0, flip:bool=False)->Moves:
+def draw_moves(n:int, g:Generator, pad:int=0, flip:bool=False, turn:float=0.)->Moves: # turn: degrees at most
     "Moves for `n` images; nothing is drawn for what is not asked."
     if pad < 0: raise ValueError(f'pad is {pad}: give 0 or more pixels')
     place = torch.randint(2*pad+1,(2,n),generator=g) if pad else torch.zeros(2,n,dtype=torch.long)
-    return Moves(pad, *place, torch.rand(n,generator=g) < .5 if flip else torch.zeros(n,dtype=torch.bool))
+    mirror = torch.rand(n,generator=g) < .5 if flip else torch.zeros(n,dtype=torch.bool)
+    return Moves(pad, *place, mirror, turn*(2*torch.rand(n,generator=g)-1) if turn else None)
 
 # %% ../../nbs/5_data/07_batch.ipynb #0000000b
+def turned(x:Tensor, degrees:Tensor)->Tensor:   # (B, C, H, W); (B,)
+    "Images, each turned about its middle."
+    (B, C, H, W), a = x.shape, degrees.double().deg2rad()[:,None,None]
+    v, u = torch.arange(H).double()[:,None]-(H-1)/2, torch.arange(W).double()-(W-1)/2
+    row, col = (v*a.cos()-u*a.sin()+(H-1)/2).round().long(), (v*a.sin()+u*a.cos()+(W-1)/2).round().long()
+    black = (row < 0) | (row >= H) | (col < 0) | (col >= W)
+    at = (row.clamp(0, H-1)*W+col.clamp(0, W-1)).view(B, 1, H*W).to(x.device)
+    y = x.reshape(B, C, H*W).gather(2, at.expand(B, C, H*W)).view(x.shape)
+    return y.masked_fill(black[:,None].to(x.device), 0)
+
+# %% ../../nbs/5_data/07_batch.ipynb #989f354d
 def move(x:Tensor, m:Moves)->Tensor:   # (B, C, H, W) of any type
     "Images or masks, moved."
     B, C, H, W = x.shape
     across = torch.where(m.flip[:,None], torch.arange(W-1, -1, -1), torch.arange(W))
     rows, cols = m.down[:,None]+torch.arange(H), m.right[:,None]+across
     at = lambda t, *shape: t.to(x.device).view(*shape)
-    return F.pad(x, [m.pad]*4)[at(torch.arange(B), B,1,1,1), at(torch.arange(C), 1,C,1,1),
-                               at(rows, B,1,H,1), at(cols, B,1,1,W)]
+    y = F.pad(x, [m.pad]*4)[at(torch.arange(B), B,1,1,1), at(torch.arange(C), 1,C,1,1),
+                            at(rows, B,1,H,1), at(cols, B,1,1,W)]
+    return y if m.turn is None else turned(y, m.turn)
 
 # %% ../../nbs/5_data/07_batch.ipynb #0000000c
 def boxes_of(
@@ -47,6 +61,18 @@ def boxes_of(
     return torch.stack([l, t, r, b], 1)*m.flatten(1).any(1)[:,None]
 
 # %% ../../nbs/5_data/07_batch.ipynb #d487c5ca
+def turned_boxes(boxes:Tensor, degrees:Tensor, size:tuple)->Tensor:
+    "The boxes of the corners after a turn about the image's middle."
+    middle = boxes.new_tensor([size[1], size[0]], dtype=torch.double)/2
+    corners = boxes.double()[:,[[0, 1], [2, 1], [0, 3], [2, 3]]]-middle       # (B, 4, 2)
+    a = degrees.to(boxes.device).double().deg2rad()[:,None]
+    x, y = corners.unbind(2)
+    x, y = x*a.cos()-y*a.sin(), x*a.sin()+y*a.cos()
+    ends = torch.stack([x.amin(1), y.amin(1), x.amax(1), y.amax(1)], 1)+middle.repeat(2)
+    found = (boxes[:,2:] > boxes[:,:2]).all(1)[:,None]
+    return torch.where(found, ends.round().to(boxes.dtype), boxes)
+
+# %% ../../nbs/5_data/07_batch.ipynb #fa7dfc58
 def move_boxes(
     boxes:Tensor,    # (B, 4) left, top, right, bottom in pixels
     m:Moves,
@@ -57,5 +83,8 @@ def move_boxes(
     by = torch.stack([m.right, m.down, m.right, m.down], 1) - m.pad
     l, t, r, b = (boxes-by.to(boxes)).unbind(1)
     l, r = torch.where(m.flip.to(boxes.device), torch.stack([W-r, W-l]), torch.stack([l, r]))
+    moved = torch.stack([l, t, r, b], 1)
+    if m.turn is not None: moved = turned_boxes(moved, m.turn, size)
+    l, t, r, b = moved.unbind(1)
     moved = torch.stack([l.clamp(0, W), t.clamp(0, H), r.clamp(0, W), b.clamp(0, H)], 1)
     return moved*(moved[:,2:] > moved[:,:2]).all(1)[:,None]

@@ -165,8 +165,8 @@ def raw_batch(self:Worker,
     "Images of a client, through every `batch` hook, and augmented."
     s, b = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
     b = self.method.make_batch(c, b)
-    if not s.pad and not s.flip: return b
-    return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip))
+    if not s.pad and not s.flip and not s.turn: return b
+    return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))
 
 @patch
 def ready_batch(self:Worker, b:dict)->dict:

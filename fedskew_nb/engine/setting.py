@@ -49,6 +49,7 @@ class Setting(Scoring):
     participation:float=1.      # of the clients, in (0, 1]
     pad:int=0                   # random crops, pixels
     flip:bool=False             # mirror half of the images
+    turn:float=0.               # turn each by up to so many degrees
     seed:int=0                  # of all that is drawn
     threads:int=1               # of one operation on a CPU
     channels_last:bool=True     # memory order of images
@@ -83,7 +84,8 @@ def fresh_optim(setting:Setting, params:list, lr:float, made:dict)->torch.optim.
 LIMITS = dict(
     rounds=(1, None), local_epochs=(1, 10**4), local_steps=(1, 10**5), batch_size=(1, None),
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
-    participation=(0, 1), eval_every=(1, None), pad=(0, 2048), seed=(-2**63, 2**63-1), threads=(1, 1024))
+    participation=(0, 1), eval_every=(1, None), pad=(0, 2048), turn=(0, 180),
+    seed=(-2**63, 2**63-1), threads=(1, 1024))
 ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
 
 # %% ../../nbs/6_engine/01_setting.ipynb #6c10a9e1

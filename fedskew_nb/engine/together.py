@@ -106,7 +106,7 @@ class Batches:
         self.begin = torch.tensor([0, *n[:-1]], device=worker.device).cumsum(0)    # of each in the row
         def plan(c, n): return schedule(n, s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
         self.cuts = [moved(list(plan(*row)), worker.device) for row in zip(cs, n)]
-        own = worker.method.each('batch') or s.pad or s.flip
+        own = worker.method.each('batch') or s.pad or s.flip or s.turn
         self.data = None if own else join([c.data.train for c in cs])
 
 # %% ../../nbs/6_engine/11_together.ipynb #1d2f14e8

@@ -16,7 +16,6 @@ from ...data.splits import dirichlet
 from ...data.suite import Suite
 from ...core.names import Recipe
 from ...engine.federation import Federation
-from ...analysis.printed import Protocol
 from ...engine.history import History
 from .sight import branch_probes
 from .stability import still_shared
@@ -189,48 +188,3 @@ GRID += [
     few(.03, methods=[BY_BATCH], rounds=12, rungs=None, eval_every=12),
     AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, rungs=None),
 ]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #7866de66
-SAID = ("the data are this package's, drawn after those of the paper",
-        'in the paper half of the images are tests',
-        'the widths of their net are not given; ours is small_conv',
-        'the paper does not say over how many seeds')
-LONG = dict(model='small_conv', rounds=200, local_steps=20, batch_size=32, lr=.01,
-            momentum=0., weight_decay=0.)
-
-def table_1(data:str, suite:str, participation:float, printed:str)->Protocol:
-    "A row of the paper's Table 1."
-    return Protocol(f'DFL-1-{data}', "DFL's Table 1", suite, dict(accuracy='AVG'), printed,
-                    LONG | dict(participation=participation), view='personal', notes=SAID)
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #a91a25a9
-TABLES = [table_1('Colored-MNIST', 'colored-mnist', .5, '''
-    FedAvg  88.88
-    FedProx 89.93
-    FedGen  93.47
-    DFL     95.91
-    ''')]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #10b957d2
-TABLES += [table_1('3Dshapes-colour', 'shapes3d-like', .4, '''
-    FedAvg  98.57
-    FedProx 98.16
-    FedGen  98.38
-    DFL     99.37
-    ''')]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #edf1a775
-TABLES += [table_1('3Dshapes-scale', 'shapes3d-like-scale', 1., '''
-    FedAvg  89.34
-    FedProx 89.93
-    FedGen  76.57
-    DFL     90.38
-    ''')]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #a6b27915
-TABLES += [table_1('dSprites', 'dsprites-like', .5, '''
-    FedAvg  73.55
-    FedProx 71.64
-    FedGen  82.69
-    DFL     86.74
-    ''')]

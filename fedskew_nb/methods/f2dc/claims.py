@@ -9,7 +9,6 @@ __all__ = []
 from dataclasses import replace
 from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
-from ...analysis.printed import Protocol
 from ...engine.history import History
 from .probes import f2dc_measures
 
@@ -166,70 +165,3 @@ GRID += [
     AT | dict(methods=FEW, suite=EMOJI, seeds=2),
     AT | dict(methods=ONE_OFF+SIZES+OFF, suite=UNEVEN_EMOJI, seeds=2),
     AT | dict(methods=AVERAGED, suite=BOTH[:1], seeds=3)]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #71646e26
-IMAGENET = dict(mean=(.485, .456, .406), std=(.229, .224, .225))
-SPLIT = ('four images in five are for training, by seed; theirs are by the order of files',
-         'theirs draws a class that a client would lack a second time; ours leaves it out there',
-         "their release trains F2DC at a rate of .1 without momentum, and the others at .01 with it",
-         'FDSE has no model for all: its row is the mean of its clients, each on every domain')
-CALTECH = dict(Caltech='caltech', Amazon='amazon', Webcam='webcam', DSLR='dslr', AVG='AVG')
-STYLES = dict(Photo='photo', ArtPaint='art_painting', Cartoon='cartoon', Sketch='sketch', AVG='AVG')
-RESNET = dict(model='resnet10', house='f2dc', everywhere=True)
-OF_PACS = dict(clients=dict(photo=2, art_painting=3, cartoon=2, sketch=3), share=.3,
-               folder=dict(size=128, test=.2, **IMAGENET), notes=SPLIT)
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #19fc1cfd
-TABLES = [Protocol(
-    'F2DC-1-Office', "F2DC's Table 1", 'office-caltech-10', CALTECH, '''
-    FedAvg   59.82 65.26 51.72 46.67 55.86
-    FedProx  60.18 66.11 54.96 47.30 57.13
-    MOON     57.14 63.16 44.48 40.87 51.41
-    FPL      60.05 65.53 52.90 64.45 60.73
-    FedTGP   61.28 63.84 53.37 63.68 60.54
-    FedRCL   60.27 65.89 48.72 50.14 56.24
-    FedHEAL  61.02 67.47 55.36 62.99 61.71
-    FedSA    63.52 66.21 56.90 58.93 61.39
-    FDSE     60.39 66.80 58.31 67.20 63.18
-    F2DC     62.95 68.42 64.79 71.12 66.82
-    ''', RESNET, dict(caltech=3, amazon=2, webcam=2, dslr=3), .2,
-    folder=dict(size=32, test=.2, **IMAGENET), notes=SPLIT)]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #2b4a561b
-TABLES += [Protocol('F2DC-1-PACS', "F2DC's Table 1", 'pacs', STYLES, '''
-    FedAvg   60.98 52.49 74.63 77.46 66.39
-    FedProx  61.88 57.40 76.34 80.14 68.94
-    MOON     59.72 50.29 70.35 70.22 62.64
-    FPL      66.67 58.38 79.75 77.59 70.59
-    FedTGP   60.68 56.06 75.27 78.03 67.51
-    FedRCL   61.37 55.17 70.78 76.57 65.97
-    FedHEAL  70.39 65.82 80.57 76.61 73.34
-    FedSA    68.55 60.42 78.32 75.50 70.69
-    FDSE     69.27 65.46 78.65 79.12 73.13
-    F2DC     75.15 68.71 79.91 82.11 76.47
-    ''', RESNET, **OF_PACS)]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #9115231a
-TABLES += [Protocol(
-    'F2DC-2-Digits', "F2DC's Table 2", 'digits',
-    dict(MNIST='mnist', USPS='usps', SVHN='svhn', SYN='synth', AVG='AVG'), '''
-    FedAvg   96.04 89.84 88.04 51.05 81.24
-    FedProx  96.13 89.04 87.56 51.00 80.93
-    MOON     94.70 89.64 87.68 34.40 76.60
-    FPL      96.12 89.94 89.15 49.15 81.09
-    FedTGP   95.38 87.49 87.37 49.40 79.91
-    FedRCL   93.08 89.73 84.98 51.20 79.75
-    FedHEAL  96.39 87.00 89.41 56.95 82.43
-    FedSA    94.85 90.74 88.48 57.41 82.87
-    FDSE     95.17 90.34 90.98 60.13 84.15
-    F2DC     97.75 92.94 90.53 67.69 87.23
-    ''', RESNET, dict(mnist=3, usps=6, svhn=6, synth=5), .01, folder=dict(size=32, **IMAGENET),
-    notes=SPLIT[1:]+('digits are mirrored, as in their release',))]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #854c6af5
-TABLES += [Protocol('F2DC-3-PACS', "F2DC's Table 3", 'pacs', STYLES, '''
-    FedAvg + DC   74.86 65.90 79.70 80.86 75.33
-    FPL + DC      76.85 64.46 80.02 80.75 75.52
-    FedHEAL + DC  75.56 65.95 81.27 77.48 75.06
-    FDSE + DC     72.25 65.99 80.56 80.36 74.79
-    ''', RESNET, **OF_PACS)]

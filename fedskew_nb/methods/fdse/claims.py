@@ -10,12 +10,9 @@ import copy
 import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
-from ...analysis.printed import Protocol
 from ...engine.history import History
 from ...engine.reading import Where
-from ...core.method import Method
-from ...core.models import alexnet_bn, n_bytes, n_params
-from .unseen import fdse_measures, unseen_facts
+from .unseen import fdse_measures
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f
 PAPER = 'FDSE'
@@ -186,114 +183,3 @@ GRID += [
     AT | dict(methods=['FDSE', 'Ditto'], suite=BOTH[:1], seeds=8, rounds=12, eval_every=2),
     AT | dict(methods=['Ditto'], suite=BOTH, seeds=8),
 ]
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #c47d198a
-OWN = ('Local', 'LG-FedAvg', 'Ditto', 'PartialFed', 'FedBN', 'FDSE')
-SAID = ('images are split 80, 10 and 10 by seed',
-        'the paper takes the round that is best on validation images, we the last',
-        'the release scores personal models before aggregation, and so does this table',
-        "each of their methods has a rate of its own from a grid; here all have the release's FDSE's")
-WHOLE = dict(size=256, test=.1, val=.1, mean=(0., 0., 0.), std=(1., 1., 1.))
-
-def table_1(data:str, suite:str, printed:str, **more)->Protocol:
-    "A third of the paper's Table 1."
-    return Protocol(f'FDSE-1-{data}', "FDSE's Table 1", suite, dict(ALL='ALL', AVG='AVG'), printed,
-                    dict(model='alexnet_bn', house='fdse') | more, folder=WHOLE, view='personal', before=OWN,
-                    seeds=5, notes=SAID)
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #2a4aad1d
-TABLES = [table_1('DomainNet', 'domainnet-10', '''
-    Local       57.10 52.96
-    FedAvg      69.17 67.53
-    LG-FedAvg   71.13 67.97
-    FedProx     68.81 67.47
-    SCAFFOLD    70.41 69.06
-    FedDyn      70.02 68.86
-    MOON        68.35 66.65
-    Ditto       75.18 72.82
-    PartialFed  75.92 73.46
-    FedBN       74.75 72.25
-    FedFA-aug   69.47 67.60
-    FedHEAL     69.43 67.96
-    FDSE        76.77 74.50
-    ''', lr=.1)]
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #5566915e
-TABLES += [table_1('Office', 'office-caltech-10', '''
-    Local       64.47 62.72
-    FedAvg      82.60 86.26
-    LG-FedAvg   82.69 87.29
-    FedProx     82.69 87.36
-    SCAFFOLD    80.86 85.87
-    FedDyn      82.77 87.80
-    MOON        80.12 82.48
-    Ditto       84.12 88.72
-    PartialFed  82.70 88.33
-    FedBN       83.08 87.01
-    FedFA-aug   82.98 86.69
-    FedHEAL     81.73 86.29
-    FDSE        87.15 91.58
-    ''', lr=.1, local_epochs=1)]
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #5a0b2cf5
-TABLES += [table_1('PACS', 'pacs', '''
-    Local       61.29 57.16
-    FedAvg      74.30 72.10
-    LG-FedAvg   79.11 76.72
-    FedProx     74.38 72.33
-    SCAFFOLD    76.30 74.26
-    FedDyn      74.92 73.19
-    MOON        75.00 72.13
-    Ditto       82.02 80.03
-    PartialFed  81.22 79.18
-    FedBN       81.58 79.47
-    FedFA-aug   75.44 73.60
-    FedHEAL     75.46 73.51
-    FDSE        83.81 82.17
-    ''')]
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #8eb29bdc
-ADAPTED = {'FedAvg': 'plain', 'FedBN': 'restated', 'FDSE - align': 'plain', 'FDSE': 'adapted'}
-TO_NEW = ("the paper's supplement says how it adapts; ours is the FDSE page's on unseen domains",
-          'ours adapts on training images of the new domain, the release on its test images',
-          "FedBN's statistics are re-estimated, FedAvg is as trained",
-          'the paper does not say over how many seeds; its numbers are shares of one test set', *SAID[:2])
-
-def table_2(data:str, suite:str, columns:dict, printed:str, **more)->Protocol:
-    "Half of the paper's Table 2."
-    return Protocol(f'FDSE-2-{data}', "FDSE's Table 2", suite, columns | dict(AVG='AVG'), printed,
-                    dict(model='alexnet_bn', house='fdse', lr=.1) | more, folder=WHOLE, view='unseen',
-                    apart=ADAPTED, measure=unseen_facts, ours={'FDSE - align': 'FDSE'}, seeds=1, notes=TO_NEW)
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #e64a0abc
-OBJECTS = dict(C='caltech', A='amazon', D='dslr', W='webcam')
-PICTURES = dict(C='clipart', I='infograph', P='painting', Q='quickdraw', R='real', S='sketch')
-TABLES += [
-    table_2('Office', 'office-caltech-10', OBJECTS, '''
-    FedAvg        51.78 70.52 80.00 65.51 66.95
-    FedBN         60.71 70.52 80.00 55.17 66.60
-    FDSE - align  40.17 68.42 86.66 72.41 66.91
-    FDSE          57.14 75.78 93.33 75.86 75.52
-    ''', local_epochs=1),
-    table_2('DomainNet', 'domainnet-10', PICTURES, '''
-    FedAvg        62.81 30.15 55.53 48.86 59.74 58.92 52.66
-    FedBN         62.56 31.14 57.26 53.06 63.17 62.46 54.94
-    FDSE - align  60.53 31.57 54.33 50.60 59.85 62.59 53.24
-    FDSE          65.22 32.34 59.32 55.00 64.28 65.28 56.91
-    ''')]
-
-# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #a8d2ca93
-def counts_4(method:Method)->dict: # {heading: number}
-    "Parameters, bytes and operations of AlexNet as the method has it."
-    net = method.adapt(alexnet_bn(10, size=256))
-    return {'parameters, 10⁷': n_params(net)/1e7, 'MiB': n_bytes(net)/2**20,
-            'operations, 10¹⁰': paper_operations(net)/1e10}
-
-TABLES += [Protocol(
-    'FDSE-4', "FDSE's Table 4", '', dict.fromkeys(('parameters, 10⁷', 'MiB', 'operations, 10¹⁰')), '''
-    FedBN  1.30 49.52 4.41
-    Ditto  1.30 49.52 4.41
-    FDSE   0.65 24.87 2.24
-    ''', {}, measure=counts_4, ours=dict(FDSE="FDSE(preset='released')"), seeds=0,
-    notes=('of ten classes, 256² pixels, batches of 50; FDSE as released, whose first padding is 5',
-           "the paper's seconds are of its machine, and left out"))]

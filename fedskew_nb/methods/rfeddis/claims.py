@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from statistics import fmean
 from ...analysis.claims import Claim, gain, measured, within
-from ...analysis.printed import Protocol
 from ...engine.history import History
 from ...engine.reading import Where
 from .controls import fewer, rfeddis_measures
@@ -139,62 +138,3 @@ MANY = fewer(100, 'quick')
 GRID += [few(.1, methods=['FedBN', 'RFedDis'], suite=fewer(n), rounds=r, eval_every=r)
          for n, r in STEPS.items()]
 GRID += [few(.1, methods=['Local', 'FedBN', 'RFedDis'], suite=MANY, rounds=150, eval_every=50)]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #2b2964db
-SAID = ('their SingleSet is our Local',
-        'images are drawn by seed, not read from the lists of FedBN',
-        'they are mirrored, but not turned',
-        'the paper takes the round that is best on validation images, we the last')
-ALEX = dict(model='alexnet_bn', house='fedbn', rounds=300, flip=True)
-HALF = dict(mean=(.5, .5, .5), std=(.5, .5, .5))
-SIX = dict.fromkeys(('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch'), 1)
-LARGE = dict(folder=dict(size=256, **HALF), view='personal', seeds=5, notes=SAID)
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #f4fbd94a
-TABLES = [Protocol(
-    'RFedDis-1-Office', "RFedDis' Table I", 'office-caltech-10',
-    dict(A='amazon', C='caltech', D='dslr', W='webcam', Avg='AVG'), '''
-    Local    54.9 40.2 78.7 86.4 65.1
-    FedAvg   54.1 44.8 66.9 85.1 62.7
-    FedProx  54.2 44.5 65.0 84.4 62.0
-    FedRep   51.0 40.9 62.5 79.7 58.5
-    MOON     55.2 46.7 68.8 84.8 63.9
-    FedDC    61.5 40.9 81.3 81.4 66.3
-    FedDyn   55.7 40.0 81.3 79.7 64.2
-    SCAFFOLD 60.4 45.8 84.4 88.1 69.7
-    FedBN    63.0 45.3 83.1 90.5 70.5
-    RFedDis  64.5 48.2 95.3 95.3 75.8
-    ''', ALEX, each=62, **LARGE | dict(notes=(*SAID, 'each client has half of the smallest training part')))]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #cae39e6c
-TABLES += [Protocol(
-    'RFedDis-2-Digits', "RFedDis' Table II", 'digits',
-    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'), '''
-    Local    94.4 65.3 95.2 80.3 77.8 82.0
-    FedAvg   95.9 62.9 95.6 82.3 76.9 82.7
-    FedProx  95.8 63.1 95.6 82.3 76.6 82.7
-    FedRep   96.8 71.2 96.9 82.7 78.6 85.2
-    MOON     95.7 62.7 95.3 80.8 75.5 82.0
-    FedDC    96.0 64.5 94.1 81.4 73.6 81.9
-    FedDyn   97.3 70.7 96.8 86.4 81.4 86.5
-    SCAFFOLD 97.2 72.8 97.0 84.9 80.8 86.5
-    FedBN    96.6 71.0 97.0 83.2 78.3 85.2
-    RFedDis  97.2 75.3 96.8 86.9 83.9 88.0
-    ''', dict(model='small_conv', house='fedbn'), each=743, folder=dict(size=28, **HALF), view='personal',
-    seeds=5, notes=(*SAID[:2], 'their net has more hidden layers than small_conv'))]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #a36f0018
-TABLES += [Protocol(
-    'RFedDis-2-DomainNet', "RFedDis' Table II", 'domainnet-10',
-    dict(Cl='clipart', I='infograph', P='painting', Q='quickdraw', R='real', Sk='sketch', Avg='AVG'), '''
-    Local    41.0 23.8 36.2 73.1 48.5 34.0 42.8
-    FedAvg   48.8 24.9 36.5 56.1 46.3 36.6 41.5
-    FedProx  48.9 24.9 36.6 54.4 47.8 36.9 41.6
-    FedRep   52.5 27.3 41.5 70.8 55.9 43.7 48.6
-    MOON     47.7 25.4 38.6 52.6 46.7 36.3 41.2
-    FedDC    46.2 28.5 37.8 60.9 51.4 30.7 42.6
-    FedDyn   43.8 27.6 41.9 61.0 52.4 43.8 45.1
-    SCAFFOLD 48.1 27.9 35.5 68.5 46.7 35.4 43.7
-    FedBN    51.2 26.8 41.5 71.3 54.8 42.1 48.0
-    RFedDis  52.6 27.7 42.4 73.6 58.7 43.5 49.8
-    ''', ALEX, SIX, share=.05, **LARGE)]
