@@ -146,8 +146,9 @@ def reestimate(
     net:Net,
     batches,    # of images as the net wants them
 ):
-    "BatchNorm statistics become plain means over these batches; afterwards the net is in eval."
-    norms = [m for m in net.eval().modules() if isinstance(m, _BatchNorm)]
+    "BatchNorm statistics that are not frozen become means over these batches; then the net is in eval."
+    rests, named = getattr(net, 'frozen', ()), net.eval().named_modules()
+    norms = [m for n, m in named if isinstance(m, _BatchNorm) and f'{n}.running_mean' not in rests]
     for m in norms: m.train()
     try:
         with restating(norms):

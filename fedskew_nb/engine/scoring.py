@@ -112,6 +112,7 @@ def scores(
     wanted, right = questions(fed), defaultdict(Counter)
     once = {q.key: q for q in wanted}
     pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
+    for q in once.values(): fed.worker.meet(q.data)
     counted = fed.lanes.each(answerer(fed), pieces)
     for (q, _, _), counts in zip(pieces, counted): right[q.key].update(counts)
     return [row for q in wanted for row in q.rows(right[q.key], fed.round_no, 'post_agg')]
@@ -124,6 +125,7 @@ def after_training(
 )->list:                        # rows of the history
     "Scores of a client's model before it is merged: on its own domain, or on every test set."
     wanted = asked_of(client, client.id, all_sets(worker.suite) if worker.setting.everywhere else ())
+    for q in wanted: worker.meet(q.data)
     net = worker.answering(state) if wanted else None
     right = {q.key: worker.right(q.data.x, q.data.y, net) for q in {q.key: q for q in wanted}.values()}
     return [row for q in wanted for row in q.rows(right[q.key], round, 'post_local')]
