@@ -19,7 +19,8 @@ from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json
 from ..core.names import one_of
-from ..core.net import Net, either, is_batchnorm, is_norm
+from ..core.models import has_batchnorm
+from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
 from ..data.check import count
 from ..data.folder import image_files, read_domain
@@ -81,7 +82,7 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
     "Every way that is open; the first `labels` images have labels."
     ways = {'as it is': (first_model(fed), 'nothing')}
     net = ways['as it is'][0]
-    if any(map(is_batchnorm(net), net.state_dict())): ways['AdaBN'] = adabn(net, data), IMAGES
+    if has_batchnorm(net): ways['AdaBN'] = adabn(net, data), IMAGES
     ways |= {way: (adapted(fed, data.x), IMAGES) for way, (_, adapted) in joins_of(fed).items()}
     for way, (start, _) in list(ways.items()) if labels and has_head(net) else ():
         name = 'head tuned' if start is net else f'{way}, then head'

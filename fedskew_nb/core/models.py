@@ -11,7 +11,7 @@ from .seeding import seeded
 
 # %% auto #0
 __all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage',
-           'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'has_batchnorm', 'has_convs']
+           'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'learns_in', 'has_batchnorm', 'has_convs']
 
 # %% ../../nbs/4_core/02_models.ipynb #00000007
 def seq(**layers)->nn.Sequential:
@@ -172,12 +172,16 @@ def has_map(net:nn.Module, size:int|None=None)->bool:
     "Does it give a feature map (B, C, H, W)? F2DC needs one."
     return isinstance(net, Net) and getattr(probe(net, size).fmap, 'ndim', 0) == 4
 
+def learns_in(net:nn.Module, pred)->bool:
+    "Does `pred` hold for an entry that is not frozen?"
+    return any(pred(n) for n in net.state_dict() if n not in getattr(net, 'frozen', ()))
+
 def has_batchnorm(net:nn.Module)->bool:
-    "Does it have BatchNorm, whatever its name? FedBN needs it."
-    return any(map(is_batchnorm(net), net.state_dict()))
+    "Does it have BatchNorm that is not frozen, whatever its name? FedBN needs it."
+    return learns_in(net, is_batchnorm(net))
 
 def has_convs(net:nn.Module)->bool:
-    "Does it have convolutions? FDSE needs them."
-    return any(map(is_conv(net), net.state_dict()))
+    "Does it have convolutions that are not frozen? FDSE needs them."
+    return learns_in(net, is_conv(net))
 
 NEEDS = {'map': has_map, 'BatchNorm': has_batchnorm, 'convolutions': has_convs}

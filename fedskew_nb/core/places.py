@@ -30,9 +30,10 @@ def places_of(m, *words)->tuple:
 @patch
 def _leave_frozen(self:Method, m, before:dict, changed:set):
     "Refuse surgery on what its owner has frozen."
-    for place in sorted(changed):
-        part = before.get(place)
-        if part is None or all(p.requires_grad for p in part.parameters()): continue
+    stays = {id(p) for n, part in before.items() if n and n not in changed for p in part.parameters()}
+    for place in sorted(changed & before.keys()):
+        gone = [p for p in before[place].parameters() if id(p) not in stays]
+        if all(p.requires_grad for p in gone): continue
         self.refuse((m,), f'changes `{place}`, which is frozen',
                     'unfreeze it with requires_grad_(True), or take a method that leaves it as it is')
 

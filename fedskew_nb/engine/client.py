@@ -16,7 +16,9 @@ from ..core.method import Method
 from ..core.mechanism import kind
 from ..core.net import Net, Out, normalise
 from ..core.names import one_of
+from ..core.remember import look_once
 from ..core.seeding import Random
+from ..data.cache import cache_dir
 from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Client, Suite
@@ -39,12 +41,13 @@ class Worker:
         self.kept = method.kept(net)
         self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
         self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
+        self.met = {}    # what a frozen prefix has looked at
 
 # %% ../../nbs/6_engine/02_client.ipynb #7ebb17ec
 @patch
 def load(self:Worker, state:dict):
     "Become the model with this state."
-    copy_into(self.net.state_dict(keep_vars=True), state)
+    copy_into(self.net.state_dict(keep_vars=True), state, self.net.frozen)
 
 @patch
 def state(self:Worker)->dict: # {name: tensor}
@@ -55,13 +58,15 @@ def state(self:Worker)->dict: # {name: tensor}
 def copy(self:Worker, state:dict)->Net:
     "An independent model with this state, in eval."
     net = deepcopy(self.net)
-    net.load_state_dict(state)
+    copy_into(net.state_dict(keep_vars=True), state, net.frozen)
     return net.eval()
 
 @patch
 def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."
-    return Worker(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
+    new = Worker(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
+    new.met = self.met
+    return new
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000008
 @patch
@@ -94,6 +99,11 @@ def answering(self:Worker,
     "The net as it answers at test: in eval."
     if state: self.load(state)
     return self.net.eval()
+
+@patch
+def meet(self:Worker, d:Data, mirrored:bool=False):
+    "A frozen prefix looks at all images of a set, once."
+    look_once(self.net, d.x, self.images, self.met, mirrored, cache_dir)
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000b
 @patch
@@ -240,6 +250,7 @@ def context(self:Worker, client:Client, state:dict, states, caches, down, round_
     "The worker as this client, with this state."
     self.load(state)
     s = self.setting
+    if not s.pad: self.meet(client.train, s.flip)
     c = ClientContext(
         client.id, self.net, client, states, caches, down, s.seed, round_no, s.rounds, self.device,
         lr=s.rate(round_no), receive=lambda: self.copy(state),

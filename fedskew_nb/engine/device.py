@@ -91,13 +91,14 @@ def by_type(state:dict)->list: # of lists of names
     return list(groups.values())
 
 @torch.no_grad()
-def copy_into(state:dict, new:dict):
-    "Overwrite the tensors of a state, in one call for each type."
+def copy_into(state:dict, new:dict, but=()):
+    "Overwrite the tensors of a state, `but` some, in one call for each type."
+    state = {n: v for n, v in state.items() if n not in but}
     for names in by_type(state): torch._foreach_copy_([state[n] for n in names], [new[n] for n in names])
 
 @torch.no_grad()
 def cloned(state:dict)->dict:
-    "The same state in tensors of its own; in one call for each type where PyTorch has it."
+    "The same state in tensors of its own."
     many = getattr(torch, '_foreach_clone', lambda tensors: [t.clone() for t in tensors])
     copies = {n: v for names in by_type(state) for n, v in zip(names, many([state[n] for n in names]))}
     return {n: copies[n] for n in state}

@@ -81,7 +81,12 @@ def made_ready(net:Net, suite:Suite)->Net:
 def as_expected(suite:Suite, net:Net)->Suite:
     "The suite, with the mean and std that the net expects."
     expects = getattr(net, 'expects', None)     # what is no Net is refused later
-    return replace(suite, **expects) if expects else suite
+    if not expects: return suite
+    own, usual = dict(mean=suite.mean, std=suite.std), dict(mean=Net.mean, std=Net.std)
+    if own in (usual, expects): return replace(suite, **expects)
+    said = [f'mean {tuple(d["mean"])} and std {tuple(d["std"])}' for d in (own, expects)]
+    raise ValueError(f'{suite.name} names {said[0]}, and the weights of the model want {said[1]}: say those '
+                     'that hold where the model is made, mean= and std=, and leave them out of the suite')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a91adef5
 MOST_THREADS = 1024

@@ -214,6 +214,7 @@ def answered(
 )->dict:                 # {key: {path: (N,) bool}}
     "The answers, each model asked once about each set."
     once, found = {q.key: q for q in wanted}, defaultdict(lambda: defaultdict(list))
+    for d in {id(d): d for q in wanted for d in (q.data, q.adapt) if d is not None}.values(): fed.worker.meet(d)
     pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
     for (q, _, _), marks in zip(pieces, fed.lanes.each(answerer(fed), pieces)):
         for path, m in marks.items(): found[q.key][path].append(m)
@@ -240,6 +241,7 @@ def after_training(
 )->list:                        # rows of the history
     "Scores of a client's model before it is merged: on its own domain, or on every test set."
     wanted = asked_of(client, client.id, all_sets(worker.suite) if worker.setting.everywhere else ())
+    for q in wanted: worker.meet(q.data)
     net = worker.answering(state) if wanted else None
     right = {q.key: worker.right(q.data.x, q.data.y, net) for q in {q.key: q for q in wanted}.values()}
     kept = 'personal' if worker.setting.answers else None

@@ -9,6 +9,7 @@ __all__ = ['Local', 'FedBN', 'KeepAll', 'KeepBatchNorm', 'AdaBN']
 from dataclasses import dataclass
 from ...core.mechanism import Mechanism
 from ...core.method import Method
+from ...core.models import has_batchnorm
 from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic
@@ -61,6 +62,8 @@ FAMILY = 'What to keep at home'    # its head in every list
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000019
 NO_BATCHNORM = ('KeepBatchNorm: the model has no BatchNorm, so nothing would stay at home: '
                 'build one that has (small_conv, resnet10), or use FedAvg')
+ALL_FROZEN = ('KeepBatchNorm: the model\'s BatchNorms are all frozen, so nothing would stay at home: '
+              "put an adapter behind the frozen part (frozen='prefix', adapter=256), or use FedAvg")
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #0000001a
 @dataclass
@@ -70,8 +73,8 @@ class KeepBatchNorm(Mechanism):
     affine:bool=True        # scale and shift; FedBN: yes, SiloBN (Andreux et al. 2020): no
     def rules(self, net):
         in_batchnorm = is_batchnorm(net)
-        if not any(map(in_batchnorm, net.state_dict())):
-            raise ValueError(NO_BATCHNORM)
+        if not has_batchnorm(net):
+            raise ValueError(ALL_FROZEN if any(map(in_batchnorm, net.state_dict())) else NO_BATCHNORM)
         def stays(n): return self.statistics if is_statistic(n) else self.affine
         return [Rule(lambda n: in_batchnorm(n) and stays(n), keep)]
 
@@ -84,5 +87,9 @@ class AdaBN(Mechanism):
     "A client's model is asked with BatchNorm statistics re-estimated on its own training images (AdaBN)."
     size:int=64    # images of a batch
     def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
+    def rules(self, net):
+        if has_batchnorm(net) or not any(map(is_batchnorm(net), net.state_dict())): return []
+        raise ValueError("AdaBN: the model's BatchNorms are all frozen, so nothing would be re-estimated: "
+                         "put an adapter behind the frozen part (frozen='prefix', adapter=256)")
     def prepare(self, c):
         reestimate(c.net, map(c.images, some_images(c.data.train.x, self.size)))

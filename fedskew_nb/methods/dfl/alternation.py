@@ -15,6 +15,7 @@ from ...core.mechanism import Mechanism
 from ...core.models import seq
 from ...core.net import Out, either, everything, probe, under
 from ...core.names import one_of
+from ...core.remember import parted
 from ...core.rules import Rule, keep
 from ..baselines.server import fresh
 
@@ -34,8 +35,10 @@ class Both(nn.Module):
         anew:bool,      # E_s starts anew, not as a copy
     ):
         super().__init__()
+        self.prefix, m = parted(m)    # frozen: one for both
         self.E_s, self.E_c, self.cut = fresh(m) if anew else copy.deepcopy(m), m, cut
     def forward(self, x:Tensor)->Tensor:
+        if self.prefix: x = self.prefix(x)
         s, c = x.chunk(2, 1) if self.cut else (x, x)
         return torch.cat([_vectors(self.E_s(s)), _vectors(self.E_c(c))], 1)
 
@@ -51,7 +54,8 @@ def branch(
     which:str,      # 'E_s' or 'E_c'
 )->nn.Sequential:   # image → feature; it shares its layers with the net
     "One branch of a net by itself."
-    return seq(body=getattr(net.body, which), pool=getattr(net.pool, which))
+    first = {'prefix': p} if (p := net.body.prefix) else {}
+    return seq(**first, body=getattr(net.body, which), pool=getattr(net.pool, which))
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #9f870557
 BRANCH_STEPS = dict(both=('specific', 'invariant'), specific=('specific',), invariant=('invariant',))

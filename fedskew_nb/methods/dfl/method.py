@@ -15,7 +15,7 @@ from torch.func import functional_call
 from ...core.context import Each
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.net import at_least_float32, is_batchnorm
+from ...core.net import at_least_float32, either, is_batchnorm, under
 from ...core.names import at_least, not_negative, one_of
 from ..baselines.personal import KeepBatchNorm
 from .alternation import Branches, branch, halves
@@ -159,7 +159,7 @@ def finish(self:Transfer, c):
     "Send E_s."
     if not self.lam or self.n_transfer == 0 or self.source == 'own': return {}
     E_s = branch(c.net, 'E_s')
-    stays = is_batchnorm(E_s) if self.peer_bn == 'own' else lambda n: False
+    stays = either(under('prefix'), is_batchnorm(E_s) if self.peer_bn == 'own' else lambda n: False)
     return dict(E_s={n: v for n, v in E_s.state_dict().items() if v.is_floating_point() and not stays(n)})
 
 @patch

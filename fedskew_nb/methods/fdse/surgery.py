@@ -14,6 +14,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from ...core.net import NORMS, is_statistic, probe, under
+from ...core.remember import remembered
 from ...core.rules import by_layer
 from .erase import Erased
 
@@ -160,10 +161,11 @@ def _replace(net, name, norm, depth, G, ghost, ghost_fc, relu):
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #5ce080aa
 def _layers(net)->dict:
-    "Everything in body and pool that has parameters of its own, but BatchNorms."
+    "Everything in body and pool that has parameters of its own, but BatchNorms and a frozen prefix."
     def own(m): return next(m.parameters(recurse=False), None) is not None
+    places, rests = under('body', 'pool'), remembered(net)
     return {n:m for n, m in net.named_modules()
-            if n.partition('.')[0] in ('body','pool') and own(m) and not keeps_statistics(m)}
+            if places(n) and not rests(n) and own(m) and not keeps_statistics(m)}
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #dfaa9425
 def _splittable(net, G, whole, size)->list:
@@ -176,7 +178,8 @@ def _splittable(net, G, whole, size)->list:
                          'choose another model, or leave such layers whole with whole=True')
     splittable = [(n, uses[n][0].norm) for n in uses if n in layers and n not in bad]
     if not splittable:
-        raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer')
+        raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer '
+                         'that is not frozen')
     return splittable
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #2a906aa6
