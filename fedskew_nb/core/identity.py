@@ -6,46 +6,43 @@
 __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
-import dis, functools, hashlib, re, sys, types
-from functools import lru_cache, singledispatch
-from pathlib import Path
+import functools, hashlib, io, logging, re, threading, types, weakref
+from collections.abc import Iterator
+from functools import singledispatch
 import numpy as np
 import torch
+from fastcore.basics import patch
+from .instructions import (
+    BY_PYTHON, CONSTANTS, NONE, Read, found_at, home_of, outline, used_by, writes_in)
 
 # %% ../../nbs/4_core/13_identity.ipynb #10a44a79
-LIBRARIES = {'site-packages', 'dist-packages'}
-
-def home_of(module:str|None)->str:
-    "Whose code a module is: 'ours', 'library' (Python's own, too) or 'yours'."
-    top = (module or '').partition('.')[0]
-    if top == 'fedskew_nb': return 'ours'
-    if top in sys.stdlib_module_names: return 'library'
-    file = getattr(sys.modules.get(module), '__file__', None) or ''
-    return 'library' if LIBRARIES & set(Path(file).parts) else 'yours'
-
-@lru_cache(None)
-def source_once(module:str)->bytes: return source_of(module)
-
-def source_of(module:str)->bytes:
-    "The file of a module; nothing for one that has none."
-    file = getattr(sys.modules.get(module), '__file__', None)
-    return Path(file).read_bytes() if file and Path(file).is_file() else b''
-
-# %% ../../nbs/4_core/13_identity.ipynb #b8639a0b
 def in_slots(o)->dict:
     "The attributes that a class keeps in slots."
     names = [n for c in type(o).__mro__ for n in getattr(c, '__slots__', ()) if n[:2] != '__']
     return {n: getattr(o, n) for n in names if hasattr(o, n)}
 
+def kept_in(o)->dict:
+    "The attributes of an object."
+    own = getattr(o, '__dict__', {})
+    late = [n for n in own if isinstance(getattr(type(o), n, None), functools.cached_property)]
+    return {k: v for k, v in own.items() if k not in late} | in_slots(o)
+
+def shown(o)->str:
+    "`repr`, without addresses in memory."
+    return re.sub(' at 0x[0-9a-f]+', '', repr(o))
+
+# %% ../../nbs/4_core/13_identity.ipynb #78aa503e
 @singledispatch
 def made_from(o)->list:
     "What `o` is made of."
-    if hasattr(o, '__dict__'): return [type(o), vars(o) | in_slots(o)]
-    return [type(o), re.sub(' at 0x[0-9a-f]+', '', repr(o))]
+    foreign = home_of(type(o).__module__) == 'library'
+    if foreign and isinstance(o, Iterator): return [type(o)]       # how far it came is no part of it
+    return [type(o), kept_in(o) if hasattr(o, '__dict__') or not foreign and in_slots(o) else shown(o)]
 
+# %% ../../nbs/4_core/13_identity.ipynb #a66ae704
 @made_from.register(dict)
 @made_from.register(types.MappingProxyType)
-def _of_table(o): return [type(o).__name__, *(kv for kv in sorted(o.items(), key=lambda kv: repr(kv[0])))]
+def _of_table(o): return [type(o).__name__, *(kv for kv in sorted(o.items(), key=lambda kv: shown(kv[0])))]
 
 @made_from.register(list)
 @made_from.register(tuple)
@@ -53,7 +50,11 @@ def _of_row(o): return list(o)
 
 @made_from.register(set)
 @made_from.register(frozenset)
-def _of_set(o): return sorted(map(digest, o))       # a set has no order
+def _of_set(o): return sorted(o, key=shown)       # a set has no order
+
+@made_from.register(types.GenericAlias)
+@made_from.register(types.UnionType)
+def _of_hint(o): return [shown(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #2b66f076
 @made_from.register(torch.Tensor)
@@ -79,32 +80,72 @@ def _of_net(o):
 
 
 # %% ../../nbs/4_core/13_identity.ipynb #d28abebb
-LOOKED_UP = {'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'}     # the last two: in a class body
-
-def names_in(code)->set:
-    "Every global that the code, or a function inside it, may look up."
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in LOOKED_UP}
-    return names.union(*map(names_in, inner))
-
-def known_by_name(o, module)->list|None:
-    "How a class or function of ours or of a library is known; None for yours."
-    home, name = home_of(module), getattr(o, '__qualname__', repr(o))
-    if home == 'library': return [module, name]
-    return [module, name, source_once(module)] if home == 'ours' else None
+@made_from.register(logging.Logger)
+@made_from.register(io.IOBase)
+@made_from.register(threading.local)
+@made_from.register(type(threading.Lock()))
+@made_from.register(type(threading.RLock()))
+@made_from.register(weakref.ReferenceType)
+@made_from.register(weakref.WeakKeyDictionary)
+@made_from.register(weakref.WeakValueDictionary)
+def _of_what_changes(o): return [type(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #c055a91a
-@made_from.register(types.CodeType)
-def _of_code(o): return [o.co_code, o.co_names, o.co_consts]
+PLAIN = *CONSTANTS, torch.dtype, torch.device
+FIXED = *PLAIN, bytes, tuple, frozenset, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
+
+def own_names(f)->dict: # {name: (value, whose)}
+    "What a function closes over, and its defaults."
+    code = f.__code__
+    cells = [(n, c) for n, c in zip(code.co_freevars, f.__closure__ or ()) if c != types.CellType()]
+    names, given = code.co_varnames[:code.co_argcount], f.__defaults__ or ()
+    defaults = dict(zip(names[len(names)-len(given):], given)) | (f.__kwdefaults__ or {})
+    return {n: (v, f) for n, v in defaults.items()} | {n: (c.cell_contents, c) for n, c in cells}
+
+# %% ../../nbs/4_core/13_identity.ipynb #380b20a3
+def memory_of(f)->set: # of (id of whose, name), or (id of a thing, None)
+    "What a function changes that stays when it has ended."
+    own, marks = own_names(f), set()
+    values = {n: v for n, (v, _) in own.items()}
+    for path in writes_in(f.__code__):
+        found, left = found_at(path, f.__globals__, values)
+        whose = own[path[1]][1] if path[0] == '*' and path[1] in own else found.owner
+        if path[0] == '=': marks.add((id(whose), found.name))
+        elif found.value is NONE: continue
+        elif left: marks.add((id(found.value), left[0]))
+        elif isinstance(found.value, PLAIN): marks.add((id(whose), found.name))
+        elif not isinstance(found.value, FIXED): marks.add((id(found.value), None))
+    return marks
+
+# %% ../../nbs/4_core/13_identity.ipynb #91e07c79
+def seed_of(o)->object:
+    "What a random generator began with; anything else is itself."
+    if isinstance(o, torch.Generator): return o.initial_seed()
+    if not isinstance(o, np.random.Generator): return o
+    seq = o.bit_generator.seed_seq
+    return [type(o.bit_generator), seq.entropy, seq.spawn_key]
+
+# %% ../../nbs/4_core/13_identity.ipynb #6dfb30ff
+def known_by_name(o, module)->list|None:
+    "How a class or function of a library is known; None for ours and yours."
+    return [module, getattr(o, '__qualname__', repr(o))] if home_of(module) == 'library' else None
+
+def of_library(f)->str: # '' for ours and yours
+    "The library that wrote a function, which may have wrapped one of yours."
+    names = f.__module__, f.__globals__.get('__name__')
+    return next((n for n in names if home_of(n) == 'library'), '')
 
 @made_from.register(types.FunctionType)
 def _of_function(o):
-    if named := known_by_name(o, o.__module__): return named
-    held = [c.cell_contents for c in o.__closure__ or () if c != types.CellType()]
-    used = {n: o.__globals__[n] for n in names_in(o.__code__) if n in o.__globals__}
-    return [o.__code__, o.__defaults__, o.__kwdefaults__, held, used]
+    if name := known_by_name(o, o.__module__): return name
+    held = [Read(v, c, n) for n, (v, c) in own_names(o).items() if c is not o]
+    if library := of_library(o): return [library, o.__code__.co_qualname, held]
+    return [o.__code__, o.__defaults__, o.__kwdefaults__, held, used_by(o)]
 
-# %% ../../nbs/4_core/13_identity.ipynb #380b20a3
+# %% ../../nbs/4_core/13_identity.ipynb #bb2b5081
+@made_from.register(types.CodeType)
+def _of_code(o): return [outline(o).text, outline(o).inside]
+
 @made_from.register(types.BuiltinFunctionType)
 def _of_builtin(o): return [str(o.__module__), o.__qualname__]
 
@@ -118,54 +159,83 @@ def _of_wrapped(o): return [o.__func__]
 @made_from.register(property)
 def _of_property(o): return [o.fget, o.fset]
 
+@made_from.register(functools.cached_property)
+def _of_late(o): return [o.func]
+
+@made_from.register(type(functools.lru_cache(len)))
+def _of_remembered(o): return [o.__wrapped__]       # and not what it remembers
+
 @made_from.register(functools.partial)
 def _of_partial(o): return [o.func, o.args, o.keywords]
 
-# %% ../../nbs/4_core/13_identity.ipynb #91e07c79
-BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ __dataclass_params__
-    _abc_impl __firstlineno__ __static_attributes__ __annotate__ __annotate_func__
-    __annotations_cache__ __slotnames__'''.split())
+# %% ../../nbs/4_core/13_identity.ipynb #08181c9c
+def filled_by(o:type)->set:
+    "Names of tables of a class that its methods fill."
+    methods = [f.__code__ for f in vars(o).values() if isinstance(f, types.FunctionType)]
+    changed = [p for code in methods for p in writes_in(code) if p[:2] == ('*', *code.co_varnames[:1])]
+    return {n for _, _, n, *_ in filter(lambda p: len(p) > 2, changed)
+            if isinstance(vars(o).get(n), (dict, list, set))}
 
 @made_from.register(type)
 def _of_class(o):
-    if named := known_by_name(o, o.__module__): return named
-    own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON}
+    if name := known_by_name(o, o.__module__): return name
+    own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled_by(o)}
     return [o.__qualname__, o.__bases__, own]
 
+# %% ../../nbs/4_core/13_identity.ipynb #fb22ba3d
 @made_from.register(types.ModuleType)
 def _of_module(o):
-    if home_of(o.__name__) != 'yours': return [o.__name__]
-    return [{k: v for k, v in vars(o).items() if not k.startswith('__')}]
+    if home_of(o.__name__) == 'library' or '__getattr__' in vars(o): return [o.__name__]
+    def is_inside(k, v): return isinstance(v, types.ModuleType) and v.__name__ == f'{o.__name__}.{k}'
+    return [{k: v for k, v in vars(o).items() if k[:2] != '__' and not is_inside(k, v)}]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9f881737
-PLAIN = (type(None), type(...), bool, int, float, complex, str, torch.dtype, torch.device)
-ONCE  = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
-
-# %% ../../nbs/4_core/13_identity.ipynb #a9ff7a40
 class Walk:
     "Through the parts of things, into a hash."
-    def __init__(self): self.hash, self.met, self.count = hashlib.blake2b(digest_size=8), {}, 0
+    def __init__(self, memory):    # what is left out
+        self.hash, self.met, self.count = hashlib.blake2b(digest_size=8), {}, 0
+        self.memory, self.found = memory, set()
     def say(self, text:str): self.hash.update(text.encode())
     def enter(self, o):
         self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
         self.count += 1
-    def go(self, o):
-        if isinstance(o, PLAIN): return self.say(f'{type(o).__name__} {o!r};')
-        if isinstance(o, bytes):
-            self.say(f'{len(o)} bytes;')
-            return self.hash.update(o)
-        if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
-        self.enter(o)
-        parts = made_from(o)
-        self.say(f'{type(o).__name__} of {len(parts)}:')
-        for p in parts: self.go(p)
-        if not isinstance(o, ONCE): del self.met[id(o)]
+        if isinstance(o, types.FunctionType) and not of_library(o): self.found |= memory_of(o)
+    def parts(self, o)->list:
+        "What it is made of, without its memory."
+        mine, parts = {n for i, n in self.memory if i == id(o)}, made_from(o)
+        def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
+        return list(map(kept, parts)) if mine else parts
+
+# %% ../../nbs/4_core/13_identity.ipynb #a9ff7a40
+ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module
+
+@patch
+def go(self:Walk, o):
+    "Into one thing."
+    if isinstance(o, Read):
+        kept = (id(o.owner), o.name) not in self.memory
+        return self.go(seed_of(o.value)) if kept else self.say('memory;')
+    if o is NONE: return self.say('nothing;')
+    if isinstance(o, PLAIN): return self.say(f'{type(o).__name__} {o!r};')
+    if isinstance(o, bytes):
+        self.say(f'{len(o)} bytes;')
+        return self.hash.update(o)
+    if (id(o), None) in self.memory: return self.say('memory;')
+    if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
+    self.enter(o)
+    parts = self.parts(o)
+    self.say(f'{type(o).__name__} of {len(parts)}:')
+    for p in parts: self.go(p)
+    if not isinstance(o, ONCE): del self.met[id(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9197f8b7
 def digest(
     *things,    # methods, mechanisms, models, functions, numbers
 )->str:
-    "Sixteen letters that depend on what the things are made of, not on their names or files."
-    w = Walk()
-    w.go(things)
-    return w.hash.hexdigest()
+    "Sixteen letters that depend on what the things are made of, not on their names, files or prose."
+    walks = [Walk(set())]
+    walks[0].go(things)
+    while not walks[-1].found <= walks[-1].memory:
+        walks.append(Walk(walks[-1].memory | walks[-1].found))
+        walks[-1].go(things)
+    return walks[-1].hash.hexdigest()

@@ -15,7 +15,8 @@ from types import FunctionType
 import torch
 from torch import Tensor, nn
 from ..core.convert import draws_nothing, own_noise
-from ..core.identity import digest, home_of, made_from
+from ..core.identity import digest, made_from
+from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
 from ..core.net import Net, check_net
