@@ -4,7 +4,7 @@
 """
 
 import subprocess, tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from records import HERE, record_hash
 
@@ -45,6 +45,7 @@ class Row:
     measure: str = ''           # further numbers of its trained model, see work.py
     trust: bool = False         # and how sure it is
     setting: tuple = ()         # beside the set's
+    data: tuple = ()            # likewise
     model: str = ''             # other than the set's
 
 def row_of(d:dict)->Row:
@@ -52,13 +53,20 @@ def row_of(d:dict)->Row:
     more = dict(own=own, setting=tuple(d.get('setting', {}).items()))
     return Row(**d | dict(method=d.get('method', d['name'])) | more)
 
+def rows_for(rows:list, target:str)->list: # of Row
+    "The rows of a set, or those of one domain that is left out."
+    rows = [row_of(r) for r in rows]
+    if not target: return rows
+    rate = lambda r: r.rate_of or r.name
+    return [replace(r, name=f'{r.name}, without {target}', rate_of=rate(r), data=(('without', target),)) for r in rows]
+
 @dataclass(frozen=True)
 class Set:
     "Runs that answer one question."
     record: dict
     letters: str
     id = property(lambda s: s.record['id'])
-    rows = property(lambda s: [row_of(r) for r in s.record['row']])
+    rows = property(lambda s: [r for t in s.record.get('targets', ('',)) for r in rows_for(s.record['row'], t)])
     seeds = property(lambda s: s.record['seeds'])
     tuned_as = property(lambda s: s.record.get('tuned_as', s.id))
     is_tuned = property(lambda s: s.record.get('tuned', True) and s.tuned_as == s.id)

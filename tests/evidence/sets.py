@@ -1,5 +1,6 @@
 """The images of the plan's sets: `build(suite, seed, pilot, **data)`. Pilots see images that no verdict tests."""
 
+import json
 from dataclasses import replace
 from functools import lru_cache
 from fedskew_nb.data.backgrounds import CONTEXT_KINDS, CONTEXT_SIZES, SEEN, all_classes
@@ -9,6 +10,8 @@ from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import uneven as made_uneven
 from fedskew_nb.data.suite import Suite
+from fedskew_nb.core.names import Recipe
+import photographs
 
 def tested_on(suite:Suite, tests:dict)->Suite:
     "The suite with other test sets, which its clients have, too."
@@ -49,15 +52,17 @@ def backgrounds(seed:int, pilot:bool, unseen:int)->Suite:
     new = {names[c]: all_classes(suite.name, s, c, unseen, seed) for c in range(SEEN, len(names))}
     return replace(suite, unseen=new)
 
-SUITES = dict(emoji=emoji, digits=digits, hues=hues, backgrounds=backgrounds)
+SUITES = dict(emoji=emoji, digits=digits, hues=hues, backgrounds=backgrounds, photographs=photographs.photographs)
 
 @lru_cache(1)
-def built(suite:str, seed:int, pilot:bool, data:tuple)->Suite:
-    return SUITES[suite](seed, pilot, **dict(data))
+def built(suite:str, seed:int, pilot:bool, data:str)->Suite:
+    return SUITES[suite](seed, pilot, **json.loads(data))
 
-def build(seed:int, suite:str, pilot:bool, data:tuple)->Suite: # seed first, for a Recipe
+def build(seed:int, suite:str, pilot:bool, data:str)->Suite: # seed first, for a Recipe; data: JSON
     return built(suite, seed, pilot, data)
 
+NETS = {'lite0-adapter': photographs.lite0_adapter}
+
 def model(name:str):
-    "What `model_recipe` reads."
-    return name
+    "What `model_recipe` reads: a text, or a net of the plan's own, known by its name."
+    return Recipe(name, NETS[name]) if name in NETS else name

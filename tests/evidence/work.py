@@ -27,11 +27,10 @@ def measure_of(name:str):
 def run_of(s, row, seed:int, lr:float, own:dict, pilot:bool, **changes):
     "A Run of the package."
     import sets
-    from fedskew_nb.app.plan import lines_of
     from fedskew_nb.app.recipes import method_recipe, model_recipe
     from fedskew_nb.app.run import Run
     from fedskew_nb.core.names import Recipe
-    data = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in s.record.get('data', {}).items()))
+    data = json.dumps(s.record.get('data', {}) | dict(row.data), sort_keys=True)
     make = partial(sets.build, suite=s.record['suite'], pilot=pilot, data=data)
     model = row.model or s.record['model']
     setting = s.record['setting'] | dict(row.setting) | dict(lr=lr) | changes
