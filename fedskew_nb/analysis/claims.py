@@ -58,14 +58,14 @@ def variant(self:Claim, name:str, **changes)->Claim:
 
 # %% ../../nbs/3_results/12_claims.ipynb #0000000b
 def by_domain(h:History, where='global')->tuple:
-    "The last round's accuracy on each domain: ({domain: percent}, {domain: n})."
+    "Accuracy of record on each domain: ({domain: percent}, {domain: n})."
     where = answer_shown(h, where_of(where))
     scored = [r for r in h.rows if (r['view'], r['moment'], r['path']) == where]
-    right, n = Counter(), Counter()
-    for r in [r for r in scored if r['round'] == scored[-1]['round']]:
+    right, n, rounds = Counter(), Counter(), sorted({r['round'] for r in scored})[-h.checks:]
+    for r in [r for r in scored if r['round'] in rounds]:
         right[r['domain']] += r['correct']
         n[r['domain']] += r['n']
-    return {d: 100*right[d]/n[d] for d in n}, n
+    return {d: 100*right[d]/n[d] for d in n}, {d: k//len(rounds) for d, k in n.items()}
 
 def accuracy(h:History, column:str='AVG', where='global')->float:
     "AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."

@@ -11,6 +11,7 @@ from .stats import t_interval, verdict
 from .table import Table, csv_text, foot, named_rows, pm, rows_of, span
 from ..engine.history import History
 from ..engine.reading import TABLED, Where, where_of
+from ..engine.setting import last_checks
 from ..core.files import whole_file
 
 # %% auto #0
@@ -79,8 +80,11 @@ def answer_shown(h:History, where:Where)->Where:
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000000d
 def scores_at(cmp, where:Where)->pd.DataFrame:
-    "The last round of every run that was scored there."
-    rows = []
+    "The score of record of every run that was scored there; a table mixes no two kinds of it."
+    rows, kinds = [], {(deal_of(h)[0], h.checks) for h in cmp.histories if is_scored(h, where)}
+    if len(kinds) > len(dict(kinds)):
+        raise ValueError('some runs are scored by one last check and others by three: put them into tables '
+                         'of their own')
     for h in cmp.histories:
         if not is_scored(h, where): continue
         (suite, deal), shown = deal_of(h), answer_shown(h, where)
@@ -95,7 +99,7 @@ def scores_at(cmp, where:Where)->pd.DataFrame:
 def scores(self:Comparison,
     where='global',    # a view, or a Where; runs without its path give their headline
 )->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
-    "The last round's scores of every run that has this view; read once."
+    "The score of record of every run that has this view; read once."
     where = where_of(where)
     if where not in self._scores: self._scores[where] = scores_at(self, where)
     return self._scores[where].copy()
@@ -180,7 +184,8 @@ def statistics(self:Comparison,
 TITLES = {'global': "global view: every domain's test set",
           'personal': "personal view: each client's own model on its own domain",
           'unseen': 'unseen view: one model on domains that no client had'}
-WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training'}
+WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training',
+        'adabn': 'after aggregation, BatchNorm statistics re-estimated'}
 
 def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.moment]}'
 
@@ -245,16 +250,18 @@ def table(self:Comparison,
 # %% ../../nbs/3_results/10_comparison.ipynb #00000024
 @patch
 def rows(self:Comparison, last:bool=False)->pd.DataFrame:
-    "Every stored score as a tidy table, run columns first; only the last round with `last`."
+    "Every stored score as a tidy table, run columns first; only the checks of record with `last`."
     out = []
     for h in self.histories:
         (suite, deal), end = deal_of(h), max((r['round'] for r in h.rows), default=0)
+        of_record = last_checks(end, h.checks > 1)
         s = h.setting
         run = dict(suite=suite, size=s.get('size', ''), deal=deal, method=s['method'], seed=s['seed'])
         for r in h.rows:
-            if last and r['round'] != end: continue
+            if last and r['round'] not in of_record: continue
             accuracy = r['correct']/r['n'] if r['n'] else math.nan
-            out.append(run | r | dict(accuracy=accuracy))
+            score = {k: v for k, v in r.items() if k not in ('right', 'images')}
+            out.append(run | score | dict(accuracy=accuracy))
     return pd.DataFrame(out)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000025
@@ -274,7 +281,7 @@ def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, m
 def domains(self:Comparison,
     where='global', suite:str|None=None,
 )->Table:
-    "Accuracy per domain in the last round, mean ± standard error over seeds."
+    "Accuracy per domain, the score of record, mean ± standard error over seeds."
     suite, where = suite or self.suites[0], where_of(where)
     g, shown = _by_domain(self, suite, where), self.statistics(where, suite).method
     names = list(dict.fromkeys(g.domain))

@@ -9,6 +9,7 @@ import math, re
 import pandas as pd
 from fastcore.basics import patch
 from ..engine.reading import Where
+from ..engine.setting import last_checks
 
 # %% auto #0
 __all__ = ['pm', 'span', 'Table']
@@ -130,6 +131,12 @@ def alike(texts:dict)->str: # of {label: text}
     first, *rest = sorted(filter(None, who), key=lambda text: -len(who[text])) or ['']
     return first + ''.join(f'; {", ".join(who[text])}: {text}' for text in rest)
 
+def checks_text(h)->str:
+    "Of which checks its score is the mean."
+    if h.checks == 1: return 'the last check'
+    *first, last = last_checks(h.setting['rounds'], True)
+    return f'mean of the checks after rounds {", ".join(map(str, first))} and {last}'
+
 def counted(runs:dict, bad)->str:
     "Which methods have bad runs, and how many of how many."
     n = {k: sum(map(bad, hs)) for k, hs in runs.items()}
@@ -141,8 +148,8 @@ def mean_chance(runs:dict)->str:
 
 # %% ../../nbs/3_results/09_table.ipynb #12de0181
 def score_of(h, where:Where)->float:
-    "AVG after the last scored round; of the headline where the run has not this answer."
-    return h.curve(where if where in h.views() else where._replace(path=''), 1)['AVG'].iloc[-1]
+    "AVG, the score of record; of the headline where the run has not this answer."
+    return h.summary(where if where in h.views() else where._replace(path=''))['AVG']
 
 def at_chance(h, where:Where)->bool:
     "Is the last score no better than guessing? No for a run that does not say its chance level."
@@ -207,6 +214,7 @@ def foot(
     scored = ((k, [h for h in hs if h.rows]) for k, hs in runs.items())
     shown = {k: hs for k, hs in scored if hs}
     says = {
+        'Score: {}.': alike({k: checks_text(hs[0]) for k, hs in shown.items()}),
         '{}.': alike({k: budget_text(hs[0].setting) for k, hs in shown.items()}),
         'Chance level {} %.': mean_chance(shown) if where.view != 'unseen' else '',
         'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),

@@ -35,15 +35,15 @@ SCHEDULE = dict(
     # tests: it learns, in seconds
     tiny=dict(rounds=8, local_epochs=3, lr=.03, batch_size=32, eval_every=4),
     # equal steps for all, and rounds enough for averaging to pay
-    quick=dict(rounds=24, local_steps=20, batch_size=16, eval_every=8),
+    quick=dict(rounds=24, local_steps=20, batch_size=16, eval_every=8, record=True),
     # so few rounds that it does not
     stress=dict(rounds=4, local_epochs=8, lr=.03, eval_every=4),
-    standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3),
-    full=dict(rounds=100, local_epochs=10, eval_every=10))
+    standard=dict(rounds=12, local_epochs=5, lr=.02, eval_every=3, record=True),
+    full=dict(rounds=100, local_epochs=10, eval_every=10, record=True))
 
 # %% ../../nbs/7_app/14_plan.ipynb #5c1a0f21
 # a folder of one's own, which has no size
-OWN = dict(rounds=32, local_steps=20, batch_size=16, eval_every=8)
+OWN = dict(rounds=32, local_steps=20, batch_size=16, eval_every=8, record=True)
 
 def images_of(suite:Recipe)->Path|None:
     "The folder of one's own images that a recipe reads, if it reads one."
@@ -265,7 +265,8 @@ def grid_runs(grid:str, **more)->list: # of Run
     "Every run of a paper's grid once, the first seed first; what the caller says goes before the grid."
     rows, _ = grid_of(grid)
     changes = more | (dict(tuned=None) if 'lr' in more else {})
-    runs = [run for row in rows for run in planned(**(row | changes))]
+    once = dict(record=False)      # the stored runs have one last check
+    runs = [run for row in rows for run in planned(**(once | row | changes))]
     def facts(r): return [getattr(r, f.name) for f in fields(r)[3:] if f.name != 'note']
     def same(r): return r.method, r.suite, r.model, repr(facts(r))
     return sorted({same(run): run for run in runs}.values(), key=lambda run: run.seed)
