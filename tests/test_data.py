@@ -327,7 +327,7 @@ def test_datasets_of_every_kind():
     dataset = torch.utils.data.TensorDataset(u, y)
     for kind in ((u.numpy(), y.tolist()), (u.float()/255, y), (coloured, y), dataset, pairs):
         assert torch.equal(as_data(kind).x, want)
-    s = Suite.from_datasets({'a': (pairs, pairs, pairs)}, clients=2)
+    s = Suite.from_datasets({'a': (pairs, pairs, pairs)}, clients=2, copies='keep')
     assert [len(c.val) for c in s.clients] == [6, 6]
 
 X, Y = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 2, 5])
@@ -341,7 +341,7 @@ ONE = {'a': ((X, Y), (X, Y))}
     (ONE, dict(unseen=['a']), 'no client'),
     (ONE | {'b': ((X[...,:4,:4], Y), (X, Y))}, {}, 'others are')])
 def test_wrong_data(data, kw, says):
-    with pytest.raises(ValueError, match=says): Suite.from_datasets(data, **kw)
+    with pytest.raises(ValueError, match=says): Suite.from_datasets(data, copies='keep', **kw)
 
 # ---- folders
 def paint(path, seed=0, size=(12, 10), **kw):
@@ -505,8 +505,8 @@ def test_bad_folders(tree, more, says):
     with pytest.raises(ValueError, match=says): load_folder(tree, 16)
 
 def test_copies_are_left_out(tree):
-    (tree/'ink'/'dog'/'copy.png').write_bytes((tree/'ink'/'cat'/'0.png').read_bytes())
-    says = '1 exact copies left out, first ink/dog/copy.png'
+    (tree/'ink'/'cat'/'copy.png').write_bytes((tree/'ink'/'cat'/'0.png').read_bytes())
+    says = '1 exact copy left out, first ink/cat/copy.png = ink/cat/0.png'
     with pytest.warns(UserWarning, match=says): assert '24 images' in load_folder(tree, 16).source
 
 

@@ -118,8 +118,8 @@ def common_setting(cmp:Comparison)->dict:
     return seeds | {k: ', '.join(dict.fromkeys(map(str, v))) for k, v in values.items()}
 
 # %% ../../nbs/3_results/13_report.ipynb #36c4769d
-_SAID = ('seeds size model rounds local_epochs local_steps participation batch_size lr momentum weight_decay '
-         'precision device threads fedskew_nb torch python').split()
+_SAID = ('seeds images size model rounds local_epochs local_steps participation batch_size lr momentum '
+         'weight_decay precision device threads fedskew_nb torch python').split()
 _USUAL = dict(precision='fp32', local_steps='None', participation='1.0')   # worth a line only otherwise
 
 def setting_table(

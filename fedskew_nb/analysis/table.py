@@ -206,6 +206,16 @@ def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     return out
 
 # %% ../../nbs/3_results/09_table.ipynb #f9142855
+def image_notes(runs:dict)->list:
+    "What people's own images were read from, and what is odd about them; of which seed, where they differ."
+    settings = [h.setting for hs in runs.values() for h in hs]
+    said = {s['seed']: s['images'].split('; ') for s in settings if s.get('images')}
+    clauses = dict.fromkeys(c for own in said.values() for c in own)
+    of = {c: [str(seed) for seed in sorted(said) if c in said[seed]] for c in clauses}
+    texts = [c if len(seeds) == len(said) else f'{c} (seed {", ".join(seeds)})' for c, seeds in of.items()]
+    return [f'Images: {"; ".join(texts)}.'] if texts else []
+
+# %% ../../nbs/3_results/09_table.ipynb #0c9537e7
 def foot(
     runs:dict,      # {label of a row: its histories}; one that stopped has no score
     where:Where,    # what the table shows
@@ -219,4 +229,5 @@ def foot(
         'Chance level {} %.': mean_chance(shown) if where.view != 'unseen' else '',
         'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),
         'Stopped, for a loss was not finite: {}.': counted(runs, lambda h: 'stopped' in h.measures)}
-    return [text.format(v) for text, v in says.items() if v] + rise_notes(shown, where)
+    notes = [text.format(v) for text, v in says.items() if v]
+    return notes + rise_notes(shown, where) + image_notes(runs)

@@ -195,7 +195,7 @@ def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
     if same['labels']:
         yield 'Decide on one label for each picture', f'{len(same["labels"])} lie under two labels', None
     if shared := same['tested'] or same['domains']:
-        yield 'Remove the copies', f'{len(shared)} pictures lie twice, so tests may be trained on', None
+        yield 'Remove the copies', f'{len(shared)} pictures lie twice', None
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #43568cdb
 @patch
@@ -310,7 +310,7 @@ def as_dict(self:Diagnosis)->dict:
     advice = [dict(do=do, why=why, gain=gain) for do, why, gain in self.advice()]
     counts = picture_counts(found.pictures).T.to_dict()
     d = dict(version=__version__, name=found.name, advice=advice, answers=self.answers(),
-             found=dict(counts=counts, same=paths, broken=found.broken))
+             found=dict(counts=counts, same=paths, broken=found.broken, copies=found.counted()))
     if not self.cmp: return d
     domains = {k: self.by_domain(k) for k in ('cost', 'gain')}
     return d | dict(levels=self.levels().T.to_dict(), effects=self.effects, domains=domains,

@@ -6,6 +6,7 @@
 __all__ = ['join_site']
 
 # %% ../../nbs/7_app/06_join.ipynb #14f8726a
+import warnings
 from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from ..core.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
 from ..data.check import count
+from ..data.copies import notes_of, once, told_apart
 from ..data.folder import image_files, read_domain
 from ..data.images import Data, as_data, join
-from ..data.sheet import PARTS, Row, divided, read_sheet, tree_of
+from ..data.sheet import PARTS, Row, in_parts, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
 from ..engine.setting import epoch
@@ -111,8 +113,12 @@ def read_site(root, fed:Federation)->tuple: # (name, Data, [Row])
     (site, tree), = tree_of(rows).items()
     classes = list(fed.suite.classes)
     for c in tree: one_of(c, classes, 'class in the federation')
-    data, _, copies = read_domain(home, tree, classes, fed.suite.image_size)
-    return site, data, [r for c in classes for r in rows if r.label == c and r.path not in copies]
+    data, rows, pictures = read_domain(home, rows, classes, fed.suite.image_size)
+    pictures = told_apart(pictures, home)
+    out, found = once(pictures)
+    for note in notes_of(pictures, found, 'once'): warnings.warn(f'{site}: {note}')
+    kept = [k for k in range(len(rows)) if k not in out]
+    return site, data[torch.tensor(kept).long()], [rows[k] for k in kept]
 
 # %% ../../nbs/7_app/06_join.ipynb #6083e030
 def given_site(images, fed:Federation)->tuple: # (name, Data, [Row])
@@ -130,7 +136,7 @@ def parted(fed:Federation, images, test:float)->tuple: # (name, to adapt to, hel
     read = read_site if isinstance(images, (str, Path)) else given_site
     site, data, rows = read(images, fed)
     check_colour(data.x, fed.suite)
-    *own, held = divided(data, rows, test, 0., fed.setting.seed, site)
+    *own, held = in_parts(data, rows, parts_of_site(rows, test, 0., fed.setting.seed, site))
     own = join(own)
     if len(own) < 2: raise ValueError(f'{site}: {len(own)} image to adapt to; statistics need at least two')
     return site, own[torch.randperm(len(own), generator=generator(fed.setting.seed, 'join'))], held

@@ -45,25 +45,34 @@ def found_in(recipe:Recipe, seed:int)->Found:
         pictures, broken = pictures_in(root, how['pixels'], how['bad'])
     by_class = pictures and root.is_dir() and not read_splits(root)
     suite = None if by_class and too_few(picture_counts(pictures)) else recipe(seed)
+    once = suite and suite.copies.get('how') == 'once'
     dealt = pictures_of(suite) if suite else []
-    same = copies(pictures or dealt) | dict(tested=copies(dealt)['tested'])
+    same = copies(pictures or dealt) | dict(tested=[] if once else copies(dealt)['tested'])
     return Found(suite.name if suite else recipe.name, pictures or dealt, broken, suite, same)
 
 # %% ../../nbs/7_app/21_questions.ipynb #edb8bf10
-KINDS = dict(labels='lie under two labels', domains='lie in two domains', twice='lie twice in their domain',
+KINDS = dict(labels='lie under two labels', domains='lie in two domains', twice='are copies in a domain',
              tested='are trained on and tested on')
 
 def first_path(group:list)->str: return ' = '.join(p.path for p in group if p.path)
 
 @patch
+def counted(self:Found)->dict:
+    "What was counted when the suite was read; {} where nobody looked."
+    return self.suite.copies if self.suite else {}
+
+# %% ../../nbs/7_app/21_questions.ipynb #c5513332
+@patch
 def sentences(self:Found)->list:
     "What was found, in words."
     c = picture_counts(self.pictures)
     lines = [f'{c.values.sum()} pictures of {c.shape[1]} classes in {len(c)} domains.']
+    if self.counted() and self.suite.source: return [*lines, f'Images: {self.suite.source}.']
     for kind, words in KINDS.items():
         groups = self.same[kind]
+        n = sum(len(g)-1 for g in groups) if kind == 'twice' else len(groups)
         first = first_path(groups[0]) if groups else ''
-        if groups: lines.append(f'{len(groups)} {words}{first and f", first {first}"}.')
+        if groups: lines.append(f'{n} {words}{first and f", first {first}"}.')
     if self.broken: lines.append(f'{len(self.broken)} files cannot be read, first {self.broken[0]}.')
     return lines
 

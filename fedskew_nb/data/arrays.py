@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from ..core.files import read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
-from .datasets import check_wishes
+from .copies import checksum_of, say, with_notes
+from .datasets import check_wishes, parts_once, suite_of_parts
 from .images import Data, as_images, join
 from .sheet import PARTS
 from .suite import Suite, pack, unpack
@@ -157,10 +159,24 @@ def stand_ins(d:Data, images:list)->Data:
     return replace(d, x=(torch.arange(first, first+len(d))[:,None] >> COLOURS & 255).byte()[:,:,None,None])
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9365a8e4
+def behind(x:Tensor)->Tensor: # of numbers
+    "The images that stand-ins stand for."
+    return (x.flatten(1).long() << COLOURS).sum(1)
+
+# %% ../../nbs/5_data/20_arrays.ipynb #5af36e1f
+def marks_behind(images:list, d:Data)->list: # of (a checksum, no look)
+    "What tells the images behind stand-ins from others."
+    ends = torch.tensor([*accumulate(map(len, images))])
+    i = behind(d.x)
+    which = torch.bucketize(i, ends, right=True).tolist()
+    own = [images[k][j-int(ends[k])] for k, j in zip(which, i.tolist())]
+    return [(checksum_of(x.numpy()), b'') for x in own]
+
+# %% ../../nbs/5_data/20_arrays.ipynb #b70cd49a
 def placed(suite:Suite, images:list, size:int)->tuple: # (tensors, table of contents)
     "A suite of stand-ins, packed with the images that they stand for."
     tensors, meta = pack(suite)
-    numbers = {k: (x.flatten(1).long() << COLOURS).sum(1) for k, x in tensors.items() if k.endswith('.x')}
+    numbers = {k: behind(x) for k, x in tensors.items() if k.endswith('.x')}
     room = room_for([(len(i), 3, size, size) for i in numbers.values()])
     for x, i in zip(room, numbers.values()): fill(x, i, images, partial(at_size, size=size))
     return tensors | dict(zip(numbers, room)), meta
@@ -176,20 +192,29 @@ def arrays_in(root)->dict:
     return facts
 
 # %% ../../nbs/5_data/20_arrays.ipynb #f345b2c2
-def load_arrays(root, size:int, test:float, seed:int, name, boxes, more:dict)->Suite:
-    "The suite of a set of arrays."
-    if boxes: raise ValueError(f'{root} holds arrays, and {boxes} names image files: leave the boxes out')
-    facts, domains, images = arrays_in(root), {}, []
-    names, of = facts['classes'], facts['domains']
-    check_wishes(of, **more)
-    unseen = all_unseen(of, more)
-    for d, there in of.items():
+def stand_in_parts(root, facts:dict, test:float, seed:int, unseen:list, images:list)->dict: # {domain: [Data]}
+    "The parts of each domain; the images join the others."
+    out = {}
+    for d, there in facts['domains'].items():
         by = {p: stand_ins(read_part(root, d, p, there[p]), images) for p in PARTS if p in there}
-        domains[d] = parts_of_domain(by, test, names, seed, d, unseen)
-    source = f'arrays of {Path(root).name}, {sum(map(len, images))} images'
-    about = dict(source=source) | more | dict(unseen=unseen)
-    suite = Suite.from_datasets(domains, names, data_seed=seed, name=name or facts['name'], **about)
-    return unpack(*placed(suite, images, size))
+        out[d] = parts_of_domain(by, test, facts['classes'], seed, d, unseen)
+    return out
+
+# %% ../../nbs/5_data/20_arrays.ipynb #b958784f
+def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, more:dict)->Suite:
+    "The suite of arrays."
+    if boxes: raise ValueError(f'{root} holds arrays, {boxes} names files: leave the boxes out')
+    facts, images = arrays_in(root), []
+    check_wishes(facts['domains'], **more)
+    names, unseen = facts['classes'], all_unseen(facts['domains'], more)
+    domains = stand_in_parts(root, facts, test, seed, unseen, images)
+    domains, counts, notes = parts_once(domains, names, unseen, copies, partial(marks_behind, images))
+    say(root, notes)
+    n = sum(len(p) for parts in domains.values() for p in parts)
+    source = with_notes(more.get('source', f'arrays of {root.name}, {n} images'), notes)
+    about = more | dict(source=source, copies=counts, unseen=unseen)
+    name = name or facts['name']
+    return unpack(*placed(suite_of_parts(domains, names, seed, name, **about), images, size))
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 def lies_there(root, key:tuple, n:int, shape:tuple)->bool:

@@ -159,3 +159,4 @@ def check_suite(s):
     for k in ('source', 'licence', 'shows', 'cannot', 'size'):
         v = getattr(s, k)
         if not isinstance(v, str): raise ValueError(f'{s.name}: {k} is {v!r}; give a text')
+    if not isinstance(s.copies, dict): raise ValueError(f'{s.name}: copies is {s.copies!r}; give counts')

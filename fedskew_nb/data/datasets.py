@@ -7,11 +7,17 @@ __all__ = []
 
 # %% ../../nbs/5_data/04_datasets.ipynb #00000003
 from dataclasses import replace
+import numpy as np
 import torch
+from PIL import Image
 from fastcore.basics import patch
 from ..core.names import one_of, whole
 from ..core.seeding import generator
-from .check import MOST_SIDE, check_classes, count, known_names, real, some_text
+from .check import (
+    MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
+from fedskew_nb.data.copies import (
+    Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins, notes_of, once, say,
+    with_notes)
 from .images import Data, as_data
 from .suite import Client, Suite
 
@@ -79,20 +85,41 @@ def from_datasets(cls:Suite,
     size:int|None=None,   # pixels; needed when images differ in size
     unseen=(),            # domains that nobody trains on
     data_seed:int=0, name:str='mine',
+    copies:str='once',    # or 'keep': count them only
     **about,              # further fields: mean, std, source, licence, …
 )->Suite:
     "A suite from one's own data."
     check_wishes(domains, clients, n, val, unseen)
     known_names(about, ABOUT, 'field')
+    check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
     names = class_names(domains, classes)
     parts = {d: parts_of(d, v, size, names) for d, v in domains.items()}
+    names = names or numbered({d: p[-1] for d, p in parts.items()})
+    parts, counts, notes = parts_once(parts, names, unseen, copies)
+    say(name, notes)
+    about |= dict(source=with_notes(about.get('source', ''), notes), copies=counts)
+    return suite_of_parts(parts, names, data_seed, name, clients, n, val, unseen, **about)
+
+# %% ../../nbs/5_data/04_datasets.ipynb #2c76576e
+def check_labels(parts:dict, names:list):
+    "Refuse images of several sizes, and labels without a class."
+    shape = next(iter(parts.values()))[-1].x.shape[1:]
+    for domain, datas in parts.items():
+        for d in datas:
+            if len(d): check_data(d, domain, len(names), shape)
+
+# %% ../../nbs/5_data/04_datasets.ipynb #a72f3bce
+def suite_of_parts(
+    parts:dict, names, seed:int, name:str, clients=1, n=None, val=.1, unseen=(), **about,
+)->Suite:
+    "A suite of {domain: (train, test) or (train, val, test)}, each a `Data`."
     tests = {d: p[-1] for d, p in parts.items()}
-    shared  = {d: t for d, t in tests.items() if d not in unseen}
-    how_many = per_domain_number(clients, domains)
-    everyone = owners({d: parts[d] for d in shared}, how_many, n, val, whole(data_seed))
-    return cls(name, names or numbered(tests), everyone, shared,
-               {d: tests[d] for d in unseen}, data_seed=data_seed, **about)
+    shared = {d: t for d, t in tests.items() if d not in unseen}
+    how_many = per_domain_number(clients, parts)
+    everyone = owners({d: parts[d] for d in shared}, how_many, n, val, whole(seed))
+    unseen = {d: tests[d] for d in unseen}
+    return Suite(name, names or numbered(tests), everyone, shared, unseen, data_seed=seed, **about)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b
 ABOUT = ('mean', 'std', 'source', 'licence', 'shows', 'cannot')     # `size` is taken, by the pixels
@@ -120,6 +147,56 @@ def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:
     if not len(parts[1]): return [(t, parts[1]) for t, _ in train]
     spare = allot(parts[1], k, None, 0, seed, f'{domain} (validation)')
     return [(t, v) for (t, _), (v, _) in zip(train, spare)]
+
+# %% ../../nbs/5_data/04_datasets.ipynb #63259c2d
+def tensor_marks(d:Data)->list: # of (a checksum, a look)
+    "What tells the pictures of a `Data` from others."
+    def of(x): return checksum_of(x), look(Image.fromarray(np.ascontiguousarray(x.transpose(1, 2, 0))))
+    return [of(x) for x in d.x.cpu().numpy()]
+
+def part_pictures(domain:str, part:str, d:Data, names, used:bool, marks)->list: # of Picture
+    "The pictures of one part; one that nobody uses is like no other."
+    out = []
+    for i, (y, (pixels, seen)) in enumerate(zip(d.y.tolist(), marks(d))):
+        where = f'{domain}, {part} {i}'
+        one = (pixels, part) if used else (where, '')
+        out.append(Picture(domain, names[y], *one, where, look=seen))
+    return out
+
+# %% ../../nbs/5_data/04_datasets.ipynb #31ec9d23
+def pictures_of_parts(parts:dict, names, unseen, marks)->list: # of Picture
+    "The pictures of {domain: [Data]}, in their order."
+    out = []
+    for domain, datas in parts.items():
+        for part, d in zip(('train', 'test') if len(datas) == 2 else ('train', 'val', 'test'), datas):
+            out += part_pictures(domain, part, d, names, part == 'test' or domain not in unseen, marks)
+    return out
+
+def check_left(before:dict, left:dict, notes:list):
+    "Refuse training and test parts of which nothing is left."
+    for domain, datas in before.items():
+        for k, noun in ((0, 'train'), (-1, 'test')):
+            if len(left[domain][k]) or not len(datas[k]): continue
+            raise ValueError(f'{domain}: no picture to {noun} on is left ({"; ".join(notes)}): '
+                             "give others, or say copies='keep'")
+
+# %% ../../nbs/5_data/04_datasets.ipynb #6fb48208
+def parts_once(
+    parts:dict,    # {domain: [Data]}, the last one for tests
+    names, unseen, how:str, marks=tensor_marks,
+)->tuple:          # (parts, counts, notes)
+    "Given parts, with every picture once or as they are."
+    check_labels(parts, names)
+    pictures = pictures_of_parts(parts, names, unseen, marks)
+    out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
+    near = near_twins([p for i, p in enumerate(pictures) if i not in out])
+    counts, notes = counts_of(found, how, near), notes_of(pictures, found, how, near)
+    if not out: return parts, counts, notes
+    keep = iter([i not in out for i in range(len(pictures))])
+    def rest(d): return d[torch.tensor([next(keep) for _ in range(len(d))], dtype=torch.bool)]
+    left = {domain: [rest(d) for d in datas] for domain, datas in parts.items()}
+    check_left(parts, left, notes)
+    return left, counts, notes
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a503
 def own_names(part)->list|None:

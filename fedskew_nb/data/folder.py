@@ -6,7 +6,7 @@
 __all__ = ['load_folder', 'folder']
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000003
-import hashlib, os, re, warnings
+import hashlib, os, re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,13 @@ from .arrays import (
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, some_text, three_numbers
-from .datasets import check_wishes
-from .images import UNREAD, content, read_image, Data
+from .copies import (
+    Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
+from .datasets import check_wishes, suite_of_parts
+from .images import UNREAD, content, join, read_image, Data
 from ..core.names import Recipe, whole
 from .sheet import (
-    check_test, divided, lacking, own_part, read_sheet, row_of, tree_of, used_rows, usual_name)
+    check_test, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
 from .suite import Suite, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
@@ -118,44 +120,38 @@ def check_names(root, rows:list):
                              'in a CSV of images one may be missing')
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000012
-def readable(path, size:int, bad:str)->tuple|None:
-    "What `read_image` gives; None for a broken file that is left out."
-    try: return read_image(path, size)
+def readable(path, size:int, bad:str)->tuple|None: # (bytes, marks, (width, height))
+    "An image of a file; None for a broken one that is left out."
+    try: small, im, wide = read_image(path, size)
     except ValueError as e:
         if bad == 'strict': raise ValueError(f"{e} (bad='skip' or --skip-broken leaves it out)") from e
+    else: return small, marks(im, small), wide
 
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
-def read_domain(root, classes:dict, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:
-    "(images, broken files, copies); `classes` is {class: [paths]}."
-    every = [(p, y) for y, c in enumerate(names) for p in classes.get(c, ())]
+def read_domain(root, rows:list, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:
+    "(images, rows, pictures) of one domain, class by class."
+    every = sorted(rows, key=lambda r: names.index(r.label))
     if room is None: room, = room_for([(len(every), 3, size, size)])
-    x, y, at, broken, copies, digests = room.numpy(), [], [], [], [], set()
-    for (p, c), got in zip(every, ahead(lambda e: readable(root/e[0], size, bad), every)):
-        if got is None: broken.append(p)
-        elif got[1] in digests: copies.append(p)
-        else:
-            x[len(y)], digest, wide = got
-            digests.add(digest)
-            y.append(c)
-            if boxes: at.append(boxes.of(p, wide, size))
+    x, at, used, pictures = room.numpy(), [], [], []
+    for r, got in zip(every, ahead(lambda r: readable(root/r.path, size, bad), every)):
+        if got is None: continue
+        x[len(used)], (pixels, look), wide = got
+        pictures.append(Picture(r.site, r.label, pixels, r.split, r.path.as_posix(), wide, look))
+        used.append(r)
+        if boxes: at.append(boxes.of(r.path, wide, size))
     at = torch.tensor(at).long().view(-1, 4) if boxes else None
-    return Data(room[:len(y)], torch.tensor(y).long(), None, at), broken, copies
+    y = torch.tensor([names.index(r.label) for r in used]).long()
+    return Data(room[:len(y)], y, None, at), used, pictures
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
 def left_out(files:list, reason:str)->list:
     "A sentence about files that are not used; none where there are none."
     return [f'{len(files)} {reason} left out, first {files[0].as_posix()}'] if files else []
 
-def without_box(boxes, rows:list, unused:list)->list:
+def without_box(boxes, used:list)->list: # of Row
     "A sentence about images without a box; none where there are none."
-    used = {r.path for r in rows}-set(unused)
-    lack = sorted(p for p in used if not boxes.has(p))
+    lack = sorted(r.path for r in used if not boxes.has(r.path)) if boxes else []
     return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
-
-def with_notes(root, n:int, notes:list)->str:
-    "What a suite was read from; what is odd is also said at once."
-    if notes: warnings.warn(f'{root}: {"; ".join(notes)}')
-    return '; '.join([f'folder {root.name}, {n} images', *notes])
 
 # %% ../../nbs/5_data/05_folder.ipynb #56dbaf24
 def boxes_in(root, name, rows:list):
@@ -163,32 +159,35 @@ def boxes_in(root, name, rows:list):
     return best_boxes(boxes_file(root, name), {r.path.as_posix() for r in rows}) if name else None
 
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
-def read_domains(root, rows:list, size:int, test:float, bad:str, seed:int, boxes, more)->tuple:
-    "({domain: its parts, of stand-ins}, images, broken files, copies)"
-    tree, names = tree_of(rows), sorted({r.label for r in rows})
-    domains, images, broken, copies = {}, [], [], []
-    room = room_for([(sum(map(len, tree[d].values())), 3, size, size) for d in sorted(tree)])
-    for d, x in zip(sorted(tree), room):
-        data, b, c = read_domain(root, tree[d], names, size, bad, boxes, x)
-        used, unseen = used_rows(rows, d, {*b, *c}, names), d in more.get('unseen', ())
-        domains[d] = divided(stand_ins(data, images), used, test, more.get('val', .1), seed, d, unseen)
-        broken, copies = broken+b, copies+c
-    return domains, images, broken, copies
+def read_domains(root, rows:list, names:list, size:int, bad:str, boxes)->tuple:
+    "(stand-ins, images, rows, pictures) of all domains."
+    own = [[r for r in rows if r.site == d] for d in sorted({r.site for r in rows})]
+    room, datas, images, used, pictures = room_for([(len(o), 3, size, size) for o in own]), [], [], [], []
+    for some, x in zip(own, room):
+        data, read, seen = read_domain(root, some, names, size, bad, boxes, x)
+        datas.append(stand_ins(data, images))
+        used, pictures = used+read, pictures+seen
+    return join(datas), images, used, told_apart(pictures, root)
 
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
-def packed(root, rows:list, size:int, test:float, bad:str, seed:int, name:str, boxes, more)->tuple:
-    "The suite of listed images as (tensors, table of contents)."
-    domains, images, broken, copies = read_domains(root, rows, size, test, bad, seed, boxes, more)
+def packed(root, rows, size, test, bad, seed, name, boxes, copies, more)->tuple:
+    "The suite as (tensors, table of contents)."
     names = sorted({r.label for r in rows})
-    notes = left_out(broken, 'unreadable')+left_out(copies, 'exact copies')+lacking(tree_of(rows), names)
-    notes += without_box(boxes, rows, broken+copies) if boxes else []
-    about = dict(source=with_notes(root, sum(map(len, images)), notes)) | more
-    return placed(Suite.from_datasets(domains, names, data_seed=seed, name=name, **about), images, size)
+    data, images, read, pictures = read_domains(root, rows, names, size, bad, boxes)
+    parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
+    used = [r for r, part in zip(read, parts) if part]
+    broken = sorted({r.path for r in rows}-{r.path for r in read})
+    notes = left_out(broken, 'unreadable')+said+lacking(tree_of(rows), names)+without_box(boxes, used)
+    source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
+    about = more | dict(source=source, copies=counts)
+    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
+    tensors, meta = placed(suite, images, size)
+    return tensors, meta | dict(notes=notes)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
 
-def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dict:
+def check_call(root, size:int, test:float, bad:str, name, boxes, copies, more:dict)->dict:
     "Refuse bad arguments; `more` with floats."
     for noun, v in (('root', root), ('boxes', boxes)):
         if v is not None and not isinstance(v, Path): some_text(v, noun)
@@ -196,6 +195,7 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, more:dict)->dic
     if name is not None: some_text(name, 'name')
     if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
     check_test(test)
+    check_copies(copies)
     count(size, 'size', 8, MOST_SIDE)
     known_names(more, SUITE_ARGUMENTS, 'argument')
     return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
@@ -217,32 +217,36 @@ def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
-def load_images(root, size, test, bad, seed, name, cache, boxes, more)->Suite:
-    "The suite of images in files, from the cache where they were read before."
+def load_images(root, size, test, bad, seed, name, cache, boxes, copies, more)->Suite:
+    "The suite of images in files, from the cache where they were read before; what is odd is said each time."
     home, rows, more = listed(root, more)
-    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), more)
-    return unpack(*cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache))
+    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), copies, more)
+    tensors, meta = cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache)
+    say(home, meta.get('notes'))
+    return unpack(tensors, meta)
 
 # %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35
 def load_folder(
-    root,              # holds <domain>/<class>/<image>, or what `prepare` made; or a CSV
+    root,              # <domain>/<class>/<image>, or from `prepare`; or a CSV
     size:int=32,       # pixels of the squares
-    test:float=.2,     # part of every class to test on, where no list says it
+    test:float=.2,     # part of each class to test on
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
     data_seed:int=0, name:str|None=None, cache:bool=True,
     boxes=None,        # CSV of boxes in the folder
-    **more,            # clients, n, val, unseen, …: as for datasets
+    copies:str='once', # or 'keep': count them only
+    **more,            # clients, n, val, unseen, …
 )->Suite:
     "A suite from one's own images."
-    more = check_call(root, size, test, bad, name, boxes, more)
+    more = check_call(root, size, test, bad, name, boxes, copies, more)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
-    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, more)
-    return load_images(root, size, test, bad, seed, name or usual_name(root), cache, boxes, more)
+    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, copies, more)
+    name = name or usual_name(root)
+    return load_images(root, size, test, bad, seed, name, cache, boxes, copies, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
-def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes)->Suite:
+def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes, copies:str='once')->Suite:
     "A folder's suite with this seed."
-    return load_folder(root, pixels, bad=bad, data_seed=data_seed, boxes=boxes)
+    return load_folder(root, pixels, bad=bad, data_seed=data_seed, boxes=boxes, copies=copies)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001c
 def folder(
@@ -250,9 +254,12 @@ def folder(
     pixels:int=32,
     bad:str='strict',        # broken images: strict refuses them, skip leaves them out
     boxes:str|None=None,     # CSV of boxes, relative to the folder
+    copies:str='once',       # of a picture that is there twice: once leaves them out, keep counts them
 )->Recipe:
     "A suite made from a folder of images, for `compare`."
+    check_copies(copies)
     options = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
+    if copies != 'once': options['copies'] = copies
     name = usual_name(Path(root).expanduser().resolve())
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')

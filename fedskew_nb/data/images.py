@@ -109,12 +109,11 @@ def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdig
 # %% ../../nbs/5_data/01_images.ipynb #71dd16be
 def read_image(
     path, size:int,
-)->tuple[np.ndarray,str,tuple]:  # (3, size, size) uint8; a checksum of the file; its own (width, height)
+)->tuple[np.ndarray,Image.Image,tuple]:  # (3, size, size) uint8; the image, upright; its (width, height)
     "One image file as square bytes, squeezed to `size` pixels."
-    raw = file_bytes(path)
-    im = upright(raw, path)
+    im = upright(file_bytes(path), path)
     small = im.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(small).transpose(2,0,1), checksum(raw), im.size
+    return np.asarray(small).transpose(2,0,1), im, im.size
 
 def content(path)->str:
     "Checksum of a file; '' for one that cannot be read."

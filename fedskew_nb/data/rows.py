@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from .check import known_names
-from .datasets import check_wishes
+from .copies import Picture, by_site, check_copies, planned, say, with_notes
+from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image
-from .sheet import COLUMNS, Row, check_patients, divided
+from .sheet import COLUMNS, Row, check_patients
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
@@ -55,40 +56,52 @@ def label_text(k:int, label, names)->str:
     raise ValueError(f'row {k}: the label is {label!r}: give {known}, or leave the row out')
 
 # %% ../../nbs/5_data/22_rows.ipynb #532a13e9
-def read_item(k:int, item, called:dict, names, size)->tuple: # (image, Row)
+def read_item(k:int, item, called:dict, names, size)->tuple: # (image, Row, Picture)
     "One row of a dataset."
     said = fields_of(k, item, called)
-    image, label = one_image(said.pop('image'), size), plain(said.pop('label'))
-    text = label_text(k, label, names)
+    image, label = said.pop('image'), plain(said.pop('label'))
+    own = one_image(image, None)
+    (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
     told = {column: '' if v is None else str(plain(v)) for column, v in said.items()}
-    return image, Row(Path(str(k)), text, line=k, **told)
+    row = Row(Path(str(k)), label_text(k, label, names), line=k, **told)
+    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', look=look)
+    return one_image(image, size) if size else own, row, picture
 
 # %% ../../nbs/5_data/22_rows.ipynb #2313b55e
 def in_order(labels)->list:
     "Names of classes: numbers by size, texts by the alphabet."
     return sorted(labels, key=lambda v: (v.isdecimal() and len(v), v))
 
-def stacked(images:list, rows:list, names:list, site:str)->tuple: # (Data, rows)
-    "The images of one site."
-    own = [k for k, r in enumerate(rows) if r.site == site]
-    if len({images[k].shape for k in own}) > 1:
-        raise ValueError(f'{site}: images have different sizes; give size=')
-    y = torch.tensor([names.index(rows[k].label) for k in own])
-    return Data(torch.stack([images[k] for k in own]), y), [rows[k] for k in own]
+def stacked(images:list, rows:list, names:list)->Data:
+    "All images."
+    for im, r in zip(images, rows):
+        if im.shape != images[0].shape: raise ValueError(f'{r.site}: images have different sizes; give size=')
+    return Data(torch.stack(images), torch.tensor([names.index(r.label) for r in rows]))
 
 # %% ../../nbs/5_data/22_rows.ipynb #41cded56
-def read_rows(rows, size, columns:dict)->tuple: # (images, [Row], names of the classes)
+def read_rows(rows, size, columns:dict)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
     known_names(columns, COLUMNS, 'column')
     called = {c: c for c in COLUMNS} | columns
     names = class_texts(rows, called['label'])
     read = [read_item(k, item, called, names, size) for k, item in enumerate(items_of(rows))]
     if not read: raise ValueError('there is no row: give image, label and site of each image')
-    images, rows = zip(*read)
+    images, rows, pictures = zip(*read)
     check_patients('rows', rows)
-    return images, rows, names or in_order({r.label for r in rows})
+    return images, rows, pictures, names or in_order({r.label for r in rows})
 
 # %% ../../nbs/5_data/22_rows.ipynb #07b598ab
+WISHES = ('clients', 'n', 'val', 'unseen', *ABOUT)
+
+def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, more:dict)->Suite:
+    "A suite of what was read."
+    check_wishes(dict.fromkeys(r.site for r in rows), **more)
+    parts, counts, notes = planned(rows, pictures, names, test, seed, copies, more)
+    say(name, notes)
+    about = more | dict(source=with_notes(more.get('source', ''), notes), copies=counts)
+    return suite_of_parts(by_site(stacked(images, rows, names), rows, parts), names, seed, name, **about)
+
+# %% ../../nbs/5_data/22_rows.ipynb #ce2ff21d
 @patch(cls_method=True)
 def from_rows(cls:Suite,
     rows,                     # each (image, label, site[, patient[, split]]), or a dict
@@ -96,12 +109,10 @@ def from_rows(cls:Suite,
     test:float=.2,            # part of every class
     data_seed:int=0, name:str='mine',
     columns:dict|None=None,   # their names, as {'site': 'hospital'}
+    copies:str='once',        # or 'keep': count them only
     **more,                   # clients, n, val, unseen, …
 )->Suite:
     "A suite from rows of any dataset."
-    images, rows, names = read_rows(rows, size, columns or {})
-    domains, val, unseen = dict.fromkeys(r.site for r in rows), more.get('val', .1), more.get('unseen', ())
-    check_wishes(domains, **more)
-    for d in domains:
-        domains[d] = divided(*stacked(images, rows, names, d), test, val, data_seed, d, d in unseen)
-    return cls.from_datasets(domains, names, data_seed=data_seed, name=name, **more)
+    check_copies(copies)
+    known_names(more, WISHES, 'field')
+    return suite_of_rows(*read_rows(rows, size, columns or {}), test, data_seed, name, copies, more)

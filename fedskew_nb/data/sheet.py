@@ -78,13 +78,15 @@ def read_row(file, line:int, fields:list, at:dict, wide:int)->Row:
 
 # %% ../../nbs/5_data/21_sheet.ipynb #fe645c72
 def check_images(file, rows:list):
-    "Refuse images that are named twice, or are not there."
+    "Refuse images that are named twice, by whatever path, or are not there."
     seen = {}
     for r in rows:
-        if r.path in seen:
-            raise ValueError(f'{file}: rows {seen[r.path]} and {r.line} are both of {r.path.as_posix()}: '
-                             'keep one')
-        seen[r.path] = r.line
+        first = seen.setdefault((Path(file).parent/r.path).resolve(), r)
+        if first is r: continue
+        also = f', which is {r.path.as_posix()}' if r.path != first.path else ''
+        labels = '' if r.label == first.label else f', as {first.label} and as {r.label}'
+        raise ValueError(f'{file}: rows {first.line} and {r.line} are both of {first.path.as_posix()}{also}'
+                         f'{labels}: keep one')
     lost = [r for r in rows if not (Path(file).parent/r.path).exists()]
     if not lost: return
     first = f'{lost[0].path.as_posix()} (row {lost[0].line})'
@@ -130,12 +132,6 @@ def check_pairs(rows:list, names, site:str):
         if (n := sum(r.label == name for r in rows)) > 1: continue
         raise ValueError(f'domain {site!r} has {n} usable image(s) of class {name!r}; '
                          'it needs 2, one to train on and one to test')
-
-def used_rows(rows:list, domain:str, unused:set, names:list)->list:
-    "The rows of a domain, class by class as its images are read."
-    used = sorted((r for r in rows if r.site == domain and r.path not in unused), key=lambda r: r.label)
-    check_pairs(used, names, domain)
-    return used
 
 # %% ../../nbs/5_data/21_sheet.ipynb #9db22fe4
 def held(
@@ -183,18 +179,26 @@ def parts_given(rows:list, site:str, unseen:bool)->list: # of 'train', 'val' and
     return parts
 
 # %% ../../nbs/5_data/21_sheet.ipynb #0fdb24f1
-def divided(
-    d:Data, rows:list,           # the images of a site, a row for each
+def parts_of_site(
+    rows:list,                   # of a site
     test:float, val:float, seed, site:str,
     unseen:bool=False,           # does nobody train on it?
-)->tuple:                        # (train, test), or with patients (train, val, test)
-    "The images of a site in their parts; no patient is in two of them."
+)->list:                         # of 'train', 'val' and 'test'
+    "The part of each row; no patient is in two of them."
     check_test(test)
     given, patients = any(r.split for r in rows), any(r.patient for r in rows)
     parts = parts_given(rows, site, unseen) if given else dealt_parts(rows, test, seed, site)
-    if patients and 'val' not in parts: parts = with_validation(rows, parts, val, seed, site)
-    names = PARTS if patients or 'val' in parts else ('train','test')
-    return tuple(d[torch.tensor([p == name for p in parts])] for name in names)
+    return with_validation(rows, parts, val, seed, site) if patients and 'val' not in parts else parts
+
+# %% ../../nbs/5_data/21_sheet.ipynb #31390024
+def part_names(rows:list, parts:list)->tuple:
+    "Which parts a site has."
+    return PARTS if any(r.patient for r in rows) or 'val' in parts else ('train','test')
+
+def in_parts(d:Data, rows:list, parts:list)->tuple: # (train, test), or with patients (train, val, test)
+    "The images of a site, a row for each, in their parts."
+    return tuple(d[torch.tensor([p == name for p in parts], dtype=torch.bool)]
+                 for name in part_names(rows, parts))
 
 # %% ../../nbs/5_data/21_sheet.ipynb #1a6c3932
 def lacking(tree:dict, names)->list:

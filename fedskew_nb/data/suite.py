@@ -50,6 +50,7 @@ class Suite:
     base:str=''              # the suite that it is a variant of; default: itself
     deal:str='skew'          # or iid, pooled: how the images were dealt
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
+    copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
     def __post_init__(self):
         self.base = self.base or self.name
         self.mean, self.std = check_norm(self)

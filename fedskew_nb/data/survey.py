@@ -6,27 +6,11 @@
 __all__ = []
 
 # %% ../../nbs/5_data/19_survey.ipynb #6b8f4c09
-import hashlib
-from pathlib import Path
-from typing import NamedTuple
 import pandas as pd
 from .check import count
+from .copies import Picture, checksum_of, kinds_of, told_apart
 from .folder import readable, rows_in
 from .suite import Suite
-
-# %% ../../nbs/5_data/19_survey.ipynb #763c09b3
-class Picture(NamedTuple):
-    "One picture of a folder or of a suite."
-    domain:str
-    label:str
-    pixels:str        # a checksum
-    part:str=''       # of a suite: train, val or test
-    path:str=''       # of a folder
-    size:tuple=()     # of a file: width and height
-
-def checksum_of(x)->str: # x: (3, H, W) uint8
-    "Sixteen letters for the pixels of a picture."
-    return hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
 
 # %% ../../nbs/5_data/19_survey.ipynb #784d836f
 def pictures_of(suite:Suite)->list: # of Picture
@@ -47,8 +31,8 @@ def pictures_in(
     for r in rows:
         got, path = readable(root/r.path, count(size, 'size', 8), bad), r.path.as_posix()
         if got is None: broken.append(path)
-        else: pictures.append(Picture(r.site, r.label, checksum_of(got[0]), path=path, size=got[2]))
-    return pictures, broken
+        else: pictures.append(Picture(r.site, r.label, got[1][0], r.split, path, got[2]))
+    return told_apart(pictures, root), broken
 
 # %% ../../nbs/5_data/19_survey.ipynb #bc4d39c6
 def picture_counts(pictures)->pd.DataFrame: # domains × classes
@@ -72,10 +56,7 @@ def file_sizes(pictures)->dict: # {domain: (smallest, middle, largest)}, each (w
 # %% ../../nbs/5_data/19_survey.ipynb #93266609
 def copies(pictures)->dict: # {kind: lists of Picture that are the same to the pixel}
     "The same picture in two domains, under two labels, in training and in a test set, or twice in a domain."
-    same = {}
-    for p in pictures: same.setdefault(p.pixels, []).append(p)
-    groups = [g for g in same.values() if len(g) > 1]
-    def differ(field): return [g for g in groups if len({getattr(p, field) for p in g}) > 1]
-    tested = [g for g in groups if {p.part == 'test' for p in g} == {True, False}]
-    return dict(domains=differ('domain'), labels=differ('label'), tested=tested,
-                twice=[g for g in groups if len({(p.domain, p.label) for p in g}) == 1])
+    found = kinds_of(pictures)
+    names = dict(domains='across_sites', labels='contradictions', tested='train_and_test', twice='copies')
+    def groups(kind): return [[pictures[i] for i in g] for g in found[kind]]
+    return {name: groups(kind) for name, kind in names.items()}

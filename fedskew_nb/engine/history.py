@@ -100,7 +100,7 @@ STORED = {
     'setting': {
         'method': str, 'suite': str, 'seed': int, 'rounds': int, 'rungs?': ([int], None), 'deal?': str,
         'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int,
-        'chance?': float, 'steps?': [int]},
+        'chance?': float, 'steps?': [int], 'images?': str},
     'measures?': {'trust?': _TRUST}, 'measured_by?': str}
 
 # %% ../../nbs/6_engine/04_history.ipynb #5d0f162f
@@ -173,6 +173,7 @@ def describe(
         house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
         chance=round(suite.chance, 2), steps=steps_of(fed))
     if net.frozen: facts['frozen'] = sorted(net.frozen)
+    if suite.copies and suite.source: facts['images'] = suite.source     # what people's own were read from
     return json.loads(json.dumps(facts | vars(fed.setting)))
 
 # %% ../../nbs/6_engine/04_history.ipynb #47358d3b
