@@ -24,14 +24,17 @@ from .trust_tables import trust_figures, trust_tables
 __all__ = ['setting_table', 'write_report']
 
 # %% ../../nbs/3_results/13_report.ipynb #00000008
+MORE = {'personal-local': Where('personal', 'post_local'), 'personal-adabn': Where('personal', 'adabn'),
+        'unseen-adabn': Where('unseen', 'adabn')}
+
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
     scored = {w for h in cmp.histories if deal_of(h)[0] == suite for w in h.views()}
     views = [v for v in VIEWS if any(w.view == v for w in scored)]
     paths = sorted({w.path for w in scored if w.view == 'global'} - {'', 'client'})
     tables = {v: cmp.table(v, suite) for v in views}
-    trained = Where('personal', 'post_local')
-    if any(w[:2] == trained[:2] for w in scored): tables['personal-local'] = cmp.table(trained, suite)
+    for name, where in MORE.items():
+        if any(w[:2] == where[:2] for w in scored): tables[name] = cmp.table(where, suite)
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
     if any(h.setting.get('rungs') for h in cmp.histories):
         tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}

@@ -192,7 +192,7 @@ def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduc
     if how['progress'] is not False: print(price(p, first))
     rates = {p.methods()[m]: p.rates[m] for m in names if m in p.rates}
     how = how | dict(control=False, measure=p.measure, rates=rates or None)
-    cmp = compare(ours_of(p, names), suites, p.seeds, **how, **p.setting)
+    cmp = compare(ours_of(p, names), suites, p.seeds, **how, **(dict(record=True) | p.setting))
     return Reproduction(p, cmp, notes+counted(p, first))
 
 # %% ../../nbs/7_app/03_reproduce.ipynb #1b75996f

@@ -189,7 +189,7 @@ def made(job:dict, code:Path, python, work:Path, core)->dict|None:
     asked.write_text(json.dumps(job | dict(plan=str(code/plan.PLAN), core=core)))
     with open(work/f'{stem}.log', 'w') as log:
         done = subprocess.run([str(python), str(code/'tests'/'evidence'/'work.py'), str(code), str(asked), str(answer)],
-                              stdout=log, stderr=log)
+                              stdout=log, stderr=log, env=os.environ | dict(FEDSKEW_CACHE=str(HOME/'cache')))
     if done.returncode or not answer.exists(): return None
     entry = json.loads(answer.read_text())
     for p in (asked, answer, work/f'{stem}.log'): p.unlink(missing_ok=True)
@@ -239,6 +239,7 @@ def finish(entry, job, store, queue, sets):
 # ---- price ----
 def price(a):
     "Seconds of a round and of a check for each row, and hours of each set; stored in price.json."
+    os.environ['FEDSKEW_CACHE'] = str(HOME/'cache')
     import torch, work as w
     torch.set_num_threads(1)
     from fedskew_nb.app.run import federation_of
