@@ -58,7 +58,8 @@ def own_rows(fed):
 # ---- equal to the bit
 
 RUNS = [('FedAvg', {}), ('SCAFFOLD + FedBN', {}), ('F2DC', dict(participation=.6)),
-        ('Ditto', dict(eval_every=2)), ('FedProto', {})]
+        ('Ditto', dict(eval_every=2)), ('FedProto', {}), ('FedBN', dict(record=True)),
+        ('FedAvg + AdaBN', dict(record=True))]
 
 @pytest.mark.parametrize('method, how', RUNS, ids=[m for m, _ in RUNS])
 def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, how):
