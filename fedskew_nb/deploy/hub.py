@@ -197,5 +197,6 @@ def score(self:Hub, piece=None):
     "Let every site ask the model that it got; the global one's rows first."
     answers = self.asked('score', [c.id for c in self.clients])
     rows = [r for k, answer in answers for r in self.sound_scores(k, answer)]
-    if not self.is_personal(): rows.sort(key=lambda r: r['view'] != 'global')
+    one = not self.is_personal()
+    rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] != 'global'))
     self.state = replace(self.state, history=self.history.grown(rows=added(rows)), scored=self.round_no)
