@@ -203,14 +203,14 @@ def stand_in_parts(root, facts:dict, test:float, seed:int, unseen:list, images:l
 # %% ../../nbs/5_data/20_arrays.ipynb #b958784f
 def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, more:dict)->Suite:
     "The suite of arrays."
-    if boxes: raise ValueError(f'{root} holds arrays, {boxes} names files: leave the boxes out')
+    if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
     facts, images = arrays_in(root), []
     check_wishes(facts['domains'], **more)
     names, unseen = facts['classes'], all_unseen(facts['domains'], more)
-    domains = stand_in_parts(root, facts, test, seed, unseen, images)
-    domains, counts, notes = parts_once(domains, names, unseen, copies, partial(marks_behind, images))
+    given = stand_in_parts(root, facts, test, seed, unseen, images)
+    domains, counts, notes = parts_once(given, names, unseen, copies, partial(marks_behind, images))
     say(root, notes)
-    n = sum(len(p) for parts in domains.values() for p in parts)
+    n = sum(len(p) for v in domains.values() for p in v)
     source = with_notes(more.get('source', f'arrays of {root.name}, {n} images'), notes)
     about = more | dict(source=source, copies=counts, unseen=unseen)
     name = name or facts['name']

@@ -147,7 +147,8 @@ ONES = 'picture', 'pictures'
 SAYS = dict(    # {kind: (nouns, in which fields a group differs, words for once, words for keep)}
     copies=(('exact copy', 'exact copies'), ['path'], 'left out', 'kept'),
     across_sites=(ONES, ['domain'], 'at several sites', 'at several sites'),
-    train_and_test=(ONES, ['domain', 'part'], 'of training and test left to the test', 'in training and in test'),
+    train_and_test=(ONES, ['domain', 'part'], 'of training and test left to the test',
+                    'in training and in test'),
     contradictions=(ONES, ['label'], 'under several labels left out', 'under several labels kept'))
 
 # %% ../../nbs/5_data/23_copies.ipynb #4da480f3

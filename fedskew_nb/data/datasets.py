@@ -185,7 +185,7 @@ def parts_once(
     parts:dict,    # {domain: [Data]}, the last one for tests
     names, unseen, how:str, marks=tensor_marks,
 )->tuple:          # (parts, counts, notes)
-    "Given parts, with every picture once or as they are."
+    "Each picture once, or parts as they are."
     check_labels(parts, names)
     pictures = pictures_of_parts(parts, names, unseen, marks)
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
