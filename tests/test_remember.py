@@ -195,6 +195,23 @@ def test_copies_read_the_same_maps():
     twin.body.prefix.body.stem.conv.weight.data = twin.body.prefix.body.stem.conv.weight.data.clone()
     assert torch.equal(twin.eval()(x).logits, net.eval()(x).logits)
 
+def test_a_model_of_tensors_reads_the_same_maps():
+    "MOON asks the received model with the tensors of the last one."
+    net, x = net_of().eval(), torch.rand(4, 3, SIDE, SIDE, generator=generator('four'))
+    net.body.prefix.look([x])
+    state = {n: v.clone() for n, v in net.state_dict().items()}
+    names = []
+    net.body.adapter.register_forward_hook(lambda *_: names.append(net.body.prefix.prefix_name(x)))
+    torch.func.functional_call(net, state, (x,))
+    assert names == [net.body.prefix.prefix_name(x)]
+
+def test_hooks_see_the_prefix_at_work_and_leave_its_name():
+    net, x, seen = net_of().eval(), torch.rand(4, 3, SIDE, SIDE, generator=generator('four')), []
+    hook = net.body.prefix.body.stem.register_forward_hook(lambda *_: seen.append(1))
+    net(x)
+    hook.remove()
+    assert seen == [1] and net.body.prefix.code() == net_of().body.prefix.code()
+
 def test_other_weights_other_maps():
     net, x = net_of(), torch.rand(4, 3, SIDE, SIDE, generator=generator('four'))
     net.body.prefix.look([x])

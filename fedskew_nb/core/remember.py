@@ -159,12 +159,18 @@ def live(self:Remember, x:Tensor)->bool:
 
 # %% ../../nbs/4_core/16_remember.ipynb #0a897a3a
 CODES = WeakKeyDictionary()    # {Remember: [(its tensors, letters), …]}
+PARTS = ('_parameters', '_buffers', '_modules')
 
-def versions_in(module:nn.Module)->list:
-    "Which library of which version the layers come from."
+def made_of(module:nn.Module)->tuple:
+    "Its layers, the versions of the libraries that they are from, its tensors."
     tops = sorted({type(m).__module__.partition('.')[0] for m in module.modules()})
-    return [f'{t} {getattr(sys.modules.get(t), "__version__", "")}' for t in ('torch', *tops)]
+    versions = [f'{t} {getattr(sys.modules.get(t), "__version__", "")}' for t in ('torch', *tops)]
+    def facts(m): return {k: v for k, v in vars(m).items() if k not in PARTS and 'hook' not in k}
+    layers = [(n, type(m), facts(m)) for n, m in module.named_modules()]
+    tensors = {n: t.detach() for n, t in (*module.named_parameters(), *module.named_buffers())}
+    return layers, versions, tensors
 
+# %% ../../nbs/4_core/16_remember.ipynb #c6e5e8a7
 def is_as_noted(noted:list, tensors:list)->bool:
     "Are these the tensors that were noted, and was none written to since?"
     def same(note, t): return note[0]() is t and note[1:] == (t._version, t.data_ptr())
@@ -190,7 +196,7 @@ def noted(self:Remember)->str:
 def code(self:Remember)->str:
     "Sixteen letters."
     if code := self.noted(): return code
-    code = digest(self.body, versions_in(self.body))
+    code = digest(*made_of(self.body))
     self.note(code)
     return code
 

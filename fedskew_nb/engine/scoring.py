@@ -214,7 +214,8 @@ def answered(
 )->dict:                 # {key: {path: (N,) bool}}
     "The answers, each model asked once about each set."
     once, found = {q.key: q for q in wanted}, defaultdict(lambda: defaultdict(list))
-    for d in {id(d): d for q in wanted for d in (q.data, q.adapt) if d is not None}.values(): fed.worker.meet(d)
+    sets = {id(d): d for q in wanted for d in (q.data, q.adapt) if d is not None}
+    for d in sets.values(): fed.worker.meet(d)
     pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
     for (q, _, _), marks in zip(pieces, fed.lanes.each(answerer(fed), pieces)):
         for path, m in marks.items(): found[q.key][path].append(m)
