@@ -6,34 +6,24 @@ import pytest
 
 EVIDENCE = Path(__file__).parent/'evidence'
 sys.path.insert(0, str(EVIDENCE))
+from plan import read_plan
 from power import detectable, mark, of_claim, shown
 from records import read, record_hash
 from test_published_tables import ROWS as PUBLISHED
 from fedskew_nb.analysis.claims import claims_of
 from fedskew_nb.analysis.stats import effect_shown
 from fedskew_nb.app.reproduce import protocols
+from fedskew_nb.engine.reading import MOMENTS as STORED
 
 ALL = read('claims.toml')
-CLAIMS, CELLS, WANTED, MOVED = (ALL[k] for k in ('claim', 'cell', 'wanted', 'moved'))
+CLAIMS, CELLS, MOVED = (ALL[k] for k in ('claim', 'cell', 'moved'))
 BY_ID = {c['id']: c for c in CLAIMS}
 each = pytest.mark.parametrize('c', CLAIMS, ids=list(BY_ID))
 
-PHOTOS = '''Local; FedAvg; FedAvg, IID deal; FedAvg, pooled; FedProx; FedBN; SiloBN; Ditto; MOON; F2DC;
-            F2DC(preset='paper'); FDSE; RFedDis; FedBN, two heads; DFL'''
-LEFT_OUT = 'pooled; FedAvg; FedProx; FedDG-GA; FDSE; FDSE - align; F2DC'
-SETS = {    # name: (seeds, rows)
-    'P1': (8, PHOTOS), 'P5': (16, PHOTOS), 'P6/PACS': (5, LEFT_OUT), 'P6/Office': (5, LEFT_OUT),
-    'P3s': (16, 'Local; FedAvg; FedBN; FedBN, two heads; SCAFFOLD; RFedDis; DFL'),
-    'A': (16, '''Local; FedAvg; FedAvg, IID deal; FedProx; FedBN; F2DC; F2DC(preset='paper'); FDSE; RFedDis;
-                 DFL'''),
-    'A/uneven': (16, 'FedAvg; FedAvg + DC'), 'B': (24, 'Local; FedBN; RFedDis; FedBN, two heads'),
-    'C': (24, 'Local; FedAvg; FedBN; DFL; DFL(stages=1)'), 'C/10': (24, 'FedAvg; FedAvg, IID deal'),
-    'D': (24, "FedAvg; FedDDL; DEC; DEC(pool='own'); Doubled"),
-    'P2': (5, 'Local; FedAvg; FedAvg, IID deal; BatchNorm fixed; FedBN; F2DC; RFedDis; DFL(fresh=False)'),
-    'P3': (3, 'Local; FedAvg; FedBN; RFedDis'), 'P4s': (6, 'FedAvg; FDSE; F2DC'),
-    'G': (0, 'FedAvg; FDSE; F2DC')}
-ROWS = {s: set(' '.join(rows.split()).split('; ')) for s, (_, rows) in SETS.items()}
-FULL = {s: rows | {w['row'] for w in WANTED if w['set'] == s} for s, rows in ROWS.items()}
+SETS = {s.id: s for s in read_plan()[1]}
+ROWS = {i: {r['name']: r for r in s.record['row']} for i, s in SETS.items()}
+OFFICE = {i for i, s in SETS.items() if s.record.get('data', {}).get('name') == 'office'}
+STATES = {('FDSE', 'adapted'): 'FDSE', ('FDSE', 'plain'): 'FDSE - align'}    # measures of one run
 YARDSTICK = {'replication': 'replication', 'replication, reduced': 'replication', 'use': 'use'}
 
 FIELDS = dict(
@@ -50,7 +40,8 @@ def test_a_record_is_complete(c):
     assert {k: type(v) for k, v in c.items() if k not in USE} == FIELDS
     assert {k for k in FIELDS if not c[k]} <= MAY_BE_EMPTY
     assert c['kind'] in YARDSTICK and c['alpha'] == .05
-    assert ('also' in c) == c['id'].startswith('Use-') and ('rows' in c) == (c['kind'] == 'use')
+    assert ('also' in c) == c['id'].startswith('Use-')
+    assert ('rows' in c) == (c['kind'] == 'use' or c['id'] == 'FDSE-10')
 
 def test_ids_are_unique():
     ids = [r['id'] for r in CLAIMS + MOVED]
@@ -76,7 +67,9 @@ def test_needed_is_what_it_says(c):
     if c['needed_of'].startswith('ours: '): return
     a, b = (cell[3] for cell in c['printed'])
     half = {'half of their difference': (a-b)/2, 'half of the logarithm of their ratio': math.log(a/b)/2}
-    assert c['needed'] == pytest.approx(half[c['needed_of']], abs=6e-4) and c['needed'] > 0
+    what, _, where = c['needed_of'].partition(', ')
+    assert c['needed'] == pytest.approx(half[what], abs=6e-4) and c['needed'] > 0
+    assert where == ('printed of Office' if c['id'] == 'DFL-3' else '')
 
 def printed_in(table, row, column, number):
     "None where the package has no such table or column."
@@ -101,38 +94,98 @@ def test_printed_cells_are_those_of_the_tables():
 def test_a_cell_is_that_of_its_table(r):
     numbers = protocols()[r['table']].numbers()[r['row']]
     assert r['domains'] | {r['column']: r['printed']} == numbers
-    assert r['row'] in ROWS[r['set']] and r['n_paper'] >= 1
+    assert (r['row'] in ROWS[r['set']] or r['row'] in STATES.values()) and r['n_paper'] >= 1
     assert all(r[k] for k in ('inside', 'score', 'counted', 'differs'))
 
 def test_cells_are_judged_where_the_protocol_is_the_papers():
     judged = {r['set'] for r in CELLS if not r['inside'].startswith('not judged')}
-    assert judged == {'P3', 'G'} and {r['set'] for r in CELLS} - judged == {'P3s', 'P4s', 'P6/Office'}
+    assert judged == {'P3'} and {r['set'] for r in CELLS} - judged == {'P3s', 'P4s', 'P6-Office'}
     assert len({(r['set'], r['table'], r['row']) for r in CELLS}) == len(CELLS)
+
+def read_of(c, name)->dict: # {'row', 'moment' or 'measure'}
+    "What stands behind a name of a claim."
+    return c.get('rows', {}).get(name, dict(row=name))
+
+def rows_of(c)->set: # in the words of the plan
+    "The rows that a claim's verdict is made of."
+    p = c['primary']
+    names = [p['a'], p['b'], *([c['also']['b']] if 'also' in c else [])]
+    return {read_of(c, name)['row'] for name in names}
 
 @each
 def test_a_primary_cell_is_one_that_the_sets_have(c):
     p = c['primary']
-    assert {*p} - {'less'} == {'set', 'a', 'b', 'view', 'moment', 'column'} and all(p.values())
+    assert {*p} - {'less', 'more'} == {'set', 'a', 'b', 'view', 'moment', 'column'} and all(p.values())
     assert p['view'] in ('global', 'personal', 'unseen')
     assert p['moment'] in ('received', 'trained', 're-estimated')
-    assert c['n'] == SETS[p['set']][0]
+    joined = [p['set'], *([p['more']] if 'more' in p else [])]
+    assert c['n'] == sum(len(SETS[s].seeds) for s in joined)
     if c['untestable']: return
-    rows = [p['a'], p['b'], *([c['also']['b']] if 'also' in c else [])]
-    real = {c['rows'][r]['row'] if r in c.get('rows', {}) else r for r in rows}
-    assert real <= FULL[p['set']] and ('less' not in p or {p['a'], p['b']} <= FULL[p['less']])
+    assert all(rows_of(c) <= {*ROWS[s]} for s in [*joined, *([p['less']] if 'less' in p else [])])
+
+@each
+def test_every_run_of_a_claim_is_planned(c):
+    "Under its name in the plan: of each domain that is left out, where one is."
+    if c['untestable']: return
+    s = SETS[c['primary']['set']]
+    assert (c['primary']['view'] == 'unseen') == ('targets' in s.record or s.id == 'D')
+    ends = [f', without {t}' for t in s.record.get('targets', ())] or ['']
+    assert {row+end for row in rows_of(c) for end in ends} <= {r.name for r in s.rows}
+
+MEASURED = {'rank': 'f2dc', 'plus - minus': 'f2dc', 'empty_p': 'fedddl'}    # column: measure
+
+@each
+def test_what_is_compared_is_measured(c):
+    p, rows = c['primary'], ROWS[c['primary']['set']]
+    if c['untestable']: return
+    for name in (p['a'], p['b']):
+        read = read_of(c, name)
+        row = rows[read['row']]
+        if p['column'] in MEASURED: assert row['measure'] == MEASURED[p['column']]
+        elif p['column'].startswith('AUROC'): assert row['trust']
+        else: assert p['column'] in ('AVG', 'STD')
+        if 'measure' not in read: continue
+        assert row['measure'] == 'unseen' and STATES[read['row'], read['measure']] == name
+
+def test_joined_sets_differ_in_their_seeds_and_rows_alone():
+    joined = {(c['primary']['set'], c['primary']['more']) for c in CLAIMS if 'more' in c['primary']}
+    assert joined == {('P1', 'P1-more')}
+    own = ('id', 'what', 'seeds', 'row', 'pilot', 'tuned_as')
+    def same(s): return {k: v for k, v in s.record.items() if k not in own}
+    a, b = SETS['P1'], SETS['P1-more']
+    assert same(a) == same(b) and b.tuned_as == a.tuned_as and not {*a.seeds} & {*b.seeds}
+    assert all(ROWS['P1'][r] | row == ROWS['P1'][r] for r, row in ROWS['P1-more'].items())
+
+def test_all_claims_of_use_in_p1_have_sixteen_seeds():
+    p1 = [c for c in CLAIMS if c['primary']['set'] == 'P1']
+    assert len(p1) == 8 and all(c['primary']['more'] == 'P1-more' and c['n'] == 16 for c in p1)
+
+@each
+def test_a_verdict_is_of_pictures_that_can_carry_it(c):
+    "Office: these pictures; PACS: new ones; drawings: a seed draws its own."
+    s = c['primary']['set']
+    photos = SETS[s].record['suite'] == 'photographs'
+    usual = 'these pictures' if s in OFFICE else 'new pictures' if photos else 'seeds'
+    assert c['interval'] == ('jackknife over seeds' if c['primary']['column'] == 'STD' else usual)
+    assert (c['pictures_se'] > 0) == photos
+
+def test_the_reading_defines_its_words():
+    reading = ALL['reading']
+    words = {c['interval'].replace(' ', '_') for c in CLAIMS} - {'jackknife_over_seeds'}
+    assert words == {'seeds', 'these_pictures', 'new_pictures'} <= {*reading}
+    assert all(i in reading['these_pictures'] for i in OFFICE - {'P3'})
+    pairs = zip(('received', 'trained', 're-estimated'), STORED)
+    assert all(f'{ours} is {theirs}' in reading['moments'] for ours, theirs in pairs)
+
+def test_what_is_printed_beside_is_planned():
+    "And no set that has no record yet."
+    words = {b for c in CLAIMS for b in c['beside']}
+    sets = {w.partition(':')[0] for w in words if not w.startswith(('other', 'both', 'the two'))}
+    assert sets <= {*SETS} and not {*ALL['later']} & {*SETS}
 
 def test_no_two_claims_have_one_primary_cell():
     cells = Counter(tuple(sorted(c['primary'].items())) for c in CLAIMS)
     assert max(cells.values()) == 1
-
-def test_wanted_rows_are_wanted():
-    "By a claim that can be tested, and the sets have not got them."
-    for w in WANTED:
-        assert w['row'] not in ROWS[w['set']]
-        for i in w['claims']:
-            p = BY_ID[i]['primary']
-            assert w['row'] in (p['a'], p['b']) and w['set'] in (p['set'], p.get('less'))
-            assert not BY_ID[i]['untestable']
 
 MOMENTS = dict(F2DC='received', FDSE='trained', RFedDis='received', DFL='received')
 
@@ -152,12 +205,12 @@ def test_families():
     got = {(c['system'], YARDSTICK[c['kind']]): c['family'] for c in CLAIMS}
     want = dict(F2DC=5, FDSE=5, FedDDL=6, RFedDis=6, DFL=7)
     assert {s: n for (s, y), n in got.items() if y == 'replication'} == want
-    use = {'F2DC': 4, 'FDSE': 4, 'FedDDL': 1, 'RFedDis': 3, 'DFL': 3, 'FedAvg + AdaBN': 8}
+    use = {'F2DC': 3, 'FDSE': 3, 'FedDDL': 1, 'RFedDis': 2, 'DFL': 2, 'FedAvg + AdaBN': 8}
     assert {s: n for (s, y), n in got.items() if y == 'use'} == use
 
 def test_untestable_claims():
     have = {c['id'] for c in CLAIMS if c['untestable']}
-    assert have == {'FDSE-07', 'FDSE-09', 'FedDDL-5', 'DFL-4a', 'DFL-6', 'Use-FDSE-P2', 'Use-FedDDL-P6'}
+    assert have == {'FDSE-07', 'FDSE-09', 'FedDDL-5', 'DFL-4a', 'DFL-6', 'Use-FedDDL-P6'}
 
 def test_the_headline_of_the_whole_has_its_eight_cells():
     cells = [BY_ID[i] for i in ALL['whole']['claims']]

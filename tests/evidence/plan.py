@@ -92,7 +92,7 @@ def first_trials(row:Row, tuning:dict, default:float)->list:
     return [Trial(row.name, tuning['seeds'][0], lr) for lr in rates]
 
 def own_trials(row:Row, tuning:dict, best:float)->list:
-    values = zip(*(((k, v) for v in vs) for k, vs in row.own))
+    values = zip(*([(k, v) for v in vs] for k, vs in row.own))     # lists: k is read here, not later
     return [Trial(row.name, tuning['seeds'][0], best, own) for own in values]
 
 def best_two(row:Row, tuning:dict, done:dict)->list: # done: {Trial: score}
