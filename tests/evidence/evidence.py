@@ -48,9 +48,12 @@ class Store:
         stored = json.loads(path.read_text()) if path.exists() else []
         return {Trial(t['row'], t['seed'], t['lr'], tuple(map(tuple, t['own']))): t['score'] for t in stored
                 if t['record'] == s.letters}
-    def tuned(self, s)->dict: # {row: {'lr', 'own', …}}
+    def tuned(self, s)->dict: # {row: {'lr', 'own', …}}; {} where nothing was tuned
         path = self.tuned_file(s)
-        return json.loads(path.read_text())['rows'] if path.exists() else {}
+        if not path.exists(): return {}
+        stored = json.loads(path.read_text())
+        if s.is_tuned and stored['record'] != s.letters: raise ValueError(f'{path.name} is of another record: move it away')
+        return stored['rows']
     def keep(self, s, job:dict, entry:dict):
         "Add what a job gave."
         facts = {k: job[k] for k in ('row', 'seed', 'lr', 'own')} | dict(record=s.letters, commit=job['commit'])
@@ -82,8 +85,8 @@ def runs_left(s, store:Store, seeds)->list: # of jobs
     tuned = store.tuned(s)
     def how(row):
         if row.lr: return dict(lr=row.lr, own=())
-        of = tuned.get(row.rate_of or row.name)
-        if of is None: return dict(lr=s.record['lr'], own=())       # an untuned set
+        if not s.record.get('tuned', True): return dict(lr=s.record['lr'], own=())
+        of = tuned[row.rate_of or row.name]
         return dict(lr=of['lr'], own=tuple(of['own'].items()))
     out = []
     for seed in seeds:
