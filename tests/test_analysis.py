@@ -20,7 +20,7 @@ from fedskew_nb.analysis.sights import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval, verdict
 from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
-from fedskew_nb.analysis.table import Table, tex
+from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.core.models import small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
@@ -468,3 +468,11 @@ def test_a_name_that_is_no_text_can_be_written(tmp_path):
     "Linux lets a file's name be any bytes."
     write_whole(tmp_path/'page.html', b'\xff.png'.decode(errors='surrogateescape'))
     assert (tmp_path/'page.html').read_bytes() == b'?.png'
+
+def test_html_of_a_table_is_escaped():
+    cells = pd.DataFrame({'method': ['a | b'], 'points': ['+3.0 & a | b']})
+    assert '<td>+3.0 &amp; a | b</td>' in Table('t', cells).html()
+
+def test_named_rows_keep_a_column_of_the_same_name():
+    odd = pd.DataFrame({'method': [70.1], 'night': [50.2]}, index=['FedAvg'])
+    assert list(named_rows(odd, 'method')) == ['method', 'method', 'night']

@@ -74,6 +74,13 @@ def seeds(self:Comparison)->list:
 # %% ../../nbs/3_results/10_comparison.ipynb #973cbdeb
 def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
 
+def one_kind(runs:list):
+    "Refuse runs of one suite some of which have one last check, and others three."
+    kinds = {(deal_of(h)[0], h.checks) for h in runs}
+    if len(kinds) == len(dict(kinds)): return
+    raise ValueError('some runs are scored by one last check and others by three: '
+                     'put them into tables of their own')
+
 def answer_shown(h:History, where:Where)->Where:
     "The answer that is asked for, if this run has it; else its headline."
     return where if where in h.views() else h.headline(where)
@@ -81,12 +88,9 @@ def answer_shown(h:History, where:Where)->Where:
 # %% ../../nbs/3_results/10_comparison.ipynb #0000000d
 def scores_at(cmp, where:Where)->pd.DataFrame:
     "The score of record of every run that was scored there; a table mixes no two kinds of it."
-    rows, kinds = [], {(deal_of(h)[0], h.checks) for h in cmp.histories if is_scored(h, where)}
-    if len(kinds) > len(dict(kinds)):
-        raise ValueError('some runs are scored by one last check and others by three: put them into tables '
-                         'of their own')
-    for h in cmp.histories:
-        if not is_scored(h, where): continue
+    runs, rows = [h for h in cmp.histories if is_scored(h, where)], []
+    one_kind(runs)
+    for h in runs:
         (suite, deal), shown = deal_of(h), answer_shown(h, where)
         run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
         rows.append(run | dict(path=shown.path) | h.summary(shown))

@@ -27,6 +27,7 @@ __all__ = ['setting_table', 'write_report']
 MORE = {'personal-local': Where('personal', 'post_local'), 'personal-adabn': Where('personal', 'adabn'),
         'unseen-adabn': Where('unseen', 'adabn')}
 
+# %% ../../nbs/3_results/13_report.ipynb #fec63d41
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
     scored = {w for h in cmp.histories if deal_of(h)[0] == suite for w in h.views()}

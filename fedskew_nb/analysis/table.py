@@ -131,6 +131,7 @@ def alike(texts:dict)->str: # of {label: text}
     first, *rest = sorted(filter(None, who), key=lambda text: -len(who[text])) or ['']
     return first + ''.join(f'; {", ".join(who[text])}: {text}' for text in rest)
 
+# %% ../../nbs/3_results/09_table.ipynb #d46d0a81
 def checks_text(h)->str:
     "Of which checks its score is the mean."
     if h.checks == 1: return 'the last check'
@@ -142,6 +143,7 @@ def counted(runs:dict, bad)->str:
     n = {k: sum(map(bad, hs)) for k, hs in runs.items()}
     return ', '.join(f'{k} ({n[k]} of {len(hs)} runs)' for k, hs in runs.items() if n[k])
 
+# %% ../../nbs/3_results/09_table.ipynb #558e68e0
 def mean_chance(runs:dict)->str:
     levels = [h.setting['chance'] for hs in runs.values() for h in hs if 'chance' in h.setting]
     return f'{sum(levels)/len(levels):.1f}' if levels else ''
@@ -221,8 +223,7 @@ def foot(
     where:Where,    # what the table shows
 )->list:            # of sentences
     "What stands below a table of scores: budget, chance level, and what to distrust."
-    scored = ((k, [h for h in hs if h.rows]) for k, hs in runs.items())
-    shown = {k: hs for k, hs in scored if hs}
+    shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
     says = {
         'Score: {}.': alike({k: checks_text(hs[0]) for k, hs in shown.items()}),
         '{}.': alike({k: budget_text(hs[0].setting) for k, hs in shown.items()}),

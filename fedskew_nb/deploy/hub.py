@@ -192,6 +192,7 @@ def added(rows:list)->list:
         there |= {n: there[n]+r[n] for n in ('n', 'correct')}
     return list(found.values())
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #340a3df6
 @patch
 def score(self:Hub, piece=None):
     "Let every site ask the model that it got; the global one's rows first."

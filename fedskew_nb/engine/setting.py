@@ -42,6 +42,7 @@ class Scoring(Training):
     record:bool=False           # the score of record: three last checks, three moments
     answers:bool=False          # keep which test images were right
 
+# %% ../../nbs/6_engine/01_setting.ipynb #59d1c8be
 @dataclass(frozen=True)
 class Setting(Scoring):
     "How a federation trains; stored with the run."
