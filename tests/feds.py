@@ -58,14 +58,14 @@ def rounds_of(method, suite, net=None, rounds=2, **kw):
     return fed
 
 def batches_of(fed, rounds):
-    "What each participant sees in each round, by the documented order of batches: [{client: [(x, y), …]}]."
+    "What each participant sees in each round, on the CPU, by the documented order: [{client: [(x, y), …]}]."
     s, out = fed.setting, []
     for r in range(rounds):
         fed.round_no, todo = r, {}
         for c in fed.participants():
             dice = generator(s.seed, r, c.id, 'all', 'order')
             cuts = schedule(len(c.train), s.batch_size, dice, s.local_epochs)
-            todo[c.id] = [(fed.worker.images(c.train.x[i]), c.train.y[i]) for i in cuts]
+            todo[c.id] = [(fed.worker.images(c.train.x[i]).cpu(), c.train.y[i].cpu()) for i in cuts]
         out.append(todo)
     fed.round_no = 0
     return out
@@ -95,9 +95,9 @@ def odd_suites(suite):
 
 def far(a, b):
     "The largest difference of two states, over the names of the first."
-    return max(float((a[n].double()-b[n].double()).detach().abs().max()) for n in a)
+    return max(float((a[n].cpu().double()-b[n].cpu().double()).detach().abs().max()) for n in a)
 
-def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[n].cpu(), b[n].cpu()) for n in a)
 def states(fed): return [fed.server, *(fed.state_of(c.id) for c in fed.clients)]
 def equal(a, b): return all(same(s, t) for s, t in zip(states(a), states(b)))
 

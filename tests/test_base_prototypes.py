@@ -46,7 +46,7 @@ LOOPS = [
      partial(plain.fedsa, lam=1., mu=.5, gamma=.7, alpha=.9, d=128, **SEVEN), 1),
     (FedFA_anchors, partial(plain.fedfa, lam=.1, momentum=.5, calibrate=1e-3, d=128, **SEVEN), 2)]
 
-def near(a, b): return torch.allclose(a, b, atol=1e-9, rtol=0)
+def near(a, b): return torch.allclose(a.cpu(), b.cpu(), atol=1e-9, rtol=0)
 
 def same_prototypes(down, memory):
     "What the server says is what the plain loop remembers."

@@ -28,7 +28,7 @@ IDS = [m.name for m in ALL]
 HOW = dict(rounds=3, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0.,
            eval_every=9, channels_last=False)
 
-def near(a, b): return torch.allclose(a.double(), b.double(), rtol=0, atol=1e-9)
+def near(a, b): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=1e-9)
 
 LEARNT = {n for n, _ in small().named_parameters()}
 

@@ -36,7 +36,7 @@ def trained(suite): return trained_once(suite, rounds_of)
 
 # ---- against plain loops
 
-def close(a, b): return torch.allclose(a.double(), b.double(), rtol=0, atol=1e-9)
+def close(a, b): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=1e-9)
 
 @pytest.mark.parametrize('kw', [dict(uniform=True), dict(participation=.5)], ids=['uniform', 'half'])
 def test_fedheal_coordinate_by_coordinate(suite, kw):
@@ -52,7 +52,7 @@ def test_fedheal_coordinate_by_coordinate(suite, kw):
 
 def test_fed_ensemble_model_by_model(suite):
     fed = fed_of(Fed_ensemble(K=3), suite, small().double(), participation=.8, **HOW)
-    nets = list(fed.worker.copy(fed.server).members)
+    nets = list(fed.worker.copy(fed.server).cpu().members)
     for a, b in combinations(nets, 2): assert not torch.equal(a.head.weight, b.head.weight)
     def whose(r, k): return turn(0, r, k, 3)
     with threads_of(1): want = plain.fed_ensemble(nets, batches_of(fed, 4), sizes_of(fed), .05, whose)

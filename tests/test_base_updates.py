@@ -31,7 +31,7 @@ WAYS = [dict(), dict(uniform=True), dict(participation=.5)]
 NAMES = ['by size', 'uniform', 'half']
 LEARNT = {n for n, _ in small().named_parameters()}
 
-def close(a, b, eps=1e-9): return torch.allclose(a.double(), b.double(), rtol=0, atol=eps)
+def close(a, b, eps=1e-9): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=eps)
 
 # ---- against plain loops
 

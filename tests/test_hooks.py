@@ -54,6 +54,14 @@ def test_what_finish_and_state_hold_does_not_change_with_the_next_client(suite):
         assert torch.equal(mine['states']['Sends']['mine'], head)
     assert not torch.equal(heads[0], heads[1])
 
+def test_a_term_is_taken_to_where_the_loss_lies():
+    "On a device of shapes without numbers, which is not the CPU."
+    class Zero(Mechanism):
+        def loss(self, c, b, out): return dict(zero=torch.tensor(0.))
+    out = small().to('meta')(torch.zeros(2, 3, 32, 32, device='meta'))
+    terms = Method('Z', Zero()).terms(None, dict(y=torch.zeros(2, dtype=torch.long, device='meta')), out)
+    assert {n: v.device.type for n, v in terms.items()} == dict(task='meta', zero='meta')
+
 SHARES = [(dict(local_steps=4), 4), (dict(local_steps=None, local_epochs=2), 6)]
 
 @pytest.mark.parametrize('said, steps', SHARES)

@@ -10,10 +10,11 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
-from fedskew_nb.engine import federation
+from fedskew_nb.engine import federation, stack
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import Setting
 from fedskew_nb.engine.stack import why_not_stacked
+from fedskew_nb.engine.together import Batches, side_by_side
 from fedskew_nb.methods.baselines.average import FedAvg
 
 # who trains its clients one by one, and which mechanism asks for it
@@ -28,9 +29,9 @@ PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mecha
 def w4(): return noise_suite(20, 64)
 
 def fed(method, suite, net=None, **k):
-    how = dict(rounds=1, local_steps=2, batch_size=8, lr=.05) | k
+    how = dict(rounds=1, local_steps=2, batch_size=8, lr=.05, device=DEVICE) | k
     net = net or small_conv(suite.n_classes, width=4, seed=0)
-    return Federation(method, net, suite, device=DEVICE, **how)
+    return Federation(method, net, suite, **how)
 
 def trained(*args, **k):
     f = fed(*args, **k)
@@ -41,9 +42,9 @@ def participants(f): return [r['participants'] for r in f.history.rounds]
 
 # ---- stacked and one by one
 
-def both(method, suite, **how):
+def both(method, suite, width=4, **how):
     "A federation stacked and one by one, in 64 bits: rounding must not hide a difference, nor make one."
-    def net(): return small_conv(suite.n_classes, width=4, seed=0).double()
+    def net(): return small_conv(suite.n_classes, width=width, seed=0).double()
     return [trained(method, suite, net(), stack=s, **dict(rounds=3) | how) for s in (True, False)]
 
 def equal(a, b):
@@ -78,6 +79,21 @@ def test_clients_of_unequal_size_share_a_stack(w4, method):
     uneven = replace(w4, clients=[replace(c, train=c.train[:n]) for c, n in zip(w4.clients, (17, 8, 33, 2))])
     a, b = both(method, uneven, local_steps=None, local_epochs=2)
     assert a.plan()['engine'] == 'stacks of at most 4 clients' and equal(a, b)
+
+@pytest.fixture
+def as_on_an_accelerator(monkeypatch):
+    "BatchNorms side by side, and images in plain order, whatever the device."
+    monkeypatch.setattr(stack, 'side_by_side', lambda net, wanted: side_by_side(net))
+    monkeypatch.setattr(Batches, 'plain', property(lambda self: True, lambda self, v: None), raising=False)
+
+@pytest.mark.parametrize('name', ['FedAvg', 'MOON', 'F2DC', 'RFedDis'])
+@pytest.mark.parametrize('width', [1, 4])
+def test_batch_norms_side_by_side(w4, name, width, as_on_an_accelerator):
+    uneven = replace(w4, clients=[replace(c, train=c.train[:n]) for c, n in zip(w4.clients, (17, 8, 40))])
+    a, b = both(METHODS[name], uneven, width, local_steps=None, rounds=2)
+    assert equal(a, b) and not any('forward' in vars(m) for m in a.worker.terms.modules())
+
+def test_batch_norms_side_by_side_in_bf16(w4, as_on_an_accelerator): test_bf16_in_a_stack(w4)
 
 def test_whoever_comes_for_the_first_time_has_another_memory(w4):
     a, b = both(METHODS['MOON'], w4, participation=.25)
@@ -199,7 +215,8 @@ LANES = [(dict(batch_size=64), 'operations, more than'), (dict(net=resnet10(10))
 
 @pytest.mark.parametrize('how, why', LANES, ids=['large', 'resnet10', 'bf16'])
 def test_what_takes_lanes_unless_a_stack_is_asked_for(w4, how, why):
-    assert why in fed(FedAvg, w4, **how).why_lanes and not fed(FedAvg, w4, stack=True, **how).why_lanes
+    asked, cpu = fed(FedAvg, w4, stack=True, **how), fed(FedAvg, w4, device='cpu', **how)
+    assert why in cpu.why_lanes and not asked.why_lanes
 
 def test_bf16_in_a_stack(w4):
     a, b = (trained(FedAvg, w4, precision='bf16', stack=s) for s in (True, False))
@@ -212,6 +229,7 @@ def test_an_accelerator_stacks_larger_steps(w4):
         return why_not_stacked(FedAvg, net or small_conv(10), setting, device=device)
     assert 'operations, more than' in why('cpu') and why('cuda') == ''
     assert 'more than 1e+10' in why('cuda', resnet10(10))
+    assert why_not_stacked(FedAvg, small_conv(10), Setting(precision='bf16'), device='cuda') == ''
 
 def test_a_lone_client_takes_a_lane(w4):
     f = fed(FedAvg, replace(w4, clients=w4.clients[:1]))

@@ -49,7 +49,7 @@ def terms(self:Method, c, b:dict, out:Out)->dict:
     task = self.one('task', c, b, out)
     task = F.cross_entropy(out.logits, b['y']) if task is None else task
     summands = self.union('loss', c, b, out, start=dict(task=task))
-    return {k: summands[k] for k in sorted(summands)}
+    return {k: summands[k].to(task.device) for k in sorted(summands)}
 
 # %% ../../nbs/4_core/08_merge.ipynb #00000012
 @patch

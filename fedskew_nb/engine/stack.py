@@ -22,7 +22,7 @@ from .history import Result
 from .lanes import LaneStopped
 from .setting import Setting
 from .together import (
-    Batches, Terms, clip_each, form_of, hooks_in_steps, memory_of, tensors_in, with_tensors)
+    Batches, Terms, clip_each, form_of, hooks_in_steps, memory_of, side_by_side, tensors_in, with_tensors)
 
 # %% ../../nbs/6_engine/12_stack.ipynb #00000006
 def operations(
@@ -210,7 +210,7 @@ def _finished(worker:Worker, c, terms:dict, state:dict, steps:int)->Result:
 def _together(worker:Worker, clients:list, round_no:int, at)->list: # of Result
     "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
     stack = _Stack(worker, *map(list, zip(*clients)))
-    with at(*(c.data for c in stack.cs)):
+    with at(*(c.data for c in stack.cs)), side_by_side(worker.terms, worker.device.type != 'cpu'):
         try: stack.train()
         finally:
             for m in worker.terms.noisy.values(): m.draw = None

@@ -7,11 +7,15 @@ __all__ = []
 
 # %% ../../nbs/6_engine/11_together.ipynb #ad2407b0
 from collections import defaultdict
+from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from types import MappingProxyType
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 from ..core.context import Context
 from ..core.method import Method
 from ..core.mechanism import Mechanism, fills, kind
@@ -45,6 +49,39 @@ class _EachDraws(torch.autograd.Function):
     @staticmethod
     def vmap(info, dims, who, shape, gens):
         return torch.stack([torch.rand(shape, generator=g) for g in gens]), 0
+
+# %% ../../nbs/6_engine/11_together.ipynb #f939d552
+class _EachNorms(torch.autograd.Function):
+    "BatchNorm for one client of a stack; under `vmap`, all clients' channels side by side in one call."
+    @staticmethod
+    def forward(x, *more): return F.batch_norm(x, *more)
+    @staticmethod
+    def setup_context(ctx, inputs, output): pass
+    @staticmethod
+    def vmap(info, dims, x, *more):
+        def first(v, d): return v.expand(info.batch_size, *v.shape) if d is None else v.movedim(d, 0)
+        rows = [v if v is None else first(v, d) for v, d in zip(more[:4], dims[1:])]
+        stats = [v if v is None else v.view(-1) for v in rows[:2]]    # written to: no copy
+        affine = [v if v is None else v.flatten() for v in rows[2:]]
+        beside = first(x, dims[0]).transpose(0, 1).flatten(1, 2)    # (B, K·C, …)
+        return F.batch_norm(beside, *stats, *affine, *more[4:]).unflatten(1, (info.batch_size, -1)), 1
+
+# %% ../../nbs/6_engine/11_together.ipynb #42ecdec8
+def _norm_each(m:_BatchNorm, x:Tensor)->Tensor:
+    "What a BatchNorm does to the images of one client, by `_EachNorms`."
+    m._check_input_dim(x)
+    if m.training and m.num_batches_tracked is not None: m.num_batches_tracked.add_(1)
+    by_batch = m.training or m.running_mean is None
+    return _EachNorms.apply(x, m.running_mean, m.running_var, m.weight, m.bias, by_batch, m.momentum, m.eps)
+
+@contextmanager
+def side_by_side(net:nn.Module, wanted:bool=True):
+    "Inside, its BatchNorms answer by `_EachNorms`, but for those with a `forward` of somebody's own."
+    norms = [m for m in net.modules() if wanted and type(m).forward is _BatchNorm.forward]
+    for m in norms: m.forward = partial(_norm_each, m)
+    try: yield
+    finally:
+        for m in norms: del m.forward
 
 # %% ../../nbs/6_engine/11_together.ipynb #5dd57533
 def tensors_in(o)->list:
@@ -95,7 +132,8 @@ def memory_of(c, method:Method, each:set)->dict:
     who = [kind(m) for m in method.mechanisms if hooks_in_steps(m)]
     of = lambda memory: {k: memory[k] for k in who if memory.get(k)}
     down = {n: v for n, v in c.down.items() if n in each}
-    return dict(states=of(c.states), caches=of(c.caches), down=down)
+    own = dict(states=of(c.states), caches=of(c.caches), down=down)
+    return with_tensors(own, (t if t.ndim else t.to(c.device) for t in tensors_in(own)))
 
 # %% ../../nbs/6_engine/11_together.ipynb #1fc44b2c
 class Batches:
@@ -108,6 +146,7 @@ class Batches:
         self.cuts = [moved(list(plan(*row)), worker.device) for row in zip(cs, n)]
         own = worker.method.each('batch') or s.pad or s.flip or s.turn
         self.data = None if own else join([c.data.train for c in cs])
+        self.plain = worker.device.type != 'cpu'    # order in memory
 
 # %% ../../nbs/6_engine/11_together.ipynb #1d2f14e8
 @patch
@@ -118,6 +157,7 @@ def alike(self:Batches, t:int)->list: # of lists of places in `cs`
         if t < len(cut): groups[len(cut[t])].append(k)
     return list(groups.values())
 
+# %% ../../nbs/6_engine/11_together.ipynb #31ff5fb9
 @patch
 def of(self:Batches, ks:list, t:int)->dict: # {entry: (K, B, …)}
     "The batches of some clients side by side."
@@ -128,7 +168,8 @@ def of(self:Batches, ks:list, t:int)->dict: # {entry: (K, B, …)}
         i = torch.stack([self.cuts[k][t] for k in ks])
         rows = (i+self.begin[ks, None]).flatten()
         b = dict(i=i.flatten(), **batch_of(self.data, rows, self.worker.device))
-    return {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
+    ready = {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
+    return {k: v.contiguous() for k, v in ready.items()} if self.plain else ready
 
 # %% ../../nbs/6_engine/11_together.ipynb #605e2258
 def clip_each(params:list, most:float): # params: (K, …)
