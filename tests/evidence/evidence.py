@@ -1,15 +1,15 @@
 """The long runs of the plan, in the background of everything else: `make evidence`.
 
-It makes a clone at each set's commit beside the repository (`../evidence/code`) with an environment of its own, runs
-what is missing in the plan's order on one core, one process a run, goes on after a kill from the last checkpoint, and
-writes each finished run back into `tests/evidence/runs/`. What the pilots of a set chose is committed before the first
-run that is judged. Called again, it says what is done and what is left.
+It makes a clone at each set's commit beside the repository (`../evidence/code`), with an environment of its
+own, runs what is missing in the plan's order on one core, one process a run, goes on after a kill from the
+last checkpoint, and writes each finished run back into `tests/evidence/runs/`. What the pilots of a set chose is
+committed before the first run that is judged. Called again, it says what is done and what is left.
 
     python tests/evidence/evidence.py                 # start, or go on after a pause; done and left
     python tests/evidence/evidence.py --pause         # stop for a while (by the number of its process)
     python tests/evidence/evidence.py --stop
     python tests/evidence/evidence.py --price         # measure a round and a check of every row, and reckon
-    python tests/evidence/evidence.py --work --here --jobs 15 --minutes 8 --only A    # on a lent machine: no clone
+    python tests/evidence/evidence.py --work --here --jobs 15 --minutes 8 --only A    # elsewhere: no clone
 """
 
 import argparse, json, lzma, os, shutil, signal, subprocess, sys, time
@@ -52,11 +52,12 @@ class Store:
         path = self.tuned_file(s)
         if not path.exists(): return {}
         stored = json.loads(path.read_text())
-        if s.is_tuned and stored['record'] != s.letters: raise ValueError(f'{path.name} is of another record: move it away')
+        if s.is_tuned and stored['record'] != s.letters:
+            raise ValueError(f'{path.name} is of another record: move it away')
         return stored['rows']
     def keep(self, s, job:dict, entry:dict):
         "Add what a job gave."
-        facts = {k: job[k] for k in ('row', 'seed', 'lr', 'own')} | dict(record=s.letters, commit=job['commit'])
+        facts = {k: job[k] for k in ('row', 'seed', 'lr', 'own', 'commit')} | dict(record=s.letters)
         if job['pilot']:
             path = self.trials_file(s)
             stored = json.loads(path.read_text()) if path.exists() else []
@@ -91,15 +92,17 @@ def runs_left(s, store:Store, seeds)->list: # of jobs
     out = []
     for seed in seeds:
         there = store.runs(s, seed)
-        out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in s.rows if r.name not in there]
+        rows = [r for r in s.rows if r.name not in there]
+        out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in rows]
     return out
 
 def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three seeds of all, then the others
     order = heads['plan'].get('sets', [])
     ranked = sorted(sets, key=lambda s: order.index(s.id) if s.id in order else len(order))
     last = heads['plan'].get('last', [])
-    first = [(s, s.seeds[:3]) for s in ranked if s.id not in last]
-    return first + [(s, s.seeds[3:]) for s in ranked if s.id not in last] + [(s, s.seeds) for s in ranked if s.id in last]
+    early, late = ([s for s in ranked if (s.id in last) == end] for end in (False, True))
+    parts = [(s, s.seeds[:3]) for s in early] + [(s, s.seeds[3:]) for s in early]
+    return parts + [(s, s.seeds) for s in late]
 
 def missing_for(s)->str: # '' if nothing is
     "What a set needs and this machine has not."
@@ -117,10 +120,11 @@ def committed(path:Path)->bool:
 def commit_tuned(s, store:Store)->bool:
     "Commit what the pilots of a set chose, with its trials; nothing else."
     files = [str(store.tuned_file(s)), str(store.trials_file(s))]
+    why = f'Evidence: what the pilots of set {s.id} chose, before its first run'
     for _ in range(5):
         try:
             plan.git('add', '--', *files)
-            plan.git('commit', '-q', '-m', f'Evidence: what the pilots of set {s.id} chose, before its first run', '--', *files)
+            plan.git('commit', '-q', '-m', why, '--', *files)
             return True
         except subprocess.CalledProcessError: time.sleep(5)
     return committed(store.tuned_file(s))
@@ -128,8 +132,8 @@ def commit_tuned(s, store:Store)->bool:
 class Queue:
     "Which job is next."
     def __init__(self, store:Store, only=(), here=False, pilots_only=False):
-        self.store, self.only, self.here, self.pilots_only, self.failed, self.told = store, only, here, pilots_only, set(), set()
-        self.commits = {}
+        self.store, self.only, self.here, self.pilots_only = store, only, here, pilots_only
+        self.failed, self.told, self.commits = set(), set(), {}
     def commit_of(self, s)->str: # '' where it is not committed
         if self.here: return os.environ.get('EVIDENCE_COMMIT', 'here')
         if s.letters not in self.commits:
@@ -142,16 +146,17 @@ class Queue:
         "Jobs that could be made now, in order, of the first part of the plan that is not finished."
         heads = plan.records_of((HERE/'plan.toml').read_text())
         tuning, sets = plan.read_plan()
-        by_id = {s.id: s for s in sets}
         found = []
-        for s, seeds in in_order([s for s in sets if not self.only or s.id in self.only], heads):
-            if why := missing_for(s): self.say(why); continue
-            if not (commit := self.commit_of(s)): self.say(f'set {s.id} is not committed as it stands: skipped'); continue
-            part = self.of_set(s, by_id[s.tuned_as], seeds, tuning)
+        wanted = [s for s in sets if not self.only or s.id in self.only]
+        for s, seeds in in_order(wanted, heads):
+            commit = self.commit_of(s)
+            why = missing_for(s) or ('' if commit else f'set {s.id} is not committed as it stands: skipped')
+            if why: self.say(why)
+            part = [] if why else self.of_set(s, tuning, seeds)
             found += [job | dict(commit=commit) for job in part if self.key(job) not in self.failed]
             if found and not self.here: return found
         return found
-    def of_set(self, s, source, seeds, tuning)->list:
+    def of_set(self, s, tuning, seeds)->list:
         if s.record.get('tuned', True):
             if s.is_tuned and not self.store.tuned_file(s).exists():
                 left = pilots_left(s, self.store, tuning)
@@ -191,8 +196,9 @@ def made(job:dict, code:Path, python, work:Path, core)->dict|None:
     asked, answer = work/f'{stem}.job', work/f'{stem}.json'
     asked.write_text(json.dumps(job | dict(plan=str(code/plan.PLAN), core=core)))
     with open(work/f'{stem}.log', 'w') as log:
-        done = subprocess.run([str(python), str(code/'tests'/'evidence'/'work.py'), str(code), str(asked), str(answer)],
-                              stdout=log, stderr=log, env=os.environ | dict(FEDSKEW_CACHE=str(HOME/'cache')))
+        call = [python, code/'tests'/'evidence'/'work.py', code, asked, answer]
+        env = os.environ | dict(FEDSKEW_CACHE=str(HOME/'cache'))
+        done = subprocess.run(list(map(str, call)), stdout=log, stderr=log, env=env)
     if done.returncode or not answer.exists(): return None
     entry = json.loads(answer.read_text())
     for p in (asked, answer, work/f'{stem}.log'): p.unlink(missing_ok=True)
@@ -216,7 +222,8 @@ def work(a):
     with ThreadPoolExecutor(a.jobs) as pool:
         while True:
             busy = {Queue.key(job) for job, _ in running.values()}
-            todo = [j for j in queue.jobs() if Queue.key(j) not in busy] if not end or time.time() < end else []
+            over = end and time.time() > end
+            todo = [] if over else [j for j in queue.jobs() if Queue.key(j) not in busy]
             if a.here: todo.sort(key=lambda j: -seconds_of(j))     # many at once: the longest first
             while todo and free:
                 job, core = todo.pop(0), free.pop()
@@ -228,16 +235,18 @@ def work(a):
                 job, core = running.pop(f)
                 free.append(core)
                 finish(f.result(), job, store, queue, sets)
-            if end and time.time() > end+60*a.grace: os._exit(0)      # what is unfinished is lost, what is stored stays
+            if end and time.time() > end+60*a.grace: os._exit(0)      # what is stored stays
 
 def finish(entry, job, store, queue, sets):
-    name = f"{job['set']} {'pilot' if job['pilot'] else 'run'} {job['row']} seed {job['seed']} lr {job['lr']} {dict(job['own'])}"
+    kind = 'pilot' if job['pilot'] else 'run'
+    name = f"{job['set']} {kind} {job['row']} seed {job['seed']} lr {job['lr']} {dict(job['own'])}"
     if entry is None:
         queue.failed.add(Queue.key(job))
         print(f'FAILED {name}: see {HOME/"work"}', flush=True)
     else:
         store.keep(sets[job['set']], job, entry)
-        print(f"{time.strftime('%H:%M:%S')} {name}: {entry['score']:.2f}, {entry['seconds']:.0f} s", flush=True)
+        took = f"{entry['score']:.2f}, {entry['seconds']:.0f} s"
+        print(f'{time.strftime("%H:%M:%S")} {name}: {took}', flush=True)
 
 # ---- price ----
 def price(a):
@@ -250,12 +259,15 @@ def price(a):
     lines = {}
     for s in sets:
         if a.only and s.id not in a.only: continue
-        if why := missing_for(s): print(why); continue
+        if why := missing_for(s):
+            print(why)
+            continue
         rows = {r.name: row_price(w, federation_of, s, r) for r in s.rows}
         runs = len(s.seeds)*sum(rows.values())
         pilots = 8.5*sum(rows[r.name] for r in plan.tuned_rows(s)) if s.is_tuned else 0
-        lines[s.id] = dict(rows={k: round(v) for k, v in rows.items()}, runs=round(runs/3600, 2), pilots=round(pilots/3600, 2))
-        print(f"{s.id:9} runs {runs/3600:5.1f} h, pilots {pilots/3600:4.1f} h; seconds a run: {lines[s.id]['rows']}", flush=True)
+        hours = dict(runs=round(runs/3600, 2), pilots=round(pilots/3600, 2))
+        lines[s.id] = dict(rows={k: round(v) for k, v in rows.items()}) | hours
+        print(f'{s.id:9} {hours} h; seconds a run: {lines[s.id]["rows"]}', flush=True)
     total = sum(v['runs']+v['pilots'] for v in lines.values())
     print(f'all: {total:.1f} hours of one core')
     path = HERE/'price.json'
@@ -288,11 +300,16 @@ def status()->str:
         seconds = known.get(s.id, {}).get('rows', {})
         done = {seed: store.runs(s, seed) for seed in s.seeds}
         n, have = len(s.seeds)*len(s.rows), sum(map(len, done.values()))
-        left = sum(seconds.get(r.name, 0) for seed in s.seeds for r in s.rows if r.name not in done[seed])/3600
+        missing = [r.name for seed in s.seeds for r in s.rows if r.name not in done[seed]]
+        left = sum(seconds.get(name, 0) for name in missing)/3600
         trials = len(store.trials(s)) if s.is_tuned else 0
-        pilots = f'{trials} pilots{", chosen" if store.tuned_file(s).exists() else ""}' if s.is_tuned else f'rates of {s.tuned_as}'
-        if s.is_tuned and not store.tuned_file(s).exists():
-            left += max(0, known.get(s.id, {}).get('pilots', 0)-sum(seconds.get(t.row, 0) for t in store.trials(s))/3600)
+        chosen = store.tuned_file(s).exists()
+        pilots = f'{trials} pilots{", chosen" if chosen else ""}'
+        if s.tuned_as != s.id: pilots = f'rates of {s.tuned_as}'
+        if not s.record.get('tuned', True): pilots = 'printed rates'
+        if s.is_tuned and not chosen:
+            made_ = sum(seconds.get(t.row, 0) for t in store.trials(s))/3600
+            left += max(0, known.get(s.id, {}).get('pilots', 0)-made_)
         left_hours += left
         lines.append(f'{s.id:9} {have:4} of {n:4} runs, {pilots:24} {left:5.1f} h left')
     return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left'])
@@ -312,14 +329,16 @@ def start(only):
     HOME.mkdir(exist_ok=True)
     some = ['--only', ','.join(only)] if only else []
     with open(LOG, 'a') as log:
-        p = subprocess.Popen([sys.executable, str(HERE/'evidence.py'), '--work', *some], cwd=REPO, stdout=log, stderr=log,
-                             stdin=subprocess.DEVNULL, start_new_session=True)
+        call = [sys.executable, str(HERE/'evidence.py'), '--work', *some]
+        p = subprocess.Popen(call, cwd=REPO, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                             start_new_session=True)
     PID.write_text(str(p.pid))
     print(f'started; it writes to {LOG}')
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ('work', 'pause', 'stop', 'price', 'here', 'pilots'): p.add_argument(f'--{name}', action='store_true')
+    for name in ('work', 'pause', 'stop', 'price', 'here', 'pilots'):
+        p.add_argument(f'--{name}', action='store_true')
     p.add_argument('--jobs', type=int, default=1)
     p.add_argument('--minutes', type=float, default=0)
     p.add_argument('--grace', type=float, default=0)

@@ -1,4 +1,4 @@
-"""PACS and Office-Caltech-10 as the plan deals them: a tuning fold that no verdict sees, five folds to test on in turn.
+"""PACS and Office-Caltech-10 as the plan deals them: a tuning fold that no verdict sees, five to test on.
 
 Read from `../shared/real`, never kept in the repository: what stays here are digests and numbers."""
 
@@ -57,8 +57,8 @@ def folds(digests, domains, classes)->np.ndarray: # of each picture: -1 tunes, 0
     fold, seen, groups = np.full(len(digests), -2), {}, defaultdict(list)
     for i, (d, place) in enumerate(zip(digests, zip(domains, classes))):
         if d in seen:
-            if seen[d][1] != place[1]: raise ValueError(f'picture {i} is {place[1]}, and its copy is {seen[d][1]}')
-            continue                                       # one picture once: the first by name
+            if seen[d][1] == place[1]: continue            # one picture once: the first by name
+            raise ValueError(f'picture {i} is {place[1]}, and its copy is {seen[d][1]}')
         seen[d] = place
         groups[place].append(i)
     for members in groups.values():
@@ -80,8 +80,13 @@ def dealt(name:str, pixels:int)->tuple:
 
 def data_of(x, y, at)->Data: return Data(torch.from_numpy(x[at]), torch.from_numpy(y[at]).long())
 
-def photographs(seed:int, pilot:bool, name:str, pixels:int, clients, each, without:str='', mean=None, std=None)->Suite:
-    "Clients of each domain; tests: every picture that neither trains nor tunes. A pilot tests the tuning fold."
+def photographs(
+    seed:int, pilot:bool,
+    name:str, pixels:int,
+    clients, each,      # how many clients, with how many pictures each: by domain, or for all
+    without:str='', mean=None, std=None,
+)->Suite:
+    "Tests: every picture that neither trains nor tunes. A pilot tests the tuning fold."
     x, y, _, domains, names, fold = dealt(name, pixels)
     where = np.array(domains)
     made, tests, unseen, spare = [], {}, {}, {}
@@ -95,7 +100,8 @@ def photographs(seed:int, pilot:bool, name:str, pixels:int, clients, each, witho
             continue
         k, n = of_each(clients, d), of_each(each, d)
         order = torch.randperm(len(trains), generator=generator('photographs', name, seed, d)).numpy()
-        if k*n > len(trains): raise ValueError(f'{name}: {d} has {len(trains)} pictures to train on, not {k} × {n}')
+        if k*n > len(trains):
+            raise ValueError(f'{name}: {d} has {len(trains)} pictures to train on, not {k} × {n}')
         mine = trains[order[:k*n]]
         test = here[fold[here] == -1] if pilot else np.setdiff1d(known, mine)
         tests[d] = data_of(x, y, test)
@@ -113,7 +119,7 @@ def weights_file()->Path:
     return next(Path(str(files(LITE0))).rglob('efficientnet-lite0-57934424.pth'))
 
 def lite0_adapter(n_classes:int, size:int, seed:int):
-    "Stem and blocks of EfficientNet-Lite0 with ImageNet's weights, frozen; a fresh adapter of 256 channels behind them."
+    "Stem and blocks of EfficientNet-Lite0 with ImageNet's weights, frozen; a fresh adapter behind them."
     from fedskew_nb.core.pretrained import timm_net
-    return timm_net(n_classes, 'tf_efficientnet_lite0', weights=str(weights_file()), frozen='prefix', adapter=256,
-                    size=size, seed=seed)
+    how = dict(weights=str(weights_file()), frozen='prefix', adapter=256)
+    return timm_net(n_classes, 'tf_efficientnet_lite0', size=size, seed=seed, **how)

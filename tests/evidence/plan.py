@@ -1,4 +1,4 @@
-"""The plan of the evidence: its records, their hashes, the commit that named each one first, and what is to be run next.
+"""The plan of the evidence: its records, their hashes, the commit that named each one first, what is next.
 
     python tests/evidence/plan.py        # hash, commit and time of every record
 """
@@ -57,8 +57,8 @@ def rows_for(rows:list, target:str)->list: # of Row
     "The rows of a set, or those of one domain that is left out."
     rows = [row_of(r) for r in rows]
     if not target: return rows
-    rate = lambda r: r.rate_of or r.name
-    return [replace(r, name=f'{r.name}, without {target}', rate_of=rate(r), data=(('without', target),)) for r in rows]
+    def without(r): return dict(name=f'{r.name}, without {target}', rate_of=r.rate_of or r.name)
+    return [replace(r, **without(r), data=(('without', target),)) for r in rows]
 
 @dataclass(frozen=True)
 class Set:
@@ -66,7 +66,8 @@ class Set:
     record: dict
     letters: str
     id = property(lambda s: s.record['id'])
-    rows = property(lambda s: [r for t in s.record.get('targets', ('',)) for r in rows_for(s.record['row'], t)])
+    targets = property(lambda s: s.record.get('targets', ('',)))
+    rows = property(lambda s: [r for t in s.targets for r in rows_for(s.record['row'], t)])
     seeds = property(lambda s: s.record['seeds'])
     tuned_as = property(lambda s: s.record.get('tuned_as', s.id))
     is_tuned = property(lambda s: s.record.get('tuned', True) and s.tuned_as == s.id)
@@ -74,7 +75,8 @@ class Set:
 def read_plan(path=HERE/'plan.toml')->tuple: # (tuning record, [Set])
     "The plan as it stands."
     records = records_of(Path(path).read_text())
-    return records['tuning'], [Set(r, hash_of(records, n)) for n, r in records.items() if n.startswith('set ')]
+    sets = {n: r for n, r in records.items() if n.startswith('set ')}
+    return records['tuning'], [Set(r, hash_of(records, n)) for n, r in sets.items()]
 
 # ---- pilots ----
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def chosen(row:Row, tuning:dict, default:float, done:dict)->dict:
     gain, error = sum(gains)/2, abs(gains[0]-gains[1])/2
     lr, own = best if gain > error else usual
     rates = sorted({t.lr for t in first_trials(row, tuning, default)})
-    return dict(lr=lr, own=dict(own), edge=lr in (rates[0], rates[-1]), gain=round(gain, 3), error=round(error, 3),
+    found = dict(gain=round(gain, 3), error=round(error, 3))
+    return found | dict(lr=lr, own=dict(own), edge=lr in (rates[0], rates[-1]),
                 default=usual == (lr, tuple(own)), trials=sum(t.row == row.name for t in done))
 
 def tuned_rows(s:Set)->list: # of Row

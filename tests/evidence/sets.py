@@ -1,4 +1,4 @@
-"""The images of the plan's sets: `build(suite, seed, pilot, **data)`. Pilots see images that no verdict tests."""
+"""The images of the plan's sets: `build(seed, suite, pilot, data)`; pilots see none that a verdict tests."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,8 @@ def backgrounds(seed:int, pilot:bool, unseen:int)->Suite:
     new = {names[c]: all_classes(suite.name, s, c, unseen, seed) for c in range(SEEN, len(names))}
     return replace(suite, unseen=new)
 
-SUITES = dict(emoji=emoji, digits=digits, hues=hues, backgrounds=backgrounds, photographs=photographs.photographs)
+SUITES = dict(emoji=emoji, digits=digits, hues=hues, backgrounds=backgrounds,
+              photographs=photographs.photographs)
 
 @lru_cache(1)
 def built(suite:str, seed:int, pilot:bool, data:str)->Suite:

@@ -1,4 +1,4 @@
-"""One run of the plan: `python work.py REPOSITORY JOB.json ANSWER.json`. It works in its own process, on one core."""
+"""One run of the plan, in its own process, on one core: `python work.py REPOSITORY JOB.json ANSWER.json`."""
 
 import json, os, platform, sys, time, warnings
 from dataclasses import replace
@@ -42,8 +42,10 @@ def run_of(s, row, seed:int, lr:float, own:dict, pilot:bool, **changes):
 def machine()->dict:
     "What a run was made on."
     import torch
-    cpu = next((l.partition(':')[2].strip() for l in Path('/proc/cpuinfo').read_text().splitlines()
-                if l.startswith('model name')), platform.processor()) if Path('/proc/cpuinfo').exists() else ''
+    info = Path('/proc/cpuinfo')
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [l.partition(':')[2].strip() for l in lines if l.startswith('model name')]
+    cpu = names[0] if names else platform.processor()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ''
     return dict(cpu=cpu, gpu=gpu, torch=torch.__version__, python=platform.python_version())
 
@@ -56,8 +58,8 @@ def made(job:dict, folder:Path)->dict:
     row = next(r for r in s.rows if r.name == job['row'])
     run = run_of(s, row, job['seed'], job['lr'], dict(job['own']), job['pilot'])
     before = time.process_time()
-    h = train_run(run, folder=folder, measure=None if job['pilot'] else measure_of(row.measure), keep_stopped=True,
-                  progress=False)
+    measure = None if job['pilot'] else measure_of(row.measure)
+    h = train_run(run, folder=folder, measure=measure, keep_stopped=True, progress=False)
     about = dict(seconds=round(time.process_time()-before, 1), on=machine(), when=time.strftime('%Y-%m-%d'))
     return dict(history=h.as_dict(), score=score_of(h, row)) | about
 
