@@ -154,6 +154,12 @@ def test_a_table_without_fedavg_has_no_pairs():
 def test_one_seed_says_so():
     c = Comparison([history('FedAvg',0,600), history('B',0,700)])
     assert c.statistics().verdict.iloc[1]=='one seed: no interval'
+    assert c.statistics()['diff'].iloc[1] == 10 and math.isnan(c.statistics().lo.iloc[1])
+
+def test_scores_have_a_row_for_each_run():
+    s = Comparison([history(m, s, k) for m, k in (('FedAvg', 600), ('B', 700)) for s in (0, 1)]).scores()
+    rows = [('FedAvg', 0, 60), ('FedAvg', 1, 60), ('B', 0, 70), ('B', 1, 70)]
+    assert [*zip(s.method, s.seed, s.AVG)] == rows
 
 def test_domains_and_rows():
     c = Comparison([history('FedAvg',s,600+s) for s in range(3)])

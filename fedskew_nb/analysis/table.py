@@ -219,10 +219,10 @@ def image_notes(runs:dict)->list:
 
 # %% ../../nbs/3_results/09_table.ipynb #0c9537e7
 def foot(
-    runs:dict,      # {label of a row: its histories}; one that stopped has no score
-    where:Where,    # what the table shows
-)->list:            # of sentences
-    "What stands below a table of scores: budget, chance level, and what to distrust."
+    runs:dict,    # {label: its histories}; one that stopped has no score
+    where:Where,  # what the table shows
+)->list:          # of sentences
+    "What stands below a table: budget, chance level, what to distrust."
     shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
     says = {
         'Score: {}.': alike({k: checks_text(hs[0]) for k, hs in shown.items()}),
