@@ -92,7 +92,8 @@ def test_a_contradiction_is_left_out_at_both_places(tree, to, sites):
         path = save(smooth(3), tree/to/f'{name}x.png')
         s, says = said(lambda: load_folder(tree, 16))
         assert places(s, squeezed(smooth(3))) == []
-        assert f'1 picture under several labels left out, first a/cat/3.png (cat) = {to}/{name}x.png (dog)' in says
+        words = f'first a/cat/3.png (cat) = {to}/{name}x.png (dog)'
+        assert f'1 picture under several labels left out, {words}' in says
         assert s.copies['contradictions'] == 1 and '39 images' in s.source
         path.unlink()
 
@@ -136,8 +137,8 @@ def test_kept_as_the_authors_dealt_it(tmp_path):
     assert '35 images' in s.source and len(places(s, squeezed(smooth(20)))) == 2
     want = dict(how='keep', copies=2, across_sites=0, train_and_test=1, contradictions=1)
     assert want.items() <= s.copies.items()
-    for words in ('2 exact copies kept', '1 picture in training and in test', '1 picture under several labels kept'):
-        assert words in says
+    every = '2 exact copies kept', '1 picture in training and in test', '1 picture under several labels kept'
+    assert all(words in says for words in every)
 
 def test_what_nothing_is_left_of_is_refused_with_its_reason(tree):
     for k in range(10): save(smooth(k), tree/'a'/'dog'/f'x{k}.png')
@@ -157,10 +158,12 @@ def test_a_picture_that_was_stored_again_is_a_near_twin(tmp_path, quality):
 def test_near_twins_by_a_plain_loop():
     g = np.random.default_rng(0)
     base = g.integers(0, 2, (6, 256))
-    flips = [base[k%6] ^ (np.arange(256)[g.permutation(256)] < n) for k, n in enumerate((0, 4, 15, 16, 17, 40)*4)]
+    turned = (0, 4, 15, 16, 17, 40)*4
+    flips = [base[k%6] ^ (g.permutation(256) < n) for k, n in enumerate(turned)]
     def made(bits, part, k):
         return Picture('a', 'xy'[k%2], f'{part}{k}', part, f'{k}', look=np.packbits(bits).tobytes())
-    pictures = [made(b, 'train', k) for k, b in enumerate(base)]+[made(b, 'test', k) for k, b in enumerate(flips)]
+    pictures = [made(b, 'train', k) for k, b in enumerate(base)]
+    pictures += [made(b, 'test', k) for k, b in enumerate(flips)]
     def near(p, q):
         a, b = (np.unpackbits(np.frombuffer(x.look, np.uint8)) for x in (p, q))
         return p.label == q.label and (a != b).sum() <= min(16, min(a.sum(), b.sum())/6)
@@ -174,8 +177,8 @@ def test_near_twins_by_a_plain_loop():
 def drawn(seed, n=40):
     g = np.random.default_rng(seed)
     def of(names): return names[g.integers(len(names))]
-    return [Picture(of('ab'), of('xxxy'), of('0123456789abcdef'), of(['train', 'train', 'val', 'test']), f'{k}')
-            for k in range(n)]
+    parts = 'train', 'train', 'val', 'test'
+    return [Picture(of('ab'), of('xxxy'), of('0123456789abcdef'), of(parts), f'{k}') for k in range(n)]
 
 @pytest.mark.parametrize('seed', range(20))
 def test_what_stays_is_there_once_and_on_one_side(seed):
@@ -202,12 +205,15 @@ def table(home, rows):
     (home/'t.csv').write_text('\n'.join(','.join(r) for r in [('image', 'label', 'site'), *rows]))
     return home/'t.csv'
 
-def listed(tree): return [(p.relative_to(tree).as_posix(), p.parts[-2], p.parts[-3]) for p in sorted(tree.rglob('*.png'))]
+def listed(tree):
+    files = sorted(tree.rglob('*.png'))
+    return [(p.relative_to(tree).as_posix(), p.parts[-2], p.parts[-3]) for p in files]
 
 @pytest.mark.parametrize('label', ['cat', 'dog'])
 def test_two_paths_of_one_file_in_a_table(tree, label):
     rows = [*listed(tree), ('a/dog/../cat/0.png', label, 'a')]
-    words = 'both of a/cat/0.png, which is a/dog/../cat/0.png'+(', as cat and as dog' if label == 'dog' else '')
+    words = 'both of a/cat/0.png, which is a/dog/../cat/0.png'
+    if label == 'dog': words += ', as cat and as dog'
     with pytest.raises(ValueError, match=f'rows 2 and 42 are {words}: keep one'): load(table(tree, rows))
 
 def test_a_table_counts_as_its_folder_does(tree):
@@ -257,7 +263,8 @@ def test_arrays(tmp_path):
     x, y = noise(24).permute(0, 2, 3, 1).numpy(), np.arange(24)%2
     x[20], x[3], x[5] = x[0], x[2], x[4]                     # in training and test; a contradiction; another
     counts = {('a', 'train'): 16, ('a', 'test'): 8}
-    write_arrays(tmp_path, counts, (16, 16, 3), [(('a', 'train'), x[:16], y[:16]), (('a', 'test'), x[16:], y[16:])])
+    blocks = [(('a', 'train'), x[:16], y[:16]), (('a', 'test'), x[16:], y[16:])]
+    write_arrays(tmp_path, counts, (16, 16, 3), blocks)
     close_arrays(tmp_path, 'set', ['even', 'odd'], counts)
     s, says = said(lambda: load_folder(tmp_path, 16, val=0))
     assert len(s.clients[0].train) == 11 and len(s.tests['a']) == 8 and '19 images' in s.source
@@ -295,7 +302,8 @@ SHORT = dict(rounds=1, local_steps=1, batch_size=4, model='small_conv(width=4)',
 def test_it_stands_below_tables_and_in_reports(twice, tmp_path):
     words = '1 exact copy left out, first a/cat/x.png = a/cat/0.png'
     for _ in range(2):                                     # trained, then read
-        cmp = said(lambda: compare('FedAvg', folder(str(twice), 16), 2, out=tmp_path/'out', control=False, **SHORT))[0]
+        how = dict(out=tmp_path/'out', control=False) | SHORT
+        cmp = said(lambda: compare('FedAvg', folder(str(twice), 16), 2, **how))[0]
         assert f'Images: folder set, 40 images; {words}.' in str(cmp.table())
     write_report(cmp, tmp_path/'report')
     for file in ('report.html', 'table.md', 'table.tex'):
@@ -324,14 +332,16 @@ def test_an_embedded_suite_says_nothing():
 def test_seeds_that_differ_say_so():
     from fedskew_nb.analysis.table import image_notes
     from fedskew_nb.engine.history import History
-    def run(seed, n): return History(dict(method='FedAvg', suite='s', seed=seed, images=f'folder s; {n} of 9'))
+    def run(seed, n):
+        return History(dict(method='FedAvg', suite='s', seed=seed, images=f'folder s; {n} of 9'))
     note, = image_notes(dict(FedAvg=[run(0, 1), run(1, 2), run(2, 1)]))
     assert note == 'Images: folder s; 1 of 9 (seed 0, 2); 2 of 9 (seed 1).'
     assert image_notes(dict(FedAvg=[History(dict(method='FedAvg', suite='s', seed=0))])) == []
 
 def test_a_recipe_names_it_when_it_is_not_usual(twice):
-    assert 'copies' not in folder(str(twice), 16).text and "copies='keep'" in folder(str(twice), 16, copies='keep').text
-    assert said(lambda: folder(str(twice), 16, copies='keep')(0))[0].copies['how'] == 'keep'
+    usual, kept = folder(str(twice), 16), folder(str(twice), 16, copies='keep')
+    assert 'copies' not in usual.text and "copies='keep'" in kept.text
+    assert said(lambda: kept(0))[0].copies['how'] == 'keep'
     with pytest.raises(ValueError, match="copies is 'all'"): folder(str(twice), copies='all')
 
 # ---- a real set

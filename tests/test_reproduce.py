@@ -126,7 +126,8 @@ def test_digits_without_a_client_are_in_no_average():
     "F2DC's digits are four of the five that are prepared."
     y = torch.arange(100)%10
     some = Data(torch.zeros(100, 3, 8, 8, dtype=torch.uint8), y)
-    five = Suite.from_datasets({d: (some, some) for d in DIGITS}, list('0123456789'), name='digits', copies='keep')
+    how = dict(name='digits', copies='keep')
+    five = Suite.from_datasets({d: (some, some) for d in DIGITS}, list('0123456789'), **how)
     suite = TABLES['F2DC-2-Digits'].dealt(five, 0)
     assert len(suite.clients) == 20 and set(suite.tests) == set(TABLES['F2DC-2-Digits'].clients)
 

@@ -160,7 +160,7 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     return 'a score is there twice' if twice else impossible(history)
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
-NOT_ASKED = ('device', 'chance', 'steps')     # the last two follow from images and setting
+NOT_ASKED = ('device', 'chance', 'steps', 'images')     # all but the first follow from images and setting
 
 def load_state(
     path,
