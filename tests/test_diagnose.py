@@ -90,14 +90,14 @@ def test_models_that_see_one_class_everywhere_exchange_nothing():
     assert float(S.max()) == 0
 
 def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
-    how = dict(rounds=1, local_steps=60, batch_size=16, lr=.03)
+    how = dict(rounds=1, local_steps=120, batch_size=16, lr=.01)
     def answered(suite, seed):
         fed = Federation(Local, small_conv(3, seed=seed), suite, seed=seed, **how)
         fed.fit(progress=False)
         return exchanges(fed)
     odd = swapped.clients[2].domain
-    assert swapped_labels([answered(swapped, s) for s in range(2)], 3) == {odd: [tuple(swapped.classes[:2])]}
-    assert swapped_labels([answered(toys, s) for s in range(2)], 3) == {}
+    assert swapped_labels([answered(swapped, s) for s in range(3)], 3) == {odd: [tuple(swapped.classes[:2])]}
+    assert swapped_labels([answered(toys, s) for s in range(3)], 3) == {}
 
 # ---- a difference
 

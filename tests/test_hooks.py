@@ -161,7 +161,7 @@ def test_adabn_trains_as_without_it_and_asks_another_model(suite):
     c = suite.clients[1]
     want = adabn(plain.model(), c.train)
     assert same(fed.model(client=c.id).state_dict(), want.state_dict())
-    right = int((fed.predict(c.test.x, client=c.id).argmax(1) == c.test.y).sum())
+    right = int((fed.predict(c.test.x, client=c.id).argmax(1).cpu() == c.test.y).sum())
     last = (c.id, 'post_agg', 2)
     said, = (r['correct'] for r in fed.history.rows if (r['client'], r['moment'], r['round']) == last)
     assert said == right

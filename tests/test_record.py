@@ -121,7 +121,7 @@ def test_marks_are_those_of_the_models(made, suite):
     for c in fed.clients:
         row = rows_at(fed, view='personal', moment='post_agg', round=6, client=c.id)[0]
         logits = fed.model(client=c.id).see(c.test.x).logits
-        assert torch.equal(unpacked(row), logits.argmax(1) == c.test.y)
+        assert torch.equal(unpacked(row), (logits.argmax(1) == c.test.y).cpu())
 
 def test_images_have_the_same_letters_in_every_run(made):
     def letters(m): return {(r['client'], r['images']) for r in made(m, **RECORD).history.rows if 'right' in r}

@@ -2,8 +2,8 @@
 
 It makes a clone at each set's commit beside the repository (`../evidence/code`), with an environment of its
 own, runs what is missing in the plan's order on one core, one process a run, goes on after a kill from the
-last checkpoint, and writes each finished run back into `tests/evidence/runs/`. What the pilots of a set chose is
-committed before the first run that is judged. Called again, it says what is done and what is left.
+last checkpoint, and writes each finished run back into `tests/evidence/runs/`. What the pilots of a set chose
+is committed before the first run that is judged. Called again, it says what is done and what is left.
 
     python tests/evidence/evidence.py                 # start, or go on after a pause; done and left
     python tests/evidence/evidence.py --pause         # stop for a while (by the number of its process)
