@@ -188,7 +188,8 @@ CODE = dict(
     what_is_caught=change('except ZeroDivisionError', 'except ValueError'),
     where_it_is_caught=change('    try: return 1/x\n', '    y = 1/x\n    try: return y\n'),
     arguments=change('def go(self, v:int)', 'def go(self, w:int, v=1)'),
-    name_of_class=lambda s: s.replace('class Mine', 'class Our').replace('self:Mine', 'self:Our') + 'Mine = Our\n',
+    name_of_class=lambda s: s.replace('class Mine', 'class Our').replace('self:Mine', 'self:Our')
+                            + 'Mine = Our\n',
     new_hook=lambda s: s + '\n@patch\ndef prepare(self:Mine, c): pass\n')
 
 @pytest.mark.parametrize('home', ['ours', 'yours'])
@@ -419,8 +420,9 @@ def test_a_table_that_is_only_read_counts():
     other = source.replace('put(1, 2)', 'put(1, 3)')
     assert digest(body(source)) == digest(body(source)) != digest(body(other))
 
-@pytest.mark.parametrize('line', ['table[KEY] += 1', 'table[KEY] = 1', 'del table[KEY]', 'table.update(KEY=KEY)',
-                                  'state.last = KEY', 'state.last += KEY', 'table[x], table[KEY] = table[KEY], 1'])
+@pytest.mark.parametrize('line', [
+    'table[KEY] += 1', 'table[KEY] = 1', 'del table[KEY]', 'table.update(KEY=KEY)', 'state.last = KEY',
+    'state.last += KEY', 'table[x], table[KEY] = table[KEY], 1'])
 def test_what_a_table_is_changed_with_counts(line):
     source = f'KEY = 1\ntable, state = {{}}, type("State", (), {{}})()\ndef f(x): {line}\n'
     assert digest(body(source)) == digest(body(source)) != digest(body(source.replace('KEY = 1', 'KEY = 2')))
@@ -515,7 +517,8 @@ def met_by(thing, monkeypatch):
 @pytest.mark.parametrize('name', METHODS)
 def test_a_method_is_made_of_neither_engine_nor_drawings(name, monkeypatch):
     modules = {m for m, _ in met_by(METHODS[name].mechanisms, monkeypatch)}
-    assert {m.split('.')[1] for m in modules if home_of(m) == 'ours'} <= {'core', 'data', 'methods', 'analysis'}
+    rooms = {m.split('.')[1] for m in modules if home_of(m) == 'ours'}
+    assert rooms <= {'core', 'data', 'methods', 'analysis'}
     assert not [m for m in modules if 'matplotlib' in m or m.endswith('style')]
 
 def test_what_a_method_imports_late_is_read(monkeypatch):

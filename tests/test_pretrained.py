@@ -155,9 +155,12 @@ def wrapped(*begins):
     return {begin+k: v for begin in begins for k, v in theirs().state_dict().items()}
 
 PUBLISHED = {
-    'bare': lambda: wrapped(''), 'net': lambda: dict(net=wrapped('')), 'MAE': lambda: dict(model=wrapped(''), epoch=3),
-    'Lightning': lambda: dict(state_dict=wrapped('model.') | {'loss.weight': torch.ones(3)}, hparams=dict(lr=.1)),
-    'compiled': lambda: dict(model_state_dict=wrapped('_orig_mod.'), optimizer=dict(state={0: dict(m=torch.ones(2))})),
+    'bare': lambda: wrapped(''), 'net': lambda: dict(net=wrapped('')),
+    'MAE': lambda: dict(model=wrapped(''), epoch=3),
+    'Lightning': lambda: dict(state_dict=wrapped('model.') | {'loss.weight': torch.ones(3)},
+                              hparams=dict(lr=.1)),
+    'compiled': lambda: dict(model_state_dict=wrapped('_orig_mod.'),
+                             optimizer=dict(state={0: dict(m=torch.ones(2))})),
     'teacher': lambda: dict(teacher=wrapped('module.backbone.')),
     'exponential mean': lambda: dict(state_dict=wrapped(''), ema={k: v+1 for k, v in wrapped('').items()})}
 
