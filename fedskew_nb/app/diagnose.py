@@ -360,8 +360,7 @@ def examined(recipe:Recipe, seeds:list, on_found, **how)->Diagnosis:
     found = found_in(recipe, seeds[0])
     if on_found: on_found(found)
     if not found.suite: return Diagnosis(found)
-    steps = {} if {'local_epochs', 'house'} & how.keys() else OWN
-    steps = steps | dict(record=False)      # what it asks, it asks of the last models
+    steps = ({} if {'local_epochs', 'house'} & how.keys() else OWN) | dict(record=False)
     return Diagnosis(found, compare('Local,FedAvg,FedBN', recipe, seeds, measure=asked, **steps | how))
 
 # %% ../../nbs/7_app/20_diagnose.ipynb #bb6b8e0a

@@ -112,6 +112,7 @@ def some_images(x:Tensor, size:int=64)->list: # of tensors
     if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
     return cut
 
+# %% ../../nbs/6_engine/07_scoring.ipynb #7736880b
 @contextmanager
 def restating(norms:list): # of BatchNorms
     "Inside, statistics become plain means over all that passes."
