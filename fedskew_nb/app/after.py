@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from ..analysis.table import csv_text
-from .compare import check_trust, read_request
+from .compare import at_rates, check_trust, read_request
 from .plan import planned
 from .recipes import file_of, parts_of, read_call, read_method, read_model
 from .run import federation_of, models_file, stamped
@@ -127,7 +127,8 @@ def runs_named(out, method, seed, suite)->list: # of Run
     "The runs of a method in the folder of a comparison, or a sentence that says what is there."
     request = read_request(out)
     if 'grid' in request: raise ValueError(f'{out} holds the runs of a grid, which keeps no models')
-    runs = [r for r in planned(**request) if r.deal == 'skew']
+    rates = request.pop('rates', None)
+    runs = [r for r in at_rates(planned(**request), rates) if r.deal == 'skew']
     wanted = dict(method=read_method(method).name, seed=seed, suite=suite)
     for what, value in wanted.items():
         there = list(dict.fromkeys(name_of(r, what) for r in runs))
