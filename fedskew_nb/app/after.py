@@ -123,6 +123,7 @@ def export(
 # %% ../../nbs/7_app/05_after.ipynb #0dfa4907
 def name_of(run, what:str): return run.seed if what == 'seed' else getattr(run, what).name
 
+# %% ../../nbs/7_app/05_after.ipynb #86779f33
 def runs_named(out, method, seed, suite)->list: # of Run
     "The runs of a method in the folder of a comparison, or a sentence that says what is there."
     request = read_request(out)
