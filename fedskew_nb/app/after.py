@@ -123,9 +123,8 @@ def export(
 # %% ../../nbs/7_app/05_after.ipynb #0dfa4907
 def name_of(run, what:str): return run.seed if what == 'seed' else getattr(run, what).name
 
-# %% ../../nbs/7_app/05_after.ipynb #86779f33
 def runs_named(out, method, seed, suite)->list: # of Run
-    "The runs of a method in the folder of a comparison, or a sentence that says what is there."
+    "The runs of a method in a folder, or a sentence."
     request = read_request(out)
     if 'grid' in request: raise ValueError(f'{out} holds the runs of a grid, which keeps no models')
     rates = request.pop('rates', None)
