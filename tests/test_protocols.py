@@ -155,7 +155,7 @@ def flat_suite(sizes:dict)->Suite:
     "A suite with so many training images in each domain, of two classes."
     some = lambda n: Data(torch.zeros(n, 3, 8, 8, dtype=torch.uint8), torch.arange(n)%2)
     domains = {d: (some(n), some(4)) for d, n in sizes.items()}
-    return Suite.from_datasets(domains, ['a', 'b'], val=0., name='made')
+    return Suite.from_datasets(domains, ['a', 'b'], val=0., name='made', copies="keep")
 
 def test_rfeddis_gives_every_client_a_share_of_the_smallest_domain():
     p = TABLES['RFedDis-2-DomainNet']
