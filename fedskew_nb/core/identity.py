@@ -127,9 +127,9 @@ def seed_of(o)->object:
 
 # %% ../../nbs/4_core/13_identity.ipynb #6dfb30ff
 def known_by_name(o, module)->list|None:
-    "How a class or function of a library, and `digest`, is known; None for ours and yours."
+    "How something of a library is known, and `digest`; None for ours and yours."
     if home_of(module) == 'library': return [module, getattr(o, '__qualname__', repr(o))]
-    return ['digest'] if o is digest else None      # what names things is no part of them
+    return ['digest'] if o is digest else None
 
 def of_library(f)->str: # '' for ours and yours
     "The library that wrote a function, which may have wrapped one of yours."
