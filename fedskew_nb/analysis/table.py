@@ -158,6 +158,7 @@ def at_chance(h, where:Where)->bool:
     level = h.setting.get('chance')
     if level is None or where.view == 'unseen': return False
     n = {r['domain']: r['n'] for r in h.rows if (r['view'], r['moment']) == where[:2]}
+    if h.checks > 1: n = dict(h.counts(where[:2]).n.groupby('domain').last())      # its clients share them
     error = math.sqrt(level*(100-level)*sum(1/k for k in n.values()))/len(n)
     return score_of(h, where) <= level + 2*error
 

@@ -146,7 +146,8 @@ def budget(
 # %% ../../nbs/7_app/14_plan.ipynb #4011b4ca
 def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else [x]
 
-def other_method(one:Method, two:Method)->bool: return digest(one.mechanisms) != digest(two.mechanisms)
+def other_method(one:Method, two:Method)->bool:
+    return one is not two and digest(one.mechanisms) != digest(two.mechanisms)
 
 # %% ../../nbs/7_app/14_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe

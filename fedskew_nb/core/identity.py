@@ -180,7 +180,8 @@ def filled_by(o:type)->set:
 @made_from.register(type)
 def _of_class(o):
     if name := known_by_name(o, o.__module__): return name
-    own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled_by(o)}
+    left_out = BY_PYTHON | filled_by(o)
+    own = {k: v for k, v in vars(o).items() if k not in left_out}
     return [o.__qualname__, o.__bases__, own]
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb22ba3d

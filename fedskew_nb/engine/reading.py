@@ -180,4 +180,6 @@ def at(self:History, round:int)->History:
         scored = ', '.join(map(str, dict.fromkeys(r['round'] for r in self.rows)))
         raise ValueError(f'{self.setting["method"]} was not scored after round {round}, only after {scored}')
     past = lambda given: [r for r in given if r['round'] <= round]
-    return History(self.setting | dict(rounds=round, rungs=None), rows, past(self.rounds), past(self.timing))
+    setting = self.setting | dict(rounds=round, rungs=None)
+    if round < self.setting['rounds'] and 'record' in setting: setting |= dict(record=False)     # one check
+    return History(setting, rows, past(self.rounds), past(self.timing))

@@ -145,7 +145,7 @@ def adapted_questions(
     "What received models are asked after their BatchNorm statistics were re-estimated; [] without any."
     if not moving_norms(fed.net): return []
     own = [Question(model_of(fed, c), c.test, 'personal', c.domain, c.id, adapt=c.train)
-           for c in fed.clients if len(c.test) and len(c.train) > 1]
+           for c in fed.clients if len(c.test)]
     if fed.is_personal(): return own
     spare = {d: s for d, s in fed.suite.spare.items() if d in fed.suite.unseen and len(s) > 1}
     return own + [Question(-1, fed.suite.unseen[d], 'unseen', d, adapt=s) for d, s in spare.items()]

@@ -26,11 +26,18 @@ CODE, VENV, PID, LOG = HOME/'code', HOME/'.venv', HOME/'pid', HOME/'log'
 def read_packed(path:Path, default):
     return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else default
 
-def write_packed(path:Path, nest):
+def write_whole(path:Path, raw:bytes):
+    "The whole file or nothing: the process may be killed at any time."
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'.{path.name}.part')
-    part.write_bytes(lzma.compress(json.dumps(nest, separators=(',', ':')).encode(), preset=6))
+    part.write_bytes(raw)
     os.replace(part, path)
+
+def write_packed(path:Path, nest):
+    write_whole(path, lzma.compress(json.dumps(nest, separators=(',', ':')).encode(), preset=6))
+
+def write_text(path:Path, nest, indent:int):
+    write_whole(path, (json.dumps(nest, indent=indent)+'\n').encode())
 
 class Store:
     "Finished trials and runs, in files."
@@ -62,8 +69,7 @@ class Store:
             path = self.trials_file(s)
             stored = json.loads(path.read_text()) if path.exists() else []
             stored.append(facts | {k: entry[k] for k in ('score', 'seconds', 'on', 'when')})
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(stored, indent=0)+'\n')
+            write_text(path, stored, 0)
         else:
             path = self.runs_file(s, job['seed'])
             stored = read_packed(path, dict(set=s.id, record=s.letters, seed=job['seed'], rows={}))
@@ -80,7 +86,7 @@ def write_tuned(s, store:Store, tuning:dict):
     "What the pilots chose, as a file."
     done = store.trials(s)
     rows = {r.name: plan.chosen(r, tuning, s.record['lr'], done) for r in plan.tuned_rows(s)}
-    store.tuned_file(s).write_text(json.dumps(dict(set=s.id, record=s.letters, rows=rows), indent=1)+'\n')
+    write_text(store.tuned_file(s), dict(set=s.id, record=s.letters, rows=rows), 1)
 
 def runs_left(s, store:Store, seeds)->list: # of jobs
     tuned = store.tuned(s)
@@ -273,7 +279,7 @@ def price(a):
     path = HERE/'price.json'
     before = json.loads(path.read_text())['sets'] if path.exists() else {}
     about = dict(when=time.strftime('%Y-%m-%d'), on=w.machine())
-    path.write_text(json.dumps(about | dict(sets=before | lines), indent=1)+'\n')
+    write_text(path, about | dict(sets=before | lines), 1)
 
 def row_price(w, federation_of, s, row)->float: # seconds
     "Of a whole run: two measured rounds, one measured check in full."
