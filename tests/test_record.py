@@ -138,3 +138,9 @@ def test_marks_survive_the_file(made, tmp_path):
     h = made(FedBN, **RECORD).history
     h.save(tmp_path/'h.json')
     assert History.load(tmp_path/'h.json').rows == h.rows
+
+def test_a_shorter_horizon_has_one_check(made):
+    "A run of record, read as if it had ended earlier, is no mean of checks that were no last ones."
+    h = made(FedBN, **RECORD).history
+    assert h.checks == 3 and h.at(4).checks == 1 and h.at(6).checks == 3
+    assert h.at(4).summary('personal')['AVG'] == pytest.approx(h.curve('personal').AVG[4])

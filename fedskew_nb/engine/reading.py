@@ -181,5 +181,5 @@ def at(self:History, round:int)->History:
         raise ValueError(f'{self.setting["method"]} was not scored after round {round}, only after {scored}')
     past = lambda given: [r for r in given if r['round'] <= round]
     setting = self.setting | dict(rounds=round, rungs=None)
-    if round < self.setting['rounds'] and 'record' in setting: setting |= dict(record=False)     # one check
+    if self.checks > 1 and round < self.setting['rounds']: setting |= dict(record=False)      # one check
     return History(setting, rows, past(self.rounds), past(self.timing))
