@@ -32,7 +32,9 @@ def odd_numbers(n:int)->Tensor:
 
 def image_keys(x:Tensor)->list: # of int, one per image
     "A number for each image, equal for equal bytes."
-    bits = x.detach().contiguous().view(BITS[x.element_size()]).flatten(1).long()
+    flat = x.detach().contiguous().flatten(1)
+    whole = flat.shape[1]*x.element_size() % 8 == 0
+    bits = flat.view(torch.int64 if whole else BITS[x.element_size()]).long()
     return (bits*odd_numbers(bits.shape[1]).to(x.device)).sum(1).tolist()
 
 # %% ../../nbs/4_core/16_remember.ipynb #a63a98c6
@@ -148,14 +150,20 @@ def computed(self:Remember, x:Tensor)->Tensor:
     with torch.autocast(x.device.type, enabled=False):
         return torch.cat([self.body(filled(part, n, order))[:len(part)] for part in x.split(n)])
 
+def parts(module:nn.Module)->list:
+    "The module and all in it; torch's own walk takes longer than a step of what stands behind."
+    found = [module]
+    for m in found: found += filter(None, m._modules.values())
+    return found
+
 def unlike_usual(m:nn.Module)->bool: return m.training or m._forward_hooks or m._forward_pre_hooks
 
 @patch
 def live(self:Remember, x:Tensor)->bool:
     "Is nothing to be looked up: gradients of images, an export, a stack, hooks, statistics that move?"
     if x.requires_grad or x.is_meta or torch.compiler.is_compiling(): return True
-    wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.body.parameters())))
-    return wrapped or any(map(unlike_usual, self.body.modules()))
+    wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.tensors())))
+    return wrapped or any(map(unlike_usual, parts(self.body)))
 
 # %% ../../nbs/4_core/16_remember.ipynb #0a897a3a
 CODES = WeakKeyDictionary()    # {Remember: [(its tensors, letters), …]}
@@ -178,7 +186,10 @@ def is_as_noted(noted:list, tensors:list)->bool:
 
 # %% ../../nbs/4_core/16_remember.ipynb #9451c55d
 @patch
-def tensors(self:Remember)->list: return [*self.body.parameters(), *self.body.buffers()]
+def tensors(self:Remember)->list:
+    "Parameters and buffers."
+    found = [t for m in parts(self.body) for t in (*m._parameters.values(), *m._buffers.values())]
+    return [t for t in found if t is not None]
 
 @patch
 def note(self:Remember, code:str):

@@ -42,6 +42,7 @@ def turned(x:Tensor, degrees:Tensor)->Tensor:   # (B, C, H, W); (B,)
 # %% ../../nbs/5_data/07_batch.ipynb #989f354d
 def move(x:Tensor, m:Moves)->Tensor:   # (B, C, H, W) of any type
     "Images or masks, moved."
+    if not m.pad and m.turn is None: return torch.where(m.flip.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
     B, C, H, W = x.shape
     across = torch.where(m.flip[:,None], torch.arange(W-1, -1, -1), torch.arange(W))
     rows, cols = m.down[:,None]+torch.arange(H), m.right[:,None]+across
