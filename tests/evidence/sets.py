@@ -62,7 +62,7 @@ def built(suite:str, seed:int, pilot:bool, data:str)->Suite:
 def build(seed:int, suite:str, pilot:bool, data:str)->Suite: # seed first, for a Recipe; data: JSON
     return built(suite, seed, pilot, data)
 
-NETS = {'lite0-adapter': photographs.lite0_adapter}
+NETS = {'lite0-adapter-64': photographs.lite0_adapter}
 
 def model(name:str):
     "What `model_recipe` reads: a text, or a net of the plan's own, known by its name."
