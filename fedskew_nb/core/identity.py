@@ -197,6 +197,7 @@ class Walk:
     def __init__(self, memory):    # what is left out
         self.hash, self.met, self.count = hashlib.blake2b(digest_size=8), {}, 0
         self.memory, self.found = memory, set()
+        self.whose = {i for i, _ in memory}
     def say(self, text:str): self.hash.update(text.encode())
     def enter(self, o):
         self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
@@ -204,9 +205,10 @@ class Walk:
         if isinstance(o, types.FunctionType) and not of_library(o): self.found |= memory_of(o)
     def parts(self, o)->list:
         "What it is made of, without its memory."
-        mine, parts = {n for i, n in self.memory if i == id(o)}, made_from(o)
+        if id(o) not in self.whose: return made_from(o)
+        mine = {n for i, n in self.memory if i == id(o)}
         def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
-        return list(map(kept, parts)) if mine else parts
+        return list(map(kept, made_from(o)))
 
 # %% ../../nbs/4_core/13_identity.ipynb #a9ff7a40
 ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module

@@ -146,14 +146,15 @@ def inner(code)->list:
     return [c for c in outline(code).inside if isinstance(c, types.CodeType)]
 
 # %% ../../nbs/4_core/17_instructions.ipynb #7f0ba50a
-def reads_in(code, made=None)->list: # of paths
+@lru_cache(2**14)
+def reads_in(code, made=())->tuple: # of paths; made: by imports around it, as pairs
     "Every global and every import that the code, or a function inside it, may look up, as they come."
     steps, found = outline(code).steps, {}
-    made = (made or {}) | imports_in(steps)
+    made = dict(made) | imports_in(steps)
     for k, s in enumerate(steps):
         root, asked = root_of(s, made), takewhile(lambda s: s.op in ATTRIBUTES, steps[k+1:])
         if root and root[0] != '*': found[(*root, *(a.value for a in asked))] = None
-    return [*found, *(p for c in inner(code) for p in reads_in(c, made) if p not in found)]
+    return *found, *(p for c in inner(code) for p in reads_in(c, tuple(made.items())) if p not in found)
 
 # %% ../../nbs/4_core/17_instructions.ipynb #2ad78ed0
 LIBRARIES = {'site-packages', 'dist-packages'}
@@ -245,15 +246,16 @@ def changed_at(steps, k:int)->tuple|None: # (the step after its expression, its 
     return (k, ()) if in_place else None                                         # a.append(c), a.add_(c)
 
 # %% ../../nbs/4_core/17_instructions.ipynb #34788f73
-def writes_in(code, made=None)->set: # of paths
+@lru_cache(2**14)
+def writes_in(code, made=())->frozenset: # of paths; made: by imports around it, as pairs
     "Everything with a name that the code, or a function inside it, changes."
     steps = outline(code).steps
-    made = (made or {}) | imports_in(steps)
-    found = set().union(*(writes_in(c, made) for c in inner(code)))
+    made = dict(made) | imports_in(steps)
+    found = set().union(*(writes_in(c, tuple(made.items())) for c in inner(code)))
     found |= {('=', s.value) for s in steps if s.op in ('STORE_GLOBAL', 'DELETE_GLOBAL')}
     found |= {('*', s.value) for s in steps if s.op == 'STORE_DEREF' and s.value in code.co_freevars}
     for k, attribute in filter(None, (changed_at(steps, k) for k in range(len(steps)))):
         asked = [s.value for s in takewhile(lambda s: s.op in ATTRIBUTES, reversed(steps[:k]))]
         root = root_of(steps[k-1-len(asked)], made) if k > len(asked) else None
         if root: found.add((*root, *reversed(asked), *attribute))
-    return found
+    return frozenset(found)
