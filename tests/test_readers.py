@@ -9,7 +9,7 @@ from sklearn.datasets import load_svmlight_file
 from torchvision.datasets import MNIST, SVHN, USPS
 from fedskew_nb import load_folder, prepare
 from fedskew_nb.app import sets
-from fedskew_nb.app.cli import main
+from fedskew_nb.tools.cli import main
 from fedskew_nb.data import arrays
 from fedskew_nb.data.arrays import array_file, close_arrays, write_arrays
 
