@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 import fedskew_nb
-from fedskew_nb.app import rounds
+from fedskew_nb.tools import rounds
 from fedskew_nb.tools.bench import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
 from fedskew_nb.tools.bench import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
 from fedskew_nb.tools.bench import noise_suite, processor_name, race, read_bench, run_bench, spread_of

@@ -3,7 +3,7 @@ import json, sys
 from types import SimpleNamespace
 import numpy as np, pytest, torch
 from PIL import Image
-from fedskew_nb.app import boxes as command, cli
+from fedskew_nb.tools import boxes as command, cli
 from fedskew_nb.tools.boxes import find_boxes
 from fedskew_nb.run.compare import read_request
 from fedskew_nb.core.seeding import generator

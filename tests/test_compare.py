@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
-from fedskew_nb.app import plan
+from fedskew_nb.run import plan
 from fedskew_nb.run.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe

@@ -4,7 +4,7 @@ import os, signal, subprocess, sys, threading, time
 from dataclasses import replace
 import pytest, torch
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.app import executors
+from fedskew_nb.run import executors
 from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.executors import Processes, opened, remotely
 from fedskew_nb.run.run import federation_of, files_of, run_name, stamped, train_run

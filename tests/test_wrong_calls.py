@@ -17,7 +17,7 @@ from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.analysis.trust_tables import domain_table
-from fedskew_nb.app import cli
+from fedskew_nb.tools import cli
 from fedskew_nb.tools.bench import read_bench
 from fedskew_nb.tools.rounds import _asked
 from fedskew_nb.run.scripts import from_file, no_exit

@@ -10,7 +10,7 @@ from feds import run_of
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
-from fedskew_nb.app import executors, run as module
+from fedskew_nb.run import executors, run as module
 from fedskew_nb.tools.after import kept_federation
 from fedskew_nb.run.compare import compare, python_files, read_request, resume, runs_in, stored_runs
 from fedskew_nb.run.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
