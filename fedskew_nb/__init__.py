@@ -6,7 +6,7 @@ Of a paper's folder it has what `method.py` defines; the rest is imported from i
 """
 __version__ = "0.1.0"
 
-import ast, importlib, re, sys
+import ast, importlib.machinery, re, sys, warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pathlib import Path
 def _names():
     "Every public name and the module it lives in, read from the `__all__` that nbdev writes, without importing anything."
     home, found = Path(__file__).parent, {}
-    files = [p for of in ('*/*.py', 'methods/baselines/*.py', 'methods/*/method.py') for p in home.glob(of)]
+    files = [p for of in ('*/*.py', 'data/suites/*.py', 'methods/baselines/*.py', 'methods/*/method.py') for p in home.glob(of)]
     for p in sorted(files):
         if p.name.startswith('_'): continue
         mod = '.'.join(p.relative_to(home).with_suffix('').parts)
@@ -30,7 +30,37 @@ def __getattr__(name):
 
 def __dir__(): return sorted({*globals(), *_names(), '__all__'})
 
+_MOVED = {        # where a module was in 0.1: where it is now
+    'core': dict.fromkeys('models convert pretrained weights remember'.split(), 'nets'),
+    'data': dict.fromkeys('draw digits emoji backgrounds colored factors rooms'.split(), 'data.suites'),
+    'app': dict.fromkeys('archives layouts readers sets prepare'.split(), 'downloads')
+         | dict.fromkeys('recipes scripts plan run compare tune executors reproduce'.split(), 'run')
+         | dict.fromkeys('choose diagnose questions after join catalogue combine shell cli boxes'.split(), 'tools')}
+
+class _Moved:
+    "Finds a module under the path that it had in 0.1, with a warning; until 0.3."
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        package, _, rest = name.partition('.')
+        room, _, module = rest.partition('.')
+        if package != __name__ or room not in _MOVED or module and module not in _MOVED[room]: return
+        return importlib.machinery.ModuleSpec(name, _Moved, is_package=not module)
+    @staticmethod
+    def create_module(spec):
+        room, _, module = spec.name.removeprefix(f'{__name__}.').partition('.')
+        if not module: return                 # the room itself, empty
+        new = f'{__name__}.{_MOVED[room][module]}.{module}'
+        warnings.warn(f'{spec.name} is {new} since 0.2, and this path ends with 0.3', FutureWarning, stacklevel=2)
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+    @staticmethod
+    def exec_module(module):
+        if module.__spec__.loader_state: module.__spec__ = module.__spec__.loader_state
+
+sys.meta_path.append(_Moved)
+
 def _main():
     "The command `fedskew`; its version is said at once, without the seconds that torch takes to load."
-    if sys.argv[1:] != ['--version']: return importlib.import_module('.app.cli', __name__).main()
+    if sys.argv[1:] != ['--version']: return importlib.import_module('.tools.cli', __name__).main()
     print(__version__)

@@ -3,9 +3,9 @@ import os
 from dataclasses import replace
 import torch
 from torch import nn
-from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
-from fedskew_nb.app.run import Run
-from fedskew_nb.core.models import gap, seq, small_conv
+from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.run.run import Run
+from fedskew_nb.nets.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.engine.federation import Federation

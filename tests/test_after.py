@@ -8,9 +8,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torchvision.models import resnet18
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
-from fedskew_nb.app.after import Standalone, rebuilt
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import read_method, read_model
+from fedskew_nb.tools.after import Standalone, rebuilt
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.recipes import read_method, read_model
 
 SUITE = load_suite('emoji-pacs', 'tiny')
 X = SUITE.tests['photo'].x[:6]

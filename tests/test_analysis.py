@@ -21,7 +21,7 @@ from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_i
 from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, named_rows, tex
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite

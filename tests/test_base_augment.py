@@ -7,7 +7,7 @@ from feds import equal, fed_of, first, images, name_of, odd_suites, rounds_of, r
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.models import alexnet_bn, gap, resnet10, small_conv
+from fedskew_nb.nets.models import alexnet_bn, gap, resnet10, small_conv
 from fedskew_nb.core.net import Net, probe
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite

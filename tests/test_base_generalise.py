@@ -6,7 +6,7 @@ from feds import equal, fed_of, images, name_of, odd_suites, rounds_of, run, sma
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 from fedskew_nb.core.method import Contradiction, Method
-from fedskew_nb.core.models import alexnet_bn, resnet10
+from fedskew_nb.nets.models import alexnet_bn, resnet10
 from fedskew_nb.core.net import probe
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.methods.baselines import augment

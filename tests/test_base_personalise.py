@@ -8,11 +8,11 @@ from plain_base_personalise import DECAY, LR, MOMENTUM, adaptive, ditto, keeping
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.models import gap, seq, small_conv
+from fedskew_nb.nets.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.seeding import Dropout, generator, seeded
-from fedskew_nb.app.recipes import METHODS, read_method
+from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation

@@ -4,9 +4,9 @@ from functools import partial
 import pytest, torch
 import plain_base_prototypes as plain
 from feds import cut, equal, far, fed_of, rounds_of, run, same, whole_and_resumed
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.method import Contradiction, Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.federation import Federation

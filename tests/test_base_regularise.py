@@ -9,7 +9,7 @@ from feds import batches_of, cut, equal, fed_of, name_of, narrow, rounds_of, sam
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.models import gap, seq, small_conv
+from fedskew_nb.nets.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import seeded

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 import fedskew_nb
-from fedskew_nb.app import rounds
-from fedskew_nb.app.bench import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
-from fedskew_nb.app.bench import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
-from fedskew_nb.app.bench import noise_suite, processor_name, race, read_bench, run_bench, spread_of
-from fedskew_nb.app.shell import parser_of
-from fedskew_nb.app.recipes import METHODS
-from fedskew_nb.app.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
-from fedskew_nb.app.rounds import noting, rounds_frame, rounds_table, with_boxes
+from fedskew_nb.tools import rounds
+from fedskew_nb.tools.bench import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
+from fedskew_nb.tools.bench import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
+from fedskew_nb.tools.bench import noise_suite, processor_name, race, read_bench, run_bench, spread_of
+from fedskew_nb.tools.shell import parser_of
+from fedskew_nb.run.recipes import METHODS
+from fedskew_nb.tools.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
+from fedskew_nb.tools.rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.core.net import normalise

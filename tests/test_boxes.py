@@ -3,9 +3,9 @@ import json, sys
 from types import SimpleNamespace
 import numpy as np, pytest, torch
 from PIL import Image
-from fedskew_nb.app import boxes as command, cli
-from fedskew_nb.app.boxes import find_boxes
-from fedskew_nb.app.compare import read_request
+from fedskew_nb.tools import boxes as command, cli
+from fedskew_nb.tools.boxes import find_boxes
+from fedskew_nb.run.compare import read_request
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
 from fedskew_nb.data.boxes import BOX_COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes

@@ -2,9 +2,9 @@
 import json
 import pytest
 from fedskew_nb import choose, load_suite, payload, small_conv
-from fedskew_nb.app.choose import USER_NEEDS, candidates, facts_of, results, tiny_world, who
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import METHODS, read_method
+from fedskew_nb.tools.choose import USER_NEEDS, candidates, facts_of, results, tiny_world, who
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.recipes import METHODS, read_method
 
 PLAIN = 'FedProx FedBN LG-FedAvg FDSE F2DC RFedDis SiloBN Local'.split()
 

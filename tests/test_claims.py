@@ -10,10 +10,10 @@ from fedskew_nb.analysis.stats import judge
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
 from fedskew_nb.analysis.stats import BELOW, SMALLER
 from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.plan import planned
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.plan import planned
 from fedskew_nb.core.names import papers
-from fedskew_nb.core.models import n_bytes
+from fedskew_nb.nets.models import n_bytes
 from fedskew_nb.engine.setting import Setting, setting_for
 from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
 from fedskew_nb.methods.f2dc.claims import sooner
@@ -372,7 +372,7 @@ def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch)
     for h in SURE.histories: h.save(tmp_path/'runs'/f'{h.setting["method"]}{h.setting["seed"]}.json')
     family = [HEAD, *(replace(HEAD, id=f'X-{k}', pending='more') for k in range(30))]
     def claims(which=''): return {'X': family[:1] if which else family}
-    monkeypatch.setattr('fedskew_nb.app.cli.claims_of', claims)
+    monkeypatch.setattr('fedskew_nb.tools.cli.claims_of', claims)
     assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0 and 'undecided' in capsys.readouterr().out
 
 # ---- measures ----

@@ -3,15 +3,15 @@ import json, os, re, signal, subprocess, sys, time
 from pathlib import Path
 import pytest, torch
 from PIL import Image
-from fedskew_nb.app import catalogue, cli
-from fedskew_nb.app.compare import stored_runs
-from fedskew_nb.app.recipes import METHODS
-from fedskew_nb.app.catalogue import notebook_folder, notebook_names
+from fedskew_nb.tools import catalogue, cli
+from fedskew_nb.run.compare import stored_runs
+from fedskew_nb.run.recipes import METHODS
+from fedskew_nb.tools.catalogue import notebook_folder, notebook_names
 from feds import instead
 from project import read, source
 
 CALL = [sys.executable, '-c', '''import sys
-from fedskew_nb.app.cli import main
+from fedskew_nb.tools.cli import main
 if __name__=="__main__": sys.exit(main())''']
 BASE = ['compare', '--suite', 'emoji-pacs', '--size', 'tiny']
 SHORT = ['--rounds', 2, '--set', 'local_steps=2', '--model', 'small_conv(width=4)']     # nothing is learnt
@@ -45,7 +45,7 @@ class Mine(Mechanism):
     def loss(self, c, b, out): return dict(small=self.lam*out.feat.square().mean())
 '''
 NET = '''
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 def net(n_classes, size, seed=0, width=4): return small_conv(n_classes, size=size, width=width, seed=seed)
 '''
 
@@ -281,11 +281,11 @@ def demo(tmp_path_factory):
         return r.stdout
     return call
 
-def fedskew(*argv): return f'from fedskew_nb.app.cli import main; sys.exit(main({[str(a) for a in argv]}))'
+def fedskew(*argv): return f'from fedskew_nb.tools.cli import main; sys.exit(main({[str(a) for a in argv]}))'
 
 LIST_AND_TABLE = '''
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.catalogue import methods_table
+from fedskew_nb.tools.cli import main
+from fedskew_nb.tools.catalogue import methods_table
 assert main(["list"]) == 0
 print("== table")
 print(methods_table())

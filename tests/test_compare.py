@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
-from fedskew_nb.app import plan
-from fedskew_nb.app.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
-from fedskew_nb.app.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
-from fedskew_nb.app.recipes import method_recipe, model_recipe, suite_recipe
-from fedskew_nb.app.run import federation_of, files_of, run_name, train_run
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.run import plan
+from fedskew_nb.run.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
+from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
+from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.folder import folder
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg

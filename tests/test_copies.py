@@ -2,7 +2,7 @@
 import json, sys
 from pathlib import Path
 import pytest
-from fedskew_nb.app.catalogue import learner_copy, notebook_folder, notebook_names
+from fedskew_nb.tools.catalogue import learner_copy, notebook_folder, notebook_names
 from project import directives, skipped, source
 
 sys.path.insert(0, str(Path(__file__).parent/'lab'))

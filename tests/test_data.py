@@ -8,15 +8,16 @@ from fedskew_nb import FedAvg, Federation, small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move, move_boxes
 from fedskew_nb.data.cache import ahead, cache_dir
-from fedskew_nb.data.backgrounds import CONTEXT_KINDS, CONTEXT_SIZES, SEEN, context_animals, context_vehicles
-from fedskew_nb.data.backgrounds import deal_contexts, draw_contexts, empty_contexts, usual_context
-from fedskew_nb.data.digits import DIGITS, DRAW, POOLS, pool
-from fedskew_nb.data.emoji import CONTEXTS, EMOJI
+from fedskew_nb.data.suites.backgrounds import CONTEXT_KINDS, CONTEXT_SIZES
+from fedskew_nb.data.suites.backgrounds import SEEN, context_animals, context_vehicles
+from fedskew_nb.data.suites.backgrounds import deal_contexts, draw_contexts, empty_contexts, usual_context
+from fedskew_nb.data.suites.digits import DIGITS, DRAW, POOLS, pool
+from fedskew_nb.data.suites.emoji import CONTEXTS, EMOJI
 from fedskew_nb.data.folder import load_folder, scan
 from fedskew_nb.data.images import read_image
 from fedskew_nb.data.images import as_data
 from fedskew_nb.data.load import SIZES, SUITES, load_suite
-from fedskew_nb.data.draw import ARTISTS, asset, sprite_names
+from fedskew_nb.data.suites.draw import ARTISTS, asset, sprite_names
 from fedskew_nb.data.splits import by_table, dirichlet, leave_out, shards, uneven
 from fedskew_nb.data.suite import Suite, pack, unpack
 

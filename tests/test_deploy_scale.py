@@ -2,7 +2,7 @@
 import weakref
 import pytest, torch
 from fedskew_nb import __version__
-from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Upload
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.deploy import hub as hubs

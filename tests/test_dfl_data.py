@@ -2,15 +2,17 @@
 import colorsys
 import pytest, torch
 from fedskew_nb import FedAvg, Federation, small_conv
-from fedskew_nb.app.recipes import read_suite
+from fedskew_nb.run.recipes import read_suite
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of
-from fedskew_nb.data.colored import COLORED, colored_mnist, colored_mnist_foreground, paper_of, shuffled_half
-from fedskew_nb.data.digits import DIGITS
-from fedskew_nb.data.factors import DSPRITES, DSPRITES_SIZES, SHAPES, SPRITES, deal_grid, draw_sprites
-from fedskew_nb.data.factors import dsprites_like, pick_cells, taking_turns
-from fedskew_nb.data.rooms import LIGHT, PAIRED, SHAPES3D, SHAPES3D_SIZES, SOLIDS, dot, draw_rooms, pair, rays
-from fedskew_nb.data.rooms import room_layers, shapes3d_like, shapes3d_like_scale
+from fedskew_nb.data.suites.colored import COLORED, colored_mnist
+from fedskew_nb.data.suites.colored import colored_mnist_foreground, paper_of, shuffled_half
+from fedskew_nb.data.suites.digits import DIGITS
+from fedskew_nb.data.suites.factors import DSPRITES, DSPRITES_SIZES, SHAPES, SPRITES, deal_grid, draw_sprites
+from fedskew_nb.data.suites.factors import dsprites_like, pick_cells, taking_turns
+from fedskew_nb.data.suites.rooms import LIGHT, PAIRED, SHAPES3D, SHAPES3D_SIZES
+from fedskew_nb.data.suites.rooms import SOLIDS, dot, draw_rooms, pair, rays
+from fedskew_nb.data.suites.rooms import room_layers, shapes3d_like, shapes3d_like_scale
 from fedskew_nb.data.splits import by_table, dirichlet, leave_out, uneven
 from fedskew_nb.data.suite import class_counts, pack, unpack
 from fedskew_nb.methods.dfl.claims import EVEN, MIXED

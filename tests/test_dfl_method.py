@@ -6,10 +6,10 @@ import pytest, torch
 import plain_dfl as plain
 from feds import equal, far, fed_of, first, images, in_two_parts, rounds_of, run, same, trained_once
 from torch import nn
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.models import gap, n_params, resnet10, seq, small_conv
+from fedskew_nb.nets.models import gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout, generator, seeded

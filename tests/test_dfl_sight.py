@@ -4,7 +4,7 @@ import pytest, torch
 from feds import fed_of, run
 from torch import nn
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.methods.baselines.average import FedAvg

@@ -4,9 +4,9 @@ import pytest, torch
 from feds import equal, fed_of, run
 from test_dfl_method import at, net
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.colored import colored_mnist
+from fedskew_nb.data.suites.colored import colored_mnist
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.dfl.alternation import Branches, halves
 from fedskew_nb.methods.dfl.method import DFL, Anchor, Separate, Transfer

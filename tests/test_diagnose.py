@@ -4,9 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 from PIL import Image
-from fedskew_nb.app.diagnose import Diagnosis, diagnose
-from fedskew_nb.app.questions import Found, difference, exchange, exchanges, swapped_labels
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.tools.diagnose import Diagnosis, diagnose
+from fedskew_nb.tools.questions import Found, difference, exchange, exchanges, swapped_labels
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.survey import Picture, copies, pictures_in

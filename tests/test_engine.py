@@ -12,7 +12,7 @@ from fedskew_nb.core.files import whole_file, write_json
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule, keep
-from fedskew_nb.core.models import resnet10, small_conv
+from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import everything, under
 from fedskew_nb.core.seeding import Dropout, generator
 from fedskew_nb.data.load import load_suite

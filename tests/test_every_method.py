@@ -6,7 +6,7 @@ between it and the server are bytes.
 from dataclasses import replace
 import pytest, torch
 from feds import cut, fed_of, name_of
-from fedskew_nb.app.recipes import METHODS, read_method
+from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.server import size_of

@@ -12,7 +12,7 @@ from records import read, record_hash
 from test_published_tables import ROWS as PUBLISHED
 from fedskew_nb.analysis.claims import claims_of
 from fedskew_nb.analysis.stats import effect_shown
-from fedskew_nb.app.reproduce import protocols
+from fedskew_nb.run.reproduce import protocols
 from fedskew_nb.engine.reading import MOMENTS as STORED
 
 ALL = read('claims.toml')

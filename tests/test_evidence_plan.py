@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent/'evidence'))
 import evidence, photographs, plan, sets, work
 from plan import Row, Set, Trial, chosen, wanted_trials
-from fedskew_nb.app.recipes import model_recipe, read_method
-from fedskew_nb.app.run import method_of
+from fedskew_nb.run.recipes import model_recipe, read_method
+from fedskew_nb.run.run import method_of
 from fedskew_nb.engine.reading import MOMENTS, VIEWS
 from fedskew_nb.engine.setting import Setting
 

@@ -4,11 +4,11 @@ import os, signal, subprocess, sys, threading, time
 from dataclasses import replace
 import pytest, torch
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.app import executors
-from fedskew_nb.app.compare import compare, resume
-from fedskew_nb.app.executors import Processes, opened, remotely
-from fedskew_nb.app.run import federation_of, files_of, run_name, stamped, train_run
-from fedskew_nb.app.tune import tune
+from fedskew_nb.run import executors
+from fedskew_nb.run.compare import compare, resume
+from fedskew_nb.run.executors import Processes, opened, remotely
+from fedskew_nb.run.run import federation_of, files_of, run_name, stamped, train_run
+from fedskew_nb.run.tune import tune
 from fedskew_nb.engine.device import pick_device
 from fedskew_nb.engine.history import History, versions
 from feds import run_of
@@ -116,7 +116,7 @@ def test_an_executor_that_takes_nothing_more():
 
 def test_a_run_that_fails_is_no_worker_that_dies(monkeypatch):
     def fails(*_, **__): raise KeyError('boo')
-    monkeypatch.setattr('fedskew_nb.app.run.federation_of', fails)
+    monkeypatch.setattr('fedskew_nb.run.run.federation_of', fails)
     ex = Here()
     with pytest.raises(KeyError, match='boo') as e: compare('FedAvg', **TINY, executor=ex)
     assert len(ex.futures) == 1 and 'in fails' in str(e.value.__cause__)

@@ -26,7 +26,7 @@ from fedskew_nb.methods.f2dc.numerics import kept_share, thop_aliased
 from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts
 from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.core.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
+from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.f2dc.correct import bottleneck, correction, decouple, rF, separation, wrong_label
 from fedskew_nb.methods.f2dc.mask import brightness_scores, gumbel_mask, logistic, mask_picture

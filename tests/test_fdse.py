@@ -36,7 +36,7 @@ from fedskew_nb.methods.fdse.method import (
     pooled_moments,
 )
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.core.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
+from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.fdse.erase import Erased
 from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap

@@ -5,11 +5,11 @@ import pytest, torch
 import plain_fedddl as plain
 from PIL import Image
 from feds import DEVICE, equal, far, fed_of, in_two_parts, run, same
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import Data

@@ -5,7 +5,7 @@ import pytest, torch
 from fedskew_nb.core.identity import Walk, digest
 from fedskew_nb.core.instructions import home_of, outline, reads_in, writes_in
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.names import registry
 
 METHODS = registry(Method)
@@ -475,11 +475,11 @@ ALL = """
 import random, sys
 from importlib import import_module
 first, seed = sys.argv[1:]
-rooms = ['app.cli', 'analysis.story', 'deploy.hub', 'methods.fdse.method', 'methods.baselines.updates']
+rooms = ['tools.cli', 'analysis.story', 'deploy.hub', 'methods.fdse.method', 'methods.baselines.updates']
 for room in (rooms if first == 'all' else [first]): import_module(f'fedskew_nb.{room}')
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import MODELS
+from fedskew_nb.nets.models import MODELS
 from fedskew_nb.core.names import registry
 methods = registry(Method)
 names = random.Random(seed).sample(sorted(methods), len(methods))

@@ -12,8 +12,8 @@ from feds import equal, fed_of, first, run, small
 from kill import equal as same_nest
 from plain_engine import PlainEngine
 from torch import nn
-from fedskew_nb.app.recipes import METHODS
-from fedskew_nb.core.convert import as_net
+from fedskew_nb.run.recipes import METHODS
+from fedskew_nb.nets.convert import as_net
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import seeded
@@ -536,7 +536,7 @@ def test_three_hundred_clients():
         from fedskew_nb import generator
         from fedskew_nb.engine.server import Server
         from fedskew_nb.methods.baselines.average import FedAvg
-        from fedskew_nb.core.models import small_conv
+        from fedskew_nb.nets.models import small_conv
         from feds import fed_of
         g, at, receive = generator('images'), {}, Server.receive
         def data(n):

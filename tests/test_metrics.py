@@ -10,7 +10,7 @@ from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.engine.reading import summary
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import MODELS, n_bytes, small_conv
+from fedskew_nb.nets.models import MODELS, n_bytes, small_conv
 from fedskew_nb.core.net import is_norm
 from fedskew_nb.core.rules import Rule, keep, mean
 from fedskew_nb.data.images import Data

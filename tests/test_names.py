@@ -2,15 +2,15 @@
 import inspect, json
 from dataclasses import replace
 import pytest
-from fedskew_nb.app.recipes import METHODS, MECHANISMS
-from fedskew_nb.app.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
-from fedskew_nb.app.compare import compare
-from fedskew_nb.app.recipes import ALIASES, cut, literal, method_recipe, model_recipe, read_call, read_method
-from fedskew_nb.app.recipes import read_model, read_suite, suite_recipe
-from fedskew_nb.app.scripts import from_file
-from fedskew_nb.app.plan import method_recipes
+from fedskew_nb.run.recipes import METHODS, MECHANISMS
+from fedskew_nb.tools.catalogue import catalogue, families, methods_table, needs_of, needs_table, one_line
+from fedskew_nb.run.compare import compare
+from fedskew_nb.run.recipes import ALIASES, cut, literal, method_recipe, model_recipe, read_call, read_method
+from fedskew_nb.run.recipes import read_model, read_suite, suite_recipe
+from fedskew_nb.run.scripts import from_file
+from fedskew_nb.run.plan import method_recipes
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import MODELS, small_conv
+from fedskew_nb.nets.models import MODELS, small_conv
 from fedskew_nb.core.names import folded, nearest
 from fedskew_nb.data.load import SUITES, load_suite
 

@@ -56,9 +56,8 @@ def test_unknown_name():
 def test_no_name_twice():
     "Two modules must not export the same name: the lazy package could only show one of them."
     home, listed = ROOT/'fedskew_nb', {}
-    patterns = 'core/*.py', 'data/*.py', 'engine/*.py', 'analysis/*.py', 'app/*.py', 'deploy/*.py'
     methods = 'methods/baselines/*.py', 'methods/*/method.py'
-    for p in (p for pattern in (*patterns, *methods) for p in home.glob(pattern)):
+    for p in (p for pattern in ('*/*.py', 'data/suites/*.py', *methods) for p in home.glob(pattern)):
         for names in re.findall(r'^__all__ = (\[.*?\])', p.read_text(encoding='utf-8'), re.M | re.S):
             for n in ast.literal_eval(names): listed.setdefault(n, []).append(p.relative_to(home).as_posix())
     assert set(listed) == set(fs.__all__)
@@ -75,13 +74,13 @@ def test_import_star_gives_what_pages_use():
 def test_no_name_is_a_rooms():
     "Importing a room puts it into the package under its name: no public name may be the same."
     rooms = {p.stem for p in (ROOT/'fedskew_nb').iterdir() if p.name[0] not in '_.'}
-    there = 'core data engine analysis methods app deploy'.split()
+    there = 'core nets data downloads engine analysis methods run tools deploy'.split()
     assert set(there) <= rooms and not rooms & set(fs.__all__)
 
 FIRST = [
-    'import fedskew_nb.app.compare',
+    'import fedskew_nb.run.compare',
     'from fedskew_nb import *',
-    'fs.compare; import fedskew_nb.app.compare']
+    'fs.compare; import fedskew_nb.run.compare']
 
 @pytest.fixture(scope='module')
 def kinds():
@@ -109,7 +108,7 @@ def test_a_class_is_whole_where_it_is_imported():
 
 ADAPTED = '''
 from fedskew_nb.methods.{folder}.method import {name}
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 print(type({name}.adapt(small_conv(3, size=32, width=8))).__name__)'''
 
 @pytest.mark.parametrize('name', ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL'])

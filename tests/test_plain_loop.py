@@ -7,7 +7,7 @@ import pytest, torch
 import torch.nn.functional as F
 from feds import cut, far, name_of
 from plain_base import at, averaged, epochs, pixels, present
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb import SCAFFOLD, FedNova

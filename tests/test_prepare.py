@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from fedskew_nb import load_folder, prepare
-from fedskew_nb.app import archives as module
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.layouts import LAYOUTS, place_in
+from fedskew_nb.downloads import archives as module
+from fedskew_nb.tools.cli import main
+from fedskew_nb.downloads.layouts import LAYOUTS, place_in
 
 def picture(*key):
     "A small PNG of its own."

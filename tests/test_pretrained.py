@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 from fedskew_nb import (
     FedAvg, FedBN, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
-from fedskew_nb.core.pretrained import IMAGENET, freeze, timm_net, torchvision_net
+from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
 from fedskew_nb.core.seeding import generator, seeded
 
 def few(data, n): return data[torch.arange(n)]

@@ -6,10 +6,10 @@ import pytest, torch
 from fedskew_nb import Data, FedAvg, Federation, Suite, compare, load_suite, prepare, read_method
 from fedskew_nb import reproduce, resume, small_conv
 from fedskew_nb.analysis.printed import KEEP, Field, Protocol
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.layouts import LAYOUTS
-from fedskew_nb.app.recipes import METHODS, read_model
-from fedskew_nb.app.reproduce import asked_for, dealt_suite, protocols, published, setting_of
+from fedskew_nb.tools.cli import main
+from fedskew_nb.downloads.layouts import LAYOUTS
+from fedskew_nb.run.recipes import METHODS, read_model
+from fedskew_nb.run.reproduce import asked_for, dealt_suite, protocols, published, setting_of
 from fedskew_nb.data.arrays import write_splits
 from fedskew_nb.engine.setting import Setting
 from test_reproduce import SHORT, pacs, picture

@@ -8,8 +8,8 @@ from scipy.io import savemat
 from sklearn.datasets import load_svmlight_file
 from torchvision.datasets import MNIST, SVHN, USPS
 from fedskew_nb import load_folder, prepare
-from fedskew_nb.app import sets
-from fedskew_nb.app.cli import main
+from fedskew_nb.downloads import sets
+from fedskew_nb.tools.cli import main
 from fedskew_nb.data import arrays
 from fedskew_nb.data.arrays import array_file, close_arrays, write_arrays
 
@@ -267,7 +267,7 @@ def test_half_a_domain_and_two_of_one_name(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-from fedskew_nb.app import sets
+from fedskew_nb.downloads import sets
 real = sets.write_arrays
 def slow(root, counts, shape, blocks):
     def waits():

@@ -5,8 +5,8 @@ import pytest, torch
 from feds import fed_of, first, run, small, trained_once
 from fedskew_nb.analysis.claims import by_domain
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.app.recipes import read_method
-from fedskew_nb.core.pretrained import group_norms
+from fedskew_nb.run.recipes import read_method
+from fedskew_nb.nets.pretrained import group_norms
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.engine.history import History

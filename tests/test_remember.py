@@ -6,10 +6,10 @@ from torch import nn
 from fedskew_nb import FedAvg, Federation, export, load_suite, read_method, resnet10, small_conv
 from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.core.identity import digest
-from fedskew_nb.core.models import conv_bn, gap, has_batchnorm, has_convs, seq
+from fedskew_nb.nets.models import conv_bn, gap, has_batchnorm, has_convs, seq
 from fedskew_nb.core.net import Net
-from fedskew_nb.core.pretrained import behind, freeze
-from fedskew_nb.core.remember import Remember, maps_of, tidy
+from fedskew_nb.nets.pretrained import behind, freeze
+from fedskew_nb.nets.remember import Remember, maps_of, tidy
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.cache import cache_dir
 from fedskew_nb.methods.fdse.surgery import erased_blocks
@@ -93,7 +93,7 @@ def test_without_a_folder_maps_are_kept_in_memory(run, tmp_path, monkeypatch):
     assert asked == PICTURES and maps_in(fed).held > 0
 
 def test_a_prefix_has_one_name_in_every_process():
-    code = ('from fedskew_nb.core.remember import Remember\nfrom fedskew_nb import small_conv\n'
+    code = ('from fedskew_nb.nets.remember import Remember\nfrom fedskew_nb import small_conv\n'
             'print(Remember(small_conv(7, width=4, seed=3).body).code())')
     said = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == Remember(small_conv(7, width=4, seed=3).body).code()

@@ -7,11 +7,11 @@ import pytest, torch
 from PIL import Image
 from fedskew_nb import Data, Suite, compare, load_folder, read_method, reproduce
 from fedskew_nb.analysis.printed import counts_each
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.layouts import LAYOUTS
-from fedskew_nb.app.recipes import read_model
-from fedskew_nb.app.reproduce import dealt_suite, protocols, setting_of, suites_of
-from fedskew_nb.app.sets import DIGITS
+from fedskew_nb.tools.cli import main
+from fedskew_nb.downloads.layouts import LAYOUTS
+from fedskew_nb.run.recipes import read_model
+from fedskew_nb.run.reproduce import dealt_suite, protocols, setting_of, suites_of
+from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
 
 TABLES = protocols()

@@ -1,8 +1,8 @@
 "Every table of the papers from a small download in the official layout: prepared, trained, beside the print."
 import pytest
 from fedskew_nb import prepare, reproduce
-from fedskew_nb.app.layouts import LAYOUTS
-from fedskew_nb.app.reproduce import protocols
+from fedskew_nb.downloads.layouts import LAYOUTS
+from fedskew_nb.run.reproduce import protocols
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.load import SUITES
 

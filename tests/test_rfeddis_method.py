@@ -6,12 +6,12 @@ import pytest, torch
 import plain_rfeddis as plain
 from feds import DEVICE, equal, far, fed_of, images, labels, run, same, whole_and_resumed
 from torch import nn
-from fedskew_nb.app.bench import noise_suite
-from fedskew_nb.app.recipes import read_method
+from fedskew_nb.tools.bench import noise_suite
+from fedskew_nb.run.recipes import read_method
 from fedskew_nb.analysis.explain import gradcam
 from fedskew_nb.analysis.probes import linear_probe
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import gap, n_params, seq, small_conv
+from fedskew_nb.nets.models import gap, n_params, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.engine.federation import Federation

@@ -12,9 +12,9 @@ from fedskew_nb import FDSE, FedAvg, FedBN, Local, Suite, compare, leave_out, lo
 from fedskew_nb import join_site, site_scores
 from fedskew_nb.analysis.probes import shared_model
 from fedskew_nb.analysis.sites import confusion, scores_from
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.join import parted
-from fedskew_nb.app.questions import found_in
+from fedskew_nb.tools.cli import main
+from fedskew_nb.tools.join import parted
+from fedskew_nb.tools.questions import found_in
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator

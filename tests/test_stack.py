@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest, torch
 from feds import DEVICE, far, fed_of, name_of, same
 from torch import nn
-from fedskew_nb.app.bench import noise_suite
-from fedskew_nb.app.recipes import METHODS
+from fedskew_nb.tools.bench import noise_suite
+from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import resnet10, small_conv
+from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.engine import federation, stack
 from fedskew_nb.engine.federation import Federation

@@ -7,7 +7,7 @@ from project import NBS, ROOT, default_exp, notebooks, read, settings
 
 LIB = ROOT/settings()['lib_path']
 MODULES = sorted(p for p in LIB.rglob('*.py') if p.name not in ('__init__.py', '_modidx.py'))
-ROOMS = 'core data engine analysis methods app deploy'.split()
+ROOMS = 'core nets data downloads engine analysis methods run tools deploy'.split()
 
 def name(path): return '.'.join(path.relative_to(ROOT).with_suffix('').parts)
 
@@ -37,7 +37,7 @@ def imported(path):
             yield '.'.join([*here[:-node.level], *filter(None, [node.module])])
 
 def imports_only_rooms_before_it(path):
-    "core < data < engine < analysis < methods < app < deploy."
+    "core < nets < data < downloads < engine < analysis < methods < run < tools < deploy."
     mine = path.relative_to(LIB).parts[0]
     if mine not in ROOMS: return f'lies in no room: {", ".join(ROOMS)}'
     rooms = {module: module.split('.')[0] for module in imported(path)}

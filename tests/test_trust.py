@@ -16,10 +16,10 @@ from fedskew_nb.analysis.trust import answers_of_client, auroc, density, noisy, 
 from fedskew_nb.analysis.trust import strangers, together
 from fedskew_nb.analysis.trust import uncertainty
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
-from fedskew_nb.app import cli
-from fedskew_nb.app.compare import compare, read_request, resume, stored_runs
-from fedskew_nb.app.plan import grid_runs
-from fedskew_nb.app.run import run_name
+from fedskew_nb.tools import cli
+from fedskew_nb.run.compare import compare, read_request, resume, stored_runs
+from fedskew_nb.run.plan import grid_runs
+from fedskew_nb.run.run import run_name
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator

@@ -2,12 +2,12 @@
 import json
 from dataclasses import replace
 import pytest, torch
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.compare import compare, read_request, resume
-from fedskew_nb.app.plan import budget, planned, read_tuned
-from fedskew_nb.app.recipes import method_recipe, suite_recipe
-from fedskew_nb.app.run import federation_of, run_name
-from fedskew_nb.app.tune import Search, chosen, on_validation, rate, searches, tune, wanted
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.compare import compare, read_request, resume
+from fedskew_nb.run.plan import budget, planned, read_tuned
+from fedskew_nb.run.recipes import method_recipe, suite_recipe
+from fedskew_nb.run.run import federation_of, run_name
+from fedskew_nb.run.tune import Search, chosen, on_validation, rate, searches, tune, wanted
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
@@ -74,7 +74,7 @@ def test_clients_without_validation_images_are_refused(suite):
     with pytest.raises(ValueError, match='no validation image'): tune('FedAvg', **SHORT | dict(suite=bare))
 
 def test_a_run_that_stops_scores_nothing(monkeypatch):
-    monkeypatch.setattr('fedskew_nb.app.tune.rate', lambda k: 10.**(12*k+36))
+    monkeypatch.setattr('fedskew_nb.run.tune.rate', lambda k: 10.**(12*k+36))
     found = tune('FedAvg', **TWO | dict(rounds=2))['emoji-pacs']['FedAvg']
     assert 0. in [s for *_, s in found['scores']]
 

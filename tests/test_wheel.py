@@ -101,7 +101,7 @@ def test_source_distribution_builds_the_same_wheel(wheel, tmp_path):
     assert names(next(tmp_path.glob('*.whl'))) == names(wheel)
 
 COMMAND = """
-from fedskew_nb.app.cli import main
+from fedskew_nb.tools.cli import main
 assert main(['notebooks', {learn!r}]) == 0
 import fedskew_nb as fs
 for n in fs.__all__: getattr(fs, n)

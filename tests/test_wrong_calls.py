@@ -17,17 +17,17 @@ from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.analysis.trust_tables import domain_table
-from fedskew_nb.app import cli
-from fedskew_nb.app.bench import read_bench
-from fedskew_nb.app.rounds import _asked
-from fedskew_nb.app.scripts import from_file, no_exit
-from fedskew_nb.app.shell import file_trouble, parsed
-from fedskew_nb.app.compare import compare, read_request, resume
-from fedskew_nb.app.recipes import read_method, read_model, read_suite
-from fedskew_nb.app.plan import read_tuned
-from fedskew_nb.app.tune import tune
+from fedskew_nb.tools import cli
+from fedskew_nb.tools.bench import read_bench
+from fedskew_nb.tools.rounds import _asked
+from fedskew_nb.run.scripts import from_file, no_exit
+from fedskew_nb.tools.shell import file_trouble, parsed
+from fedskew_nb.run.compare import compare, read_request, resume
+from fedskew_nb.run.recipes import read_method, read_model, read_suite
+from fedskew_nb.run.plan import read_tuned
+from fedskew_nb.run.tune import tune
 from fedskew_nb.core.files import write_json
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -39,7 +39,7 @@ SMALL = ['--suite', 'emoji-pacs', '--size', 'tiny', '--rounds', '1', '--set', 'l
          '--model', 'small_conv(width=4)']
 ONE = ['compare', *SMALL, '--methods', 'FedAvg', '--no-control', '--seeds', '1']
 CALL = [sys.executable, '-c', '''import sys
-from fedskew_nb.app.cli import main
+from fedskew_nb.tools.cli import main
 if __name__=="__main__": sys.exit(main())''']
 
 @pytest.fixture
@@ -335,7 +335,7 @@ def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch,
 
 def test_a_killed_process_is_named(here, said, monkeypatch):
     def broken(*_): raise BrokenProcessPool('a sentence of Python')
-    monkeypatch.setattr('fedskew_nb.app.executors.Processes.result', broken)
+    monkeypatch.setattr('fedskew_nb.run.executors.Processes.result', broken)
     code, err = said(*instead(ONE, '--seeds', '0,1', '--jobs', 2, '--out', 'o'))
     assert code == 1 and 'did not come back' in err and '0 of 2 runs are saved in o' in err
 

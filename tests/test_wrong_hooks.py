@@ -10,13 +10,13 @@ import pytest, torch
 from PIL import Image
 from torch import nn
 from feds import cut, equal, fed_of, name_of, run, same, small
-from fedskew_nb.app.scripts import from_file
-from fedskew_nb.app.compare import compare
-from fedskew_nb.app.cli import main
-from fedskew_nb.app.recipes import METHODS, read_method
-from fedskew_nb.app.plan import planned
-from fedskew_nb.app.executors import me, remotely
-from fedskew_nb.app.run import train_run
+from fedskew_nb.run.scripts import from_file
+from fedskew_nb.run.compare import compare
+from fedskew_nb.tools.cli import main
+from fedskew_nb.run.recipes import METHODS, read_method
+from fedskew_nb.run.plan import planned
+from fedskew_nb.run.executors import me, remotely
+from fedskew_nb.run.run import train_run
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 import numpy as np
 import pytest, torch
 from feds import cut, fed_of, small
-from fedskew_nb.app.recipes import METHODS, MECHANISMS, as_method, read_method
+from fedskew_nb.run.recipes import METHODS, MECHANISMS, as_method, read_method
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method

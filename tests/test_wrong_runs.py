@@ -10,17 +10,17 @@ from feds import run_of
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
-from fedskew_nb.app import executors, run as module
-from fedskew_nb.app.after import kept_federation
-from fedskew_nb.app.compare import compare, python_files, read_request, resume, runs_in, stored_runs
-from fedskew_nb.app.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
-from fedskew_nb.app.plan import planned
-from fedskew_nb.app.scripts import check_seen, check_start, safe_path
-from fedskew_nb.app.run import federation_of, run_name, stamped, train_run
+from fedskew_nb.run import executors, run as module
+from fedskew_nb.tools.after import kept_federation
+from fedskew_nb.run.compare import compare, python_files, read_request, resume, runs_in, stored_runs
+from fedskew_nb.run.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
+from fedskew_nb.run.plan import planned
+from fedskew_nb.run.scripts import check_seen, check_start, safe_path
+from fedskew_nb.run.run import federation_of, run_name, stamped, train_run
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import small_conv
+from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
@@ -499,7 +499,7 @@ def test_a_pool_that_breaks(monkeypatch, late, says):
 
 TRAP = 'open("ran", "a").write(__name__+" ")\nraise ImportError("a trap")\n'
 PROGRAM = """import sys
-from fedskew_nb.app.cli import main
+from fedskew_nb.tools.cli import main
 if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
 """
 

@@ -206,9 +206,8 @@ class Walk:
     def parts(self, o)->list:
         "What it is made of, without its memory."
         if id(o) not in self.whose: return made_from(o)
-        mine = {n for i, n in self.memory if i == id(o)}
-        def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
-        return list(map(kept, made_from(o)))
+        def kept(p): return {k: v for k, v in p.items() if (id(o), k) not in self.memory}
+        return [kept(p) if isinstance(p, dict) else p for p in made_from(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #a9ff7a40
 ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module

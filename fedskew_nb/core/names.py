@@ -6,12 +6,13 @@
 __all__ = ['nearest', 'one_of', 'whole', 'at_least', 'not_negative', 'extra', 'registry', 'Recipe']
 
 # %% ../../nbs/4_core/11_names.ipynb #67374aa6
-import inspect, numbers, pickle, pkgutil, re, reprlib, types
+import inspect, math, numbers, os, pickle, pkgutil, re, reprlib, sys, types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Union, get_args, get_origin, get_type_hints
 from fastcore.basics import patch
 from .files import JSON_TYPES, fits
@@ -100,6 +101,20 @@ def typed(of, name:str, v):
     if not kinds or any(fits(v, k) for k in kinds): return v
     wanted = ' or '.join(KINDS[k] for k in kinds)
     raise ValueError(f'{of.__name__}: {name} is {reprlib.repr(v)}: give {wanted}')
+
+# %% ../../nbs/4_core/11_names.ipynb #e52a0f0d
+def plain(o):
+    "`o` for JSON: what is no number becomes null, a path its text, a scalar of PyTorch its number."
+    o = plain_number(o)
+    if isinstance(o, dict): return {k: plain(v) for k, v in o.items()}
+    if isinstance(o, (list, tuple)): return [plain(v) for v in o]
+    if isinstance(o, float) and not math.isfinite(o): return None
+    return str(o) if isinstance(o, Path) else o
+
+def live()->bool:
+    "Is somebody looking: a terminal, or a notebook that is not run as a test?"
+    if os.environ.get('IN_TEST'): return False
+    return sys.stderr.isatty() or 'ipykernel' in sys.modules
 
 # %% ../../nbs/4_core/11_names.ipynb #7fbc9c3f
 def message(e:BaseException)->str:

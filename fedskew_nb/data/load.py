@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from ..core.names import modules_of, one_of, spelt, whole
 from .cache import cached
-from .digits import DIGITS
+from .suites.digits import DIGITS
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/18_load.ipynb #00000009

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..app.shell import say
+from ..tools.shell import say
 from ..core.names import extra, message
 from ..data.folder import rows_in
 from .hub import Hub

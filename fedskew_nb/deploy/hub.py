@@ -12,8 +12,8 @@ from itertools import product
 import torch
 from fastcore.basics import chunked, patch
 from .. import __version__
-from ..app.recipes import read_method
-from ..app.shell import say
+from ..run.recipes import read_method
+from ..tools.shell import say
 from ..core.files import misfit
 from ..core.identity import digest
 from ..data.suite import Client, Suite

@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from fastcore.basics import patch
 from .. import __version__
-from ..app.after import export
-from ..app.shell import say
+from ..tools.after import export
+from ..tools.shell import say
 from ..core.files import misfit
 from ..core.names import one_of
 from ..data.folder import load_folder

@@ -13,9 +13,9 @@ import matplotlib
 from fastcore.meta import delegates
 from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
-from ..app.after import export
-from ..app.cli import read_settings
-from ..app.shell import complain, say
+from ..tools.after import export
+from ..tools.cli import read_settings
+from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
 from .hub import Hub
 from .node import Node, order_of

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from ..app.recipes import file_of, parts_of, read_method, read_model
+from ..run.recipes import file_of, parts_of, read_method, read_model
 from ..core.files import misfit
 from ..core.method import Method
 from ..core.net import Net

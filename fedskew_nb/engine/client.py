@@ -16,7 +16,7 @@ from ..core.method import Method
 from ..core.mechanism import kind
 from ..core.net import Net, Out, normalise
 from ..core.names import one_of
-from ..core.remember import look_once
+from ..nets.remember import look_once
 from ..core.seeding import Random
 from ..data.cache import cache_dir
 from ..data.images import Data
@@ -210,20 +210,26 @@ def above(names)->set: # of names of modules
     return {n[:i] for n in names for i, sign in enumerate(n) if sign == '.'}
 
 @patch
-def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
-    "The net in training mode, and a fresh optimiser for this phase."
-    self.net.train()
-    for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
+def _settle(self:Worker, c:ClientContext):
+    "What is frozen whole rests, and what makes noise draws from the client's dice."
     learns = {n: p.requires_grad for n, p in self.net.named_parameters(remove_duplicate=False)}
     frozen = above(learns)-above(n for n in learns if learns[n])
     for n, m in self.net.named_modules():
         if isinstance(m, Random): m.generator = c.gen(f'net.{n}')
         if n in frozen and n.rpartition('.')[0] not in frozen: m.eval()
-    learning = [p for p in self.net.parameters() if p.requires_grad]
+
+# %% ../../nbs/6_engine/02_client.ipynb #50014686
+@patch
+def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
+    "The net in training mode, and a fresh optimiser for this phase."
+    self.net.train()
+    for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
+    self._settle(c)
+    learning = {n: p for n, p in self.net.named_parameters() if p.requires_grad}
     if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
                                       'parameter that is not frozen')
-    c.learnt = {n for n, p in self.net.named_parameters() if p.requires_grad}
-    return fresh_optim(self.setting, learning, c.lr, self.sgds)
+    c.learnt = set(learning)
+    return fresh_optim(self.setting, [*learning.values()], c.lr, self.sgds)
 
 # %% ../../nbs/6_engine/02_client.ipynb #5546b50f
 @patch

@@ -126,8 +126,3 @@ def has_bf16(device='cpu')->bool:
     if torch.device(device).type == 'cuda': return torch.cuda.is_bf16_supported()
     try: return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError): return False          # a build of PyTorch without this library
-
-def live()->bool:
-    "Is somebody looking: a terminal, or a notebook that is not run as a test?"
-    if os.environ.get('IN_TEST'): return False
-    return sys.stderr.isatty() or 'ipykernel' in sys.modules

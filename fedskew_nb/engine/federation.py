@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from ..core.context import Member
 from ..core.method import Method
+from ..core.names import live
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.suite import Client, Suite
@@ -25,7 +26,7 @@ from .guard import (
     as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker
-from .device import calmly, copied, keep_freed_memory, live, pick_device
+from .device import calmly, copied, keep_freed_memory, pick_device
 from .history import (
     History, describe, made_of, Result, State, after_round, state_field)
 from .scoring import own_tests, scores, trained_rows

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType
 import torch
 from torch import Tensor, nn
-from ..core.convert import draws_nothing, own_noise
+from ..nets.convert import draws_nothing, own_noise
 from ..core.identity import digest, made_from
 from ..core.instructions import home_of
 from ..core.mechanism import described, kind

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 import torch
-from fedskew_nb.app.bench import WORKS, BareLoop, Work, bench_table, run_bench
+from fedskew_nb.tools.bench import WORKS, BareLoop, Work, bench_table, run_bench
 from fedskew_nb.engine.device import threads_of
 
 @dataclass

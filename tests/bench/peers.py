@@ -18,7 +18,7 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 from statistics import median
 import torch
-from fedskew_nb.app.bench import (
+from fedskew_nb.tools.bench import (
     WORKS, Work, bench_row, bench_table, foreign_seconds, ratios_of, run_bench, seconds_of)
 
 SIDES = Path(__file__).with_name('peer_sides.py')

@@ -260,7 +260,7 @@ def price(a):
     os.environ['FEDSKEW_CACHE'] = str(HOME/'cache')
     import torch, work as w
     torch.set_num_threads(1)
-    from fedskew_nb.app.run import federation_of
+    from fedskew_nb.run.run import federation_of
     tuning, sets = plan.read_plan()
     lines = {}
     for s in sets:

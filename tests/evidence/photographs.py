@@ -120,6 +120,6 @@ def weights_file()->Path:
 
 def lite0_adapter(n_classes:int, size:int, seed:int):
     "Stem and blocks of EfficientNet-Lite0 with ImageNet's weights, frozen; a fresh adapter behind them."
-    from fedskew_nb.core.pretrained import timm_net
+    from fedskew_nb.nets.pretrained import timm_net
     how = dict(weights=str(weights_file()), frozen='prefix', adapter=64)
     return timm_net(n_classes, 'tf_efficientnet_lite0', size=size, seed=seed, **how)

@@ -27,8 +27,8 @@ def measure_of(name:str):
 def run_of(s, row, seed:int, lr:float, own:dict, pilot:bool, **changes):
     "A Run of the package."
     import sets
-    from fedskew_nb.app.recipes import method_recipe, model_recipe
-    from fedskew_nb.app.run import Run
+    from fedskew_nb.run.recipes import method_recipe, model_recipe
+    from fedskew_nb.run.run import Run
     from fedskew_nb.core.names import Recipe
     data = json.dumps(s.record.get('data', {}) | dict(row.data), sort_keys=True)
     make = partial(sets.build, suite=s.record['suite'], pilot=pilot, data=data)
@@ -52,7 +52,7 @@ def machine()->dict:
 def made(job:dict, folder:Path)->dict:
     "The run of a job: its history, seconds of its process, its machine."
     import plan
-    from fedskew_nb.app.run import train_run
+    from fedskew_nb.run.run import train_run
     _, sets_ = plan.read_plan(Path(job['plan']))
     s = next(s for s in sets_ if s.id == job['set'])
     row = next(r for r in s.rows if r.name == job['row'])

@@ -10,7 +10,7 @@ ROUNDS = 10
 
 def federation(out):
     "A run with all that a checkpoint must hold: own tensors, memories of clients and server, scores."
-    from fedskew_nb.core.models import small_conv
+    from fedskew_nb.nets.models import small_conv
     from fedskew_nb.data.load import load_suite
     from fedskew_nb.engine.federation import Federation
     from fedskew_nb.methods.fdse.method import FDSE

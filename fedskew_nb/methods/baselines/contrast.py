@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.models import seq
+from ...nets.models import seq
 from ...core.net import probe
 from ...core.names import at_least, nearest, not_negative
 

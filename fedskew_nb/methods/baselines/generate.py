@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.models import seq
+from ...nets.models import seq
 from ...core.names import at_least, not_negative
 from ...core.seeding import seeded
 

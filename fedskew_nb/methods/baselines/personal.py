@@ -9,7 +9,7 @@ __all__ = ['Local', 'FedBN', 'KeepAll', 'KeepBatchNorm', 'AdaBN']
 from dataclasses import dataclass
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.models import has_batchnorm
+from ...nets.models import has_batchnorm
 from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic

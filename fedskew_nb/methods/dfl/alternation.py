@@ -12,10 +12,10 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
-from ...core.models import seq
+from ...nets.models import seq
 from ...core.net import Out, either, everything, probe, under
 from ...core.names import one_of
-from ...core.remember import parted
+from ...nets.remember import parted
 from ...core.rules import Rule, keep
 from ..baselines.server import fresh
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from ...analysis.claims import Claim, gain, measured, within
-from ...data.colored import colored_mnist
+from ...data.suites.colored import colored_mnist
 from ...data.splits import dirichlet
 from ...data.suite import Suite
 from ...core.names import Recipe

@@ -14,7 +14,7 @@ from ...analysis.probes import answers
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
-from ...data.colored import COLORED, own_digits
+from ...data.suites.colored import COLORED, own_digits
 from ...engine.federation import Federation
 from .alternation import Both
 from .critics import fit_critic

@@ -16,7 +16,7 @@ from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.names import not_negative
 from ...core.rules import Rule, keep
-from ...core.models import has_map
+from ...nets.models import has_map
 from ...core.net import at_least_float32, probe, under
 from ...core.seeding import Random, generator
 from .correct import bottleneck, correction, decouple, rF, separation, wrong_label

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from ...core.net import NORMS, is_statistic, probe, under
-from ...core.remember import remembered
+from ...nets.remember import remembered
 from ...core.rules import by_layer
 from .erase import Erased
 

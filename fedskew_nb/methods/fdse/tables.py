@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #027f011e
 from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 from fedskew_nb.core.method import Method
-from fedskew_nb.core.models import alexnet_bn, n_bytes, n_params
+from fedskew_nb.nets.models import alexnet_bn, n_bytes, n_params
 from fedskew_nb.methods.fdse.claims import paper_operations
 from fedskew_nb.methods.fdse.unseen import unseen_facts
 

@@ -18,10 +18,10 @@ from ...analysis.probes import answers, glance, inside
 from ...core.mechanism import Mechanism
 from ...core.names import Recipe
 from ...core.seeding import generator
-from ...data.backgrounds import context_vehicles, empty_contexts
+from ...data.suites.backgrounds import context_vehicles, empty_contexts
 from ...data.boxes import jittered
-from ...data.draw import over, sprites, to_uint8
-from ...data.emoji import CONTEXTS, context, pick, placed
+from ...data.suites.draw import over, sprites, to_uint8
+from ...data.suites.emoji import CONTEXTS, context, pick, placed
 from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation

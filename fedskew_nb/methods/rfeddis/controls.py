@@ -15,7 +15,7 @@ from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
 from ...core.rules import Rule, keep
-from ...data.digits import skew_digits
+from ...data.suites.digits import skew_digits
 from ...data.images import join
 from ...data.suite import Suite
 from ...engine.federation import Federation

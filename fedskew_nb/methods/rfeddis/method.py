@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.models import seq
+from ...nets.models import seq
 from ...core.net import at_least_float32, probe, under
 from ...core.names import at_least, not_negative, one_of
 from ...core.rules import Rule, keep
