@@ -56,6 +56,11 @@ def test_help(capsys, command):
     code, out, _ = run(capsys, command, '--help')
     assert code == 0 and f'usage: fedskew {command}' in out
 
+def test_readme_names_every_command():
+    cli.register()
+    readme = (Path(__file__).parents[1]/'README.md').read_text(encoding='utf-8')
+    assert [c for c in cli.COMMANDS if not re.search(rf'`(fedskew )?{c}\b', readme)] == []
+
 def test_help_of_all(capsys):
     assert run(capsys, '--help')[0] == 0
     assert run(capsys)[0] == 2
