@@ -1,5 +1,6 @@
 "Notebooks, modules, version and metadata belong together; tests are as wide as a page."
 import ast, re
+from collections import Counter
 from graphlib import TopologicalSorter
 import pytest
 import pages as checker
@@ -71,9 +72,44 @@ def test_every_notebook_is_exported():
 def test_every_room_has_modules():
     assert {p.relative_to(LIB).parts[0] for p in MODULES} == set(ROOMS)
 
+def short(path): return name(path).removeprefix('fedskew_nb.')
+
 def test_no_import_runs_in_a_circle():
-    edges = {name(p).removeprefix('fedskew_nb.'): set(imported(p)) for p in MODULES}
+    edges = {short(p): set(imported(p)) for p in MODULES}
     TopologicalSorter(edges).prepare()                        # raises CycleError, which names the circle
+
+# ---- what grows is counted: each number may only fall, towards five floors and twelve modules a room
+
+def room_of(module): return 'data.suites' if module.startswith('data.suites.') else module.split('.')[0]
+
+FLOORS = dict(analysis=8, data=7, methods=6, run=6)           # others: 5
+SIZES = dict(methods=60, analysis=19, data=16, core=13, engine=13)
+
+def test_floors_of_a_room():
+    "The longest chain of imports in it: whoever changes the ground floor wakes all others."
+    inside = {short(p): {m for m in imported(p) if room_of(m) == room_of(short(p))} for p in MODULES}
+    height = {}
+    for m in TopologicalSorter(inside).static_order():
+        height[m] = 1 + max((height[below] for below in inside.get(m, ())), default=0)
+    rooms = {}
+    for m, h in height.items(): rooms[room_of(m)] = max(h, rooms.get(room_of(m), 0))
+    assert {r: h for r, h in rooms.items() if h > FLOORS.get(r, 5)} == {}
+
+def test_modules_of_a_room():
+    n = Counter(room_of(short(p)) for p in MODULES)
+    assert {room: k for room, k in n.items() if k > SIZES.get(room, 12)} == {}
+
+def test_private_functions_that_are_used_once():
+    "Such a one is a paragraph of its caller, unless a page shows it alone."
+    texts = {p: text_of(p) for p in MODULES}
+    words = Counter(w for text in texts.values() for w in re.findall(r'\w+', text))
+    once = []
+    for text in texts.values():
+        public = re.search(r'^__all__ = (\[.*?\])', text, re.M | re.S)
+        names = ast.literal_eval(public[1]) if public else []
+        functions = (n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
+        once += [n for n in functions if n not in names and words[n] == 2]
+    assert len(once) <= 602, sorted(once)
 
 def test_tests_are_as_wide_as_a_page():
     "110 columns, one statement a line."

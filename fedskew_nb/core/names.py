@@ -176,11 +176,12 @@ class Recipe:
     make:Callable=field(compare=False, repr=False)    # anything that can be pickled
     text:str=''    # what can be typed to get it again; '' for an object of one's own
     base:str=''    # what it is a variant of; default: itself
+    files:tuple=field(default=(), compare=False)    # Python files that it runs
     def __post_init__(self): object.__setattr__(self, 'base', self.base or self.name)
     def __call__(self, *args, **kwargs):
         "The thing, made anew."
         return self.make(*args, **kwargs)
-    def __reduce__(self): return Recipe, (self.name, self.make, self.text, self.base)
+    def __reduce__(self): return Recipe, (self.name, self.make, self.text, self.base, self.files)
     @cached_property
     def made(self):
         "The thing, made once: for what needs no argument."

@@ -14,7 +14,7 @@ from ..analysis.comparison import Comparison
 from .plan import (
     TUNED, as_list, check_arguments, checked, grid_of,
     grid_runs, known_name, planned, read_tuned, ready_runs, schedule_of, which_seeds)
-from .recipes import cut, file_of, parts_of, read_method
+from .recipes import cut, files_in, read_method
 from .run import finished, noted, run_all, run_name
 from ..core.files import misfit, read_json, write_json
 from ..core.method import Method
@@ -172,7 +172,7 @@ FREE = {'runs', 'version', 'format', 'trust', 'keep_models'}
 def as_written(k:str, v):
     "Methods by their names; anything else as it is."
     if k != 'methods' or not v: return v
-    return [t if any(map(file_of, parts_of(t))) else read_method(t).name for t in v]
+    return [t if files_in(t) else read_method(t).name for t in v]
 
 def other_than(before:dict, now:dict)->str|None:
     "The first thing in which a request is another one than before."
@@ -215,7 +215,7 @@ def python_files(request:dict)->list:
     methods = given.get('methods', ())
     listed = cut(methods) if isinstance(methods, str) else as_list(methods)    # as `compare` reads them
     named = [*listed, *as_list(given.get('suite', ())), given.get('model')]
-    return once(file_of(part) for t in named if isinstance(t, str) for part in parts_of(t))
+    return once(file for t in named if isinstance(t, str) for file in files_in(t))
 
 # %% ../../nbs/7_app/14_compare.ipynb #9c4fa840
 def how_to_go_on(out)->str:

@@ -13,17 +13,11 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from tqdm.auto import tqdm
-from .recipes import file_of, parts_of
 from .scripts import check_seen
 from ..core.names import extra, portable
 from ..engine.history import versions
 
 # %% ../../nbs/7_app/12_executors.ipynb #737ed038
-def files_named(run)->list:
-    "The Python files that a run is read from."
-    texts = (part for r in (run.method, run.suite, run.model) for part in parts_of(r.text))
-    return list(filter(None, map(file_of, texts)))
-
 def me()->dict: return dict(host=socket.gethostname(), versions=versions())
 
 def check_worker(run, asked:dict): # asked: see `me`
@@ -32,7 +26,7 @@ def check_worker(run, asked:dict): # asked: see `me`
     for k, v in asked['versions'].items():
         if found[k] == v: continue
         raise ValueError(f'{here} has {k} {found[k]}, {asked["host"]} has {v}: install the same there')
-    for file in files_named(run):
+    for file in (f for r in (run.method, run.suite, run.model) for f in r.files):
         if Path(file).is_file(): continue
         raise ValueError(f'{here} has no file {file}: put it there')
 

@@ -130,6 +130,10 @@ def parts_of(text:str)->list:
     "The summands of a method."
     return [text] if file_of(text) else cut(text, '+')
 
+def files_in(text:str)->tuple:
+    "The Python files that the text of a method, a suite or a model names."
+    return tuple(filter(None, map(file_of, parts_of(text))))
+
 def read_summand(text:str)->Method|Summand:
     "What one summand names."
     file, name, hp = read_call(text, 'preset')
@@ -165,9 +169,8 @@ def method_recipe(o)->Recipe:
     if isinstance(o, Recipe): return o
     method = read_method(o)
     if isinstance(o, Method): return Recipe(o.name, partial(given, o), o.name, o.base).holding(o)
-    files = any(map(file_of, parts_of(o)))
-    text = ' + '.join(map(absolute, parts_of(o))) if files else method.name
-    return Recipe(method.name, partial(read_method, text), text, method.base).holding(method)
+    text = ' + '.join(map(absolute, parts_of(o))) if files_in(o) else method.name
+    return Recipe(method.name, partial(read_method, text), text, method.base, files_in(text)).holding(method)
 
 # %% ../../nbs/7_app/09_recipes.ipynb #821f672e
 VARIANTS = {folded(f'{n}-{kind}'): (n, kind) for n in SUITES for kind in ('', 'uneven')}
@@ -202,8 +205,9 @@ def named_suite(text:str, size:str)->Recipe:
     if variant_of(text)[0] in SUITES: file, name, hp = None, text, {}     # a domain may hold blanks
     else: file, name, hp = read_call(text)
     if file:
-        from_file(file, name)        # refuses what is not there
-        return Recipe(name, partial(suite_from_file, absolute(text)), absolute(text))
+        from_file(file, name)    # is it there?
+        t = absolute(text)
+        return Recipe(name, partial(suite_from_file, t), t, files=files_in(t))
     if name == 'folder': return call_checked(folder, text, **hp)
     base, kind, gone = variant_of(name)
     one_of(base, SUITES, 'suite')
@@ -277,7 +281,8 @@ def model_recipe(o)->Recipe:
     if isinstance(o, str) and o.strip(' ,'):
         file, name, _ = read_call(o, 'name')
         text = absolute(o) if file else spelt(name, NETS, 'model')+o.strip()[len(name):]
-        return Recipe(text if not file else o.strip()[len(file)+1:], partial(read_model, text), text)
+        name = o.strip()[len(file)+1:] if file else text
+        return Recipe(name, partial(read_model, text), text, files=files_in(text) if file else ())
     if not callable(o) or isinstance(o, torch.nn.Module):
         raise ValueError(f'model is {short(o)}: '
                          'give a name, or a function of n_classes that makes a new model')

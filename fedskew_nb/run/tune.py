@@ -38,7 +38,7 @@ def validation_suite(make, data_seed:int)->Suite:
 
 def on_validation(suite:Recipe)->Recipe:
     "The same suite, scored on its validation images."
-    return Recipe(suite.name, partial(validation_suite, suite.make), base=suite.base)
+    return Recipe(suite.name, partial(validation_suite, suite.make), base=suite.base, files=suite.files)
 
 # %% ../../nbs/7_app/15_tune.ipynb #a00a9650
 def trial_score(history:History)->float: return accuracy(history, where='personal')

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..analysis.table import csv_text
 from ..run.compare import at_rates, check_trust, read_request
 from ..run.plan import planned
-from ..run.recipes import file_of, parts_of, read_call, read_method, read_model
+from ..run.recipes import files_in, read_call, read_method, read_model
 from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
 from .shell import show_json
@@ -168,7 +168,7 @@ def card_inside(path)->dict:
         raise ValueError(f'{path} is torn or holds no weights ({type(e).__name__})') from None
     if why := misfit({k: facts.get(k) for k in NAMES}, NAMES):
         raise ValueError(f'{path} has no card inside ({why}): fedskew export and federate write one')
-    if any(map(file_of, (facts['model'], *parts_of(facts['method'])))):
+    if files_in(facts['model']) or files_in(facts['method']):
         raise ValueError(f'the card of {path} names a Python file: build that net, and load the weights')
     return facts
 
