@@ -90,9 +90,9 @@ def test_models_that_see_one_class_everywhere_exchange_nothing():
     assert float(S.max()) == 0
 
 def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
-    how = dict(rounds=1, local_steps=120, batch_size=16, lr=.01)
+    how = dict(rounds=1, local_steps=120, batch_size=16, lr=.02)
     def answered(suite, seed):
-        fed = Federation(Local, small_conv(3, seed=seed), suite, seed=seed, **how)
+        fed = Federation(Local, small_conv(3, width=8, seed=seed), suite, seed=seed, **how)
         fed.fit(progress=False)
         return exchanges(fed)
     odd = swapped.clients[2].domain

@@ -82,38 +82,44 @@ FIRST = [
     'from fedskew_nb import *',
     'fs.compare; import fedskew_nb.run.compare']
 
-@pytest.fixture(scope='module')
-def kinds():
-    codes = [f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)' for first in FIRST]
-    return dict(zip([*FIRST, 'then'], anew([*codes, 'import sys; print("torchvision" in sys.modules)'])))
-
-@pytest.mark.parametrize('first', FIRST)
-def test_a_function_of_its_modules_name(first, kinds):
-    "`fs.compare` is the function, whichever way the module came in."
-    assert kinds[first] == 'function'
-
-def test_every_name_without_torchvision(kinds):
-    "It takes as long to load as torch."
-    assert kinds['then'] == 'False'
-
 WHOLE = dict(
     Method='core.method kept', History='engine.history table', Comparison='analysis.comparison overview',
     Suite='data.suite from_datasets', Federation='engine.federation fit')
-
-def test_a_class_is_whole_where_it_is_imported():
-    "Its own module gives all of its methods, in a fresh Python."
-    def code(name, module, method):
-        return f'from fedskew_nb.{module} import {name}; print(hasattr({name}, {method!r}))'
-    assert anew([code(name, *where.split()) for name, where in WHOLE.items()]) == ['True']*len(WHOLE)
-
 ADAPTED = '''
 from fedskew_nb.methods.{folder}.method import {name}
 from fedskew_nb.nets.models import small_conv
 print(type({name}.adapt(small_conv(3, size=32, width=8))).__name__)'''
+OF_PAPERS = ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL']
 
-@pytest.mark.parametrize('name', ['F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL'])
-def test_a_method_is_whole_where_it_is_imported(name):
-    assert anew([ADAPTED.format(folder=name.lower(), name=name)]) == ['Net']
+@pytest.fixture(scope='module')
+def said():
+    "What a fresh Python answers to each question, by its name; torch is loaded once for all."
+    codes = {first: f'import fedskew_nb as fs; {first}; print(type(fs.compare).__name__)' for first in FIRST}
+    codes['torchvision'] = 'import sys; print("torchvision" in sys.modules)'
+    for name, where in WHOLE.items():
+        module, method = where.split()
+        codes[name] = f'from fedskew_nb.{module} import {name}; print(hasattr({name}, {method!r}))'
+    for name in OF_PAPERS: codes[name] = ADAPTED.format(folder=name.lower(), name=name)
+    answers = anew(codes.values())
+    assert len(answers) == len(codes)
+    return dict(zip(codes, answers))
+
+@pytest.mark.parametrize('first', FIRST)
+def test_a_function_of_its_modules_name(first, said):
+    "`fs.compare` is the function, whichever way the module came in."
+    assert said[first] == 'function'
+
+def test_every_name_without_torchvision(said):
+    "It takes as long to load as torch."
+    assert said['torchvision'] == 'False'
+
+@pytest.mark.parametrize('name', WHOLE)
+def test_a_class_is_whole_where_it_is_imported(name, said):
+    "Its own module gives all of its methods, in a fresh Python."
+    assert said[name] == 'True'
+
+@pytest.mark.parametrize('name', OF_PAPERS)
+def test_a_method_is_whole_where_it_is_imported(name, said): assert said[name] == 'Net'
 
 # ---- lists on pages that are made from the code
 

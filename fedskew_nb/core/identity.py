@@ -7,6 +7,7 @@ __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
 import functools, hashlib, io, logging, re, threading, types, weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import singledispatch
 import numpy as np
@@ -29,7 +30,8 @@ def kept_in(o)->dict:
 
 def shown(o)->str:
     "`repr`, without addresses in memory."
-    return re.sub(' at 0x[0-9a-f]+', '', repr(o))
+    text = repr(o)
+    return re.sub(' at 0x[0-9a-f]+', '', text) if ' at 0x' in text else text
 
 # %% ../../nbs/4_core/13_identity.ipynb #78aa503e
 @singledispatch
@@ -92,7 +94,8 @@ def _of_what_changes(o): return [type(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #c055a91a
 PLAIN = *CONSTANTS, torch.dtype, torch.device
-FIXED = *PLAIN, bytes, tuple, frozenset, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
+FLAT = *PLAIN, bytes
+FIXED = *FLAT, tuple, frozenset, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
 
 def own_names(f)->dict: # {name: (value, whose)}
     "What a function closes over, and its defaults."
@@ -195,40 +198,73 @@ def _of_module(o):
 class Walk:
     "Through the parts of things, into a hash."
     def __init__(self, memory):    # what is left out
-        self.hash, self.met, self.count = hashlib.blake2b(digest_size=8), {}, 0
+        self.hash, self.said, self.ways = hashlib.blake2b(digest_size=8), [], {}
+        self.met, self.count = {}, 0
         self.memory, self.found = memory, set()
         self.whose = {i for i, _ in memory}
-    def say(self, text:str): self.hash.update(text.encode())
-    def enter(self, o):
-        self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
-        self.count += 1
-        if isinstance(o, types.FunctionType) and not of_library(o): self.found |= memory_of(o)
-    def parts(self, o)->list:
-        "What it is made of, without its memory."
-        if id(o) not in self.whose: return made_from(o)
-        def kept(p): return {k: v for k, v in p.items() if (id(o), k) not in self.memory}
-        return [kept(p) if isinstance(p, dict) else p for p in made_from(o)]
+    def say(self, text:str): self.said.append(text)
+    def letters(self)->str:
+        "The hash of all that was said."
+        self.hash.update(''.join(self.said).encode())
+        self.said.clear()
+        return self.hash.hexdigest()
+    def flat(self, o):
+        "Bytes, or a kind of number or text."
+        if not isinstance(o, bytes): return self.say(f'{type(o).__name__} {o!r};')
+        self.say(f'{len(o)} bytes;')
+        self.letters()
+        self.hash.update(o)
 
-# %% ../../nbs/4_core/13_identity.ipynb #a9ff7a40
+# %% ../../nbs/4_core/13_identity.ipynb #23c6a87f
+@patch
+def enter(self:Walk, o):
+    self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
+    self.count += 1
+    if isinstance(o, types.FunctionType) and not of_library(o): self.found |= memory_of(o)
+
+@patch
+def parts(self:Walk, o)->list:
+    "What it is made of, without its memory."
+    kind = type(o)
+    if kind not in self.ways: self.ways[kind] = made_from.dispatch(kind)
+    parts = self.ways[kind](o)
+    if id(o) not in self.whose: return parts
+    mine = {n for i, n in self.memory if i == id(o)}
+    def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
+    return list(map(kept, parts))
+
+@patch
+def into(self:Walk, name:str, *rows):
+    "Into a table, as `go` into its parts would."
+    self.go(name)
+    for k, v in rows:
+        self.count += 1
+        self.say('tuple of 2:')
+        self.go(k)
+        self.go(v)
+
+# %% ../../nbs/4_core/13_identity.ipynb #0fdb21a1
 ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module
+KINDS, TABLES = frozenset(PLAIN), (dict, OrderedDict)
 
 @patch
 def go(self:Walk, o):
     "Into one thing."
-    if isinstance(o, Read):
+    kind = type(o)
+    if kind in KINDS: return self.say(f'{kind.__name__} {o!r};')
+    if kind is Read:
         kept = (id(o.owner), o.name) not in self.memory
         return self.go(seed_of(o.value)) if kept else self.say('memory;')
     if o is NONE: return self.say('nothing;')
-    if isinstance(o, PLAIN): return self.say(f'{type(o).__name__} {o!r};')
-    if isinstance(o, bytes):
-        self.say(f'{len(o)} bytes;')
-        return self.hash.update(o)
+    if isinstance(o, FLAT): return self.flat(o)
     if (id(o), None) in self.memory: return self.say('memory;')
     if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
     self.enter(o)
     parts = self.parts(o)
-    self.say(f'{type(o).__name__} of {len(parts)}:')
-    for p in parts: self.go(p)
+    self.say(f'{kind.__name__} of {len(parts)}:')
+    if kind in TABLES: self.into(*parts)
+    else:
+        for p in parts: self.go(p)
     if not isinstance(o, ONCE): del self.met[id(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9197f8b7
@@ -241,4 +277,4 @@ def digest(
     while not walks[-1].found <= walks[-1].memory:
         walks.append(Walk(walks[-1].memory | walks[-1].found))
         walks[-1].go(things)
-    return walks[-1].hash.hexdigest()
+    return walks[-1].letters()

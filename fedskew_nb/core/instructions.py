@@ -166,12 +166,17 @@ def file_of(module:str|None)->str:
     except (ImportError, ValueError): return ''
     return spec and spec.origin or ''
 
+@lru_cache(None)
+def is_installed(file:str)->bool:
+    "Does a file lie in a folder of libraries?"
+    return not LIBRARIES.isdisjoint(Path(file).parts)
+
 def home_of(module:str|None)->str:
     "Whose code a module is: 'ours', 'library' (Python's own, too) or 'yours'."
     top = (module or '').partition('.')[0]
     if top == 'fedskew_nb': return 'ours'
     if top in sys.stdlib_module_names: return 'library'
-    return 'library' if LIBRARIES & set(Path(file_of(module)).parts) else 'yours'
+    return 'library' if is_installed(file_of(module)) else 'yours'
 
 # %% ../../nbs/4_core/17_instructions.ipynb #8829279b
 def source_of(module:str)->bytes:
