@@ -273,6 +273,21 @@ def test_sync(little):
     assert sync.differences(little) == ['nbs/00_one.ipynb is not what export and clean make of it']
     assert 'fedskew_nb/one.py' in sync.unknown(little)
 
+BAD_LABEL = r"""
+from nbtest import Shell
+shell = Shell()
+shell.run('from matplotlib import pyplot as plt')
+for title in ('fine', r'$\frac{$'):
+    shell.run(f'plt.subplots()[1].set_title({title!r});')
+    print(type(shell.exc).__name__)
+"""
+
+def test_a_figure_that_cannot_be_drawn_fails_its_page():
+    how = dict(cwd=project.ROOT / 'tests' / 'tools', capture_output=True, text=True, check=True)
+    out = subprocess.run([sync.sys.executable, '-c', BAD_LABEL], **how).stdout
+    said = out.splitlines()
+    assert (said[0], said[-1]) == ('NoneType', 'ValueError')
+
 def test_quick_chooses():
     nbs, tests = quick.to_run(
         [

@@ -1,12 +1,37 @@
 """`nbdev_test` with its options, faster: what pages import is loaded once, before the workers fork.
 
 Closing a figure collects garbage, and there are hundreds; what is loaded here is left out of that.
+A figure is drawn once and small, for nobody looks at it; one that cannot be drawn fails its page.
 """
 import gc, os, pkgutil
 from contextlib import contextmanager
 from importlib import import_module
+from io import BytesIO
+from execnb.shell import CaptureShell
+from matplotlib.figure import Figure
 
 DRAWN_WITH = 'captum.attr ipywidgets scipy.stats sklearn torchmetrics'.split()
+
+class Shell(CaptureShell):
+    "Draws a figure at 40 dots an inch, and says when it could not."
+    undrawn = None
+
+    def __init__(self, path=None, **kw):
+        super().__init__(path, **kw)
+        self.display_formatter.formatters['image/png'].for_type(Figure, self.draw)
+
+    def draw(self, fig):
+        out = BytesIO()
+        try: fig.canvas.print_figure(out, dpi=40)
+        except Exception as e:
+            self.undrawn = e
+            raise
+        return out.getvalue()
+
+    def run(self, *args, **kw):
+        outs, undrawn, self.undrawn = super().run(*args, **kw), self.undrawn, None
+        self.exc = self.exc or undrawn
+        return outs
 
 @contextmanager
 def loaded():
@@ -21,5 +46,6 @@ def loaded():
 
 if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
-    from nbdev.test import nbdev_test
-    with loaded(): nbdev_test()
+    from nbdev import test
+    test.CaptureShell = Shell
+    with loaded(): test.nbdev_test()
