@@ -45,9 +45,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop():
-    "What is imported by now stays: no garbage collection need look through it."
+    "What is imported by now stays: no garbage collection need look through it, nor so often."
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     try: return (yield)
     finally: gc.unfreeze()
 

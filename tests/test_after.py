@@ -116,7 +116,8 @@ def test_formats_and_clients_are_named(tmp_path):
     with pytest.raises(ValueError, match='no global model'): export(fed, tmp_path/'m.pt2')
     assert not list(tmp_path.iterdir())
 
-ASKED = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=1, size='tiny', rounds=1, control=False)
+ASKED = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=1, size='tiny', rounds=1, control=False,
+             local_steps=8, model='small_conv(width=4)')
 
 def test_models_are_kept_and_found(tmp_path):
     first = compare(**ASKED, out=tmp_path)

@@ -2,7 +2,8 @@
 from unittest import mock
 import pytest, torch
 import plain_base_generalise as plain
-from feds import equal, fed_of, images, name_of, odd_suites, rounds_of, run, small, whole_and_resumed
+from feds import (
+    equal, fed_of, images, name_of, odd_suites, rounds_of, run, small, trained_once, whole_and_resumed)
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 from fedskew_nb.core.method import Contradiction, Method
@@ -307,8 +308,11 @@ def test_out_of_range(method, kw):
 def test_clashes(both, says, suite):
     with pytest.raises(Contradiction, match=says): both(suite)
 
+@pytest.fixture(scope='module')
+def alone(suite): return trained_once(suite, rounds_of)
+
 @five
 @pytest.mark.parametrize('other', [DC, FedCCRL], ids=name_of)
-def test_goes_with(suite, method, other):
+def test_goes_with(suite, alone, method, other):
     fed = rounds_of(method+other, suite)
-    assert equal(fed, rounds_of(other+method, suite)) and not equal(fed, rounds_of(other, suite))
+    assert equal(fed, rounds_of(other+method, suite)) and not equal(fed, alone(other))
