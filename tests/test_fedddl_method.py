@@ -14,6 +14,7 @@ from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.engine.history import Task
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
 from fedskew_nb.methods.fedddl.probes import Doubled, client_agreement, ddl_measures
@@ -35,7 +36,7 @@ def test_a_step_is_the_paper_s(suite):
     "Losses and gradients in float64, second round, both views."
     f = fed_of(FedDDL, suite, net(torch.float64), lanes=1)
     f.one_round()
-    c = f.worker.context(f.clients[0], f.server, {}, {}, f.down, 1)
+    c = f.worker.context(Task(f.clients[0], f.server, down=f.down, round=1))
     f.method.everyone('start', c)
     b = f.worker.ready_batch(f.worker.raw_batch(c, torch.arange(16)))
     live = f.worker.net.train()
@@ -67,7 +68,7 @@ def test_prototypes_are_the_paper_s(suite):
 def test_a_counterfactual_is_the_paper_s(suite):
     "Box, places and backgrounds of our batch, pasted by hand: at most one grey level beside."
     f = fed(Method('DEC', DEC()), suite)
-    c = f.worker.context(f.clients[1], f.server, {}, {}, {}, 0)
+    c = f.worker.context(Task(f.clients[1], f.server))
     f.method.everyone('start', c)
     b = f.worker.raw_batch(c, torch.arange(12))
     pool = c.caches['DEC']['pool'][0].cpu()
@@ -129,7 +130,7 @@ def test_turning_is_all_that_rotate_adds(suite):
     "Backgrounds, places and mirrors of the first batch are drawn as before."
     def first(rotate):
         f = fed(Method('DEC', DEC(rotate=rotate)), suite)
-        c = f.worker.context(f.clients[0], f.server, {}, {}, {}, 0)
+        c = f.worker.context(Task(f.clients[0], f.server))
         f.method.everyone('start', c)
         return f.worker.raw_batch(c, torch.arange(12))['x_cf']
     assert torch.equal(first(0), first(1e-6)) and not torch.equal(first(0), first(15))
