@@ -82,6 +82,11 @@ def __eq__(self:Method, o):
 @patch
 def __hash__(self:Method): return hash(self.name)
 
+@patch(as_prop=True)
+def about(self:Method)->dict: # arguments of `Method`
+    "What is said of it beside its mechanisms; copies hand it on."
+    return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
+
 @patch
 def __repr__(self:Method):
     "As one would write it."
@@ -148,13 +153,14 @@ def _agreed(self:Method)->dict: # {field of Setting: value}
 @patch
 def __add__(self:Method, other:Method)->Method:
     "Both lists of mechanisms as one method."
-    name, presets = f'{self.name} + {other.name}', self.presets | other.presets
-    return Method(name, *self.mechanisms, *other.mechanisms, presets=presets, base=self.base)
+    says, presets = f'{self.says} {other.says}'.strip(), self.presets | other.presets
+    about = self.about | dict(says=says, presets=presets, aliases=())
+    return Method(f'{self.name} + {other.name}', *self.mechanisms, *other.mechanisms, **about)
 
 @patch
 def named(self:Method, name:str)->Method:
     "The same mechanisms under another name."
-    return Method(name, *self.mechanisms, presets=self.presets, page=self.page, base=self.base)
+    return Method(name, *self.mechanisms, **self.about)
 
 # %% ../../nbs/4_core/06_method.ipynb #0000001e
 @patch
@@ -204,7 +210,7 @@ def __call__(self:Method, preset:str|None=None, **hp)->Method:
     words = [f'preset={preset!r}'] if preset else []
     words += [f'{k}={plain_number(v)!r}' for k, v in hp.items()]
     name = f'{self.name}({", ".join(words)})' if words else self.name
-    return Method(name, *changed, presets=self.presets, page=self.page, base=self.base)
+    return Method(name, *changed, **self.about)
 
 # %% ../../nbs/4_core/06_method.ipynb #00000025
 def stored_values(m:Mechanism)->dict:
