@@ -8,7 +8,7 @@ from feds import DEVICE, equal, far, fed_of, in_two_parts, run, same
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
-from fedskew_nb.core.method import Method
+from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import Box, write_boxes
@@ -121,6 +121,20 @@ def test_the_released_preset_is_the_release(suite, batches):
 def test_counterfactuals_are_made_where_they_are_read(typed, read, suite, batches):
     run(read_method(typed), suite, net(), rounds=3, local_steps=1, eval_every=9, lanes=1)
     assert ''.join(str(int(all('x_cf' in b for b in r[0]))) for r in batches) == read
+
+class BetterDEC(DEC): pass
+
+def test_a_subclass_listens_to_deb_as_dec_does(suite):
+    "While nobody reads counterfactuals, none are made, and BatchNorm sees the images alone."
+    better, dec = (Method('m', m, DEB(first=2)) for m in (BetterDEC(ce=False), DEC(ce=False)))
+    assert [type(m) for m in better.mechanisms] == [DEB, BetterDEC]
+    assert equal(*(run(m, suite, net(), rounds=2) for m in (better, dec)))
+
+def test_who_talks_through_the_batch_says_an_order(suite, monkeypatch):
+    monkeypatch.setattr(DEC, 'after', ())
+    f = fed(Method('m', BetterDEC(ce=False), DEB()), suite)
+    says = "BetterDEC and DEB talk through the batch entry 'cf_read' .*: let BetterDEC say `after = .DEB,"
+    with pytest.raises(Contradiction, match=says): f.fit()
 
 def _gap(made, x, box, bg, to, flip):
     if flip: x, box = x.flip(2), (32-box[2], box[1], 32-box[0], box[3])

@@ -22,7 +22,7 @@ def values_of(m:Mechanism)->dict:
     "What a mechanism is set to, in slots or not."
     return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if has_fields(m) else {})
 
-# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
+# %% ../../nbs/4_core/06_method.ipynb #cc5af5b0
 def distinct(ms)->list:
     "Each mechanism once: two of one class and with equal fields are one."
     out = []
@@ -30,15 +30,20 @@ def distinct(ms)->list:
         if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in out): out.append(m)
     return out
 
+# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
+def comes_after(m:Mechanism, o:Mechanism)->bool:
+    "Does `m` say that `o` has its say before?"
+    return isinstance(o, (*m.needs, *m.after))
+
 def ordered(ms)->tuple:
-    "Mechanisms in their one canonical order: after all that they need, then by class name."
+    "Mechanisms in their one canonical order: behind all that they need or come after, then by class name."
     left, done = sorted(ms, key=kind), []
-    def waits(m): return any(isinstance(o, tuple(m.needs)) for o in left if o is not m)
+    def waits(m): return any(comes_after(m, o) for o in left if o is not m)
     while left:
         ready = next((m for m in left if not waits(m)), None)
         if ready is None:
             who = ', '.join(map(kind, left))
-            raise Contradiction(f'{who} need each other in a circle: drop one of the `needs`')
+            raise Contradiction(f'{who} need each other in a circle: drop one of the `needs` or `after`')
         done.append(ready)
         left.remove(ready)
     return tuple(done)
