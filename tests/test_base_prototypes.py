@@ -9,6 +9,7 @@ from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
+from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.anchors import (
     FedFA_anchors, FedSA, FedTGP, SemanticAnchors, balanced_distance, drawn_anchors, margin_loss,
@@ -233,7 +234,7 @@ def test_lanes_change_no_bit(few, method):
 def test_asking_for_means_moves_nothing(few, method):
     "The pass afterwards is in eval mode: BatchNorm's statistics are those of the training alone."
     fed = fed_of(method, few)
-    c = fed.worker.context(fed.clients[0], fed.server, {}, {}, {}, 0)
+    c = fed.worker.context(Task(fed.clients[0], fed.server))
     net = fed.worker.net.train()
     before = {n: v.clone() for n, v in net.state_dict().items()}
     sent = ClassMeans().finish(c)

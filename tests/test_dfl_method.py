@@ -13,6 +13,7 @@ from fedskew_nb.nets.models import gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout, generator, seeded
+from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.setting import schedule
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.methods.dfl.alternation import Branches, branch, halves
@@ -44,7 +45,8 @@ def finite(fed): return all(v.isfinite().all() for v in fed.server.values())
 def context(f, k):
     "Client `k` as it begins a round."
     client, state = f.clients[k], copy.deepcopy(f.states[f.clients[k].id])
-    return f.worker.context(client, f.state_of(client.id), state, {}, f.state.sent_to(client.id), f.round_no)
+    down = f.state.sent_to(client.id)
+    return f.worker.context(Task(client, f.state_of(client.id), state, down=down, round=f.round_no))
 
 def at(f, k, phase='all', n=8):
     "Client `k`, a batch of its first images, and the net's answer, in a phase of its training."

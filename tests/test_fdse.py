@@ -15,6 +15,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
+from fedskew_nb.engine.history import Task
 from fedskew_nb.analysis.probes import glance
 from fedskew_nb.analysis.probes import answers
 from fedskew_nb.analysis.costs import flops
@@ -830,7 +831,7 @@ def test_one_client_is_local_training_bit_for_bit(suite):
     state = fed.server
     states_, caches = {}, {}
     for r in range(3):
-        state = fed.worker.train(one.clients[0], state, states_, caches, {}, r).upload.state
+        state = fed.worker.train(Task(one.clients[0], state, states_, caches, round=r)).upload.state
     fed = run(FDSE, one, rounds=3)
     assert same(fed.state_of(2), state) and finite(fed)
 

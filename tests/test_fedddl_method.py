@@ -8,12 +8,13 @@ from feds import DEVICE, equal, far, fed_of, in_two_parts, run, same
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
-from fedskew_nb.core.method import Method
+from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.engine.history import Task
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
 from fedskew_nb.methods.fedddl.probes import Doubled, client_agreement, ddl_measures
@@ -35,7 +36,7 @@ def test_a_step_is_the_paper_s(suite):
     "Losses and gradients in float64, second round, both views."
     f = fed_of(FedDDL, suite, net(torch.float64), lanes=1)
     f.one_round()
-    c = f.worker.context(f.clients[0], f.server, {}, {}, f.down, 1)
+    c = f.worker.context(Task(f.clients[0], f.server, down=f.down, round=1))
     f.method.everyone('start', c)
     b = f.worker.ready_batch(f.worker.raw_batch(c, torch.arange(16)))
     live = f.worker.net.train()
@@ -67,7 +68,7 @@ def test_prototypes_are_the_paper_s(suite):
 def test_a_counterfactual_is_the_paper_s(suite):
     "Box, places and backgrounds of our batch, pasted by hand: at most one grey level beside."
     f = fed(Method('DEC', DEC()), suite)
-    c = f.worker.context(f.clients[1], f.server, {}, {}, {}, 0)
+    c = f.worker.context(Task(f.clients[1], f.server))
     f.method.everyone('start', c)
     b = f.worker.raw_batch(c, torch.arange(12))
     pool = c.caches['DEC']['pool'][0].cpu()
@@ -121,6 +122,20 @@ def test_counterfactuals_are_made_where_they_are_read(typed, read, suite, batche
     run(read_method(typed), suite, net(), rounds=3, local_steps=1, eval_every=9, lanes=1)
     assert ''.join(str(int(all('x_cf' in b for b in r[0]))) for r in batches) == read
 
+class BetterDEC(DEC): pass
+
+def test_a_subclass_listens_to_deb_as_dec_does(suite):
+    "While nobody reads counterfactuals, none are made, and BatchNorm sees the images alone."
+    better, dec = (Method('m', m, DEB(first=2)) for m in (BetterDEC(ce=False), DEC(ce=False)))
+    assert [type(m) for m in better.mechanisms] == [DEB, BetterDEC]
+    assert equal(*(run(m, suite, net(), rounds=2) for m in (better, dec)))
+
+def test_who_talks_through_the_batch_says_an_order(suite, monkeypatch):
+    monkeypatch.setattr(DEC, 'after', ())
+    f = fed(Method('m', BetterDEC(ce=False), DEB()), suite)
+    says = "BetterDEC and DEB talk through the batch entry 'cf_read' .*: let BetterDEC say `after = .DEB,"
+    with pytest.raises(Contradiction, match=says): f.fit()
+
 def _gap(made, x, box, bg, to, flip):
     if flip: x, box = x.flip(2), (32-box[2], box[1], 32-box[0], box[3])
     return int((plain.composite(x, box, bg, to).int()-made.int()).abs().max())
@@ -129,7 +144,7 @@ def test_turning_is_all_that_rotate_adds(suite):
     "Backgrounds, places and mirrors of the first batch are drawn as before."
     def first(rotate):
         f = fed(Method('DEC', DEC(rotate=rotate)), suite)
-        c = f.worker.context(f.clients[0], f.server, {}, {}, {}, 0)
+        c = f.worker.context(Task(f.clients[0], f.server))
         f.method.everyone('start', c)
         return f.worker.raw_batch(c, torch.arange(12))['x_cf']
     assert torch.equal(first(0), first(1e-6)) and not torch.equal(first(0), first(15))

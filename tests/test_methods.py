@@ -10,6 +10,7 @@ from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx, Prox, bowl_rounds, bowl_steps, drift_picture
 from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
@@ -210,6 +211,15 @@ def test_each_method_has_a_page_and_a_colour(method):
     from fedskew_nb.analysis.style import colour
     assert (Path(__file__).parents[1]/'nbs'/f'{method.page}.ipynb').exists()
     assert method.ink and colour(method.name).startswith('#')
+
+@pytest.mark.parametrize('method', METHODS.values(), ids=lambda m: m.name)
+def test_what_is_said_of_a_method_goes_with_its_copies(method):
+    assert method.named('x').about == method().about == method.about
+
+def test_a_sum_says_what_its_first_says_and_both_ideas():
+    both = FedProx+FedBN
+    first = (FedProx.page, FedProx.ink, FedProx.base)
+    assert (both.page, both.ink, both.base) == first and both.says == f'{FedProx.says} {FedBN.says}'
 
 def test_pictures_have_their_lines():
     import matplotlib.pyplot as plt

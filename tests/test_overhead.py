@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from fedskew_nb.tools.bench import WORKS, BareLoop
 from fedskew_nb.engine.client import Worker
+from fedskew_nb.engine.history import Task
 from fedskew_nb.methods.baselines.average import FedAvg
 
 class Calls(TorchDispatchMode):
@@ -81,7 +82,7 @@ def copies_of(steps):
     fed = work.federation(work.suite(), lanes=1)
     worker = Worker(FedAvg, fed.net, fed.suite, replace(fed.setting, batch_size=2, local_steps=steps), meta)
     client = replace(fed.clients[0], train=fed.clients[0].train.apply(lambda t: t.to(meta)))
-    c = worker.context(client, worker.state(), {}, {}, {}, 0)
+    c = worker.context(Task(client, worker.state()))
     with Copies() as copies: worker._phases(c)
     return copies.n
 

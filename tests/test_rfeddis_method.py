@@ -14,6 +14,7 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import gap, n_params, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.seeding import seeded
+from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.data.load import load_suite
@@ -26,7 +27,7 @@ def net(dtype=torch.float32): return small_conv(7, size=32, width=4, seed=0).to(
 def fed(method, suite, dtype=torch.float32, **kw): return fed_of(method, suite, net(dtype), **kw)
 def at(f, k, round, n=8):
     "Client `k` in a round, a batch of its first images, and the live net."
-    c = f.worker.context(f.clients[k], f.state_of(f.clients[k].id), {}, {}, {}, round)
+    c = f.worker.context(Task(f.clients[k], f.state_of(f.clients[k].id), round=round))
     b = f.worker.ready_batch(f.worker.raw_batch(c, torch.arange(n)))
     return c, b, f.worker.net.train()
 def part(params, place): return {n[len(place)+1:]: p for n, p in params.items() if n.startswith(place+'.')}

@@ -112,10 +112,10 @@ def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w4):
 def test_a_stack_that_does_not_fit_is_halved(w4, monkeypatch):
     one_by_one = trained(FedAvg, w4, stack=False)
     train, tall = federation.train_stack, []
-    def narrow(worker, clients, *more):
-        tall.append(len(clients))
-        if len(clients) > 3: raise torch.cuda.OutOfMemoryError('CUDA out of memory')
-        return train(worker, clients, *more)
+    def narrow(worker, tasks, at):
+        tall.append(len(tasks))
+        if len(tasks) > 3: raise torch.cuda.OutOfMemoryError('CUDA out of memory')
+        return train(worker, tasks, at)
     monkeypatch.setattr(federation, 'train_stack', narrow)
     f = fed(FedAvg, w4, rounds=2)
     with pytest.warns(UserWarning, match='from now on a stack has [52]') as notes: f.fit(1)

@@ -91,6 +91,8 @@ def test_a_field_that_no_value_reaches_is_refused():
     ('wants', 'boxes', "Mine.wants is 'boxes': give a tuple"),
     ('needs', Plain, 'Mine.needs is .*give a tuple'),
     ('needs', (Plain,), 'Mine.needs holds'),
+    ('after', (Plain,), 'Mine.after holds'),
+    ('after', Plain, 'Mine.after is .*give a tuple'),
     ('run', ['momentum'], 'Mine.run is .*give a dict'),
     ('stacks', 1, 'Mine.stacks is 1: give a bool')])
 def test_what_a_mechanism_says_of_itself_has_a_kind(name, value, says):

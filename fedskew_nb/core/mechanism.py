@@ -24,6 +24,7 @@ class Default:
 class Mechanism:
     "One idea of a method: every hook is optional and returns its answer. Subclass it as a `@dataclass`."
     needs = ()              # mechanisms that it builds on
+    after = ()              # mechanisms that have their say before it, where they are there
     alone = ()              # hooks that no other mechanism may fill beside it
     relies_on = {}          # {place of the net: 'reads', 'untouched' or 'sent'}, see the page on places
     wants = ()              # what training images must come with: one of these, 'masks' or 'boxes'
@@ -247,10 +248,10 @@ def check_lines(m:Mechanism):
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #c56a856d
 def check_others(m:Mechanism):
-    "Refuse needs and places that are none."
-    for need in m.needs:
-        if inspect.isclass(need) and issubclass(need, Mechanism): continue
-        raise ValueError(f'{kind(m)}.needs holds {need!r}: give classes of mechanisms')
+    "Refuse needs, orders and places that are none."
+    for line, other in [('needs', o) for o in m.needs]+[('after', o) for o in m.after]:
+        if inspect.isclass(other) and issubclass(other, Mechanism): continue
+        raise ValueError(f'{kind(m)}.{line} holds {other!r}: give classes of mechanisms')
     for place, word in m.relies_on.items():
         if word in PLACED: continue
         raise ValueError(f'{kind(m)}.relies_on says {word!r} of {place!r}: {nearest(str(word), PLACED)}')

@@ -8,8 +8,8 @@ __all__ = []
 # %% ../../nbs/4_core/08_merge.ipynb #3e43c551
 import torch.nn.functional as F
 from fastcore.basics import patch
-from .mechanism import Default, ask
-from .method import Method
+from .mechanism import Default, ask, kind
+from .method import Method, comes_after
 from .net import Out
 
 # %% ../../nbs/4_core/08_merge.ipynb #00000009
@@ -51,20 +51,46 @@ def terms(self:Method, c, b:dict, out:Out)->dict:
     summands = self.union('loss', c, b, out, start=dict(task=task))
     return {k: summands[k].to(task.device) for k in sorted(summands)}
 
+# %% ../../nbs/4_core/08_merge.ipynb #6a9c83c3
+class Noting(dict):
+    "A batch that notes which entries somebody asks for by name."
+    def __init__(self, b):
+        super().__init__(b)
+        self.asked = set()
+    def _noted(self, k):
+        self.asked.add(k)
+        return k
+    def __getitem__(self, k): return super().__getitem__(self._noted(k))
+    def __contains__(self, k): return super().__contains__(self._noted(k))
+    def get(self, k, other=None): return super().get(self._noted(k), other)
+
+# %% ../../nbs/4_core/08_merge.ipynb #94aa2958
+@patch
+def _no_talk(self:Method, asked:list, wrote:dict): # [(mechanism, entries)], {entry: mechanism}
+    "Refuse an entry that one asks for and another writes, if neither comes after the other."
+    for m, k in [(m, k) for m, entries in asked for k in sorted(wrote.keys() & entries)]:
+        o = wrote[k]
+        if o is m or comes_after(m, o) or comes_after(o, m): continue
+        self.refuse((m, o), f'talk through the batch entry {k!r} in no order',
+                    f'let {kind(m)} say `after = ({kind(o)},)`')
+
 # %% ../../nbs/4_core/08_merge.ipynb #00000012
 @patch
 def make_batch(self:Method, c, b:dict)->dict:
     "The batch after every mechanism's `batch` hook."
-    wrote = {}
+    raw, wrote, asked = set(b), {}, []
     for m in self.each('batch'):
-        new = ask(m, 'batch', window(c, m), dict(b))
+        given = Noting(b)
+        new = ask(m, 'batch', window(c, m), given)
+        asked.append((m, given.asked-raw))
         changed = [k for k in new if k not in b or new[k] is not b[k]]
         for k in changed:
             if k in wrote and not isinstance(wrote[k], tuple(m.needs)):
                 self.refuse((m, wrote[k]), f'both write the batch entry {k!r}',
                             'let one write another `x_…` entry')
             wrote[k] = m
-        b = new
+        b = dict(new)
+    self._no_talk(asked, wrote)
     return b
 
 # %% ../../nbs/4_core/08_merge.ipynb #00000016

@@ -22,7 +22,7 @@ def values_of(m:Mechanism)->dict:
     "What a mechanism is set to, in slots or not."
     return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if has_fields(m) else {})
 
-# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
+# %% ../../nbs/4_core/06_method.ipynb #cc5af5b0
 def distinct(ms)->list:
     "Each mechanism once: two of one class and with equal fields are one."
     out = []
@@ -30,15 +30,20 @@ def distinct(ms)->list:
         if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in out): out.append(m)
     return out
 
+# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
+def comes_after(m:Mechanism, o:Mechanism)->bool:
+    "Does `m` say that `o` has its say before?"
+    return isinstance(o, (*m.needs, *m.after))
+
 def ordered(ms)->tuple:
-    "Mechanisms in their one canonical order: after all that they need, then by class name."
+    "Mechanisms in their one canonical order: behind all that they need or come after, then by class name."
     left, done = sorted(ms, key=kind), []
-    def waits(m): return any(isinstance(o, tuple(m.needs)) for o in left if o is not m)
+    def waits(m): return any(comes_after(m, o) for o in left if o is not m)
     while left:
         ready = next((m for m in left if not waits(m)), None)
         if ready is None:
             who = ', '.join(map(kind, left))
-            raise Contradiction(f'{who} need each other in a circle: drop one of the `needs`')
+            raise Contradiction(f'{who} need each other in a circle: drop one of the `needs` or `after`')
         done.append(ready)
         left.remove(ready)
     return tuple(done)
@@ -81,6 +86,11 @@ def __eq__(self:Method, o):
 
 @patch
 def __hash__(self:Method): return hash(self.name)
+
+@patch(as_prop=True)
+def about(self:Method)->dict: # arguments of `Method`
+    "What is said of it beside its mechanisms; copies hand it on."
+    return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
 
 @patch
 def __repr__(self:Method):
@@ -148,13 +158,14 @@ def _agreed(self:Method)->dict: # {field of Setting: value}
 @patch
 def __add__(self:Method, other:Method)->Method:
     "Both lists of mechanisms as one method."
-    name, presets = f'{self.name} + {other.name}', self.presets | other.presets
-    return Method(name, *self.mechanisms, *other.mechanisms, presets=presets, base=self.base)
+    says, presets = f'{self.says} {other.says}'.strip(), self.presets | other.presets
+    about = self.about | dict(says=says, presets=presets, aliases=())
+    return Method(f'{self.name} + {other.name}', *self.mechanisms, *other.mechanisms, **about)
 
 @patch
 def named(self:Method, name:str)->Method:
     "The same mechanisms under another name."
-    return Method(name, *self.mechanisms, presets=self.presets, page=self.page, base=self.base)
+    return Method(name, *self.mechanisms, **self.about)
 
 # %% ../../nbs/4_core/06_method.ipynb #0000001e
 @patch
@@ -204,7 +215,7 @@ def __call__(self:Method, preset:str|None=None, **hp)->Method:
     words = [f'preset={preset!r}'] if preset else []
     words += [f'{k}={plain_number(v)!r}' for k, v in hp.items()]
     name = f'{self.name}({", ".join(words)})' if words else self.name
-    return Method(name, *changed, presets=self.presets, page=self.page, base=self.base)
+    return Method(name, *changed, **self.about)
 
 # %% ../../nbs/4_core/06_method.ipynb #00000025
 def stored_values(m:Mechanism)->dict:

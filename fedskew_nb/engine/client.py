@@ -21,11 +21,11 @@ from ..core.seeding import Random
 from ..data.cache import cache_dir
 from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
-from ..data.suite import Client, Suite
+from ..data.suite import Suite
 from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
 from .lanes import LaneStopped
 from .setting import Setting, fresh_optim, moved, schedule, shared_out
-from .history import Result
+from .history import Result, Task
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000006
 class Worker:
@@ -257,58 +257,53 @@ def learner(self:Worker, params, lr:float):   # f(loss): one step
     return lambda loss: self.descend(opt, loss)
 
 @patch
-def context(self:Worker, client:Client, state:dict, states, caches, down, round_no)->ClientContext:
-    "The worker as this client, with this state."
-    self.load(state)
+def context(self:Worker, t:Task)->ClientContext:
+    "The worker as this client, with the state that it gets."
+    self.load(t.start)
     s = self.setting
-    if not s.pad: self.meet(client.train, s.flip)
+    if not s.pad: self.meet(t.client.train, s.flip)
     c = ClientContext(
-        client.id, self.net, client, states, caches, down, s.seed, round_no, s.rounds, self.device,
-        lr=s.rate(round_no), receive=lambda: self.copy(state),
+        t.client.id, self.net, t.client, t.states, t.caches, t.down, s.seed, t.round, s.rounds, self.device,
+        lr=s.rate(t.round), receive=lambda: self.copy(t.start),
         images=self.images, n_classes=self.suite.n_classes, kept=self.kept)
     c.learner = lambda params: self.learner(params, c.lr)
     return c
 
 # %% ../../nbs/6_engine/02_client.ipynb #3732e834
 @patch
-def train(self:Worker,
-    client:Client,
-    start:dict,           # the state it gets
-    states:dict,          # {mechanism: dict}: what they remember of it; they may write to it
-    caches:dict,          # likewise, of this process
-    down:dict,            # what came beside the model
-    round_no:int,
-)->Result:
+def train(self:Worker, t:Task)->Result:
     "Local training of one client."
-    c = self.context(client, start, states, caches, down, round_no)
+    c = self.context(t)
     self.method.everyone('start', c)
     sums, params = self._phases(c), dict(self.net.named_parameters())
     *totals, largest = read_at_once([*(s for s, _ in sums.values()), largest_of(params.values())])
     terms = {k: total/steps for (k, (_, steps)), total in zip(sums.items(), totals)}
-    self._check_finite(client, round_no, terms, largest, params)
-    return Result(self._upload(client, copied(self.method.union('finish', c))), terms, states=copied(states))
+    self._check_finite(c, terms, largest, params)
+    return self._result(c, terms)
+
+@patch
+def _result(self:Worker, c:ClientContext, terms:dict, state:dict|None=None)->Result:
+    "What a client sends, by default the model as it is now, and what is remembered of it."
+    extra = copied(self.method.union('finish', c))
+    up = Upload(c.id, len(c.data.train), c.data.domain, state or self.state(), extra)
+    return Result(up, terms, states=copied(c.states))
 
 # %% ../../nbs/6_engine/02_client.ipynb #cf70f292
 @patch
 @torch.no_grad()
-def prepared(self:Worker, client:Client, state:dict, states, down, round_no)->dict:
+def prepared(self:Worker, t:Task)->dict:    # {name: tensor}
     "The state with which a client's model is asked, after every `prepare`."
-    c = self.context(client, state, states, {}, down, round_no)
+    c = self.context(t)
     self.net.eval()
     self.method.everyone('prepare', c)
     return self.state()
 
 # %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch
-def _upload(self:Worker, client:Client, extra:dict, state:dict|None=None)->Upload:
-    "The model, by default as it is now, and what is sent beside it."
-    return Upload(client.id, len(client.train), client.domain, state or self.state(), extra)
-
-@patch
-def _check_finite(self:Worker, client:Client, round_no:int, terms:dict, largest:float, params:dict):
+def _check_finite(self:Worker, c:ClientContext, terms:dict, largest:float, params:dict):
     "Stop at NaN or infinity in a loss term or in the parameters, whose largest number is known."
     bad = [name for name, v in terms.items() if not math.isfinite(v)]
     if not bad and math.isfinite(largest): return
     bad += [name for name, p in params.items() if not p.isfinite().all()]
-    raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {client.id} '
-                             f'({client.domain}) in round {round_no+1}: try a smaller lr, or clip=10')
+    raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {c.id} '
+                             f'({c.data.domain}) in round {c.round+1}: try a smaller lr, or clip=10')

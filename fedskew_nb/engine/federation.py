@@ -28,7 +28,7 @@ from .checkpoint import check_weights, load_state, save_state
 from .client import Worker
 from .device import calmly, copied, keep_freed_memory, pick_device
 from .history import (
-    History, describe, made_of, Result, State, after_round, state_field)
+    History, describe, made_of, Result, State, Task, after_round, state_field)
 from .scoring import own_tests, scores, trained_rows
 from .lanes import Lanes
 from .server import Server, staying, summed_early
@@ -140,36 +140,43 @@ def _mine(self:Federation, k:int)->dict:
 
 # %% ../../nbs/6_engine/05_federation.ipynb #564519ce
 @patch
+def _task(self:Federation, order:dict, mine:dict)->Task:
+    "What the round of one client begins with."
+    k, start = order['client'], self.server | order['model'] | mine['kept']
+    return Task(self.by_id[k], start, deepcopy(mine['states']), self.caches[k], order['down'], order['round'])
+
+@patch
 def _worked(self:Federation, worker:Worker, jobs:list)->list: # [(order, mine), …] → [(answer, mine), …]
     "Local training of one client, or of several at once."
-    clients = tuple(self.by_id[order['client']] for order, _ in jobs)
-    starts = [self.server | order['model'] | mine['kept'] for order, mine in jobs]
-    states, caches = [deepcopy(mine['states']) for _, mine in jobs], [self.caches[c.id] for c in clients]
-    downs, done = [order['down'] for order, _ in jobs], jobs[0][0]['round']
-    at, how = partial(naming, self, round=done), (clients, starts, states, caches, downs)
-    if len(jobs) > 1: results = train_stack(worker, *how, done, at)
+    tasks = [self._task(*job) for job in jobs]
+    at = partial(naming, self, round=tasks[0].round)
+    if len(tasks) > 1: results = train_stack(worker, tasks, at)
     else:
-        with at(*clients): results = [worker.train(*(v[0] for v in how), done)]
-    return [self._parted(worker, c, order, r) for c, (order, _), r in zip(clients, jobs, results)]
+        with at(tasks[0].client): results = [worker.train(tasks[0])]
+    return [self._parted(worker, *pair) for pair in zip(tasks, results)]
 
 # %% ../../nbs/6_engine/05_federation.ipynb #1eb7027e
 @patch
-def _parted(self:Federation, worker:Worker, client:Client, order:dict, r:Result)->tuple: # (answer, mine)
-    with naming(self, client, round=order['round']): rows = trained_rows(worker, client, order, r)
-    return replace(r, rows=rows).parted(self.kept, staying(self, client.id, order['round']))
+def _parted(self:Federation, worker:Worker, t:Task, r:Result)->tuple: # (answer, mine)
+    with naming(self, t.client, round=t.round): rows = trained_rows(worker, t, r)
+    return replace(r, rows=rows).parted(self.kept, staying(self, t.client.id, t.round))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #c2e6504b
+@patch
+def _now(self:Federation, k:int)->Task:
+    "The round of client `k` with what the federation holds: nothing is copied."
+    down = self.state.sent_to(k)
+    return Task(self.by_id[k], self.state_of(k), self.states[k], self.caches[k], down, self.round_no)
+
 @patch
 def train_client(self:Federation,
     client:Client,
     states:dict|None=None,         # what mechanisms remember of it; default: the federation's own
 )->Result:
     "Local training of one client from its own model."
-    k = client.id
-    if states is None: states = self.states[k]
-    with naming(self, client):
-        return self.worker.train(client, self.state_of(k), states, self.caches[k],
-                                 self.state.sent_to(k), self.round_no)
+    task = replace(self._now(client.id), client=client)
+    if states is not None: task = replace(task, states=states)
+    with naming(self, client): return self.worker.train(task)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #4d1a9f36
 @patch
@@ -244,11 +251,9 @@ def _checkpoint(self:Federation):
 def asked_state(self:Federation, model:int, worker:Worker|None=None)->dict:
     "The state with which a client's model is asked; -1: the server's."
     if model < 0: return self.server
-    state = self.state_of(model)
-    if not self.method.each('prepare'): return state
-    client = self.by_id[model]
-    remembered, down = deepcopy(self.states[model]), self.state.sent_to(model)
-    return (worker or self.worker).prepared(client, state, remembered, down, self.round_no)
+    if not self.method.each('prepare'): return self.state_of(model)
+    task = self._now(model)
+    return (worker or self.worker).prepared(replace(task, states=deepcopy(task.states), caches={}))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000019
 @patch

@@ -15,6 +15,7 @@ from fastcore.basics import patch
 from ..core.context import Upload, received_by
 from ..core.files import write_json, read_json
 from ..core.identity import digest
+from ..data.suite import Client
 
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
 ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']
@@ -201,6 +202,16 @@ def sent_to(self:State, client:int)->dict:
     return received_by(self.down, client)
 
 # %% ../../nbs/6_engine/04_history.ipynb #73380855
+@dataclass(frozen=True)
+class Task:
+    "One client, one round."
+    client:Client
+    start:dict                                # {name: tensor}: what it gets
+    states:dict=field(default_factory=dict)   # {mechanism: dict}: memories, to be written
+    caches:dict=field(default_factory=dict)   # likewise, of this process
+    down:dict=field(default_factory=dict)     # what came beside the model
+    round:int=0
+
 @dataclass(frozen=True)
 class Result:
     "What local training gives, and what a round keeps of one client."

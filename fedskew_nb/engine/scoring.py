@@ -251,13 +251,13 @@ def after_training(
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #f29f12e8
 def trained_rows(
-    worker, client,
-    order:dict,     # by which it trained
-    result,         # of its training
-)->list:            # rows of the history; none in most rounds
+    worker,
+    task,       # its `Task`
+    result,     # of its training
+)->list:        # rows of the history; none in most rounds
     "Scores of a client's trained model where they are due, asked in the same way as later."
-    done, state = order['round'], result.upload.state
-    if not in_full(worker.setting, done+1): return []
+    state, done = result.upload.state, task.round+1
+    if not in_full(worker.setting, done): return []
     if worker.method.each('prepare'):
-        state = worker.prepared(client, state, deepcopy(result.states), order['down'], done)
-    return after_training(worker, client, done+1, state)
+        state = worker.prepared(replace(task, start=state, states=deepcopy(result.states), caches={}))
+    return after_training(worker, task.client, done, state)

@@ -10,14 +10,14 @@ from collections import defaultdict
 from contextlib import nullcontext
 import torch
 from fastcore.basics import patch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
 from ..core.method import Method
 from ..core.mechanism import fills, kind
 from ..core.net import probe
 from ..core.seeding import Random
 from .client import Worker
-from .device import cloned, copied, largest_of, read_at_once
+from .device import cloned, largest_of, read_at_once
 from .history import Result
 from .lanes import LaneStopped
 from .setting import Setting
@@ -176,7 +176,7 @@ def train(self:_Stack):
 
 # %% ../../nbs/6_engine/12_stack.ipynb #437e2d79
 @patch
-def rows(self:_Stack, round_no:int)->list: # [(context, loss terms, state), …]
+def rows(self:_Stack)->list: # [(context, loss terms, state), …]
     "What came out for each client; NaN or infinity in its parameters or terms stops the run."
     names, worker = list(self.total), self.worker
     *numbers, largest = read_at_once([*self.total.values(), largest_of(self.params.values())])
@@ -186,7 +186,7 @@ def rows(self:_Stack, round_no:int)->list: # [(context, loss terms, state), …]
         sums = dict(zip(names, numbers[k::len(self.cs)]))
         terms = {n: v/self.counted[n, k] for n, v in sums.items() if self.counted[n, k]}
         row = {n: v[k] for n, v in columns.items()}
-        worker._check_finite(c.data, round_no, terms, largest, {n: row[n] for n in self.params})
+        worker._check_finite(c, terms, largest, {n: row[n] for n in self.params})
         out.append((c, terms, cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})))
     return out
 
@@ -200,37 +200,36 @@ def _begun(worker:Worker, c, start:dict)->dict:
     return worker.state()
 
 def _finished(worker:Worker, c, terms:dict, state:dict, steps:int)->Result:
-    "What a client sends, and what is remembered of it."
+    "What came out for one client."
     c.steps, c.steps_of = steps, {n: steps for n, _ in worker.net.named_parameters()}
     if worker.method.each('finish'): worker.load(state)
-    extra = copied(worker.method.union('finish', c))
-    return Result(worker._upload(c.data, extra, state), terms, states=copied(c.states))
+    return worker._result(c, terms, state)
 
 # %% ../../nbs/6_engine/12_stack.ipynb #e1f5d41e
-def _together(worker:Worker, clients:list, round_no:int, at)->list: # of Result
+def _together(worker:Worker, clients:list, at)->list: # of Result
     "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
     stack = _Stack(worker, *map(list, zip(*clients)))
     with at(*(c.data for c in stack.cs)), side_by_side(worker.terms, worker.device.type != 'cpu'):
         try: stack.train()
         finally:
             for m in worker.terms.noisy.values(): m.draw = None
-        rows, results = stack.rows(round_no), []
+        rows, results = stack.rows(), []
     for (c, *row), cuts in zip(rows, stack.batches.cuts):
         with at(c.data): results.append(_finished(worker, c, *row, len(cuts)))
     return results
 
 # %% ../../nbs/6_engine/12_stack.ipynb #76be9175
-def train_stack(worker:Worker, clients:tuple, starts:list, states:list, caches:list, downs:list, round_no:int,
-    at=nobody,    # names clients
-)->list:          # of Result, trained at once
-    each = {n for n in set().union(*downs) if any(d.get(n) is not downs[0].get(n) for d in downs)}
+def train_stack(worker:Worker, tasks:list, at=nobody)->list: # [Task, …] → [Result, …]
+    "Local training of several clients at once; `at` names them in errors."
+    first, names = tasks[0].down, set().union(*(t.down for t in tasks))
+    each = {n for n in names if any(t.down.get(n) is not first.get(n) for t in tasks)}
     worker.terms, alike = worker.terms or Terms(worker), defaultdict(list)
     worker.net.train().requires_grad_(True)
-    for client, start, *own in zip(clients, starts, states, caches, downs):
-        c = worker.context(client, start, *own, round_no)
-        with at(client): begun = _begun(worker, c, start)
+    for t in tasks:
+        c = worker.context(t)
+        with at(t.client): begun = _begun(worker, c, t.start)
         own = memory_of(c, worker.method, each)
-        alike[form_of(own)].append((c, start, begun, own))
+        alike[form_of(own)].append((c, t.start, begun, own))
     worker.terms.learn(c, each)
-    by_id = {r.upload.id: r for rows in alike.values() for r in _together(worker, rows, round_no, at)}
-    return [by_id[c.id] for c in clients]
+    by_id = {r.upload.id: r for rows in alike.values() for r in _together(worker, rows, at)}
+    return [by_id[t.client.id] for t in tasks]

@@ -115,6 +115,9 @@ class Summand:
     mechanisms: tuple
     presets: dict = field(default_factory=dict)
     base: str = ''
+    page: str = ''
+    ink: str = ''
+    says: str = ''
 
 def as_summand(cls, hp:dict)->Summand:
     "A mechanism as a summand."
@@ -151,8 +154,9 @@ def read_method(text:str|Method)->Method:
     if len(summands) == 1 and isinstance(summands[0], Method): return summands[0]
     name = ' + '.join(p.name for p in summands)
     mechanisms = chain.from_iterable(p.mechanisms for p in summands)
-    presets = reduce(or_, (p.presets for p in summands))
-    return Method(name, *mechanisms, presets=presets, base=summands[0].base)
+    presets, says = reduce(or_, (p.presets for p in summands)), ' '.join(p.says for p in summands if p.says)
+    of_first = {n: getattr(summands[0], n) for n in ('page', 'ink', 'base')}
+    return Method(name, *mechanisms, presets=presets, says=says, **of_first)
 
 # %% ../../nbs/7_app/09_recipes.ipynb #a7bce6d1
 def absolute(text:str)->str:

@@ -127,8 +127,10 @@ def extras(self:DEB, srv, ups):
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #2e484ae7
 @patch
 def batch(self:DEB, c, b):
-    "Says whether this round reads counterfactuals; DEB stands before DEC, which asks."
+    "Says whether this round reads counterfactuals."
     return b | dict(cf_read=self.counter and _at_work(self, c))
+
+DEC.after = (DEB,)      # DEC asks
 
 @patch
 def loss(self:DEB, c, b, out):
