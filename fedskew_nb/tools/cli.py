@@ -17,7 +17,6 @@ from .. import __version__
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
-from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import notebooks_command, usual_methods
 from .after import export_command, predict_command
@@ -275,7 +274,7 @@ COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, r
                 report=report_command, export=export_command, predict=predict_command,
                 join=join_command, diagnose=diagnose_command, prepare=prepare_command,
                 reproduce=reproduce_command, boxes=boxes_command, notebooks=notebooks_command,
-                claims=claims_command, bench=bench_command)
+                claims=claims_command)
 
 def register():
     "The commands of later rooms, too."
@@ -308,10 +307,14 @@ def run_command(argv):
         warnings.showwarning = lambda message, *_: complain(f'note: {message}')
         with no_exit(SystemExit): f(**args)
 
+GONE = {
+    'claims run': "a paper's runs are made by `fedskew compare --grid f2dc --out runs/f2dc`",
+    'bench': 'the race is run in a clone of the repository, by `make bench` (tests/bench)'}
+
 def gone(argv)->str|None:
     "What has become of a command that is no longer there."
-    if argv[:2] != ['claims', 'run']: return None
-    return '`claims run` is gone: a paper\'s runs are made by `fedskew compare --grid f2dc --out runs/f2dc`'
+    for typed, now in GONE.items():
+        if ' '.join(argv[:len(typed.split())]) == typed: return f'`{typed}` is gone: {now}'
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000024
 def answer(argv)->int|None:
