@@ -199,14 +199,13 @@ def tune_command(
     trials:int=4,          # of each method, values of --own included
     own=(),                # a further hyper-parameter, e.g. 'FedProx(mu=[.001,.1])'
     seeds:str='100,101',   # from 100 on
-    sampler:str=None,      # optuna, in place of the ladder of rates
     out:str='pilots',      # folder for runs and tuned.json
     json:bool=False,       # as JSON
     **kwargs,
 ):
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
     want = training_options(**kwargs) | dict(own=read_own(own))
-    want |= dict(seeds=read_seeds(seeds), trials=trials, sampler=sampler, out=out, on_run=tell_trial)
+    want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, on_run=tell_trial)
     tuning = tune(joined(methods) or usual(want), **want)
     if json: return show_json(tuning)
     print(f'{tuning}\n\ntuned: {Path(out)/"tuned.json"}')
