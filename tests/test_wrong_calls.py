@@ -19,7 +19,7 @@ from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.tools import cli
 from fedskew_nb.run.scripts import from_file, no_exit
-from fedskew_nb.tools.shell import file_trouble, parsed
+from fedskew_nb.tools.shell import file_trouble, in_shell, parsed
 from fedskew_nb.run.compare import compare, read_request, resume
 from fedskew_nb.run.recipes import read_method, read_model, read_suite
 from fedskew_nb.run.plan import read_tuned
@@ -302,6 +302,11 @@ def test_letters_that_a_terminal_lacks(here, monkeypatch, code, call):
     assert cli.main(call.split()) == 0
     text = sys.stdout.buffer.getvalue()
     assert text and b'\\u' not in text
+
+def test_a_letter_that_a_terminal_lacks_is_a_question_mark(monkeypatch):
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), encoding='latin-1'))
+    assert in_shell(lambda: print('1.2 ± 0.3 → é') or 0) == 0
+    assert sys.stdout.buffer.getvalue().decode('latin-1').split('\n')[0].strip() == '1.2 ± 0.3 ? é'
 
 def test_a_closed_pipe_is_quiet(monkeypatch):
     read, write = os.pipe()
