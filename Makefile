@@ -35,8 +35,8 @@ lab: $(VENV)/lab.stamp              ## JupyterLab on your own copies of the note
 	$(BIN)/fedskew notebooks learn
 	$(BIN)/jupyter lab --notebook-dir=learn learn/1_begin/01_start.ipynb
 
-bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes
-	$(BIN)/fedskew bench
+bench: $(VENV)/run.stamp            ## time of a round beside a bare PyTorch loop, about 20 minutes (ARGS="--methods all --out FILE.json")
+	PYTHONPATH=. $(BIN)/python tests/bench/bench.py $(ARGS)
 
 evidence: $(VENV)/run.stamp         ## the long runs of tests/evidence/plan.toml, in the background: start, go on, say what is left (PAUSE=1, STOP=1, PRICE=1, ONLY=A,B)
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/evidence/evidence.py $(if $(PAUSE),--pause) $(if $(STOP),--stop) $(if $(PRICE),--price) $(if $(ONLY),--only $(ONLY))

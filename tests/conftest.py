@@ -5,7 +5,7 @@ from pathlib import Path
 from types import CodeType
 
 os.environ.update(OMP_NUM_THREADS='1', MPLBACKEND='Agg', IN_TEST='1')
-sys.path.insert(0, str(Path(__file__).parent/'tools'))
+sys.path[:0] = [str(Path(__file__).parent/room) for room in ('tools', 'bench')]
 
 import pytest
 

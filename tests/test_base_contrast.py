@@ -11,7 +11,7 @@ from plain_base import at, pixels
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.tools.bench import noise_suite
+from bare import noise_suite
 from fedskew_nb.nets.convert import as_net
 from fedskew_nb.nets.models import gap, resnet10, resnet18, small_conv
 from fedskew_nb.core.net import Net

@@ -8,24 +8,21 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
-import fedskew_nb
-from fedskew_nb.tools import rounds
-from fedskew_nb.tools.bench import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
-from fedskew_nb.tools.bench import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
-from fedskew_nb.tools.bench import noise_suite, processor_name, race, read_bench, run_bench, spread_of
-from fedskew_nb.tools.shell import parser_of
-from fedskew_nb.run.recipes import METHODS
-from fedskew_nb.tools.rounds import LIMIT, REPORTED, bench_command, beside_fedavg, bytes_held, footprint
-from fedskew_nb.tools.rounds import noting, rounds_frame, rounds_table, with_boxes
+import bench, common, fedskew_nb
+from bare import BENCH_ITEMS, WORKS, BareLoop, Work, against_bare, bench_frame, bench_row
+from bare import bench_source, bench_table, foreign_cores, foreign_seconds, machine_facts
+from bare import noise_suite, processor_name, race, read_bench, run_bench, spread_of
+from bench import bench_command
+from common import Options, clocked, on_threads
+from rounds import LIMIT, REPORTED, beside_fedavg, bytes_held, footprint
+from rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
-from fedskew_nb.engine.client import Worker
 from fedskew_nb.core.net import normalise
+from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.device import has_bf16, threads_of
+from fedskew_nb.run.recipes import METHODS
 
 SCRIPTS = Path(__file__).parent/'bench'
-sys.path.insert(0, str(SCRIPTS))
-import common
-from common import Options, clocked, on_threads
 
 TINY = Work(3, 20, 8, 'small_conv(width=2)', 6)
 ROW = {'what', 'value', 'lowest', 'highest', 'unit', 'target', 'note'}
@@ -187,7 +184,7 @@ def test_other_files_are_kept(tmp_path, text, says):
     assert (tmp_path/'a.json').read_text() == text
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match='fedskew bench --out'): read_bench(tmp_path/'b.json')
+    with pytest.raises(FileNotFoundError, match='bench.py --out'): read_bench(tmp_path/'b.json')
 
 def test_verdicts():
     rows = [bench_row('x', .5, target=.5), bench_row('y', .6, target=.5), bench_row('z', .6),
@@ -220,7 +217,7 @@ WRONG = [
 
 @pytest.mark.parametrize('kw,says', WRONG)
 def test_command_refuses(kw, says, monkeypatch):
-    monkeypatch.setattr(rounds, 'run_bench', None)      # nothing can be measured by mistake
+    monkeypatch.setattr(bench, 'run_bench', None)      # nothing can be measured by mistake
     with pytest.raises(ValueError, match=says): bench_command(**kw)
 
 def test_what_is_shipped():
@@ -228,9 +225,14 @@ def test_what_is_shipped():
     assert set(BENCH_ITEMS) <= set(f['items']) and len(bench_table(f).cells) == len(bench_frame(f))
     assert processor_name() and set(f['machine']) == set(machine_facts())
 
-def test_parser():
-    o = parser_of(bench_command, 'bench').parse_args(['--only', 'W1', '--pairs', '3', '--json'])
-    assert (o.only, o.pairs, o.json, o.tiny, o.out) == (['W1'], 3, True, False, None)
+def test_from_a_shell(monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr(bench, 'run_bench', lambda jobs, *how, **kw: given.append((list(jobs), how, kw)))
+    bench.main(['--only', 'W1', '--pairs', '3', '--json'])
+    assert given == [(['W1'], (None, 'cpu'), dict(pairs=3, tiny=False))] and capsys.readouterr().out == 'null\n'
+
+def test_a_mistake_in_a_shell():
+    with pytest.raises(SystemExit, match="no item 'W5'"): bench.main(['--only', 'W5'])
 
 # ---- rounds of all methods
 
@@ -314,6 +316,8 @@ ITEMS = dict(
     start_up=['start_up'], memory=['memory_growth'], neighbours=['neighbour'], allocator=['allocator'],
     roofline=['roofline'])
 
+SHARED = {'bare', 'rounds', 'common', 'peer_sides'}      # by the scripts
+
 @pytest.mark.parametrize('script', ITEMS)
 def test_scripts(script, monkeypatch):
     m = importlib.import_module(script)
@@ -326,9 +330,9 @@ def test_scripts(script, monkeypatch):
 
 def test_every_script_is_tested_and_listed():
     names = {p.stem for p in SCRIPTS.glob('*.py')}
-    assert names == {*ITEMS, 'common', 'versions', 'round_cost', 'peers', 'peer_sides'}
+    assert names == {*ITEMS, *SHARED, 'bench', 'versions', 'round_cost', 'peers'}
     listed = set(re.findall(r'`(\w+)\.py', (SCRIPTS/'README.md').read_text()))
-    assert listed == names-{'common', 'peer_sides'}
+    assert listed == names-SHARED
 
 def test_parts_are_the_whole():
     found = importlib.import_module('parts').round_parts(Options(pairs=1, tiny=True))

@@ -116,6 +116,7 @@ BAD = [
     ('report nowhere', 'holds no comparison'),
     ('resume nowhere', 'holds no comparison'),
     ('claims run', 'fedskew compare --grid'),
+    ('bench --only W1', 'make bench'),
     ('compare --rounds 4 --rungs 8', 'rungs holds 8'),
     ('compare --tuned no.json', 'no file no.json'),
     ('tune --seeds 3', 'pilot seeds'),
@@ -341,8 +342,3 @@ def test_links_between_learner_copies_work(capsys, tmp_path):
         text = '\n'.join(source(c) for c in read(tmp_path/name)['cells'] if c['cell_type'] == 'markdown')
         for link in re.findall(r'\]\(([^)\s#:]+\.ipynb)', text):
             assert ((tmp_path/name).parent/link).resolve().is_file(), f'{name}: {link}'
-
-def test_bench(capsys):
-    code, out, _ = run(capsys, 'bench', '--only', 'W4', '--tiny', '--pairs', 1, '--json')
-    assert code == 0 and json.loads(out)['items']['W4']['rows']
-    assert 'W4, fp32' in run(capsys, 'bench', '--only', 'W4', '--tiny', '--pairs', 1)[1]

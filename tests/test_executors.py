@@ -209,7 +209,7 @@ def test_models_are_kept_in_a_folder_that_all_see(tmp_path):
     says = asked(replace(RUN, keep_models=True), tmp_path/'gone')
     assert f'does not see {tmp_path/"gone"}, where models are to be kept: give a folder' in says
 
-WRONG = ['', 'dusk://head:1', 'dask://head', 'processes', 'processes:0', 'ray:x', 5, object(), cf.Executor]
+WRONG = ['', 'executorlib:4', 'dusk://head:1', 'dask://head', 'processes', 'processes:0', 'ray:x', 5, object(), cf.Executor]
 
 @pytest.mark.parametrize('wrong', WRONG, ids=range(len(WRONG)))
 def test_what_is_no_executor(wrong, tmp_path):
@@ -218,7 +218,7 @@ def test_what_is_no_executor(wrong, tmp_path):
     assert not list(tmp_path.iterdir())
 
 @pytest.mark.parametrize('text, extra', [
-    ('dask://head:1', 'dask'), ('ray', 'ray'), ('slurm', 'slurm'), ('executorlib:2', 'executorlib')])
+    ('dask://head:1', 'dask'), ('ray', 'ray'), ('slurm', 'slurm')])
 def test_an_extra_that_is_missing(text, extra, monkeypatch):
     module = dict(dask='distributed', slurm='submitit').get(extra, extra)
     monkeypatch.setitem(sys.modules, module, None)
@@ -233,10 +233,8 @@ MORE = TINY | dict(seeds=2, rounds=3)
 def longer(): return compare('FedAvg,FedBN', **MORE).histories
 
 @pytest.mark.campaign
-@pytest.mark.parametrize('executor', ['processes:2', 'executorlib:2'])
-def test_by_its_text(longer, executor, tmp_path):
-    if 'executorlib' in executor: pytest.importorskip('executorlib')
-    assert compare('FedAvg,FedBN', **MORE, executor=executor, out=tmp_path).histories == longer
+def test_by_its_text(longer, tmp_path):
+    assert compare('FedAvg,FedBN', **MORE, executor='processes:2', out=tmp_path).histories == longer
 
 @pytest.mark.campaign
 def test_submitit(longer, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from fedskew_nb.tools.bench import WORKS, BareLoop
+from bare import WORKS, BareLoop
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.history import Task
 from fedskew_nb.methods.baselines.average import FedAvg

@@ -6,7 +6,7 @@ import pytest, torch
 import plain_rfeddis as plain
 from feds import DEVICE, equal, far, fed_of, images, labels, run, same, whole_and_resumed
 from torch import nn
-from fedskew_nb.tools.bench import noise_suite
+from bare import noise_suite
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.analysis.explain import gradcam
 from fedskew_nb.analysis.probes import linear_probe

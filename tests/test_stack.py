@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest, torch
 from feds import DEVICE, far, fed_of, name_of, same
 from torch import nn
-from fedskew_nb.tools.bench import noise_suite
+from bare import noise_suite
 from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism

@@ -179,30 +179,3 @@ def test_the_commands(capsys, tmp_path):
     more = ['--methods', 'FedProx', '--seeds', '1', '--tuned', str(file), '--out', str(out)]
     assert main(['compare', *how, *more]) == 0
     assert 'chosen in' in capsys.readouterr().out and 'chosen in' in (out/'report.html').read_text()
-
-
-# ---- a sampler of Optuna
-
-def value(lr, mu): return -abs(lr-.05) - (0 if mu is None else .01*abs(mu-1))
-
-def proposed(trials):
-    "The rates and values of each method, scores made up from the trial."
-    runs = planned('FedAvg,FedProx'.split(','), 'emoji-pacs', control=False)
-    found = searches(runs, trials, dict(FedProx=dict(mu=[.1, 1])), 'optuna')
-    while todo := [t for s in found.values() for t in s.todo()]:
-        for s, trial, _ in todo: s.results[trial] = [value(*trial)]
-    return {name: list(s.results) for (_, name), s in found.items()}
-
-def test_a_sampler_is_asked_as_optuna_itself_does():
-    optuna = pytest.importorskip('optuna')
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0), direction='maximize')
-    def objective(t):
-        lr = t.suggest_float('lr', 1e-3, 1, log=True)
-        return value(float(f'{lr:.2g}'), t.suggest_categorical('mu', [.1, 1]))
-    study.optimize(objective, n_trials=14)
-    tried = [(float(f'{t.params["lr"]:.2g}'), t.params['mu']) for t in study.trials]
-    assert proposed(14)['FedProx'] == list(dict.fromkeys(tried))
-
-def test_a_stopped_search_asks_the_same_again():
-    pytest.importorskip('optuna')
-    assert {k: v[:5] for k, v in proposed(9).items()} == proposed(5)

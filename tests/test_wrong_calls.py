@@ -18,10 +18,8 @@ from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.tools import cli
-from fedskew_nb.tools.bench import read_bench
-from fedskew_nb.tools.rounds import _asked
 from fedskew_nb.run.scripts import from_file, no_exit
-from fedskew_nb.tools.shell import file_trouble, parsed
+from fedskew_nb.tools.shell import file_trouble, in_shell, parsed
 from fedskew_nb.run.compare import compare, read_request, resume
 from fedskew_nb.run.recipes import read_method, read_model, read_suite
 from fedskew_nb.run.plan import read_tuned
@@ -33,6 +31,8 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.methods.baselines.average import FedAvg
+from bare import read_bench
+from bench import asked
 from feds import fed_of, instead
 
 SMALL = ['--suite', 'emoji-pacs', '--size', 'tiny', '--rounds', '1', '--set', 'local_steps=1',
@@ -142,8 +142,8 @@ def test_an_option_that_is_a_list_is_collected():
     assert want['methods'] == 'FedAvg,FedBN,Local,MOON' and want['suite'] == ['emoji-pacs', 'skew-digits']
     assert want['rungs'] == [1, 1]
     for typed in (dict(only=['W1', 'W3']), dict(only=['W1,W3', 'W1'])):
-        assert _asked(**dict(only=(), methods=(), pairs=1) | typed)[0] == ['W1', 'W3']
-    assert _asked((), ['moon', 'Standalone'], 1)[0] == ['MOON', 'Local']
+        assert asked(**dict(only=(), methods=(), pairs=1) | typed)[0] == ['W1', 'W3']
+    assert asked((), ['moon', 'Standalone'], 1)[0] == ['MOON', 'Local']
 
 @pytest.mark.parametrize('text, word', [
     ('--own FedProx(mu=[.1]) --own fedprox(mu=[.2])', '--own FedProx is given twice'),
@@ -302,6 +302,11 @@ def test_letters_that_a_terminal_lacks(here, monkeypatch, code, call):
     assert cli.main(call.split()) == 0
     text = sys.stdout.buffer.getvalue()
     assert text and b'\\u' not in text
+
+def test_a_letter_that_a_terminal_lacks_is_a_question_mark(monkeypatch):
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), encoding='latin-1'))
+    assert in_shell(lambda: print('1.2 ± 0.3 → é') or 0) == 0
+    assert sys.stdout.buffer.getvalue().decode('latin-1').split('\n')[0].strip() == '1.2 ± 0.3 ? é'
 
 def test_a_closed_pipe_is_quiet(monkeypatch):
     read, write = os.pipe()

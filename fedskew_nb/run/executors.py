@@ -135,35 +135,24 @@ def on_slurm(_, folder):
     ex.update_parameters(timeout_min=MINUTES)
     return nullcontext(ex)
 
-@contextmanager
-def on_executorlib(n:str, folder):
-    "Processes that executorlib starts."
-    ex = extra('executorlib', 'executorlib', 'executorlib').SingleNodeExecutor(max_workers=int(n))
-    try: yield ex
-    except BaseException:
-        ex.shutdown(wait=False, cancel_futures=True)
-        raise
-    ex.shutdown()
-
 # %% ../../nbs/7_app/12_executors.ipynb #5a288990
 def on_processes(n:str, folder): return Processes(int(n))
 
 KINDS = dict(    # (what the text looks like, what opens it)
     processes=(r'processes:[1-9]\d*', on_processes), dask=(r'dask://\S+:\d+', on_dask),
-    ray=('ray', on_ray), slurm=('slurm', on_slurm), executorlib=(r'executorlib:[1-9]\d*', on_executorlib))
+    ray=('ray', on_ray), slurm=('slurm', on_slurm))
 
 def can_submit(o)->bool:
     "Is it an executor, or the text of one?"
     if isinstance(o, str): return any(re.fullmatch(looks, o) for looks, _ in KINDS.values())
     return o is None or callable(getattr(o, 'submit', None)) and not isinstance(o, type)
 
-SUBMITS = can_submit, ('give processes:4, dask://host:port, ray, slurm, executorlib:4, '
-                       'or in Python an object with submit')
+SUBMITS = can_submit, 'give processes:4, dask://host:port, ray, slurm, or in Python an object with submit'
 
 # %% ../../nbs/7_app/12_executors.ipynb #4587153e
 def executor_options(
     jobs:int=1,           # runs side by side, one core each; same results
-    executor:str=None,    # instead of --jobs: processes:4, dask://host:port, ray, slurm, executorlib:4
+    executor:str=None,    # instead of --jobs: processes:4, dask://host:port, ray or slurm
 )->dict:
     "Who trains, as arguments of `compare`."
     return dict(jobs=jobs) | ({'executor': executor} if executor else {})

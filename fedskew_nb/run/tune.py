@@ -18,7 +18,7 @@ from .plan import (
 from .run import run_all
 from ..core.files import write_json
 from ..core.method import Method
-from ..core.names import Recipe, extra, one_of
+from ..core.names import Recipe, one_of
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.history import History
@@ -78,31 +78,23 @@ class Search:
         "The runs of one trial."
         k, v = trial
         how = dict(own={} if v is None else {self.own: v})
-        return [replace(r, setting=r.setting | dict(lr=self.lr(k)), **how) for r in self.runs]
+        return [replace(r, setting=r.setting | dict(lr=rate(k)), **how) for r in self.runs]
     def todo(self)->list: # of (Search, trial, Run)
         trials = wanted(self.scores(), self.trials, self.values)
         return [(self, t, run) for t in trials for run in self.at(t)]
 
 # %% ../../nbs/7_app/15_tune.ipynb #b2def430
-@patch
-def lr(self:Search, k)->float: return rate(k)
-
-@patch
-def edges(self:Search)->set:
-    "The first and the last step that were tried."
-    tried = [k for k, v in self.results if v is None]
-    return {min(tried), max(tried)}
-
 def chosen(search:Search)->dict:
     "What came of a search, for `tuned.json`."
     scores = search.scores()
     k, v = max(scores, key=scores.get)
+    tried = [j for j, value in scores if value is None]
     first = search.runs[0]
     return dict(
-        lr=search.lr(k), own={} if v is None else {search.own: v}, trials=len(scores),
-        seeds=[r.seed for r in search.runs], size=first.size, edge=k in search.edges(),
+        lr=rate(k), own={} if v is None else {search.own: v}, trials=len(scores),
+        seeds=[r.seed for r in search.runs], size=first.size, edge=k in (min(tried), max(tried)),
         budget=budget_of(first.setting), model=first.model.name,
-        scores=[[search.lr(j), value, round(s, 3)] for (j, value), s in scores.items()])
+        scores=[[rate(j), value, round(s, 3)] for (j, value), s in scores.items()])
 
 # %% ../../nbs/7_app/15_tune.ipynb #d358d766
 def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
@@ -118,14 +110,13 @@ def own_of(method:Method, own:dict, trials:int)->tuple: # (name, values) or ()
     return ()
 
 # %% ../../nbs/7_app/15_tune.ipynb #26e216cb
-def searches(runs:list, trials:int, own:dict, sampler=None)->dict: # {(suite, method): Search}
+def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
     "A search for each method on each suite."
     searches_of, names, held_out = {}, {r.method.name for r in runs}, {}
-    new = sampled(sampler) if sampler else Search
     for name in own: one_of(name, names, 'method to tune')
     for r in runs:
         key = r.suite.name, r.method.name
-        if key not in searches_of: searches_of[key] = new(trials, *own_of(r.method.made, own, trials))
+        if key not in searches_of: searches_of[key] = Search(trials, *own_of(r.method.made, own, trials))
         suite = held_out.setdefault(r.suite.make, on_validation(r.suite))
         searches_of[key].runs.append(replace(r, suite=suite, note='', made_of=None))
     return searches_of
@@ -164,38 +155,6 @@ def table(self:Tuning, suite:str|None=None)->Table:
     if edges: notes.append(f'Best at an edge of what was tried: {", ".join(edges)}.')
     return Table(f'{suite}, tuned', cells, notes)
 
-# %% ../../nbs/7_app/15_tune.ipynb #9ec7fb46
-LOW, HIGH = 1e-3, 1.
-
-@dataclass(eq=False)
-class Sampled(Search):
-    "A search whose rates, and values, a sampler of Optuna proposes."
-    study:object=None
-    asked:object=None      # the trial that is being made
-    def lr(self, k)->float: return k
-    def todo(self)->list: # of (Search, trial, Run)
-        if self.asked: self.study.tell(self.asked, self.scores()[self.trial])
-        if len(self.study.trials) == self.trials: return []
-        self.asked = self.study.ask()
-        lr = float(f'{self.asked.suggest_float("lr", LOW, HIGH, log=True):.2g}')
-        self.trial = lr, self.asked.suggest_categorical(self.own, self.values) if self.own else None
-        return [(self, self.trial, run) for run in self.at(self.trial)]
-    def edges(self)->set: return {LOW, HIGH}
-
-# %% ../../nbs/7_app/15_tune.ipynb #9a38cf30
-def sampled(sampler):
-    "What makes a search for a method, each with a sampler of its own."
-    optuna = extra('optuna', 'optuna', 'optuna')
-    if sampler == 'optuna': sampler = partial(optuna.samplers.TPESampler, seed=0)
-    if not callable(sampler):
-        raise ValueError(f"sampler is {sampler!r}: give 'optuna', or a function that makes a sampler of it")
-    def new(*how):
-        loud = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)     # it tells of each study
-        try: return Sampled(*how, study=optuna.create_study(sampler=sampler(), direction='maximize'))
-        finally: optuna.logging.set_verbosity(loud)
-    return new
-
 # %% ../../nbs/7_app/15_tune.ipynb #47dccd80
 def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
     "A run of every method, FedAvg among them, on every pilot seed, at a rate that does not matter yet."
@@ -223,14 +182,13 @@ def tune(
     seeds=PILOTS,   # from 100 on
     trials=4,       # of each method, at first
     size='quick', own=None,   # own: {'FedProx': {'mu': [.1, 1]}}
-    sampler=None,   # 'optuna', or what makes its samplers
     out=None,       # folder
     jobs=1, executor=None, progress=None, on_run=None,
     **kwargs,       # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
-    search_of = searches(runs, trials, own or {}, sampler)
+    search_of = searches(runs, trials, own or {})
     tuned_before(out)
     folder = ready_runs(runs, executor, out)[1]
     try_all(search_of.values(), folder, jobs, progress, on_run, None, executor)

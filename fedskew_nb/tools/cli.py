@@ -17,7 +17,6 @@ from .. import __version__
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
-from .rounds import bench_command
 from .boxes import boxes_command
 from .catalogue import notebooks_command, usual_methods
 from .after import export_command, predict_command
@@ -200,14 +199,13 @@ def tune_command(
     trials:int=4,          # of each method, values of --own included
     own=(),                # a further hyper-parameter, e.g. 'FedProx(mu=[.001,.1])'
     seeds:str='100,101',   # from 100 on
-    sampler:str=None,      # optuna, in place of the ladder of rates
     out:str='pilots',      # folder for runs and tuned.json
     json:bool=False,       # as JSON
     **kwargs,
 ):
     "Choose each method's learning rate on validation images, with equal trials. Call it again to go on."
     want = training_options(**kwargs) | dict(own=read_own(own))
-    want |= dict(seeds=read_seeds(seeds), trials=trials, sampler=sampler, out=out, on_run=tell_trial)
+    want |= dict(seeds=read_seeds(seeds), trials=trials, out=out, on_run=tell_trial)
     tuning = tune(joined(methods) or usual(want), **want)
     if json: return show_json(tuning)
     print(f'{tuning}\n\ntuned: {Path(out)/"tuned.json"}')
@@ -275,7 +273,7 @@ COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, r
                 report=report_command, export=export_command, predict=predict_command,
                 join=join_command, diagnose=diagnose_command, prepare=prepare_command,
                 reproduce=reproduce_command, boxes=boxes_command, notebooks=notebooks_command,
-                claims=claims_command, bench=bench_command)
+                claims=claims_command)
 
 def register():
     "The commands of later rooms, too."
@@ -308,10 +306,14 @@ def run_command(argv):
         warnings.showwarning = lambda message, *_: complain(f'note: {message}')
         with no_exit(SystemExit): f(**args)
 
+GONE = {
+    'claims run': "a paper's runs are made by `fedskew compare --grid f2dc --out runs/f2dc`",
+    'bench': 'the race is run in a clone of the repository, by `make bench` (tests/bench)'}
+
 def gone(argv)->str|None:
     "What has become of a command that is no longer there."
-    if argv[:2] != ['claims', 'run']: return None
-    return '`claims run` is gone: a paper\'s runs are made by `fedskew compare --grid f2dc --out runs/f2dc`'
+    for typed, now in GONE.items():
+        if ' '.join(argv[:len(typed.split())]) == typed: return f'`{typed}` is gone: {now}'
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000024
 def answer(argv)->int|None:

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/7_app/07_shell.ipynb #c4ec084d
-import argparse, codecs, errno, inspect, json, math, os, re, signal, sys, unicodedata
+import argparse, errno, inspect, json, os, re, signal, sys
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -83,21 +83,6 @@ def parsed(f, name:str, argv)->dict:
         raise ValueError(f'{name} is empty: give it a value, or leave it out')
     return {k: v for k, v in vars(values).items() if v is not None}
 
-# %% ../../nbs/7_app/07_shell.ipynb #e131b22a
-TYPED = {'±': '+-', '−': '-', '–': '-', '→': '->', '×': 'x', '≤': '<=', '≥': '>=', '·': '.', '…': '...',
-         'λ': 'lambda', 'μ': 'mu', 'σ': 'sigma', 'τ': 'tau', 'Σ': 'sum', '█': '#', '’': "'"}
-
-def plain_letter(c:str)->str:
-    "A letter as ASCII has it."
-    return TYPED.get(c) or unicodedata.normalize('NFKD', c).encode('ascii', 'ignore').decode() or '?'
-
-def as_typed(e:UnicodeError)->tuple:
-    "What Python calls for letters that an encoding lacks."
-    if not isinstance(e, UnicodeEncodeError): raise e
-    return ''.join(map(plain_letter, e.object[e.start:e.end])), e.end
-
-codecs.register_error('fedskew-typed', as_typed)
-
 # %% ../../nbs/7_app/07_shell.ipynb #5e39dfb3
 def speak_plainly():
     "Let stdout and stderr write what they can; a stream that is closed goes nowhere."
@@ -108,7 +93,7 @@ def speak_plainly():
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, 'w'))
         stream = getattr(sys, name)
         strict = getattr(stream, 'errors', '') in ('strict', 'backslashreplace')
-        if strict and hasattr(stream, 'reconfigure'): stream.reconfigure(errors='fedskew-typed')
+        if strict and hasattr(stream, 'reconfigure'): stream.reconfigure(errors='replace')
 
 # %% ../../nbs/7_app/07_shell.ipynb #77aa01c6
 def harmless(text)->str:

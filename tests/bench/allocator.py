@@ -8,7 +8,7 @@ not to. A process cannot take that back, so each way has processes of its own, i
 import statistics
 from dataclasses import asdict
 from common import Options, apart, main
-from fedskew_nb.tools.bench import Work, ask_round, bench_row, race, spread_of
+from bare import Work, ask_round, bench_row, race, spread_of
 from fedskew_nb.engine.device import keep_freed_memory
 
 def seconds_per_round(work, rounds, threads):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 import torch
-from fedskew_nb.tools.bench import WORKS, BareLoop, Work, bench_table, run_bench
+from bare import WORKS, BareLoop, Work, bench_table, run_bench
 from fedskew_nb.engine.device import threads_of
 
 @dataclass
@@ -40,7 +40,7 @@ def main(doc, **items):
     "Measure items, {name: function of `Options` that returns rows and more}; print them, add them to a file."
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--pairs', type=int, default=5, help='counted rounds of all sides')
-    p.add_argument('--out', help='FILE.json; one of this machine is added to, also one of `fedskew bench`')
+    p.add_argument('--out', help='FILE.json; one of this machine is added to, also one of `bench.py`')
     p.add_argument('--device', default='cpu')
     p.add_argument('--tiny', action='store_true', help='very small, to see that it works')
     o = p.parse_args()

@@ -10,7 +10,7 @@ import platform
 from dataclasses import asdict, replace
 from pathlib import Path
 from common import apart, main
-from fedskew_nb.tools.bench import WORKS, Work, bench_row
+from bare import WORKS, Work, bench_row
 
 def used(peak=True):
     "MiB of this process at its peak or now; None where the system does not say."

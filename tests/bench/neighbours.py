@@ -6,7 +6,7 @@ import subprocess, sys, time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from common import main
-from fedskew_nb.tools.bench import ask_round, bench_row, foreign_cores, foreign_seconds, seconds_of, spread_of
+from bare import ask_round, bench_row, foreign_cores, foreign_seconds, seconds_of, spread_of
 
 @contextmanager
 def busy_neighbour():

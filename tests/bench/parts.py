@@ -7,7 +7,7 @@ Half as many images are scored as were trained on.
 import torch
 from torch import Tensor
 from common import clocked, main
-from fedskew_nb.tools.bench import ask_both, bench_row, seconds_of, spread_of
+from bare import ask_both, bench_row, seconds_of, spread_of
 from fedskew_nb.core.method import Method
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.federation import Federation

@@ -118,7 +118,7 @@ class Ours(Side):
     "This package."
     def make(self):
         from fedskew_nb import __version__
-        from fedskew_nb.tools.bench import Work
+        from bare import Work
         work = Work(**self.work['work'])
         how = dict(lanes=self.at_once, threads=torch.get_num_threads(), local_epochs=self.work['epochs'])
         self.fed = work.federation(work.suite(), stack=False, **how)       # W1 and W3 are not stacked anyway

@@ -5,7 +5,7 @@
 PYTHON is the interpreter of an environment that has the peer and the same PyTorch. Each side has a process of
 its own. All are started, warm, and asked one after the other, another one first each time. A peer that can
 train several clients at once is tried in both ways for a round; the faster stays. All get the allocator's
-setting that `fedskew bench` uses. A round waits until others are quiet, and is run again if they were not.
+setting that `bench.py` uses. A round waits until others are quiet, and is run again if they were not.
 
 Before, it is seen that all do the same: steps and images of a round, and (item `same`) the weights after
 three steps on clients of one batch, where the order of the images plays no part, beside a plain loop.
@@ -18,7 +18,7 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 from statistics import median
 import torch
-from fedskew_nb.tools.bench import (
+from bare import (
     WORKS, Work, bench_row, bench_table, foreign_seconds, ratios_of, run_bench, seconds_of)
 
 SIDES = Path(__file__).with_name('peer_sides.py')
@@ -38,7 +38,7 @@ def stored(w, epochs=1):
     return path
 
 def environment(side, at_once):
-    "A core's share for each client; the allocator as in `fedskew bench`; no reports; Ray as urgent as all."
+    "A core's share for each client; the allocator as in `bench.py`; no reports; Ray as urgent as all."
     paths = [str(SIDES.parent), *(filter(None, sys.path) if side == 'Ours' else ())]
     return os.environ | dict(
         PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS=str(max(1, CORES//at_once)),

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 from common import main, on_threads
-from fedskew_nb.tools.bench import bench_row, seconds_of, spread_of
+from bare import bench_row, seconds_of, spread_of
 
 def conv_step(side, images, order): # (function, its multiplications and additions)
     "Forward and backward pass of a convolution of 64 channels."

@@ -5,7 +5,7 @@
 from dataclasses import asdict
 import torch
 from common import clocked, main, on_threads
-from fedskew_nb.tools.bench import Work, ask_round, bench_row, seconds_of, spread_of
+from bare import Work, ask_round, bench_row, seconds_of, spread_of
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.engine.server import Server
 from fedskew_nb.methods.fdse.consensus import consensus_step

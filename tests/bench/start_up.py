@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, replace
 from unittest.mock import patch
 from common import apart, main
-from fedskew_nb.tools.bench import BareLoop, Work, bench_row, spread_of
+from bare import BareLoop, Work, bench_row, spread_of
 from fedskew_nb.engine.client import Worker
 
 def first_step(work):

@@ -3,7 +3,7 @@
     python tests/bench/systems.py [--pairs 5] [--tiny] [--out FILE.json]
 """
 from common import main
-from fedskew_nb.tools.bench import ask_round, bench_row, race
+from bare import ask_round, bench_row, race
 
 TARGETS = {('F2DC', 'resnet10(width=16)'): 1.25}
 METHODS = ('FedAvg', 'FedProx', 'FedBN', 'F2DC', 'FDSE')

@@ -6,7 +6,7 @@ All variants run in the same race. *No trick* is our engine as plainly as it can
 each operation, NCHW. Small steps are stacked in the last variant only.
 """
 from common import main
-from fedskew_nb.tools.bench import ask_round, ask_scores, bench_row, race
+from bare import ask_round, ask_scores, bench_row, race
 
 def variants(threads):
     "{trick: arguments of the federation}"

@@ -3,18 +3,21 @@
     python tests/tools/pairs.py            # the pairs that are not stored yet: what a new method asks for
     python tests/tools/pairs.py --all      # every pair, about two minutes: what a changed method asks for
 """
-import argparse, json
+import argparse, json, sys
 from dataclasses import replace
 from datetime import date
 from functools import cache
 from importlib.resources import files
 from itertools import combinations
+from pathlib import Path
 import torch
-from fedskew_nb.tools.bench import noise_suite
 from fedskew_nb.tools.combine import PAIRS, refusal, stored_pairs, tiny_net
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.federation import Federation
+
+sys.path.append(str(Path(__file__).parents[1]/'bench'))
+from bare import noise_suite
 
 FILE = files('fedskew_nb')/'assets'/'runs'/PAIRS
 
