@@ -88,7 +88,7 @@ def __eq__(self:Method, o):
 def __hash__(self:Method): return hash(self.name)
 
 @patch(as_prop=True)
-def about(self:Method)->dict: # arguments of `Method`
+def about(self:Method)->dict: # arguments of a method
     "What is said of it beside its mechanisms; copies hand it on."
     return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
 
