@@ -229,7 +229,8 @@ def test_from_a_shell(monkeypatch, capsys):
     given = []
     monkeypatch.setattr(bench, 'run_bench', lambda jobs, *how, **kw: given.append((list(jobs), how, kw)))
     bench.main(['--only', 'W1', '--pairs', '3', '--json'])
-    assert given == [(['W1'], (None, 'cpu'), dict(pairs=3, tiny=False))] and capsys.readouterr().out == 'null\n'
+    assert given == [(['W1'], (None, 'cpu'), dict(pairs=3, tiny=False))]
+    assert capsys.readouterr().out == 'null\n'
 
 def test_a_mistake_in_a_shell():
     with pytest.raises(SystemExit, match="no item 'W5'"): bench.main(['--only', 'W5'])

@@ -209,7 +209,9 @@ def test_models_are_kept_in_a_folder_that_all_see(tmp_path):
     says = asked(replace(RUN, keep_models=True), tmp_path/'gone')
     assert f'does not see {tmp_path/"gone"}, where models are to be kept: give a folder' in says
 
-WRONG = ['', 'executorlib:4', 'dusk://head:1', 'dask://head', 'processes', 'processes:0', 'ray:x', 5, object(), cf.Executor]
+WRONG = [
+    '', 'executorlib:4', 'dusk://head:1', 'dask://head', 'processes', 'processes:0', 'ray:x', 5, object(),
+    cf.Executor]
 
 @pytest.mark.parametrize('wrong', WRONG, ids=range(len(WRONG)))
 def test_what_is_no_executor(wrong, tmp_path):

@@ -305,7 +305,10 @@ def test_letters_that_a_terminal_lacks(here, monkeypatch, code, call):
 
 def test_a_letter_that_a_terminal_lacks_is_a_question_mark(monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), encoding='latin-1'))
-    assert in_shell(lambda: print('1.2 ± 0.3 → é') or 0) == 0
+    def speak():
+        print('1.2 ± 0.3 → é')
+        return 0
+    assert in_shell(speak) == 0
     assert sys.stdout.buffer.getvalue().decode('latin-1').split('\n')[0].strip() == '1.2 ± 0.3 ? é'
 
 def test_a_closed_pipe_is_quiet(monkeypatch):

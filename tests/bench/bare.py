@@ -1,10 +1,10 @@
 """A round side by side with a loop that has no bookkeeping: in one process, on the same images, in turns.
 
-Time does not care what is on an image, so random numbers are good enough. Four kinds of work cover the field: W1
-is the usual small network, W2 a ResNet-10, whose steps are long, W3 has the images of W1 spread over many clients,
-W4 is what a notebook does: tiny steps, where Python itself is the larger part. Every round gives one ratio; the
-median is reported, with the lowest and the highest, what others did on the machine meanwhile, and the machine.
-"""
+Time does not care what is on an image, so random numbers are good enough. Four kinds of work cover the
+field: W1 is the usual small network, W2 a ResNet-10, whose steps are long, W3 has the images of W1 spread
+over many clients, W4 is what a notebook does: tiny steps, where Python itself is the larger part. Every
+round gives one ratio; the median is reported, with the lowest and the highest, what others did on the
+machine meanwhile, and the machine."""
 import os, platform, re, statistics, sys, time
 from dataclasses import asdict, dataclass, replace
 from datetime import date

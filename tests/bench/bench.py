@@ -2,8 +2,8 @@
 
     python tests/bench/bench.py [--only W1,evaluation | --methods all] [--pairs 5] [--tiny] [--out FILE.json]
 
-Items are written one by one, so an interruption loses one of them; a later call adds to the file of this machine.
-"""
+Items are written one by one, so an interruption loses one of them; a later call adds to the file of this
+machine."""
 import sys
 from functools import partial
 from bare import BENCH_ITEMS, against_bare, bench_table, run_bench

@@ -1,10 +1,11 @@
-"""What a round of each method costs: processor seconds over FedAvg's, bytes that are kept, bytes that are sent.
+"""What a round of each method costs: processor seconds over FedAvg's, bytes that are kept, bytes that are
+sent.
 
-The net and the batch of W1, one lane with one thread, clients never stacked. *At home* is what a client must keep
-between two rounds; *in training* what it holds after its last step; *the server* keeps the model, its memories and
-what it sends beside the model. Bytes are those of the tensors that are held, each piece of memory counted once;
-activations are not in it. No method should take more than 2.5 times FedAvg's round; three are only reported.
-"""
+The net and the batch of W1, one lane with one thread, clients never stacked. *At home* is what a client
+must keep between two rounds; *in training* what it holds after its last step; *the server* keeps the model,
+its memories and what it sends beside the model. Bytes are those of the tensors that are held, each piece of
+memory counted once; activations are not in it. No method should take more than 2.5 times FedAvg's round;
+three are only reported."""
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
