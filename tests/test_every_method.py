@@ -9,6 +9,7 @@ from feds import cut, fed_of, name_of
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
+from fedskew_nb.engine.sites import Here
 from fedskew_nb.engine.server import size_of
 
 @pytest.fixture(scope='module')
@@ -38,6 +39,7 @@ class Nodes:
             self.moved[-1]['down'] += counted(from_bytes(order), 'down')
             self.moved[-1]['up'] += counted(from_bytes(answer), 'extra')
             yield from_bytes(answer), from_bytes(self.memory[c.id])
+    def score(self, fed, piece): return Here().score(fed, piece)
 
 def counted(nest, beside):
     "Bytes of a model without its counters, and of what travels beside it."
@@ -46,8 +48,7 @@ def counted(nest, beside):
 def rehearsed(make, suite, path):
     "The rounds of a federation with such clients, whose server is another one after the first."
     nodes = Nodes(make, suite)
-    first, then = make(suite=suite), make(suite=suite)
-    for fed in (first, then): fed.train = lambda who, fed=fed: nodes.train(fed, who)
+    first, then = (make(suite=suite, sites=nodes) for _ in range(2))
     first.fit(1)
     first.save(path)
     then.load(path).fit()
@@ -74,7 +75,8 @@ RUNS = [*((m, {}) for m in METHODS.values()), *((METHODS[n], SOME) for n in ('SC
 @pytest.mark.parametrize('method, how', RUNS, ids=name_of)
 def test_a_rehearsal_is_the_run(three, method, how, tmp_path):
     "Over bytes, with another server after the first round: to the last digit of each loss."
-    def make(suite=three): return fed_of(method, suite, lanes=1, stack=False, **dict(rounds=3) | how)
+    def make(suite=three, **sites):
+        return fed_of(method, suite, lanes=1, stack=False, **sites, **dict(rounds=3) | how)
     whole = make()
     whole.fit()
     there, nodes = rehearsed(make, three, tmp_path/'c')

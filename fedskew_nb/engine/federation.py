@@ -10,7 +10,6 @@ import time, warnings
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 import torch
 from fastcore.basics import patch
 from torch import Tensor
@@ -29,27 +28,30 @@ from .client import Worker
 from .device import calmly, copied, keep_freed_memory, pick_device
 from .history import (
     History, describe, made_of, Result, State, Task, after_round, state_field)
-from .scoring import own_tests, scores, trained_rows
+from .scoring import own_tests, trained_rows
 from .lanes import Lanes
 from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
+from .sites import Here
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008
 class Federation:
-    "A method, a model, a suite of clients; `fit()` runs rounds."
+    "A method, a model and a suite; `fit()` runs rounds."
     def __init__(self,
-        method:Method, net:Net,    # what to do; the first model (copied, never changed)
-        suite:Suite,               # clients and test sets
-        house:str|None=None,       # protocol: 'f2dc', 'fedbn', 'fdse'
-        device='auto',             # or 'cpu', 'cuda', 'mps'
-        out=None,                  # file for a checkpoint after each score
-        lanes:int|None=None,       # clients at a time; default: a core each
-        **setting,                 # fields of `Setting`
+        method:Method,
+        net:Net,             # the first model: copied
+        suite:Suite,         # clients and test sets
+        house:str|None=None, # protocol: 'f2dc', 'fedbn', 'fdse'
+        device='auto',       # or 'cpu', 'cuda', 'mps'
+        out=None,            # file of the checkpoint
+        lanes:int|None=None, # clients at once; default: a core each
+        sites=Here(),        # who holds the images
+        **setting,           # of `Setting`
     ):
         check_federation(method, net, suite, out)
-        self.method, self.house, self.out = copy_of(method), house, out
+        self.method, self.house, self.out, self.sites = copy_of(method), house, out, sites
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
         self._assemble(net, suite.to(self.device), lanes)
         self._begin()
@@ -193,9 +195,8 @@ def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list: # of (a
 
 @patch
 def train(self:Federation, who:list):
-    "Local training of these clients on all lanes: (answer, mine) for each, in client order."
-    jobs = stacks_of(who, self.height)
-    return chain.from_iterable(self.lanes.each(self._train_stacked, jobs))
+    "Local training of these clients: (answer, mine) for each, in client order."
+    return self.sites.train(self, who)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000014
 @patch
@@ -231,7 +232,7 @@ def is_personal(self:Federation)->bool:
 @calmly
 def score(self:Federation, piece:int|None=None):
     "Ask the models, `piece` images at a time, and add rows to the history."
-    rows = scores(self, piece or (256 if self.device.type == 'cpu' else 4096))
+    rows = self.sites.score(self, piece)
     self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #b954148f

@@ -26,6 +26,7 @@ from ..data.load import load_suite
 from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.federation import Federation
+from ..engine.sites import Overheard
 
 # %% auto #0
 __all__ = ['RESULTS', 'choose']
@@ -39,22 +40,19 @@ def tiny_world()->Suite:
     cut = lambda tests: {d: t[:8] for d, t in tests.items()}
     return replace(s, clients=clients, tests=cut(s.tests), unseen=cut(s.unseen))
 
-# %% ../../nbs/7_app/01_choose.ipynb #adab2eb4
-class Trial(Federation):
-    "A federation that remembers what clients sent beside their models."
-    sent = frozenset()
-    def train(self, who):
-        for answer, mine in super().train(who):
-            self.sent |= answer['extra'].keys()
-            yield answer, mine
-
-def tried(method:Method)->Trial:
+# %% ../../nbs/7_app/01_choose.ipynb #f0a8d36b
+def tried(method:Method)->Federation:
     "Two rounds of a method in the tiny world."
     s = tiny_world()
-    net = small_conv(s.n_classes, size=s.image_size, seed=0)
-    fed = Trial(method, net, s, rounds=2, local_steps=2, batch_size=8, device='cpu')
+    net, how = small_conv(s.n_classes, size=s.image_size, seed=0), dict(local_steps=2, batch_size=8)
+    fed = Federation(method, net, s, rounds=2, device='cpu', sites=Overheard(), **how)
     fed.fit()
     return fed
+
+def sent_beside(fed:Federation)->list: # names
+    "What clients sent beside their models."
+    answers = [answer for seen in fed.sites.rounds for _, answer, _ in seen.values()]
+    return sorted({name for answer in answers for name in answer['extra']})
 
 # %% ../../nbs/7_app/01_choose.ipynb #81f313ab
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def facts_of(name:str)->Facts:
     unseen = one and any(r['view'] == 'unseen' for r in fed.history.rows)
     plain = not any(m.wants for m in method.mechanisms)
     aux = probe(fed.model(client=fed.clients[0].id)).aux
-    return Facts(one, unseen, tuple(sorted(fed.sent)), bytes_of(fed)/bytes_of_fedavg(),
+    return Facts(one, unseen, tuple(sent_beside(fed)), bytes_of(fed)/bytes_of_fedavg(),
                  needs_of(method, small)['needs'], plain, not asks_of_net(method, small), 'u' in aux)
 
 # %% ../../nbs/7_app/01_choose.ipynb #d50e5fa0
