@@ -48,8 +48,9 @@ claims: $(VENV)/lab.stamp           ## the runs of a paper's claims again, an ho
 edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself
 	$(BIN)/jupyter lab nbs/index.ipynb
 
-export: $(VENV)/dev.stamp           ## notebooks -> modules, metadata cleaned, README.md from index
+export: $(VENV)/dev.stamp           ## notebooks -> modules and what editors read of them, metadata cleaned, README.md from index
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+	$(BIN)/python tests/tools/stubs.py
 	$(BIN)/python tests/tools/readme.py
 
 execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/06_method.ipynb ..." for some)

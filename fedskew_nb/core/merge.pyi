@@ -1,0 +1,3 @@
+# Made from merge.py by tests/tools/stubs.py: `make export` writes it anew.
+
+def window(c, m): ...

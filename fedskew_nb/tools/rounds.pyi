@@ -1,0 +1,26 @@
+# Made from rounds.py by tests/tools/stubs.py: `make export` writes it anew.
+import pandas as pd
+from contextlib import contextmanager
+from fedskew_nb.analysis.table import Table
+from fedskew_nb.data.suite import Suite
+from fedskew_nb.engine.federation import Federation
+from typing import Any as _Any
+__all__ = ['rounds_frame', 'rounds_table']
+
+def with_boxes(suite: Suite) -> Suite: ...
+def holds(o) -> list: ...
+def storages(o) -> dict: ...
+def bytes_held(*nests) -> int: ...
+@contextmanager
+def noting(fed: Federation, sizes: list): ...
+def footprint(fed: Federation) -> dict: ...
+def beside_fedavg(name: str, pairs: int=5, device='cpu', tiny: bool=False) -> dict: ...
+def rounds_frame(bench: dict) -> pd.DataFrame:
+    """Ratios and bytes of every method that was measured, and whether it is above its limit."""
+def rounds_table(bench: dict, caption: str='A round of each method beside FedAvg') -> Table:
+    """Seconds over FedAvg's; bytes in FedAvg's models."""
+def bench_command(only=..., methods=..., pairs: int=5, out: str | None=None, device: str='cpu', tiny: bool=False, json: bool=False) -> None: ...
+ROUND: _Any
+LIMIT: float
+REPORTED: dict
+BENCHES: dict
