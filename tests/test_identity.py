@@ -518,7 +518,7 @@ def met_by(thing, monkeypatch):
 def test_a_method_is_made_of_neither_engine_nor_drawings(name, monkeypatch):
     modules = {m for m, _ in met_by(METHODS[name].mechanisms, monkeypatch)}
     rooms = {m.split('.')[1] for m in modules if home_of(m) == 'ours'}
-    assert rooms <= {'core', 'data', 'methods', 'analysis'}
+    assert rooms <= {'core', 'nets', 'data', 'methods', 'analysis'}
     assert not [m for m in modules if 'matplotlib' in m or m.endswith('style')]
 
 def test_what_a_hook_calls_is_read(monkeypatch):
