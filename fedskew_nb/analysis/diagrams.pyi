@@ -17,7 +17,7 @@ def round_picture(ax: Axes | None=None, shaded=..., ink='blue') -> Axes:
 def net_picture(ax: Axes | None=None) -> Axes:
     """body → neck → pool → head, and the shapes between them."""
 def named_box(ax, x, y, w, h, text, color=..., size=None, **kw) -> None: ...
-def flow_drawing(places: dict, ways, words=..., today=..., ax: Axes | None=None, figure=..., size=...) -> Axes:
+def flow_drawing(places: dict, ways, words=None, today=..., ax: Axes | None=None, figure=..., size=...) -> Axes:
     """Boxes, arrows between them, words beside; today's boxes are filled.
     
     places: {name: (column, row, colour)}

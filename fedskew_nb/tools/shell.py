@@ -6,13 +6,11 @@
 __all__ = []
 
 # %% ../../nbs/7_app/07_shell.ipynb #c4ec084d
-import argparse, codecs, errno, inspect, json, math, os, re, signal, sys, unicodedata
+import argparse, codecs, errno, inspect, json, os, re, signal, sys, unicodedata
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from fastcore.docments import docments
 from tqdm import tqdm
-from ..core.mechanism import described
 from ..core.names import nearest, plain
 from ..engine.setting import Setting
 
