@@ -48,14 +48,15 @@ claims: $(VENV)/lab.stamp           ## the runs of a paper's claims again, an ho
 edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself
 	$(BIN)/jupyter lab nbs/index.ipynb
 
-export: $(VENV)/dev.stamp           ## notebooks -> modules, metadata cleaned, README.md from index
+export: $(VENV)/dev.stamp           ## notebooks -> modules and what editors read of them, metadata cleaned, README.md from index
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+	$(BIN)/python tests/tools/stubs.py
 	$(BIN)/python tests/tools/readme.py
 
 execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/06_method.ipynb ..." for some)
 	$(BIN)/python tests/tools/nbexec.py $(NB) && $(BIN)/nbdev_clean
 
-quick: $(VENV)/dev.stamp            ## the short check: notebooks and tests touched since main
+quick: $(VENV)/dev.stamp            ## the short check: what was touched since main, and the tests that import it
 	@$(BIN)/python tests/tools/quick.py
 
 test: $(VENV)/dev.stamp             ## everything that CI checks
@@ -78,5 +79,5 @@ have-quarto:
 	@command -v quarto >/dev/null || { echo "The site is made by Quarto, which is not on the PATH. Get it from https://quarto.org/docs/get-started/ (or: pip install quarto-cli) and call make docs again."; exit 1; }
 
 clean:                              ## remove what the tools made (keeps .venv, runs/ and learn/)
-	rm -rf _proc _docs _site slides .quarto build dist *.egg-info .pytest_cache .coverage.json tests/lab/node_modules
+	rm -rf _proc _docs _site slides .quarto build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .coverage.json tests/lab/node_modules
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -96,7 +96,7 @@ def feddg(net, suite, who, radius, drawn=True):
         i = torch.randperm(n, generator=generator(0, c.id, 'lasting', 'FourierViews.sent'))[:max(1, n//8)]
         sent[c.id] = [amplitudes(x, radius) for x in c.train.x[i]]
         return state
-    for server in rounds(net, suite, who, local): come.update(sent)
+    for server in rounds(net, suite, who, local): come.update(sent)  # noqa: B007
     return server
 
 # ---- FedSR
@@ -155,7 +155,7 @@ def fedplvm(net, suite, who, lam, alpha, tau):
         with torch.no_grad(): feats = m.eval()(pixels(c.train.x, suite)).feat
         sent.append(clustered(list(feats), c.train.y.tolist()))
         return state
-    for server in rounds(net, suite, who, local):
+    for server in rounds(net, suite, who, local):  # noqa: B007
         pairs = [(p, k) for part in sent for k, ps in part.items() for p in ps]
         said.clear()
         said.update(clustered(*map(list, zip(*pairs))))

@@ -240,7 +240,7 @@ def server_step(received, sent, layers, tau, own_bias=False, per_tensor=False, e
         for T in new: T[n] = max(T[n] for T in sent)
     return new
 
-def run_rounds(net, start, layers, clients, rounds, batches, tau, server={}, **kw):
+def run_rounds(net, start, layers, clients, rounds, batches, tau, server=None, **kw):
     "Algorithm 1, each client's state: `clients` = [(x, y)] ready for the net, `batches(round, k)` = indices."
     states = [dict(start) for _ in clients]
     def trained(r, k):
@@ -249,7 +249,7 @@ def run_rounds(net, start, layers, clients, rounds, batches, tau, server={}, **k
         return client_round(net, states[k], layers, todo, first=r == 0, **kw)
     for r in range(rounds):
         sent = [trained(r, k) for k in range(len(clients))]
-        states = server_step(states, sent, layers, tau, **server)
+        states = server_step(states, sent, layers, tau, **(server or {}))
     return states
 
 # ---- Table 4

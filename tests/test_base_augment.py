@@ -12,7 +12,7 @@ from fedskew_nb.core.net import Net, probe
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.augment import (
-    FFA, FeatureAugment, FedFA_aug, fusion, restyled, stage_channels, statistics)
+    FFA, FedFA_aug, fusion, restyled, stage_channels, statistics)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.methods.baselines.views import (
@@ -176,7 +176,7 @@ def test_bytes(suite):
     assert ccrl['up']-base['up'] == n and ccrl['down']-base['down'] == 2*n
 
 def test_the_absent_stay_in_the_pool(suite):
-    fed, known = fed_of(FedCCRL, suite, rounds=4, participation=.5, local_steps=1), {}
+    fed = fed_of(FedCCRL, suite, rounds=4, participation=.5, local_steps=1)
     for _ in range(3):
         before = dict(fed.memory.get('StyleViews', {}))
         fed.one_round()

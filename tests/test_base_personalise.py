@@ -230,7 +230,7 @@ def test_an_absent_client_keeps_what_is_its_own(method):
     whole = load_suite('skew-digits', 'tiny')
     s = replace(whole, clients=[replace(c, train=c.train[:24], test=c.test[:8]) for c in whole.clients])
     fed = fed_of(method, s, rounds=3, local_steps=2, participation=.4, batch_size=8)
-    before, went = {}, set()
+    went = set()
     for _ in range(3):
         memory = {k: {m: dict(d) for m, d in v.items()} for k, v in fed.states.items()}
         mine = {k: dict(v) for k, v in fed.own.items()}

@@ -12,7 +12,7 @@ from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.anchors import (
-    FedFA_anchors, FedSA, FedTGP, SemanticAnchors, balanced_distance, drawn_anchors, margin_loss,
+    FedFA_anchors, FedSA, FedTGP, balanced_distance, drawn_anchors, margin_loss,
     nearest_gaps, own_margin, unit_anchors)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.prototypes import (
@@ -212,7 +212,7 @@ def test_absent_clients(few, method):
 @pytest.mark.parametrize('method', FIVE, **names)
 def test_one_client_and_batches_of_one(few, method):
     one = replace(few, clients=[replace(few.clients[1], id=0, train=few.clients[1].train[:3])])
-    fed = run(method, one, batch_size=1, local_steps=3)
+    run(method, one, batch_size=1, local_steps=3)
 
 @pytest.mark.parametrize('method', FIVE, **names)
 def test_a_resumed_run_is_the_same(few, method, tmp_path):

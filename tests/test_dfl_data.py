@@ -35,9 +35,6 @@ everyone = pytest.mark.parametrize('name', MAKE)
 def tiny(): return {n: f('tiny') for n, f in MAKE.items()}
 
 @pytest.fixture(scope='module')
-def quick(): return {n: f('quick') for n, f in MAKE.items()}
-
-@pytest.fixture(scope='module')
 def reseeded(): return {n: f('quick', 1) for n, f in MAKE.items()}
 @pytest.fixture(scope='module')
 def quick(): return {n: f('quick') for n, f in MAKE.items()}

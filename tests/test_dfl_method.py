@@ -336,7 +336,7 @@ def lending(three): return begun(DFL(**QUICK), three)
 def test_lent_branches_are_those_sent_and_stay(lending):
     down = lending.down['E_s']
     before = {(k, j): {n: v.clone() for n, v in E.items()} for k, J in down.items() for j, E in J.items()}
-    for (k, j), E in before.items(): assert same(E, floats(branch(lending.model(client=j), 'E_s')))
+    for (_, j), E in before.items(): assert same(E, floats(branch(lending.model(client=j), 'E_s')))
     lending.one_round()
     assert all(same(down[k][j], E) for (k, j), E in before.items())
 

@@ -885,7 +885,7 @@ def test_a_client_that_stays_away_keeps_its_eraser(suite):
     fed = fed_of(FDSE, suite, participation=0.5, rounds=4, local_steps=1)
     mine = is_eraser(fed.net)
     stayed = 0
-    for r in range(4):
+    for _ in range(4):
         before = {
             c.id: {n: v.clone() for n, v in fed.state_of(c.id).items()}
             for c in suite.clients
@@ -1230,7 +1230,7 @@ def test_notes_are_the_cosines_of_the_clients(suite):
 
 def test_features_are_taken_at_home(suite, fdse):
     feat, y, d = own_features(fdse, 5)
-    for i, c in enumerate(suite.clients):
+    for c in suite.clients:
         images_ = glance(suite.tests[c.domain], 5)
         alone = answers(fdse.model(client=c.id), images_).feat
         assert torch.allclose(feat[d == list(suite.tests).index(c.domain)], alone, atol=1e-6)

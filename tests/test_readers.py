@@ -23,8 +23,8 @@ def mnist(folder, packed=True, n=30):
     "MNIST's four files: {part: (images, labels)}."
     folder.mkdir(parents=True, exist_ok=True)
     told = {}
-    for part, name, n in (('train', 'train', n), ('test', 't10k', 20)):
-        told[part] = x, y = some(n, 28, 28), ten(n)
+    for part, name, k in (('train', 'train', n), ('test', 't10k', 20)):
+        told[part] = x, y = some(k, 28, 28), ten(k)
         for noun, a in (('images-idx3', x), ('labels-idx1', y)):
             raw, end = (gzip.compress(idx(a)), '.gz') if packed else (idx(a), '')
             (folder/f'{name}-{noun}-ubyte{end}').write_bytes(raw)
@@ -32,8 +32,8 @@ def mnist(folder, packed=True, n=30):
 
 def usps(folder, n=30):
     "USPS's two files."
-    for name, n in (('usps.bz2', n), ('usps.t.bz2', 20)):
-        v = rng(n).uniform(-1, 1, (n, 256)).round(4)
+    for name, k in (('usps.bz2', n), ('usps.t.bz2', 20)):
+        v = rng(k).uniform(-1, 1, (k, 256)).round(4)
         v[0, :3] = -1, 1, 0
         rows = [' '.join(f'{i+1}:{p:.7g}' for i, p in enumerate(row)) for row in v]
         lines = [f'{k%10+1} {row}' for k, row in enumerate(rows)]
@@ -41,9 +41,9 @@ def usps(folder, n=30):
 
 def mats(folder, form='{}_32x32.mat', packed=True, n=30):
     "SVHN's two files, or those of SynthDigits."
-    for part, n in (('train', n), ('test', 20)):
-        y = np.where(ten(n) == 0, 10, ten(n))[:, None].astype(np.uint8)
-        savemat(folder/form.format(part), dict(X=some(32, 32, 3, n), y=y), do_compression=packed)
+    for part, k in (('train', n), ('test', 20)):
+        y = np.where(ten(k) == 0, 10, ten(k))[:, None].astype(np.uint8)
+        savemat(folder/form.format(part), dict(X=some(32, 32, 3, k), y=y), do_compression=packed)
 
 def mnistm(folder, protocol=4):
     "FedBN's pickle."

@@ -97,7 +97,7 @@ def given(k): return ('train', 'train', 'test')[k//EACH%PATIENTS//3]
 def test_given_parts_are_used(home):
     rows = [[*r, given(k)] for k, r in enumerate(listed())]
     found = parts_of(load(home, rows, [*HEAD[:3], 'who', 'split'], val=0))
-    for k, r in enumerate(rows): assert found[pixels(k).transpose(2, 0, 1).tobytes()][1] == given(k)
+    for k in range(len(rows)): assert found[pixels(k).transpose(2, 0, 1).tobytes()][1] == given(k)
 
 def test_folders_of_parts_are_used(tmp_path):
     for k, (_, label, site, _) in enumerate(listed()):

@@ -1,6 +1,7 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
 
 import base64, io, json, re, shutil, subprocess
+from pathlib import Path
 import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
@@ -298,11 +299,22 @@ def test_quick_chooses():
             'nbs/gone.ipynb',
         ]
     )
-    assert nbs == ['nbs/4_core/06_method.ipynb'] and tests == [
-        'tests/test_package.py',
-        'tests/test_sync.py',
-        'tests/test_tools.py',
-    ]
+    assert nbs == ['nbs/4_core/06_method.ipynb']
+    touched = {f'tests/test_{t}.py' for t in ('package', 'sync', 'tools')}
+    assert set(tests) == touched | quick.tests_of('fedskew_nb.core.method')
+
+def test_quick_finds_the_tests_of_a_module():
+    "By import; by the class that it gives methods; by a name of the package; by who imports it."
+
+    def tests_of(module):
+        return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}
+
+    assert tests_of('nets.remember') == {'remember'}
+    assert {'methods', 'hooks'} <= tests_of('core.merge')  # which patches Method
+    assert 'claims' in tests_of('data.load')  # claims says `from fedskew_nb import load_suite`
+    assert tests_of('data.suites.rooms') == {'dfl_data'}
+    assert 'engine' in tests_of('methods.baselines.average')
+    assert tests_of('core.instructions') <= tests_of('core.identity')
 
 def test_directives():
     d = project.directives('#| export\n#| eval: false\n# | label: fig-x\nx = 1\n#| no')

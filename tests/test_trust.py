@@ -181,8 +181,8 @@ def test_asked_is_what_the_model_says(fed, suite):
 
 def test_floats_must_be_announced(fed, suite):
     x = suite.tests['photo'].x[:2]
-    for images, said in ((x.float(), dict()), (x, dict(normalised=True))):
-        with pytest.raises(ValueError, match='images are .* of torch'): fed.answers(images, 0, **said)
+    for given, said in ((x.float(), dict()), (x, dict(normalised=True))):
+        with pytest.raises(ValueError, match='images are .* of torch'): fed.answers(given, 0, **said)
 
 def images_through(nets, f):
     "How many images go through these nets while `f` is called."

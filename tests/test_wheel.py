@@ -67,6 +67,7 @@ def test_contents(wheel):
     names = set(z.namelist())
     for p in (ROOT/'fedskew_nb').rglob('*.py'): assert p.relative_to(ROOT).as_posix() in names
     tracked = [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if '/assets/' in f ]
+    tracked += [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if f.endswith(('.pyi', 'py.typed'))]
     assert tracked and set(tracked) <= names, set(tracked) - names
     assert not [n for n in names if n.startswith(('tests/', 'nbs/')) or '__pycache__' in n]
     for p in notebooks():

@@ -98,7 +98,7 @@ def test_what_the_author_wrote_stands_and_other_types_are_not_looked_at():
         width: int = None
         names: list[str] = field(default_factory=list)
         anything: object = 5
-        later: 'NotThere' = 3
+        later: 'NotThere' = 3     # noqa: F821
     m = Loose(names=['a'], anything='x', later=[])
     assert Loose().width is None and (m.names, m.anything, m.later) == (['a'], 'x', [])
 

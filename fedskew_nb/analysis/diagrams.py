@@ -164,7 +164,7 @@ def _frame(ax, at, margin):
 def flow_drawing(
     places:dict,       # {name: (column, row, colour)}
     ways,              # pairs of names
-    words={},          # {text: (column, row)}
+    words=None,        # {text: (column, row)}
     today=(),          # names to fill
     ax:Axes=None,
     figure=(7.7, 2.7), # inches
@@ -176,7 +176,7 @@ def flow_drawing(
     at = {n: PITCH*p[:2] for n, p in places.items()}
     for n, p in places.items(): _place(ax, n, at[n], size, p[2], n.strip() in today)
     for a, b in ways: _way(ax, at[a], at[b], size/2+.1)
-    for text, xy in words.items(): ax.text(*PITCH*xy, text, ha='center', va='center', size=8)
+    for text, xy in (words or {}).items(): ax.text(*PITCH*xy, text, ha='center', va='center', size=8)
     return _frame(ax, np.array([*at.values()]), size/2+.4)
 
 # %% ../../nbs/3_results/16_diagrams.ipynb #e1f55e63

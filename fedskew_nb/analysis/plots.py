@@ -66,7 +66,7 @@ def plot_curves(
     metric:str='AVG',   # AVG, STD, ALL, worst, or a domain
     where='global',     # a view, or a Where
     ax:Axes=None,
-)->Axes:                # in a script: plt.show(), or `.figure.savefig('curves.png')`
+)->Axes:                # in a script: plt.show(), or plt.savefig('curves.png')
     "One thick line per method, its mean; every seed a thin one."
     ax = canvas(ax)
     for name, runs in by_name(histories).items():

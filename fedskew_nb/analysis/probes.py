@@ -146,7 +146,7 @@ def right_share(net:Net, data:Data)->float: # percent
 
 def own_adabn(fed:Federation)->dict: # {'restated': percent}, the name that stored runs have for it
     "AVG of each client's model on its own test images, with the statistics of its own training images."
-    s, right = fed.suite, {}
+    right = {}
     for c in fed.clients:
         if not len(c.test): return {}
         net = adabn(fed.model(client=c.id), c.train)

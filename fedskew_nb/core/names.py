@@ -140,6 +140,14 @@ def extra(module:str, package:str, group:str='viz'): # dotted name; what pip cal
         what = package if own else f'{e.name}, which {package} needs,'
         raise ImportError(f"{what} is not installed: run pip install 'fedskew_nb[{group}]'") from None
 
+# %% ../../nbs/4_core/11_names.ipynb #156e90ff
+class lazy:
+    "A library that is imported when it is first asked for something."
+    def __init__(self, library:str): self._library = library
+    def __getattr__(self, name):
+        if name.startswith('_'): raise AttributeError(name)
+        return getattr(import_module(self._library), name)
+
 # %% ../../nbs/4_core/11_names.ipynb #4f5ea4bc
 def modules_of(room:str)->list:
     "Every module of a room and of the folders in it; of the methods, baselines first."

@@ -15,7 +15,10 @@ from ..core.seeding import generator
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite
 from .images import Data
-from ..core.names import whole
+from ..core.names import lazy, whole
+
+# %% ../../nbs/5_data/02_suite.ipynb #ebbe8ca7
+pd = lazy('pandas')
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000009
 @dataclass(eq=False)
@@ -91,9 +94,8 @@ def class_counts(client:Client, n_classes:int)->Tensor: # (n_classes,)
     return client.train.y.cpu().bincount(minlength=n_classes)
 
 @patch
-def partition(self:Suite):   # → DataFrame
+def partition(self:Suite)->'pd.DataFrame':
     "One row per client: its domain, and how many training images of each class it has."
-    import pandas as pd
     rows = [[c.id, c.domain, *counts(c.train.y, self.n_classes)] for c in self.clients]
     return pd.DataFrame(rows, columns=['client','domain',*self.classes])
 

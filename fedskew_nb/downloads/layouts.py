@@ -105,7 +105,7 @@ def place_in(layout:Layout, path:str)->tuple|None: # (domain, class, file name);
 # %% ../../nbs/5_data/27_layouts.ipynb #6e4338a3
 def context_in(layout:Layout, path:str)->tuple|None: # (class, context, file name)
     "Where an image of NICO lies."
-    *above, half, c, context, name = '', '', '', *PurePosixPath(path.replace('\\', '/')).parts
+    *_, half, c, context, name = '', '', '', *PurePosixPath(path.replace('\\', '/')).parts
     classes = known_as(layout, layout.classes)
     fits = folded(half) == folded(layout.inside) and folded(c) in classes
     return (classes[folded(c)], context, name) if fits else None

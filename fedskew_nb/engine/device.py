@@ -75,10 +75,9 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1      # their numbers in malloc.h
 def keep_freed_memory()->bool: # was it done?
     "Ask glibc to keep freed blocks instead of returning them to the kernel; elsewhere do nothing."
     if not sys.platform.startswith('linux') or os.environ.get('FEDSKEW_MALLOC') == '0': return False
-    try:
-        libc = ctypes.CDLL('libc.so.6')
-        libc.gnu_get_libc_version           # only glibc has it
-    except (OSError, AttributeError): return False
+    try: libc = ctypes.CDLL('libc.so.6')
+    except OSError: return False
+    if not hasattr(libc, 'gnu_get_libc_version'): return False      # only glibc has it
     wide = libc.mallopt(M_MMAP_THRESHOLD, 1<<30)
     long = libc.mallopt(M_TRIM_THRESHOLD, (1<<31)-1)
     return wide == long == 1

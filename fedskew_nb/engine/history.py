@@ -16,6 +16,10 @@ from ..core.context import Upload, received_by
 from ..core.files import write_json, read_json
 from ..core.identity import digest
 from ..data.suite import Client
+from ..core.names import lazy
+
+# %% ../../nbs/6_engine/04_history.ipynb #8e17990b
+pd = lazy('pandas')
 
 # %% ../../nbs/6_engine/04_history.ipynb #a683b47a
 ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'correct']
@@ -50,9 +54,8 @@ def as_dict(self:History)->dict:
     return dict(vars(self))
 
 @patch(as_prop=True)
-def df(self:History): # a pandas.DataFrame
+def df(self:History)->'pd.DataFrame':
     "The scores as a tidy frame, with an accuracy in percent."
-    import pandas as pd
     d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
     return d.assign(acc=100*d.correct/d.n)
 

@@ -8,11 +8,15 @@ import json
 from typing import NamedTuple
 import numpy as np
 from fastcore.basics import patch
+from ..core.names import lazy
 from .history import WORDS, History
 from .setting import last_checks
 
 # %% auto #0
 __all__ = ['VIEWS', 'MOMENTS', 'summary', 'Where', 'where_of', 'diff']
+
+# %% ../../nbs/6_engine/08_reading.ipynb #23d867a8
+pd = lazy('pandas')
 
 # %% ../../nbs/6_engine/08_reading.ipynb #c0d901a9
 SCORES = dict(    # {column: what it makes of the accuracies a and the images n, or weights, of the domains}
@@ -88,7 +92,6 @@ def counts(self:History,
     where='global',    # a view, or a Where
 )->pd.DataFrame:       # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
-    import pandas as pd
     sums = _sums(self, where)
     flat = {(r, d): both for r, of in sums.items() for d, both in of.items()}
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
@@ -101,7 +104,6 @@ def curve(self:History,
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    import pandas as pd
     rows, sums = {}, _sums(self, where)
     for r in list(sums)[-last:]:
         acc = {d: 100*right/n for d, (n, right) in sums[r].items()}
@@ -148,7 +150,6 @@ def diff(
     other:History,
 )->dict:           # {'setting', 'scores', 'rounds'}: frames with the columns one and other
     "What differs between two runs; empty frames where nothing does."
-    import pandas as pd
     def differing(read, **kw):
         "The entries that are not equal; both missing counts as equal."
         f = pd.DataFrame({'one': pd.Series(read(one), **kw), 'other': pd.Series(read(other), **kw)})

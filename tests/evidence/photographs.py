@@ -2,7 +2,7 @@
 
 Read from `../shared/real`, never kept in the repository: what stays here are digests and numbers."""
 
-import hashlib, io, tarfile
+import hashlib, tarfile
 from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path

@@ -6,7 +6,6 @@ from functools import lru_cache
 from fedskew_nb.data.suites.backgrounds import CONTEXT_KINDS, CONTEXT_SIZES, SEEN, all_classes
 from fedskew_nb.data.suites.colored import COLORED, colored_clients, own_digits
 from fedskew_nb.data.suites.emoji import CONTEXTS, draw_emoji
-from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import uneven as made_uneven
 from fedskew_nb.data.suite import Suite

@@ -1,7 +1,6 @@
 """One run of the plan, in its own process, on one core: `python work.py REPOSITORY JOB.json ANSWER.json`."""
 
 import json, os, platform, sys, time, warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 

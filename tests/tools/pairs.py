@@ -58,7 +58,7 @@ def verdict(one, other):
 
 def pair_name(one, other): return f'{one} + {other}'
 
-def all_pairs(names=tuple(METHODS), known={}):
+def all_pairs(names=tuple(METHODS), known=()):
     "The verdict of every pair, {'A + B': [verdict, of whom or why]}; those of `known` are not trained again."
     pairs = {pair_name(*p): p for p in combinations(names, 2)}
     return {n: known[n] if n in known else verdict(*p) for n, p in pairs.items()}

@@ -113,7 +113,7 @@ def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adap
     "Accuracy on the held-out domain: as trained; AdaBN; for FDSE BN_DSE alone re-estimated, erasers adapted."
     if not getattr(fed.suite, 'spare', None): return {}
     domain, spare = the_one(fed.suite)
-    test, suite, nets = fed.suite.unseen[domain], fed.suite, models_of(fed)
+    test, nets = fed.suite.unseen[domain], models_of(fed)
     if -1 in nets or not any(m.everywhere for m in fed.method.mechanisms): nets = {-1: shared_model(fed)}
     again = [adabn(net, spare) for net in nets.values()]
     facts = dict(plain=_share(nets.values(), test), restated=_share(again, test))
