@@ -2,7 +2,7 @@
 
 Nothing of the package is used.
 """
-import torch, torch.nn.functional as F
+import torch
 
 def head(P, f):
     "Hidden features and logits of one head from its tensors by name; BatchNorm by the batch."

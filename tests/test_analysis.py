@@ -23,7 +23,6 @@ from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import Net
-from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.engine.federation import Federation

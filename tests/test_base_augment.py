@@ -12,7 +12,7 @@ from fedskew_nb.core.net import Net, probe
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.augment import (
-    FFA, FeatureAugment, FedFA_aug, fusion, restyled, stage_channels, statistics)
+    FFA, FedFA_aug, fusion, restyled, stage_channels, statistics)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.methods.baselines.views import (

@@ -11,7 +11,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.anchors import (
-    FedFA_anchors, FedSA, FedTGP, SemanticAnchors, balanced_distance, drawn_anchors, margin_loss,
+    FedFA_anchors, FedSA, FedTGP, balanced_distance, drawn_anchors, margin_loss,
     nearest_gaps, own_margin, unit_anchors)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.prototypes import (

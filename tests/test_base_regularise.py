@@ -20,7 +20,7 @@ from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.control import SCAFFOLD, ControlVariates, FedDC, ServerStep
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 from fedskew_nb.methods.baselines.proximal import FedProx
-from fedskew_nb.methods.baselines.regularise import Decorrelate, Dynamic, FedDecorr, FedDyn, correlated
+from fedskew_nb.methods.baselines.regularise import Decorrelate, FedDecorr, FedDyn, correlated
 from fedskew_nb.methods.fdse.method import FDSE, Consensus
 
 ALL = [FedDyn, FedDecorr, SCAFFOLD, FedDC]

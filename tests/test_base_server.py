@@ -6,19 +6,18 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_server as plain
-from feds import batches_of, cut, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
+from feds import batches_of, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.nets.models import gap, seq, small_conv
-from fedskew_nb.core.net import Net, is_batchnorm
-from fedskew_nb.core.rules import Rule, keep
+from fedskew_nb.nets.models import small_conv
+from fedskew_nb.core.net import is_batchnorm
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.generate import FedGen, FeatureGenerator, LatentGenerator, generator_loss
+from fedskew_nb.methods.baselines.generate import FedGen, FeatureGenerator, LatentGenerator
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.baselines.server import Fed_ensemble, FedHEAL, Heal, turn

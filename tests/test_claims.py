@@ -4,12 +4,12 @@ from dataclasses import replace
 import numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import *
-from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain, claims_of
+from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.stats import judge
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
 from fedskew_nb.analysis.stats import BELOW, SMALLER
-from fedskew_nb.analysis.probes import adabn, glance, inside, measure, models_of
+from fedskew_nb.analysis.probes import adabn, glance, inside, models_of
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.plan import planned
 from fedskew_nb.core.names import papers

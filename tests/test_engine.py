@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 import pytest, torch
 from fedskew_nb.core.context import Upload
-from fedskew_nb.core.files import whole_file, write_json
+from fedskew_nb.core.files import write_json
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
-from fedskew_nb.core.rules import Rule, keep
+from fedskew_nb.core.rules import Rule
 from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import everything, under
 from fedskew_nb.core.seeding import Dropout, generator
@@ -20,12 +20,10 @@ from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.client import Worker, widened
 from fedskew_nb.engine.device import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import History, mean_terms, read_history
+from fedskew_nb.engine.history import mean_terms, read_history
 from fedskew_nb.engine.scoring import questions
 from fedskew_nb.engine.server import Server, size_of, weights_of
-from fedskew_nb.core.rules import rule_groups
 from fedskew_nb.engine.setting import HOUSES, Setting, epoch, schedule, setting_for
-from fedskew_nb.engine.history import State
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local

@@ -10,7 +10,6 @@ from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.context import ServerContext, Upload
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
-from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite

@@ -1,6 +1,5 @@
 "What a hook may say, and what the engine makes of it."
 from dataclasses import dataclass, replace
-from pathlib import Path
 import pytest, torch
 from feds import equal, fed_of, run, same, small
 from fedskew_nb.run.compare import compare, resume
@@ -12,12 +11,11 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import under
 from fedskew_nb.core.rules import Rule, by_all, keep, mean, rule_groups
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.images import Data
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
-from fedskew_nb.engine.setting import Setting, schedule
+from fedskew_nb.engine.setting import schedule
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.personal import AdaBN, FedBN, KeepBatchNorm
+from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.methods.f2dc.method import F2DC
 
 @pytest.fixture(scope='module')

@@ -4,7 +4,6 @@ import matplotlib.pyplot as plt
 import numpy as np, pytest, torch
 from scipy.optimize import minimize
 from torch.utils._python_dispatch import TorchDispatchMode
-from fedskew_nb.methods.fdse import consensus as mgda
 from fedskew_nb.methods.fdse.consensus import Agreement, NotFinite, consensus_step, min_norm
 from fedskew_nb.methods.fdse.solvers import combine, gram
 from fedskew_nb.methods.fdse.pictures import hull_picture

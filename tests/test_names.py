@@ -9,7 +9,6 @@ from fedskew_nb.run.recipes import ALIASES, cut, literal, method_recipe, model_r
 from fedskew_nb.run.recipes import read_model, read_suite, suite_recipe
 from fedskew_nb.run.scripts import from_file
 from fedskew_nb.run.plan import method_recipes
-from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import MODELS, small_conv
 from fedskew_nb.core.names import folded, nearest
 from fedskew_nb.data.load import SUITES, load_suite

@@ -1,5 +1,5 @@
 "The hand-written `fedskew_nb/__init__.py`: every public name, nothing before it is asked for."
-import ast, importlib, re, subprocess, sys
+import ast, re, subprocess, sys
 import pytest
 import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism

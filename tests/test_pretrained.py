@@ -1,11 +1,10 @@
 "Nets from torchvision and timm: what they answer, what is remembered, and what a federation makes of them."
-from copy import deepcopy
 from dataclasses import replace
 import pytest, torch
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 from fedskew_nb import (
-    FedAvg, FedBN, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
+    FedAvg, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
 from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
 from fedskew_nb.core.seeding import generator, seeded
 

@@ -1,7 +1,7 @@
 "Stacked clients against clients one by one, through the federation; when they are chosen, and when not."
 from dataclasses import replace
 import pytest, torch
-from feds import DEVICE, far, fed_of, name_of, same
+from feds import DEVICE, far, name_of, same
 from torch import nn
 from bare import noise_suite
 from fedskew_nb.run.recipes import METHODS

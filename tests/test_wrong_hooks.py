@@ -25,7 +25,6 @@ from fedskew_nb.core.net import Net, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.device import pick_device
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import Setting, setting_for
 from fedskew_nb.methods.baselines.average import FedAvg

@@ -23,7 +23,6 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.history import History
-from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 
 SHORT = dict(progress=False, rounds=1, local_steps=1, control=False)

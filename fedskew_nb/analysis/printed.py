@@ -14,7 +14,6 @@ from .stats import t_interval
 from .table import Table
 from ..core.method import Method
 from ..core.names import one_of
-from ..data.folder import load_folder
 from ..data.splits import by_table, held_domains, labels, of_domain, tests_of, whole_shares
 from ..data.suite import Suite
 from ..engine.history import History

@@ -7,14 +7,13 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #23b02323
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ..run.recipes import file_of, parts_of, read_method, read_model
 from ..core.files import misfit
-from ..core.method import Method
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.images import Data

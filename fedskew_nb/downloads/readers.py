@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/5_data/26_readers.ipynb #151246a1
-import bz2, gzip, io, math, pickle, re, struct, zipfile
+import bz2, gzip, math, pickle, re, struct, zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

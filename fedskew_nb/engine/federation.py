@@ -26,7 +26,7 @@ from .guard import (
     as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, load_state, save_state
 from .client import Worker
-from .device import calmly, copied, keep_freed_memory, pick_device
+from .device import calmly, keep_freed_memory, pick_device
 from .history import (
     History, describe, made_of, Result, State, after_round, state_field)
 from .scoring import own_tests, scores, trained_rows

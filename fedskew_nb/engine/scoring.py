@@ -6,7 +6,7 @@
 __all__ = ['questions', 'model_of', 'reestimate', 'unpacked']
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #13911acf
-import base64, hashlib, math
+import base64, hashlib
 from collections import defaultdict
 from contextlib import contextmanager
 from copy import deepcopy

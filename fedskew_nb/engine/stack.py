@@ -10,7 +10,7 @@ from collections import defaultdict
 from contextlib import nullcontext
 import torch
 from fastcore.basics import patch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
 from ..core.method import Method
 from ..core.mechanism import fills, kind

@@ -9,10 +9,8 @@ __all__ = []
 import argparse, errno, inspect, json, os, re, signal, sys
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from fastcore.docments import docments
 from tqdm import tqdm
-from ..core.mechanism import described
 from ..core.names import nearest, plain
 from ..engine.setting import Setting
 
