@@ -1,5 +1,6 @@
 "The commands, as one would type them: exit codes, sentences, kill and resume, files from outside."
 import json, os, re, signal, subprocess, sys, time
+from pathlib import Path
 import pytest, torch
 from PIL import Image
 from fedskew_nb.tools import catalogue, cli

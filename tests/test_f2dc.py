@@ -22,7 +22,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
-from fedskew_nb.methods.f2dc.numerics import kept_share, thop_aliased
+from fedskew_nb.methods.f2dc.numerics import kept_share
 from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts
 from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
 from fedskew_nb.methods.baselines.personal import FedBN
@@ -1212,7 +1212,7 @@ def test_without_noise_separation_has_no_slope():
 def test_counts_of_table_4():
     with torch.device('meta'):
         r10 = resnet10(7, width=64, size=128)
-    full, narrow, first = (m.adapt(r10) for m in (F2DC, F2DC(hidden=32), Method('x', DFD(hidden=64))))
+    full, narrow = (m.adapt(r10) for m in (F2DC, F2DC(hidden=32)))
     sent, plain = payload(full, F2DC), payload(r10)
     assert [n_params(full.neck.A_D), n_params(narrow.neck.A_C), n_params(full.neck.m), n_params(r10)] == [
         589_952,
@@ -1225,11 +1225,7 @@ def test_counts_of_table_4():
         and sent['travels'] // 4 - n_params(r10) == 5_760
         and plain['counters'] // 8 == 12
     )
-    assert flops(r10, 128) // 2 == 4_054_846_976 and 10 * thop_aliased(r10, 128) == 163_137_489_920
-    assert [thop_aliased(n, 128) for n in (narrow, first)] == [
-        16_464_820_224,
-        16_464_816_640,
-    ]  # both print as the 16.46 of Table 4
+    assert flops(r10, 128) // 2 == 4_054_846_976
 
 @pytest.mark.parametrize('C,ratio', [(7, 1.24), (10, 1.27)])
 def test_below_an_even_share_weights_hardly_differ(C, ratio):

@@ -33,7 +33,7 @@ from .lanes import Lanes
 from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
-from .sites import Here
+from .sites import HERE
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008
@@ -47,7 +47,7 @@ class Federation:
         device='auto',       # or 'cpu', 'cuda', 'mps'
         out=None,            # file of the checkpoint
         lanes:int|None=None, # clients at once; default: a core each
-        sites=Here(),        # who holds the images
+        sites=HERE,          # who holds the images
         **setting,           # of `Setting`
     ):
         check_federation(method, net, suite, out)

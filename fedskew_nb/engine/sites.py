@@ -20,10 +20,12 @@ class Here:
         "What the models answer, `piece` images at a time."
         return scores(fed, piece or (256 if fed.device.type == 'cpu' else 4096))
 
+HERE = Here()
+
 # %% ../../nbs/6_engine/15_sites.ipynb #411fcb1d
 class Overheard:
     "Images lie where `sites` has them; what passes is kept."
-    def __init__(self, sites=Here()):
+    def __init__(self, sites=HERE):
         self.sites, self.rounds = sites, []    # each {client: (order, answer, mine)}
         self.score = self.sites.score
     def train(self, fed, who:list):

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #cb756c85
-import copy
 import torch
 from torch import Tensor
 
@@ -18,21 +17,3 @@ def kept_share(
     z = torch.logit(p.double(), eps=1e-15)
     t = z.abs().clamp(min=1e-3)                  # odd in z, and a straight line below t
     return (.5+z/t*(t.sinh()-t)/(4*(t/2).sinh()**2)).to(p)
-
-# %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #7054e4aa
-def thop_aliased(
-    net,         # on the device `meta`
-    size:int,    # side of the image
-)->int:
-    "Operations as thop 0.1.1 counts them in the released ResNet: the body's fourfold, 4 per BatchNorm input."
-    counted = []
-    def count(m, i, o, times):
-        bn = isinstance(m, torch.nn.BatchNorm2d)
-        counted.append(times*(4*i[0].numel() if bn else o.numel()*m.weight[0].numel()))
-    twin = copy.deepcopy(net).eval()
-    for n, m in twin.named_modules():
-        if not isinstance(m, (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.Linear)): continue
-        times = 4 if n.startswith('body') else 1
-        m.register_forward_hook(lambda m, i, o, times=times: count(m, i, o, times))
-    twin(torch.empty(1, 3, size, size, device='meta'))
-    return sum(counted)

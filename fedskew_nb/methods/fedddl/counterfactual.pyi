@@ -1,13 +1,8 @@
 # Made from counterfactual.py by tests/tools/stubs.py: `make export` writes it anew.
 from torch import Generator
 from torch import Tensor
-__all__ = ['split_image', 'random_places', 'same_size_places', 'any_class', 'other_classes', 'own_class', 'draw_backgrounds']
+__all__ = ['random_places', 'same_size_places', 'any_class', 'other_classes', 'own_class', 'draw_backgrounds']
 
-def split_image(x: Tensor, hole: Tensor) -> tuple:
-    """Object and background of every image, FedDDL Eq. 4; what is missing is 0.
-    
-    x: (N, C, H, W)
-    hole: (N, 1, H, W) bool: the object's pixels, by `box_mask(box, size)` or a mask"""
 def random_places(n: int, size: tuple, g: Generator, fractions=...) -> Tensor:
     """Random boxes of a few sizes, anywhere inside the image.
     

@@ -1,6 +1,6 @@
 # Made from evidence.py by tests/tools/stubs.py: `make export` writes it anew.
 from torch import Tensor
-__all__ = ['evidence', 'vacuity', 'beliefs', 'check_evidence', 'exact', 'dirichlet_kl', 'evidential_loss']
+__all__ = ['evidence', 'vacuity', 'beliefs', 'exact', 'dirichlet_kl', 'evidential_loss']
 
 def evidence(z: Tensor) -> Tensor:
     """e = softplus(z), Eq. 4.
@@ -14,11 +14,6 @@ def beliefs(e: Tensor) -> tuple:
     """Belief masses b = e/S and the vacuity u; together they sum to 1 (Eq. 6).
     
     e: (…, K) evidence"""
-def check_evidence(e: Tensor, name='evidence') -> Tensor:
-    """`e`, or one sentence that names the opinion and the number that is no evidence.
-    
-    e: (…, K)
-    name: whose it is, for the message"""
 def exact(v: Tensor) -> Tensor:
     """In float64, where the device has it."""
 def dirichlet_kl(alpha: Tensor) -> Tensor:

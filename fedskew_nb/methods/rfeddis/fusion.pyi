@@ -1,14 +1,9 @@
 # Made from fusion.py by tests/tools/stubs.py: `make export` writes it anew.
 from torch import Tensor
-__all__ = ['conflict', 'dempster', 'fuse', 'average', 'cumulative', 'conflict_aware']
+__all__ = ['conflict', 'fuse', 'average', 'cumulative', 'conflict_aware']
 
 def conflict(a: Tensor, b: Tensor) -> Tensor:
     """C = Σ b_i b_j over i ≠ j: belief that the two give to different classes (Eq. 8).
-    
-    a: (…, K) evidence of one
-    b: (…, K) evidence of the other"""
-def dempster(a: Tensor, b: Tensor) -> Tensor:
-    """Dempster's rule as in a textbook, by masses and 1 − C (Eq. 8).
     
     a: (…, K) evidence of one
     b: (…, K) evidence of the other"""
