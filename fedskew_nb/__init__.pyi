@@ -95,6 +95,7 @@ from .methods.baselines.server import Heal as Heal
 from .engine.history import History as History
 from .core.mechanism import Hook as Hook
 from .analysis.style import INK as INK
+from .analysis.stats import Interval as Interval
 from .methods.baselines.personal import KeepAll as KeepAll
 from .methods.baselines.personal import KeepBatchNorm as KeepBatchNorm
 from .methods.fdse.method import KeepErasers as KeepErasers
@@ -177,6 +178,7 @@ from .methods.baselines.updates import WorstDomains as WorstDomains
 from .engine.client import above as above
 from .analysis.claims import accuracy as accuracy
 from .analysis.probes import adabn as adabn
+from .analysis.stats import adjusted as adjusted
 from .data.suites.digits import against as against
 from .nets.models import alexnet_bn as alexnet_bn
 from .analysis.probes import answers as answers
@@ -197,7 +199,7 @@ from .methods.baselines.proximal import bowl_steps as bowl_steps
 from .data.batch import boxes_of as boxes_of
 from .analysis.claims import budget_of as budget_of
 from .core.rules import by_all as by_all
-from .analysis.claims import by_domain as by_domain
+from .analysis.pairs import by_domain as by_domain
 from .core.rules import by_layer as by_layer
 from .data.splits import by_table as by_table
 from .core.rules import by_tensor as by_tensor
@@ -366,7 +368,6 @@ from .run.reproduce import reproduce as reproduce
 from .nets.models import resnet as resnet
 from .nets.models import resnet10 as resnet10
 from .nets.models import resnet18 as resnet18
-from .analysis.stats import resolved as resolved
 from .methods.baselines.augment import restyled as restyled
 from .run.compare import resume as resume
 from .analysis.trust import risk_coverage as risk_coverage
@@ -397,7 +398,7 @@ from .analysis.sites import site_scores as site_scores
 from .analysis.plots import skew_cost_bars as skew_cost_bars
 from .data.suites.digits import skew_digits as skew_digits
 from .nets.models import small_conv as small_conv
-from .analysis.table import span as span
+from .analysis.stats import span as span
 from .analysis.explain import spectra as spectra
 from .analysis.probes import spectrum as spectrum
 from .data.suites.draw import sprite_names as sprite_names

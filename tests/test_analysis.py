@@ -50,14 +50,14 @@ def test_interval_is_students(n):
     x = np.random.default_rng(n).normal(3, 2, n)
     i, lo_hi = t_interval(x), stats.t.interval(.95, n-1, loc=x.mean(), scale=stats.sem(x))
     want = [x.mean(), stats.sem(x), *lo_hi]
-    assert np.allclose([i[k] for k in ('mean', 'se', 'lo', 'hi')], want, rtol=1e-12)
+    assert np.allclose([i.mean, i.se, i.lo, i.hi], want, rtol=1e-12)
 
 def test_interval_does_not_depend_on_order():
-    assert len({tuple(t_interval(p).values()) for p in itertools.permutations([.1,.2,.3,1e9])})==1
+    assert len({tuple(t_interval(p).as_dict().values()) for p in itertools.permutations([.1,.2,.3,1e9])})==1
 
 def test_no_seed_and_one_seed():
     with pytest.raises(ValueError, match='at least one seed'): t_interval([])
-    assert verdict(t_interval([5.]))=='one seed: no interval' and math.isnan(t_interval([5.])['se'])
+    assert verdict(t_interval([5.]))=='one seed: no interval' and math.isnan(t_interval([5.]).se)
 
 @pytest.mark.parametrize('s', range(20))
 def test_p_value_and_interval_agree(s):
@@ -65,7 +65,7 @@ def test_p_value_and_interval_agree(s):
     i, p = t_interval(d), stats.ttest_1samp(d, 0).pvalue
     assert math.isclose(p_value(i), p, rel_tol=1e-9)
     assert (verdict(i) == 'resolved') == (p < .05)
-    assert (p_value(i, 1.) < .05) == (i['lo'] > 0 or i['hi'] < -1)
+    assert (p_value(i, 1.) < .05) == (i.lo > 0 or i.hi < -1)
 
 def test_no_width_has_no_p():
     assert math.isnan(p_value(t_interval([2.]))) and math.isnan(p_value(t_interval([2.,2.])))
@@ -98,13 +98,13 @@ def test_skew_cost_is_paired_by_seed():
     hs = [[history('FedAvg', s, a), history('FedAvg', s, b, 'toy/iid')] for s, (a, b) in pairs]
     hs = sum(hs, [])
     c = Comparison(hs).skew_cost()['toy']
-    assert c['n'] == 3 and math.isclose(c['mean'], 5.)
-    assert math.isclose(c['se'], np.std([5, 6, 4], ddof=1)/3**.5)
+    assert c.n == 3 and math.isclose(c.mean, 5.)
+    assert math.isclose(c.se, np.std([5, 6, 4], ddof=1)/3**.5)
     assert Comparison(reversed(hs)).csv() == Comparison(hs).csv()
 
 def test_only_common_seeds_are_paired():
     hs = [history('FedAvg',s,600+s) for s in (0,1,2)]+[history('B',s,700+s) for s in (1,2,3)]
-    assert Comparison(hs).paired('toy',('skew','B'))['n']==2
+    assert Comparison(hs).paired('toy',('skew','B')).n==2
     assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
 
 def test_two_settings_of_a_seed_are_no_two_seeds(tmp_path):

@@ -1,11 +1,11 @@
 "A diagnosis of images: what is found before training, what is asked of models, what the page says of it."
 import json, math, re, shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 import numpy as np
 import pytest, torch
 from PIL import Image
 from fedskew_nb.tools.diagnose import Diagnosis, diagnose
-from fedskew_nb.tools.questions import Found, difference, exchange, exchanges, swapped_labels
+from fedskew_nb.tools.questions import Difference, Found, difference, exchange, exchanges, swapped_labels
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.load import load_suite
@@ -107,7 +107,7 @@ def test_how_far_pictures_alone_leave_the_mean_open():
     a, b = g.random((2, 60)) < [[.8], [.6]]
     i = difference(*({s: dict(here=v.astype(float)) for s in (0, 1)} for v in (a, b)), dict(here=60))
     means = [100*np.mean((a.astype(float)-b)[g.integers(60, size=60)]) for _ in range(20_000)]
-    assert i['pictures'] == pytest.approx(1.96*np.std(means), rel=.05)
+    assert i.pictures == pytest.approx(1.96*np.std(means), rel=.05)
 
 @pytest.mark.parametrize('ups, n, word', [
     ((9, 10, 11), 10**6, 'above'), ((-9, -10, -11), 10**6, 'below'), ((0, 1, 0), 10**6, 'small'),
@@ -117,18 +117,25 @@ def test_what_is_told_of_a_difference(ups, n, word):
     "n pictures, of 100 tests so many more right in each seed."
     def share(k): return dict(here=np.r_[np.ones(max(k, 0)), np.zeros(100-abs(k)), -np.ones(max(-k, 0))])
     one, nothing = {s: share(k) for s, k in enumerate(ups)}, {s: share(0) for s in range(len(ups))}
-    assert difference(one, nothing, dict(here=n))['told'] == word
+    assert difference(one, nothing, dict(here=n)).told == word
 
 # ---- the page
 
 def test_a_diagnosis_says_what_the_comparison_says(toys):
     d = diagnose(toys, **QUICK)
-    assert d.effects['cost']['mean'] == pytest.approx(d.cmp.skew_cost()['toys']['mean'], abs=1e-4)
+    assert d.effects['cost'].mean == pytest.approx(d.cmp.skew_cost()['toys'].mean, abs=1e-4)
     fedbn = d.cmp.paired('toys', ('skew', 'FedBN'), where='personal')
-    assert d.effects['fedbn']['mean'] == pytest.approx(fedbn['mean'], abs=1e-4)
+    assert d.effects['fedbn'].mean == pytest.approx(fedbn.mean, abs=1e-4)
     of = d.by_domain('cost')
-    assert np.mean([i['mean'] for i in of.values()]) == pytest.approx(d.effects['cost']['mean'])
+    assert np.mean([i.mean for i in of.values()]) == pytest.approx(d.effects['cost'].mean)
     assert 'From backgrounds alone' in ' '.join(d.answers())
+
+@dataclass(frozen=True)
+class Given(Difference):
+    "With what would be told of it."
+    told: str = 'open'
+    showable: float = 20.
+    seeds: int|None = None
 
 def made(**effects):
     "A diagnosis with these differences, and nothing behind them."
@@ -142,9 +149,8 @@ def made(**effects):
         def suspected(self): return []
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
-    every = {k: dict(told='open', mean=0., lo=-9., hi=9., n=3, se=2., showable=20., pictures=12., seeds=None)
-             for k in ('cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone')}
-    for k, v in effects.items(): every[k] = every[k] | v
+    usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)
+    every = {k: Given(**usual | effects.get(k, {})) for k in ('cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone')}
     return Made()
 
 def test_sixty_pictures_cannot_tell():
@@ -178,7 +184,7 @@ def test_labels_that_may_be_exchanged_are_named_as_such():
 
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
-    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2]['hi'] == 12
+    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1] and first[2].hi == 12
 
 @pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
 def test_trouble_with_the_data_comes_before_any_cure(kind):

@@ -37,11 +37,17 @@ BASE    = FEDAVG + CONTROL + LOCAL
 
 def story(*hs): return Comparison(sum(hs, [])).story()
 
+def ends(*d):
+    "Student's interval of points d on two domains of 1,000 images, no surer than these: p(1 − p) of each."
+    p = np.array(d)/100
+    images = 100*math.sqrt((p*(1-p)/2000).sum())/len(d)
+    return stats.t.interval(.95, len(d)-1, np.mean(d), max(stats.sem(d), images))
+
 # ---- 1. is there a skew
 
 def test_a_resolved_skew_cost():
     says = story(BASE)['skew']
-    lo, hi = stats.t.interval(.95, 2, 18.2/3, stats.sem([6, 6.5, 5.7]))
+    lo, hi = ends(6, 6.5, 5.7)
     assert says.startswith('The skew costs accuracy') and 'global view' in says
     assert f'6.1 points (95 % interval {lo:.1f} to {hi:.1f}' in says
 
@@ -116,7 +122,8 @@ def test_nobody_is_ahead_of_fedavg():
 
 def test_without_fedavg_there_is_a_first_and_no_verdict():
     says = story(runs('A', 70, 71, 72), runs('B', 60, 61, 63))['ahead']
-    first = 'A is first with 71.0 % (global view); next comes B, 9.7 behind (8.2 to 11.1)'
+    lo, hi = ends(10, 10, 9)
+    first = f'A is first with 71.0 % (global view); next comes B, 9.7 behind ({lo:.1f} to {hi:.1f})'
     assert says == f'{first}; FedAvg was not run.'
 
 def test_a_method_that_lost_a_seed_is_not_ranked():

@@ -7,7 +7,7 @@ from fedskew_nb.engine.history import History
 from fedskew_nb.engine.reading import Where
 from typing import Callable
 from typing import Any as _Any
-__all__ = ['Claim', 'by_domain', 'accuracy', 'gain', 'measured', 'within', 'runs_of', 'verdicts', 'deciding', 'of_methods', 'budget_of', 'claims_table', 'seeds_table', 'claims_of', 'stored_claims']
+__all__ = ['Claim', 'accuracy', 'gain', 'measured', 'within', 'runs_of', 'verdicts', 'deciding', 'of_methods', 'budget_of', 'claims_table', 'seeds_table', 'claims_of', 'stored_claims']
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,6 @@ class Claim:
     def variant(self, name: str, **changes) -> Claim:
         """The same sentence of a variant of the method, or at another budget; no headline."""
 
-def by_domain(h: History, where='global') -> tuple:
-    """Accuracy of record on each domain: ({domain: percent}, {domain: n})."""
 def accuracy(h: History, column: str='AVG', where='global') -> float:
     """AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
-from .stats import t_interval, verdict
-from .table import Table, csv_text, foot, named_rows, pm, rows_of, span
+from .pairs import answer_shown, image_floor, judged
+from .stats import Interval, span, t_interval, verdict
+from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
 from ..engine.reading import TABLED, Where, where_of
 from ..engine.setting import last_checks
@@ -40,7 +41,7 @@ def _refuse_twins(histories:list):
 class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
-        self.histories, self._scores, self.about = list(histories), {}, {}
+        self.histories, self._scores, self.families, self.about = list(histories), {}, {}, {}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
         _refuse_twins(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
@@ -81,10 +82,6 @@ def one_kind(runs:list):
     raise ValueError('some runs are scored by one last check and others by three: '
                      'put them into tables of their own')
 
-def answer_shown(h:History, where:Where)->Where:
-    "The answer that is asked for, if this run has it; else its headline."
-    return where if where in h.views() else h.headline(where)
-
 # %% ../../nbs/3_results/10_comparison.ipynb #0000000d
 def scores_at(cmp, where:Where)->pd.DataFrame:
     "The score of record of every run that was scored there; a table mixes no two kinds of it."
@@ -111,20 +108,22 @@ def scores(self:Comparison,
 # %% ../../nbs/3_results/10_comparison.ipynb #00000011
 @patch
 def paired(self:Comparison,
-    suite:str,                     # which suite
-    one:tuple,                     # (deal, method)
-    other:tuple=('skew','FedAvg'), # what is taken off
-    where='global',                # a view, or a Where
-    column:str='AVG',              # AVG, STD, ALL or worst
-)->dict|None:          # see t_interval; None when no seed has both, or one has several runs
-    "one − other, seed by seed."
+    suite:str,
+    one:tuple,             # (deal, method)
+    other:tuple=('skew', 'FedAvg'),
+    where='global',        # a view, or a Where
+    column:str='AVG',      # AVG, STD, ALL or worst
+)->Interval|None:      # None when no seed has both, or one has several runs
+    "one − other by seed; AVG no surer than the test images, others by seeds alone."
     s = self.scores(where)
     s = s[s.suite == suite]
     by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
     try: a, b = by_seed.loc[one], by_seed.loc[other]
     except KeyError: return None
     d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
-    return t_interval(d) if len(d) else None
+    if not len(d): return None
+    images = image_floor(self, suite, one, other, where, d.index) if column == 'AVG' else 0.
+    return t_interval(d, floor=images)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000013
 @patch
@@ -151,21 +150,23 @@ def differences(self:Comparison,
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000018
 _COLUMNS = ['suite', 'method', 'deal', *(c for name in TABLED for c in (name, f'{name}_se')),
-            'n', 'diff', 'diff_se', 'lo', 'hi', 'pairs', 'verdict']
+            'n', 'diff', 'diff_se', 'lo', 'hi', 'pairs', 'holm', 'verdict']
 
 def _label(method, deal, path): return method + DEALS[deal] + (f' [{path}]' if path else '')
 
+# %% ../../nbs/3_results/10_comparison.ipynb #53c294c6
 def _statistics_row(cmp, where, runs, suite, deal, method, path)->dict:
     "Means and standard errors of one method's runs, and its paired difference to FedAvg."
     row = dict(suite=suite, method=_label(method, deal, path), deal=deal, n=len(runs))
     for k in TABLED:
         i = t_interval(runs[k])
-        row |= {k: i['mean'], f'{k}_se': i['se']}
+        row |= {k: i.mean, f'{k}_se': i.se}
     if (deal, method) == ('skew', 'FedAvg'): return row
-    d = cmp.paired(suite, (deal, method), where=where._replace(path=path))
+    if deal == 'skew': d, p = judged(cmp, suite, where).get((method, path), (None, None))
+    else: d, p = cmp.paired(suite, (deal, method), where=where._replace(path=path)), None
     if d is None: return row
-    row |= dict(diff=d['mean'], diff_se=d['se'], lo=d['lo'], hi=d['hi'])
-    return row | dict(pairs=d['n'], verdict=verdict(d))
+    row |= dict(diff=d.mean, diff_se=d.se, lo=d.lo, hi=d.hi, pairs=d.n)
+    return row | dict(holm=p, verdict=verdict(d, p))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000019
 @patch
@@ -193,12 +194,12 @@ WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training',
 
 def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.moment]}'
 
-def sentence(suite:str, i:dict)->str:
+def sentence(suite:str, i:Interval)->str:
     "The skew cost of one suite in one line."
     subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
-    if i['n'] == 1: return f'{subject}: {i["mean"]:.1f} points with one seed, so no interval.'
-    points, interval = pm(i['mean'], i['se']), span(i['lo'], i['hi'])
-    return f'{subject}: {points} points, 95 % interval {interval}, n = {i["n"]}: {verdict(i)}.'
+    if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
+    points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
+    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {verdict(i)}.'
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001e
 def _the_suite(cmp, view, suite)->str:
@@ -219,9 +220,6 @@ def _cells(st:pd.DataFrame)->pd.DataFrame:
     return out
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001f
-_SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
-         'differences are paired by seed, with a 95 % t-interval.')
-
 def run_notes(cmp, suite:str, where:Where)->list:
     "What tables say of a suite's runs; of which, where they differ."
     runs, who = [h.setting for h in cmp.histories if deal_of(h)[0] == suite], {}
@@ -233,9 +231,17 @@ def run_notes(cmp, suite:str, where:Where)->list:
     if kinds[1:]: notes.append(f'Trained on {" and ".join(kinds)}, which round differently.')
     return notes + foot(rows_of(cmp.histories, suite, where), where)
 
-# %% ../../nbs/3_results/10_comparison.ipynb #00000020
+# %% ../../nbs/3_results/10_comparison.ipynb #04904de0
+_SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
+         'differences are paired by seed, with a 95 % t-interval.')
+_FAMILY = " Resolved: by Holm's rule over the {} methods beside FedAvg."
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
+def _says(st:pd.DataFrame)->str:
+    family = (st.holm.notna() & (st.deal == 'skew')).sum()
+    return _SAYS + (_FAMILY.format(family) if family > 1 else '')
+
+# %% ../../nbs/3_results/10_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
     where='global',          # a view, or a Where: a table never mixes them; `F2DC [client]` names the path
@@ -245,7 +251,7 @@ def table(self:Comparison,
     where = where_of(where)
     suite = _the_suite(self, where.view, suite)
     st = self.statistics(where, suite)
-    notes = [_SAYS, *run_notes(self, suite, where)]
+    notes = [_says(st), *run_notes(self, suite, where)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(where) if where.view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))

@@ -1,5 +1,6 @@
 # Made from comparison.py by tests/tools/stubs.py: `make export` writes it anew.
 import pandas as pd
+from fedskew_nb.analysis.stats import Interval
 from fedskew_nb.analysis.table import Table
 from fedskew_nb.engine.history import History
 from fedskew_nb.engine.reading import Where
@@ -11,6 +12,7 @@ def deal_of(h: History) -> tuple:
 class Comparison:
     """Runs of several methods over several seeds, read together."""
     about: dict
+    families: dict
     histories: list
     def __init__(self, histories) -> None: ...
     def __len__(self): ...
@@ -28,12 +30,10 @@ class Comparison:
         """The score of record of every run that has this view; read once.
         
         where: a view, or a Where; runs without its path give their headline"""
-    def paired(self, suite: str, one: tuple, other: tuple=..., where='global', column: str='AVG') -> dict | None:
-        """one − other, seed by seed.
+    def paired(self, suite: str, one: tuple, other: tuple=..., where='global', column: str='AVG') -> Interval | None:
+        """one − other by seed; AVG no surer than the test images, others by seeds alone.
         
-        suite: which suite
         one: (deal, method)
-        other: what is taken off
         where: a view, or a Where
         column: AVG, STD, ALL or worst"""
     def skew_cost(self, where='global') -> dict:
@@ -73,10 +73,9 @@ class Comparison:
 
 def is_scored(h: History, where: Where) -> bool: ...
 def one_kind(runs: list) -> None: ...
-def answer_shown(h: History, where: Where) -> Where: ...
 def scores_at(cmp, where: Where) -> pd.DataFrame: ...
 def title_of(where: Where) -> str: ...
-def sentence(suite: str, i: dict) -> str: ...
+def sentence(suite: str, i: Interval) -> str: ...
 def run_notes(cmp, suite: str, where: Where) -> list: ...
 def write_whole(path, data: str | bytes) -> None: ...
 DEALS: dict

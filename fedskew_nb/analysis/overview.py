@@ -12,7 +12,8 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 from .comparison import DEALS, Comparison, run_notes, sentence, title_of
-from .table import RISE, Table, named_rows, pm, span
+from .stats import span
+from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, misfit, read_bytes, trouble
 from ..core.names import one_of
 from ..engine.history import STORED, history_of, impossible

@@ -82,10 +82,9 @@ def _seed_row(ax, y, x, color, bar):
     "The points of one name at height y, with their mean and its interval; nothing where there are none."
     if not len(x): return
     t = t_interval(x)
-    m = t['mean']
-    if bar: ax.barh(y, m, .62, color=color, alpha=.28, lw=0)
-    ax.plot([m, m], [y-.31, y+.31], color=color, lw=2.2, solid_capstyle='butt')
-    if t['n'] > 1: ax.plot([t['lo'], t['hi']], [y, y], color=INK, lw=1.1, zorder=2)
+    if bar: ax.barh(y, t.mean, .62, color=color, alpha=.28, lw=0)
+    ax.plot([t.mean]*2, [y-.31, y+.31], color=color, lw=2.2, solid_capstyle='butt')
+    if t.n > 1: ax.plot([t.lo, t.hi], [y, y], color=INK, lw=1.1, zorder=2)
     apart = np.linspace(-.16, .16, len(x)) if len(x) > 1 else 0
     ax.scatter(x, y+apart+np.zeros(len(x)), s=13, color=color, zorder=3, lw=0)
 

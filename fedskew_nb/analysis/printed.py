@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from .claims import by_domain
+from .pairs import by_domain
 from .stats import t_interval
 from .table import Table
 from ..core.method import Method
@@ -218,12 +218,11 @@ def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
     printed = self.numbers()[name]
     scores = pd.DataFrame([self.scores_of(of_one, name) for of_one in self.by_seed(runs)])
     digits = 1 if self.suite else 2
-    show = lambda v, sign='': f'{round(v, digits)+0.:{sign}.{digits}f}'     # no −0
+    show = lambda v: f'{round(v, digits)+0.:.{digits}f}'     # no −0
     cells = {k: f'{show(scores[k].mean())} ({show(printed[k])})' for k in self.columns}
     last = list(self.columns)[-1]
     i = t_interval(scores[last]-printed[last])
-    span = f' ({show(i["lo"])} to {show(i["hi"])})' if i['n'] > 1 else ''
-    return dict(method=name) | cells | {f'{last}, ours − paper': show(i['mean'], '+')+span}
+    return dict(method=name) | cells | {f'{last}, ours − paper': format(i, f'+.{digits}')}
 
 # %% ../../nbs/3_results/23_printed.ipynb #1f6985a8
 @patch

@@ -9,36 +9,26 @@ __all__ = []
 import math
 import pandas as pd
 from fastcore.basics import patch
+from . import pairs
 from .comparison import Comparison, deal_of
-from .stats import holm, p_value, seeds_for
-from .table import RISE, at_chance, pm, rises, rows_of, span, steps_text
+from .stats import Interval, seeds_for, span
+from .table import RISE, at_chance, pm, rises, rows_of, steps_text
 from ..engine.reading import VIEWS, Where
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
-def measured(i:dict)->str:
+def measured(i:Interval)->str:
     "`1.8 points (95 % interval -7.0 to 10.5, 3 seeds)`."
-    if i['n'] == 1: sure = 'one seed, no interval'
-    elif i['lo'] == i['hi']: sure = f'{i["n"]} seeds, all alike'
-    else: sure = f'95 % interval {span(i["lo"], i["hi"])}, {i["n"]} seeds'
-    return f'{pm(i["mean"])} points ({sure})'
+    if i.n == 1: sure = 'one seed, no interval'
+    else: sure = f'{i.n} seeds, all alike' if i.alike else f'95 % interval {span(i.lo, i.hi)}, {i.n} seeds'
+    return f'{pm(i.mean)} points ({sure})'
 
 # %% ../../nbs/3_results/22_story.ipynb #7134242b
-def adjusted(intervals)->list:
-    "Holm's p of each; 1 for an interval without a width."
-    p = [p_value(i) for i in intervals]
-    return holm([1. if math.isnan(v) else v for v in p])
-
 def over(family:int)->str: return f', Holm over {family}' if family > 1 else ''
 
-def side(i:dict, p:float)->int:
-    "1 or -1 where p says on which side of 0 the mean is, else 0."
-    if p >= .05: return 0
-    return 1 if i['mean'] > 0 else -1
-
-def pair(cmp, suite:str, one:str, other:str, view:str)->dict|None:
-    "one − other on the skewed deal; None where no seed has both in this view."
+def pair(cmp, suite:str, one:str, other:str, view:str)->tuple|None: # (interval, p, family)
+    "As a table has it; None where no run has this view."
     scored = any(w[:2] == (view, 'post_agg') for h in cmp.histories for w in h.views())
-    return cmp.paired(suite, ('skew', one), ('skew', other), view) if scored else None
+    return pairs.pair(cmp, suite, one, other, view) if scored else None
 
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
 OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is not resolved',
@@ -48,17 +38,16 @@ def skew_says(cmp, suite:str)->str:
     "Is there a skew?"
     i = cmp.skew_cost().get(suite)
     if i is None: return 'Whether the skew costs anything is not known: that takes FedAvg on both deals.'
-    head = OPEN[side(i, *adjusted([i]))]
-    return f'{head}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
+    return f'{OPEN[i.sign()]}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
 
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
-def gains(cmp, suite:str)->dict: # {method: interval}
+def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
     "What FedAvg and FedBN have over Local, each client on its own domain."
     each = {m: pair(cmp, suite, m, 'Local', 'personal') for m in ('FedAvg', 'FedBN')}
-    return {m: i for m, i in each.items() if i}
+    return {m: d for m, d in each.items() if d}
 
 def whether_it_pays(each:dict)->str:
-    sides = dict(zip(each, map(side, each.values(), adjusted(each.values()))))
+    sides = {m: i.sign(p) for m, (i, p, _) in each.items()}
     if won := [m for m in sides if sides[m] > 0]: return f'Federating pays with {" and ".join(won)}'
     lost = set(sides.values()) == {-1}
     return 'Federating does not pay' if lost else 'Whether federating pays is not resolved'
@@ -68,10 +57,9 @@ def federating_says(cmp, suite:str)->str:
     "Does federating pay?"
     each = gains(cmp, suite)
     if not each: return 'Whether federating pays is not known: that takes Local beside FedAvg or FedBN.'
-    n = sorted({i['n'] for i in each.values()})
-    def points(i): return pm(i['mean'], sign=True) + f' ({span(i["lo"], i["hi"])})'*(i['n'] > 1)
-    text = ' and '.join(f'{points(i)} with {m}' for m, i in each.items())
-    sure = 'one seed, no interval' if n == [1] else f'{" and ".join(map(str, n))} seeds{over(len(each))}'
+    n, family = sorted({i.n for i, *_ in each.values()}), max(k for *_, k in each.values())
+    text = ' and '.join(f'{i:+} with {m}' for m, (i, *_) in each.items())
+    sure = 'one seed, no interval' if n == [1] else f'{" and ".join(map(str, n))} seeds{over(family)}'
     return f'{whether_it_pays(each)}: the points over Local are {text}; personal view, {sure}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #6d0b9b82
@@ -92,28 +80,28 @@ def ranking(cmp, suite:str, view:str)->pd.Series:
     return avg.dropna(axis=1).mean().sort_values(ascending=False, kind='stable')
 
 # %% ../../nbs/3_results/22_story.ipynb #02ab69a3
-def lead(cmp, suite:str)->dict|None: # view, first, second, avg, family, i, p, gap; None without two methods
+def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None without two methods
     "The first method, and how sure it is that it is above FedAvg."
     view = main_view(cmp, suite)
     avg = ranking(cmp, suite, view) if view else ()
     if len(avg) < 2: return None
     first, second = avg.index[:2]
-    each = {m: pair(cmp, suite, m, 'FedAvg', view) for m in avg.index if 'FedAvg' in avg and m != 'FedAvg'}
-    p = dict(zip(each, adjusted(each.values())))
-    return dict(view=view, first=first, second=second, avg=avg[first], family=len(each),
-                i=each.get(first), p=p.get(first), gap=pair(cmp, suite, first, second, view))
+    over_fedavg = pair(cmp, suite, first, 'FedAvg', view) if 'FedAvg' in avg and first != 'FedAvg' else None
+    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg,
+                gap=pair(cmp, suite, first, second, view))
 
 # %% ../../nbs/3_results/22_story.ipynb #65e4e704
 def ahead_says(cmp, suite:str)->str:
     "Who is ahead, and how sure?"
     d = lead(cmp, suite)
     if d is None: return 'Nobody is ahead: fewer than two methods have a score at every seed.'
-    first, gap, i, has = d['first'], d['gap'], d['i'], f'{d["avg"]:.1f} % ({d["view"]} view)'
-    clear = f' ({span(gap["lo"], gap["hi"])})' if side(gap, *adjusted([gap])) else ', not told apart'
-    behind = f'; next comes {d["second"]}, {pm(gap["mean"])} behind{clear}'
+    first, (gap, p, _), has = d['first'], d['gap'], f'{d["avg"]:.1f} % ({d["view"]} view)'
+    far = f'{gap: behind}' if gap.sign(p) else f'{pm(gap.mean)} behind, not told apart'
+    behind = f'; next comes {d["second"]}, {far}'
     if first == 'FedAvg': return f'No method is ahead of FedAvg, which has {has}{behind}.'
-    if i is None: return f'{first} is first with {has}{behind}; FedAvg was not run.'
-    judged = f', {"resolved" if side(i, d["p"]) else "not resolved"}{over(d["family"])}'*(i['n'] > 1)
+    if not d['base']: return f'{first} is first with {has}{behind}; FedAvg was not run.'
+    i, p, family = d['base']
+    judged = f', {"resolved" if i.sign(p) else "not resolved"}{over(family)}'*(i.n > 1)
     if d['second'] == 'FedAvg': behind = ''
     return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}.'
 
@@ -170,8 +158,8 @@ def missing(cmp, suite:str)->str:
     names = {'FedAvg': 'FedAvg', 'FedAvg/iid': 'FedAvg on the IID deal', 'Local': 'Local'}
     lacks = [text for label, text in names.items() if label not in have]
     if lacks: return f'Run {" and ".join(lacks)} too: without, skew cost or federation gain is not known.'
-    asked = [cmp.skew_cost().get(suite), *gains(cmp, suite).values()]
-    alone = any(i['n'] == 1 for i in asked if i)
+    asked = [cmp.skew_cost().get(suite), *(i for i, *_ in gains(cmp, suite).values())]
+    alone = any(i.n == 1 for i in asked if i)
     return 'Run three seeds or more (`--seeds 3`): with one there is no interval.' if alone else ''
 
 # %% ../../nbs/3_results/22_story.ipynb #adf24b75
@@ -186,34 +174,35 @@ def unfinished(cmp, suite:str)->str:
     return (f'Give it more rounds (`--rounds {2*end}`): {names} still rose by more than {RISE:g} point '
             f'after round {since} of {end}, so the order may change.')
 
-def seeds_to_show(i:dict, needed:float, family:int=1)->int|None:
+def seeds_to_show(i:Interval, needed:float, family:int=1)->int|None:
     "How many seeds would show this effect with the spread that was seen, among so many comparisons."
-    return seeds_for(i['se']*math.sqrt(i['n']), needed, alpha=.05/max(family, 1))
+    return seeds_for(i.se*math.sqrt(i.n), needed, alpha=.05/max(family, 1))
 
 # %% ../../nbs/3_results/22_story.ipynb #45a33375
 def open_skew(cmp, suite:str)->str:
     "A skew cost that is not resolved."
     i = cmp.skew_cost().get(suite)
-    if i is None or side(i, *adjusted([i])) > 0: return ''
+    if i is None or i.sign() > 0: return ''
     n = seeds_to_show(i, COUNTS)
-    if i['hi'] > COUNTS and n and n > i['n']:
+    if i.hi > COUNTS and n and n > i.n:
         return f'Run {n} seeds: with this spread, so many show a skew cost of {COUNTS:g} points (80 % power).'
-    why = f'at most {pm(max(0., i["hi"]))} points' if n or i['hi'] <= COUNTS else 'too unsteady for 20 seeds'
+    why = f'at most {pm(max(0., i.hi))} points' if n or i.hi <= COUNTS else 'too unsteady for 20 seeds'
     return f'Take another suite, or domains that differ more: the skew cost here is {why}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #57c9ee70
 def open_lead(cmp, suite:str)->str:
     "A first place that is not resolved, or that points at the BatchNorm statistics."
     d = lead(cmp, suite)
-    i = d and (d['i'] or d['gap'])
-    if not i or not i['se'] > 0: return ''
-    if side(i, d['p'] if d['i'] else p_value(i)):
+    if not d: return ''
+    i, p, family = d['base'] or d['gap']
+    if i.alike: return ''
+    if i.sign(p):
         if not d['first'].endswith(('FedBN', 'AdaBN')): return ''
         return (f'{d["first"]} is ahead, which points at the BatchNorm statistics: '
                 'try `+ AdaBN` behind the other methods, too.')
-    gap = f'{pm(abs(i["mean"]))} points between {d["first"]} and {"FedAvg" if d["i"] else d["second"]}'
-    n = seeds_to_show(i, abs(i['mean']), d['family'])
-    if n: return f'Run {n} seeds: with this spread, so many show {gap} (80 % power{over(d["family"])}).'
+    gap = f'{pm(abs(i.mean))} points between {d["first"]} and {"FedAvg" if d["base"] else d["second"]}'
+    n = seeds_to_show(i, abs(i.mean), family)
+    if n: return f'Run {n} seeds: with this spread, so many show {gap} (80 % power{over(family)}).'
     return f'Choose by cost, or take another suite: with this spread even 20 seeds do not show {gap}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #94f96803

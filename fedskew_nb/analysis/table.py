@@ -12,7 +12,7 @@ from ..engine.reading import Where
 from ..engine.setting import last_checks
 
 # %% auto #0
-__all__ = ['pm', 'span', 'Table']
+__all__ = ['pm', 'Table']
 
 # %% ../../nbs/3_results/09_table.ipynb #00000006
 def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
@@ -21,10 +21,6 @@ def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
     mean = round(mean, 1) + 0.                                     # no -0.0
     head = f'{mean:+.1f}' if sign else f'{mean:.1f}'
     return head if math.isnan(se) else f'{head} ± {se:.1f}'
-
-def span(lo:float, hi:float)->str:
-    "`-4.1 to 13.7`, or nothing for nan."
-    return '' if math.isnan(lo) else f'{lo:.1f} to {hi:.1f}'
 
 # %% ../../nbs/3_results/09_table.ipynb #00000009
 _NAMED = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '±': r'$\pm$',

@@ -1,12 +1,10 @@
 # Made from table.py by tests/tools/stubs.py: `make export` writes it anew.
 import pandas as pd
 from fedskew_nb.engine.reading import Where
-__all__ = ['pm', 'span', 'Table']
+__all__ = ['pm', 'Table']
 
 def pm(mean: float, se: float=..., sign: bool=False) -> str:
     """`66.5 ± 2.1`; without the second part for a single seed; nothing for nan."""
-def span(lo: float, hi: float) -> str:
-    """`-4.1 to 13.7`, or nothing for nan."""
 def tex(text: str) -> str: ...
 
 class Table:

@@ -13,8 +13,9 @@ import pandas as pd
 from ..analysis.claims import Claim, claims_of, stored_claims, verdicts
 from ..analysis.comparison import Comparison
 from ..analysis.overview import stored_results
+from ..analysis.pairs import pair
 from ..analysis.stats import difference_text
-from ..analysis.table import Table, span
+from ..analysis.table import Table
 from .catalogue import aligned, asks_of_net, needs_of, one_for_all, show_catalogue
 from ..run.recipes import METHODS, read_method
 from .shell import harmless, joined, say, show_json
@@ -94,11 +95,11 @@ RESULTS = 'quick-2026-11-25'     # the stored comparison that pages of results r
 @lru_cache(None)
 def results()->Comparison: return stored_results(RESULTS)
 
-def above(name:str, other:str)->dict: # {suite: interval}
-    "Points of AVG above another method, each client on its own domain."
-    lines = ('skew', name), ('skew', other)
-    found = {s: results().paired(s, *lines, where='personal') for s in results().suites}
-    return {s: i for s, i in found.items() if i and name != other}
+def above(name:str, other:str)->dict: # {suite: (interval, p, family)}
+    "Points of AVG above another method, each client on its own domain, judged as a table judges them."
+    if name == other: return {}
+    found = {s: pair(results(), s, name, other, 'personal') for s in results().suites}
+    return {s: judged for s, judged in found.items() if judged}
 
 # %% ../../nbs/7_app/01_choose.ipynb #4d0c3762
 def of_unseen(c:Claim, name:str)->bool:
@@ -127,14 +128,14 @@ class Candidate:
     "A method with everything that is known of it."
     name:str
     facts:Facts
-    fedavg:dict      # {suite: interval} above FedAvg
-    local:dict       # {suite: interval} above Local
+    fedavg:dict      # {suite: (interval, p, family)} above FedAvg
+    local:dict       # the same above Local
     unseen:Found|None
     def known(self)->bool: return bool(self.fedavg or self.local or self.unseen)
     def rank(self)->float:
         "Its mean gain over FedAvg, over the suites; FedAvg itself is the zero."
         if not self.fedavg: return 0. if self.name == 'FedAvg' else -math.inf
-        return fmean(i['mean'] for i in self.fedavg.values())
+        return fmean(i.mean for i, *_ in self.fedavg.values())
 
 # %% ../../nbs/7_app/01_choose.ipynb #b805dede
 @lru_cache(None)
@@ -153,8 +154,8 @@ class Need:
 
 # %% ../../nbs/7_app/01_choose.ipynb #fd351487
 def pays(c:Candidate)->bool:
-    "Above training alone, with an interval above 0, on every suite where that was measured."
-    return bool(c.local) and all(i['lo'] > 0 for i in c.local.values())
+    "Above training alone, resolved, on every suite where that was measured."
+    return bool(c.local) and all(i.sign(p) > 0 for i, p, _ in c.local.values())
 
 # %% ../../nbs/7_app/01_choose.ipynb #c46850bc
 USER_NEEDS = {
@@ -177,17 +178,12 @@ def who(*needs:str)->tuple: # ([Candidate with evidence], [names without])
 # %% ../../nbs/7_app/01_choose.ipynb #2ef6ce4d
 UNMEASURED = 'no evidence'
 
-def interval_text(i:dict|None, itself:bool)->str:
-    "Mean and interval; a method is not compared with itself."
-    if itself: return ''
-    return f'{i["mean"]:+.1f} ({span(i["lo"], i["hi"])})' if i else UNMEASURED
-
 def choice(c:Candidate)->dict:
     "A row of the table."
     row = dict(method=c.name)
     for other, found in (('FedAvg', c.fedavg), ('Local', c.local)):
-        itself = c.name == other
-        row |= {f'above {other}, {s}': interval_text(found.get(s), itself) for s in results().suites}
+        none = '' if c.name == other else UNMEASURED       # it is not compared with itself
+        row |= {f'above {other}, {s}': f'{found[s][0]:+}' if s in found else none for s in results().suites}
     beside = ', '.join(c.facts.sent) or 'nothing'
     return row | {'unseen domain': c.unseen.text if c.unseen else UNMEASURED, 'beside its model': beside,
                   '× bytes': f'{c.facts.bytes:.2f}', 'asks for': c.facts.asks}

@@ -122,7 +122,8 @@ def show(cmp:Comparison, out, json:bool=False):
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     says = {s: cmp.story(s) for s in cmp.suites}
-    show_json(dict(sentences=says, tables=tables, skew_cost=cmp.skew_cost(), files=paths))
+    costs = {s: i.as_dict() for s, i in cmp.skew_cost().items()}
+    show_json(dict(sentences=says, tables=tables, skew_cost=costs, files=paths))
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000001a
 def read_seeds(text:str):

@@ -5,6 +5,7 @@
 # %% ../../nbs/7_app/17_diagnose.ipynb #88f9bd6b
 from __future__ import annotations
 import base64, math
+from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -16,10 +17,9 @@ from .. import __version__
 from ..analysis.comparison import DEALS, Comparison, write_whole
 from ..analysis.plots import domain_grid, seed_points
 from ..analysis.report import rendered, setting_table
-from ..analysis.stats import effect_shown, judge
-from ..analysis.story import adjusted
+from ..analysis.stats import Interval, adjusted, effect_shown, span, t_interval
 from ..analysis.style import INK
-from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of, span
+from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
 from .questions import NEEDED, Found, asked, difference, first_path, found_in
@@ -73,7 +73,7 @@ def by_domain(self:Diagnosis, effect:str)->dict: # {domain: difference, with its
     _, one, other = EFFECTS[effect]
     def only(row, d): return {s: {d: of[d]} for s, of in self.rights[row].items()}
     of = {d: difference(only(one, d), only(other, d), self.n) for d in self.domains}
-    return {d: i | dict(p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
+    return {d: replace(i, p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
 
 @patch
 def levels(self:Diagnosis)->pd.DataFrame: # rows × (AVG, domains), in %
@@ -108,9 +108,9 @@ def rising(self:Diagnosis)->dict: # {method: points}
     return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #c12a933d
-def points(i:dict)->str:
+def points(i:Interval)->str:
     "`+6.7 points (2.5 to 11.0)`."
-    return f'{i["mean"]:+.1f} points' + (f' ({span(i["lo"], i["hi"])})' if i['n'] > 1 else ' (one seed)')
+    return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
 
 GAIN = dict(above='Federating pays', below='Federating does not pay', small='Federating changes little',
             open='Whether federating pays cannot be told')
@@ -118,26 +118,26 @@ GAIN = dict(above='Federating pays', below='Federating does not pay', small='Fed
 @patch
 def on_gain(self:Diagnosis)->str:
     "Does federating pay?"
-    k = max(('gain', 'bn_gain'), key=lambda k: self.effects[k]['mean'])
+    k = max(('gain', 'bn_gain'), key=lambda k: self.effects[k].mean)
     i = self.effects[k]
-    return f'{GAIN[i["told"]]}: {EFFECTS[k][1]} − training alone is {points(i)}.'
+    return f'{GAIN[i.told]}: {EFFECTS[k][1]} − training alone is {points(i)}.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #6c91537d
 @patch
 def on_cost(self:Diagnosis)->str:
     "What does the skew cost?"
     i, lead = self.effects['cost'], 'No skew is seen'
-    if i['told'] == 'above': lead = 'The skew costs accuracy'
-    elif i['told'] == 'open' and (i['mean'] >= NEEDED or i['lo'] > 0):
+    if i.told == 'above': lead = 'The skew costs accuracy'
+    elif i.told == 'open' and (i.mean >= NEEDED or i.lo > 0):
         lead = 'Whether the skew costs anything cannot be told'
-    elif i['told'] == 'open': lead += f', though up to {max(-i["lo"], i["hi"]):.0f} points are not excluded'
+    elif i.told == 'open': lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
     return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
 
 @patch
 def on_cures(self:Diagnosis)->str:
     "What do BatchNorm statistics give back?"
     a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
-    shown = any(self.effects[k]['told'] == 'above' for k in ('adabn', 'fedbn'))
+    shown = any(self.effects[k].told == 'above' for k in ('adabn', 'fedbn'))
     lead = 'help clients' if shown else 'are not seen to help clients'
     return f'BatchNorm statistics of their own {lead}: AdaBN after FedAvg {a}, FedBN {b}.'
 
@@ -146,12 +146,12 @@ def on_cures(self:Diagnosis)->str:
 def on_domains(self:Diagnosis)->str:
     "Who pays?"
     cost, gain = self.by_domain('cost'), self.by_domain('gain')
-    worst = max(cost, key=lambda d: cost[d]['mean'])
-    least = min(gain, key=lambda d: gain[d]['mean'])
-    shown = '' if cost[worst]['p'] < .05 else 'not '
+    worst = max(cost, key=lambda d: cost[d].mean)
+    least = min(gain, key=lambda d: gain[d].mean)
+    shown = '' if cost[worst].sign(cost[worst].p) else 'not '
     ends = f'{worst} pays most to the skew, {points(cost[worst])}, {shown}shown among {len(cost)} domains'
-    if cost[worst]['mean'] < NEEDED: ends = 'No domain is seen to pay for the skew'
-    if gain[least]['mean'] >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
+    if cost[worst].mean < NEEDED: ends = 'No domain is seen to pay for the skew'
+    if gain[least].mean >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
     return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ac2cadc
@@ -160,7 +160,7 @@ def on_background(self:Diagnosis)->str: # '' without masks or boxes
     "What does the background give away?"
     chance, of = 100/self.found.suite.n_classes, self.measured('behind')
     if not of: return ''
-    i = judge([100*float(np.mean([np.mean(v) for v in m.values()]))-chance for m in of])
+    i = t_interval([100*float(np.mean([np.mean(v) for v in m.values()]))-chance for m in of])
     return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #549d2f7c
@@ -213,13 +213,13 @@ def more_evidence(self:Diagnosis)->tuple:
     "What would tell 5 points from 0."
     k = vaguest(self.effects)
     i = self.effects[k]
-    if i['n'] == 1: return 'Run three seeds', 'one cannot tell 5 points from 0', None
+    if i.n == 1: return 'Run three seeds', 'one cannot tell 5 points from 0', None
     why = f'{left_open(i)} ({EFFECTS[k][0]})'
-    if i['seeds'] and i['pictures'] < NEEDED:
-        more = i['seeds'] if i['seeds'] > i['n'] else 2*i['n']
-        return f'Run {more} seeds', f'{i["n"]} leave 5 points open: {why}', None
-    best = effect_shown(i['se']*math.sqrt(i['n']), 20)
-    times = max(2, math.ceil((max(best, 2.8/1.96*i['pictures'])/NEEDED)**2))
+    if i.seeds and i.pictures < NEEDED:
+        more = i.seeds if i.seeds > i.n else 2*i.n
+        return f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', None
+    best = effect_shown(i.se*math.sqrt(i.n), 20)
+    times = max(2, math.ceil((max(best, 2.8/1.96*i.pictures)/NEEDED)**2))
     do = f'Collect more pictures, about {times} times as many'
     return do, f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}', None
 
@@ -227,13 +227,13 @@ def more_evidence(self:Diagnosis)->tuple:
 @patch
 def cure(self:Diagnosis)->tuple:
     "What instead of FedAvg?"
-    k = max(CURES, key=lambda k: self.effects[k]['mean'])
+    k = max(CURES, key=lambda k: self.effects[k].mean)
     i = self.effects[k]
-    if i['told'] == 'small' or i['mean'] < 1:
+    if i.told == 'small' or i.mean < 1:
         return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
-    if i['told'] == 'above':
+    if i.told == 'above':
         return f'Use {CURES[k]} instead of FedAvg', 'it is the best of three, so expect rather less', i
-    why = f'it is the best of three, and not shown; {i["seeds"] or "more than 20"} seeds would show 5 points'
+    why = f'it is the best of three, and not shown; {i.seeds or "more than 20"} seeds would show 5 points'
     return f'Try {CURES[k]} instead of FedAvg', why, i
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
@@ -241,8 +241,8 @@ def cure(self:Diagnosis)->tuple:
 def training_advice(self:Diagnosis):
     "From runs."
     best, chance = self.levels()['AVG'].max(), 100/self.found.suite.n_classes
-    learnt, blind = best >= chance+NEEDED, all(i['told'] == 'open' for i in self.effects.values())
-    few = blind and self.effects['cost']['pictures'] >= NEEDED
+    learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in self.effects.values())
+    few = blind and self.effects['cost'].pictures >= NEEDED
     if few: yield self.more_evidence()
     if not learnt: yield ('Train longer, or on larger pictures (--rounds 96, --pixels 64)',
                           f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %', None)
@@ -250,7 +250,7 @@ def training_advice(self:Diagnosis):
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
         yield 'Train twice as long (--rounds, new --out)', f'still rising: {listed(won)}', None
-    if not blind and self.effects['cost']['told'] == 'open': yield self.more_evidence()
+    if not blind and self.effects['cost'].told == 'open': yield self.more_evidence()
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #2180080f
 @patch
@@ -258,7 +258,7 @@ def advice(self:Diagnosis)->list: # of (what to do, why, gain or None), the firs
     "What to try."
     return [*self.data_advice(), *((*self.label_advice(), *self.training_advice()) if self.cmp else ())]
 
-def as_sentence(do:str, why:str, gain:dict|None)->str:
+def as_sentence(do:str, why:str, gain:Interval|None)->str:
     return f'{do}. {why[0].upper()}{why[1:]}.' + (f' Expected: {points(gain)}.' if gain else '')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #c2823fd2
@@ -270,9 +270,9 @@ NOTES = ['Paired by seed. Could show: with these seeds, in four of five tries. '
 def effect_table(self:Diagnosis)->Table:
     "All differences."
     def row(name, i): return {
-        'difference': name, 'points': f'{i["mean"]:+.1f}', '95 % interval': span(i['lo'], i['hi']),
-        'verdict': SHORT[i['told']], 'could show': f'{i["showable"]:.1f}' if i['n'] > 1 else '',
-        'pictures alone': f'± {i["pictures"]:.1f}', 'seeds for 5 points': str(i['seeds'] or 'more than 20')}
+        'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
+        'verdict': SHORT[i.told], 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
+        'pictures alone': f'± {i.pictures:.1f}', 'seeds for 5 points': str(i.seeds or 'more than 20')}
     rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
     return Table('Differences in points', pd.DataFrame(rows), NOTES)
 
@@ -281,7 +281,7 @@ def effect_table(self:Diagnosis)->Table:
 def domain_table(self:Diagnosis)->Table:
     "The skew cost and the federation gain of each domain."
     cost, gain = self.by_domain('cost'), self.by_domain('gain')
-    cells = {d: {'pictures': str(self.n[d]), 'skew cost': points(cost[d]), 'p, Holm': f'{cost[d]["p"]:.3f}',
+    cells = {d: {'pictures': str(self.n[d]), 'skew cost': points(cost[d]), 'p, Holm': f'{cost[d].p:.3f}',
                  'FedAvg − alone': points(gain[d])} for d in cost}
     return Table('Who pays', named_rows(pd.DataFrame(cells).T, 'domain'))
 
@@ -306,20 +306,21 @@ def as_dict(self:Diagnosis)->dict:
     "Everything that was found and told, for a file."
     found, same = self.found, self.found.same
     paths = {k: [first_path(g) for g in groups] for k, groups in same.items()}
-    advice = [dict(do=do, why=why, gain=gain) for do, why, gain in self.advice()]
+    advice = [dict(do=do, why=why, gain=gain and gain.as_dict()) for do, why, gain in self.advice()]
     counts = picture_counts(found.pictures).T.to_dict()
     d = dict(version=__version__, name=found.name, advice=advice, answers=self.answers(),
              found=dict(counts=counts, same=paths, broken=found.broken, copies=found.counted()))
     if not self.cmp: return d
-    domains = {k: self.by_domain(k) for k in ('cost', 'gain')}
-    return d | dict(levels=self.levels().T.to_dict(), effects=self.effects, domains=domains,
+    def dicts(of): return {k: i.as_dict() for k, i in of.items()}
+    domains = {k: dicts(self.by_domain(k)) for k in ('cost', 'gain')}
+    return d | dict(levels=self.levels().T.to_dict(), effects=dicts(self.effects), domains=domains,
                     rising=self.rising(), swapped=self.swapped())
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #84c2c82b
 @patch
 def draw(self:Diagnosis):
     "All differences, seed by seed."
-    ax = seed_points({EFFECTS[k][0]: i['values'] for k, i in self.effects.items() if k != 'alone'}, 'points')
+    ax = seed_points({EFFECTS[k][0]: i.values for k, i in self.effects.items() if k != 'alone'}, 'points')
     ax.axvline(0, color=INK, lw=1)
     return ax
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np, torch
 from fastcore.basics import patch
 from scipy import stats
+from ..analysis.pairs import image_error
 from ..analysis.probes import adabn, answers
-from ..analysis.stats import judge
+from ..analysis.stats import Interval, effect_shown, t_interval
 from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows
 from ..run.plan import images_of
@@ -170,38 +171,54 @@ def asked(fed:Federation)->dict:
 # %% ../../nbs/7_app/18_questions.ipynb #63e883f9
 NEEDED = 5.       # points that one would act upon
 
-def told(i:dict)->str:
-    "`above`, `below`, `small` (less than NEEDED either way), or `open`."
-    if not i['lo'] < i['hi']: return 'open'                      # one seed, or all alike
-    if i['lo'] > 0 and i['mean'] > i['pictures']: return 'above'
-    if i['hi'] < 0 and -i['mean'] > i['pictures']: return 'below'
-    return 'small' if max(-i['lo'], i['hi'], i['pictures']) < NEEDED else 'open'
+@dataclass(frozen=True)
+class Difference(Interval):
+    "One − other in points, and what can be told of it."
+    pictures:float       # what the choice of pictures alone leaves open, either way
+    p:float|None=None    # by Holm's rule, where several are judged together
+    @property
+    def showable(self)->float: return effect_shown(self.se*math.sqrt(self.n), self.n)
+    @property
+    def told(self)->str:
+        "`above`, `below`, `small` (less than NEEDED either way), or `open`."
+        side = self.sign(self.p) if abs(self.mean) > self.pictures else 0
+        if side or self.alike: return {1: 'above', -1: 'below', 0: 'open'}[side]
+        return 'small' if max(-self.lo, self.hi, self.pictures) < NEEDED else 'open'
+
+# %% ../../nbs/7_app/18_questions.ipynb #136cac3d
+@patch(as_prop=True)
+def seeds(self:Difference)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
+
+@patch
+def as_dict(self:Difference)->dict:
+    "For a file."
+    more = 'values', 'pictures', 'showable', 'seeds', 'told', *(['p'] if self.p is not None else [])
+    return Interval.as_dict(self) | {k: getattr(self, k) for k in more}
 
 # %% ../../nbs/7_app/18_questions.ipynb #828a0031
 def difference(
     one:dict, other:dict,    # {seed: {domain: a share per test picture}}
     n:dict,                  # {domain: all its pictures}
-)->dict:
-    "One − other in points: what `judge` says of it, and what the choice of pictures alone leaves open."
+)->Difference:
+    "One − other in points, no surer than the pictures that were tested."
     def of(s): return {d: 100*(np.array(v)-other[s][d]) for d, v in one[s].items() if d in other[s]}
-    apart = {s: of(s) for s in sorted(one.keys() & other.keys())}
-    values = [float(np.mean([v.mean() for v in a.values()])) for a in apart.values()]
-    spread = {d: np.mean([a[d].var() for a in apart.values()]) for d in next(iter(apart.values()))}
+    apart = [of(s) for s in sorted(one.keys() & other.keys())]
+    tested = image_error([[(v.var()/100**2, len(v)) for v in a.values()] for a in apart])
+    i = t_interval([np.mean([v.mean() for v in a.values()]) for a in apart], floor=tested)
+    spread = {d: np.mean([a[d].var() for a in apart]) for d in apart[0]}
     pictures = 1.96*math.sqrt(sum(v/n[d] for d, v in spread.items()))/len(spread)
-    i = judge(values) | dict(values=values, pictures=pictures)
-    needs = seeds_to_show(i, NEEDED) if i['n'] > 1 else None
-    return i | dict(seeds=needs, told=told(i))
+    return Difference(**vars(i), pictures=pictures)
 
 # %% ../../nbs/7_app/18_questions.ipynb #51d08112
 def vaguest(effects:dict, many:int=21)->str: # {name: difference}, 'cost' among them; many: of None seeds
     "The difference that more evidence is wanted for."
     cost = effects['cost']
-    if (cost['seeds'] or many) > cost['n'] or cost['pictures'] >= NEEDED: return 'cost'
-    left = [k for k, i in effects.items() if i['told'] == 'open']
-    return max(left, key=lambda k: effects[k]['seeds'] or many)
+    if (cost.seeds or many) > cost.n or cost.pictures >= NEEDED: return 'cost'
+    left = [k for k, i in effects.items() if i.told == 'open']
+    return max(left, key=lambda k: effects[k].seeds or many)
 
-def left_open(i:dict)->str:
+def left_open(i:Difference)->str:
     "What seeds and pictures can show of a difference, in words."
-    shows = f'{i["showable"]:.0f} points' if i['showable'] < 100 else 'nothing'
-    return (f'with {i["n"]} seeds {shows} would show in four of five tries, and the choice of pictures '
-            f'alone leaves ± {i["pictures"]:.0f} open')
+    shows = f'{i.showable:.0f} points' if i.showable < 100 else 'nothing'
+    return (f'with {i.n} seeds {shows} would show in four of five tries, and the choice of pictures '
+            f'alone leaves ± {i.pictures:.0f} open')
