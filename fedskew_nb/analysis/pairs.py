@@ -6,7 +6,7 @@
 from __future__ import annotations
 import math
 from collections import Counter
-from .stats import Interval, adjusted
+from .stats import adjusted
 from ..engine.history import History
 from ..engine.reading import Where, where_of
 

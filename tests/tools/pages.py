@@ -242,11 +242,11 @@ def public_names(code, header):
         elif isinstance(n, ast.Assign):
             yield from (t.id for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name))
 
-LISTINGS = '4_core', '5_data', '6_engine', '7_app', '8_deploy'
+LISTINGS = re.compile(r'[45678]_|3_results/(0[89]|[12])')
 
 def is_read(page):
     "From top to bottom: a listing is looked up, and as long as its thing."
-    return not page.name.startswith(LISTINGS)
+    return not LISTINGS.match(page.name)
 
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
