@@ -83,7 +83,7 @@ def test_no_import_runs_in_a_circle():
 def room_of(module): return 'data.suites' if module.startswith('data.suites.') else module.split('.')[0]
 
 FLOORS = dict(analysis=8, data=7, methods=6, run=6)           # others: 5
-SIZES = dict(methods=60, analysis=19, data=16, core=13, engine=13)
+SIZES = dict(methods=60, analysis=20, data=16, core=13, engine=14)
 
 def test_floors_of_a_room():
     "The longest chain of imports in it: whoever changes the ground floor wakes all others."
