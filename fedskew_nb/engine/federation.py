@@ -194,6 +194,11 @@ def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list: # of (a
     return [r for part in (clients[:half], clients[half:]) for r in self._train_stacked(worker, part)]
 
 @patch
+def stacks(self:Federation, who:list)->list:
+    "These clients as they train: those that can, side by side in one stack."
+    return stacks_of(who, self.height)
+
+@patch
 def train(self:Federation, who:list):
     "Local training of these clients: (answer, mine) for each, in client order."
     return self.sites.train(self, who)
@@ -297,7 +302,7 @@ def plan(self:Federation)->dict:
     "How a round will be computed."
     engine, why, s = 'lanes', self.why_lanes, self.setting
     if not why:
-        highest = max(map(len, stacks_of(self.clients, self.height)))
+        highest = max(map(len, self.stacks(self.clients)))
         engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
     early = sum(len(names) for _, names in summed_early(self.method, self.groups, self.server))
     return dict(engine=engine, why=why, lanes=self.lanes.most, threads=s.threads, device=str(self.device),

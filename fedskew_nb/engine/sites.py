@@ -8,14 +8,13 @@ __all__ = []
 # %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
 from itertools import chain
 from .scoring import scores
-from .stack import stacks_of
 
 # %% ../../nbs/6_engine/15_sites.ipynb #96098694
 class Here:
     "Images lie in this process: lanes train on them."
     def train(self, fed, who:list):
         "(answer, mine) for each client, in their order."
-        return chain.from_iterable(fed.lanes.each(fed._train_stacked, stacks_of(who, fed.height)))
+        return chain.from_iterable(fed.lanes.each(fed._train_stacked, fed.stacks(who)))
     def score(self, fed, piece:int|None)->list: # of rows
         "What the models answer, `piece` images at a time."
         return scores(fed, piece or (256 if fed.device.type == 'cpu' else 4096))
