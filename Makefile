@@ -5,12 +5,13 @@ PAPER  ?= F2DC
 BIN    := $(VENV)/bin
 SHELL  := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all quick lab edit docs slides bench claims evidence export execute clean lab-test have-quarto
+.PHONY: help run test test-all quick lab edit docs slides bench claims evidence export versions execute clean lab-test have-quarto
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # ---- installation: a stamp per kind; it is made anew when the metadata changes ----
+# CONSTRAINTS=constraints.txt: the very versions of the last green run, for the developers' installation
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("fedskew_nb needs Python 3.11 or newer, %s is %s: call make PYTHON=python3.12" % (sys.executable, sys.version.split()[0]))'
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +26,7 @@ $(VENV)/lab.stamp: settings.ini setup.py | $(BIN)/python
 
 $(VENV)/dev.stamp: settings.ini setup.py | $(BIN)/python
 	@echo "installing fedskew_nb[dev] into $(VENV) (the first time about 5 GB on Linux, a few minutes)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]' $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) && touch $@ $(VENV)/run.stamp $(VENV)/lab.stamp
 
 # ---- use ----
 run: $(VENV)/run.stamp              ## compare three systems with Local, FedAvg and FedBN: a table after the first seed, then runs/first/report.html
@@ -52,6 +53,9 @@ export: $(VENV)/dev.stamp           ## notebooks -> modules and what editors rea
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 	$(BIN)/python tests/tools/stubs.py
 	$(BIN)/python tests/tools/readme.py
+
+versions: $(VENV)/dev.stamp         ## constraints.txt: the versions that are installed here, after a green `make test`
+	$(BIN)/python tests/tools/versions.py
 
 execute: $(VENV)/dev.stamp          ## run every notebook and store its outputs (NB="nbs/4_core/06_method.ipynb ..." for some)
 	$(BIN)/python tests/tools/nbexec.py $(NB) && $(BIN)/nbdev_clean

@@ -6,7 +6,7 @@ Of a paper's folder it has what `method.py` defines; the rest is imported from i
 """
 __version__ = "0.1.0"
 
-import ast, importlib.machinery, re, sys, warnings
+import ast, importlib.machinery, re, sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,8 +50,8 @@ class _Moved:
         room, _, module = spec.name.removeprefix(f'{__name__}.').partition('.')
         if not module: return                 # the room itself, empty
         new = f'{__name__}.{_MOVED[room][module]}.{module}'
-        warnings.warn(f'{spec.name} is {new} since 0.2, and this path ends with 0.3', FutureWarning, stacklevel=2)
         module = importlib.import_module(new)
+        importlib.import_module('.core.names', __name__).deprecated(spec.name, new, '0.2', '0.3')
         spec.loader_state = module.__spec__
         return module
     @staticmethod

@@ -1,5 +1,5 @@
 "Names on the command line: what is read, what is refused, and with which sentence."
-import inspect, json
+import importlib, inspect, json, sys
 from dataclasses import replace
 import pytest
 from fedskew_nb.run.recipes import METHODS, MECHANISMS
@@ -10,7 +10,7 @@ from fedskew_nb.run.recipes import read_model, read_suite, suite_recipe
 from fedskew_nb.run.scripts import from_file
 from fedskew_nb.run.plan import method_recipes
 from fedskew_nb.nets.models import MODELS, small_conv
-from fedskew_nb.core.names import folded, nearest
+from fedskew_nb.core.names import deprecated, folded, lazy, nearest
 from fedskew_nb.data.load import SUITES, load_suite
 
 SMALL = '''
@@ -275,3 +275,25 @@ def test_one_idea_in_twelve_words(name):
 @pytest.mark.parametrize('name', MECHANISMS)
 def test_every_mechanism_can_be_named(name):
     assert inspect.isclass(MECHANISMS[name]) and MECHANISMS[name].__name__ == name
+
+def test_an_old_name_is_told_where_it_is_used():
+    def old(): deprecated('old', 'new', '0.2', '0.3')
+    def older(): deprecated('older', 'new', '0.1', '0.3', up=2)
+    def through(): older()
+    for use in (old, through):
+        with pytest.warns(FutureWarning, match='is new .*, and the old name ends') as told: use()
+        assert told[0].filename == __file__
+
+@pytest.mark.parametrize('old, new', [
+    ('app.compare', 'run.compare'), ('core.models', 'nets.models'), ('data.rooms', 'data.suites.rooms')])
+def test_the_path_of_0_1_is_the_module_and_warns(old, new):
+    sys.modules.pop(f'fedskew_nb.{old}', None)
+    with pytest.warns(FutureWarning, match=f'fedskew_nb.{old} is fedskew_nb.{new} since 0.2') as told:
+        module = importlib.import_module(f'fedskew_nb.{old}')
+    assert module is importlib.import_module(f'fedskew_nb.{new}') and len(told) == 1
+
+def test_a_lazy_library_waits():
+    sys.modules.pop('colorsys', None)
+    library = lazy('colorsys')
+    assert not hasattr(library, '__wrapped__') and 'colorsys' not in sys.modules
+    assert library.rgb_to_hsv(0, 0, 0) == (0, 0, 0) and 'colorsys' in sys.modules

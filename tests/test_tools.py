@@ -6,6 +6,7 @@ import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
 import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, search, slides, sync
+import versions
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -235,8 +236,9 @@ def test_readme(site):
 @pytest.fixture
 def little(tmp_path):
     "A project with one notebook, in step."
-    for f in ('settings.ini', 'pyproject.toml', '.gitignore', '_quarto.yml', 'nbs/_quarto.yml'):
-        (tmp_path / f).parent.mkdir(exist_ok=True)
+    tools = ('tests/tools/stubs.py', 'tests/tools/project.py')
+    for f in ('settings.ini', 'pyproject.toml', '.gitignore', '_quarto.yml', 'nbs/_quarto.yml', *tools):
+        (tmp_path / f).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project.ROOT / f, tmp_path / f)
     (tmp_path / 'fedskew_nb').mkdir()
     (tmp_path / 'fedskew_nb' / '__init__.py').write_text(f'__version__ = "{project.settings()["version"]}"\n')
@@ -269,6 +271,10 @@ def test_sync(little):
     mod.unlink()
     assert sync.differences(little) == ['fedskew_nb/one.py is written by export, but is not here']
     mod.write_text(good)
+    stub = mod.with_suffix('.pyi')
+    stub.write_text((said := stub.read_text()).replace('def f(x)', 'def f(y)'))
+    assert sync.differences(little) == ['fedskew_nb/one.pyi is not what export and clean make of it']
+    stub.write_text(said)
     nb = little / 'nbs' / '00_one.ipynb'
     nb.write_text(nb.read_text().replace('"execution_count": null', '"execution_count": 7', 1))
     assert sync.differences(little) == ['nbs/00_one.ipynb is not what export and clean make of it']
@@ -302,6 +308,14 @@ def test_quick_chooses():
     assert nbs == ['nbs/4_core/06_method.ipynb']
     touched = {f'tests/test_{t}.py' for t in ('package', 'sync', 'tools')}
     assert set(tests) == touched | quick.tests_of('fedskew_nb.core.method')
+
+def test_constraints_meet_what_is_asked_for():
+    "Each direct need has its version in constraints.txt, within its bounds; the lowest are those bounds."
+    lines = (project.ROOT / 'constraints.txt').read_text(encoding='utf-8').splitlines()
+    held = dict(line.split('==') for line in lines if not line.startswith('#'))
+    for need in versions.asked():
+        assert need.specifier.contains(held[versions.canonicalize_name(need.name)]), need
+    assert versions.lowest()['pandas'] == '2.1' and 'fastcore' not in versions.lowest()
 
 def test_quick_finds_the_tests_of_a_module():
     "By import; by the class that it gives methods; by a name of the package; by who imports it."

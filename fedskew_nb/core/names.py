@@ -6,7 +6,7 @@
 __all__ = ['nearest', 'one_of', 'whole', 'at_least', 'not_negative', 'extra', 'registry', 'Recipe']
 
 # %% ../../nbs/4_core/11_names.ipynb #67374aa6
-import inspect, math, numbers, os, pickle, pkgutil, re, reprlib, sys, types
+import inspect, math, numbers, os, pickle, pkgutil, re, reprlib, sys, types, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -130,6 +130,18 @@ def portable(e:Exception)->Exception:
     new = RuntimeError(f'{type(e).__name__}: {e}')
     for note in getattr(e, '__notes__', ()): new.add_note(note)
     return new
+
+# %% ../../nbs/4_core/11_names.ipynb #83ad36b6
+def deprecated(
+    old:str,
+    new:str,       # what to write instead
+    since:str,     # the version that brought it
+    until:str,     # the version without the old one
+    up:int=1,      # 1: the line that called the function that calls us
+):
+    "Warn whoever uses an old name."
+    said = f'{old} is {new} since {since}, and the old name ends with {until}'
+    warnings.warn(said, FutureWarning, stacklevel=up+2)
 
 # %% ../../nbs/4_core/11_names.ipynb #0000000e
 def extra(module:str, package:str, group:str='viz'): # dotted name; what pip calls it; the extra that has it

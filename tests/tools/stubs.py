@@ -439,7 +439,8 @@ def room():
     sys.path.insert(0, str(ROOT))
     import fedskew_nb
 
-    lines = [f'from .{m} import {n} as {n}' for n, m in sorted(fedskew_nb._names().items())]
+    names = getattr(fedskew_nb, '_names', dict)()
+    lines = [f'from .{m} import {n} as {n}' for n, m in sorted(names.items())]
     return HEAD.format('the __all__ of the modules') + '\n'.join([*lines, '', '__version__: str']) + '\n'
 
 def stubs():
