@@ -70,6 +70,8 @@ class Federation:
         """Local training of one client from its own model.
         
         states: what mechanisms remember of it; default: the federation's own"""
+    def stacks(self, who: list) -> list:
+        """These clients as they train: those that can, side by side in one stack."""
     def train(self, who: list):
         """Local training of these clients: (answer, mine) for each, in client order."""
     def one_round(self) -> dict:
