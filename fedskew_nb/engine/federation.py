@@ -193,6 +193,7 @@ def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list: # of (a
     self.height = min(self.height, half)
     return [r for part in (clients[:half], clients[half:]) for r in self._train_stacked(worker, part)]
 
+# %% ../../nbs/6_engine/05_federation.ipynb #5c0e77aa
 @patch
 def stacks(self:Federation, who:list)->list:
     "These clients as they train: those that can, side by side in one stack."
