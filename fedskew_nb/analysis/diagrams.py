@@ -188,7 +188,7 @@ def taken_from(path:Path, room:str)->set:
 
 # %% ../../nbs/3_results/16_diagrams.ipynb #4b307cc8
 def floors(
-    room:str,    # core, data, engine, analysis or app
+    room:str,    # core, data, engine, analysis, run, …
 )->list:         # [[name of a module, …], …], the ground floor first
     "The modules of a room: each stands one floor above the highest that it imports."
     home = Path(str(files('fedskew_nb')))/room

@@ -30,7 +30,7 @@ def taken_from(path: Path, room: str) -> set: ...
 def floors(room: str) -> list:
     """The modules of a room: each stands one floor above the highest that it imports.
     
-    room: core, data, engine, analysis or app"""
+    room: core, data, engine, analysis, run, …"""
 def row_of(ax, names, y, filled) -> None: ...
 def room_picture(room: str, ax: Axes | None=None) -> Axes:
     """The floors of a room; filled modules are imported by other rooms."""

@@ -23,6 +23,7 @@ from ..core.seeding import generator
 __all__ = []
 
 # %% ../../nbs/4_core/16_remember.ipynb #1c98eb34
+KEYS = 2    # the second way to make them; maps of the first lie apart
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @lru_cache(16)
@@ -219,7 +220,7 @@ def prefix_name(self:Remember, x:Tensor)->str:
     if x.device.type == 'cuda': kind = torch.cuda.get_device_name(x.device)
     else: kind = torch.backends.cpu.get_cpu_capability()
     order = 'last' if order_of(x) == torch.channels_last else 'first'
-    return re.sub(r'[^\w-]', '_', f'{self.code()}-{x.device}-{kind}-{order}-{x.dtype}')
+    return re.sub(r'[^\w-]', '_', f'{self.code()}-{x.device}-{kind}-{order}-{x.dtype}-{KEYS}')
 
 @patch
 def maps(self:Remember, x:Tensor)->Maps: return maps_of(self.prefix_name(x), self.most)
