@@ -150,7 +150,8 @@ def made(**effects):
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
     usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)
-    every = {k: Given(**usual | effects.get(k, {})) for k in ('cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone')}
+    names = 'cost', 'gain', 'bn_gain', 'adabn', 'fedbn', 'alone'
+    every = {k: Given(**usual | effects.get(k, {})) for k in names}
     return Made()
 
 def test_sixty_pictures_cannot_tell():

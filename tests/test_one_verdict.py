@@ -150,7 +150,8 @@ def test_a_pair_has_one_p_from_both_sides():
     cmp = results()
     for suite in cmp.suites:
         for one, other in (('FDSE', 'FedAvg'), ('FedAvg', 'Local'), ('FedBN', 'Local'), ('FedBN', 'FDSE')):
-            (i, p, n), (j, q, m) = pair(cmp, suite, one, other, 'personal'), pair(cmp, suite, other, one, 'personal')
+            i, p, n = pair(cmp, suite, one, other, 'personal')
+            j, q, m = pair(cmp, suite, other, one, 'personal')
             assert (i.mean, p, n) == (-j.mean, q, m)
 
 def test_choose_judges_as_the_table_and_the_story():
