@@ -178,7 +178,6 @@ from .methods.baselines.updates import WorstDomains as WorstDomains
 from .engine.client import above as above
 from .analysis.claims import accuracy as accuracy
 from .analysis.probes import adabn as adabn
-from .analysis.stats import adjusted as adjusted
 from .data.suites.digits import against as against
 from .nets.models import alexnet_bn as alexnet_bn
 from .analysis.probes import answers as answers

@@ -1,7 +1,7 @@
 # Made from stats.py by tests/tools/stubs.py: `make export` writes it anew.
 import pandas as pd
 from dataclasses import dataclass
-__all__ = ['span', 'Interval', 't_interval', 'effect_shown', 'seeds_for', 'verdict', 'p_value', 'holm', 'adjusted', 'judge', 'verdict_points']
+__all__ = ['span', 'Interval', 't_interval', 'effect_shown', 'seeds_for', 'verdict', 'p_value', 'holm', 'judge', 'verdict_points']
 
 def span(lo: float, hi: float, digits: int=1) -> str:
     """`-4.1 to 13.7`, or nothing for nan."""
@@ -61,8 +61,6 @@ def p_value(i: Interval, needed: float=0.0) -> float:
     needed: a mean below 0 counts only by what lies below −needed"""
 def holm(p) -> list:
     """Each p of a family as Holm adjusts it."""
-def adjusted(intervals) -> list:
-    """Holm's p of each of a family; 1 where there is none."""
 def word_for(lo: float, hi: float, margin: float | None=None, needed: float | None=None) -> str: ...
 def judge(values, margin: float | None=None, needed: float | None=None) -> dict:
     """Verdict of one comparison.
@@ -70,6 +68,7 @@ def judge(values, margin: float | None=None, needed: float | None=None) -> dict:
     values: one number per seed; positive speaks for the claim
     margin: of an equivalence
     needed: the smallest effect that counts"""
+def adjusted(intervals) -> list: ...
 def difference_text(n: int, values: list, showable: float, verdict: str, **other) -> str: ...
 def verdict_points(d: pd.DataFrame):
     """Mean difference in units of half its interval, cut at ±5; filled: the first suite."""
