@@ -60,7 +60,7 @@ def said(capsys):
 
 OPTIONS = dict(
     compare='methods suite out model data grid tuned seeds size house rungs boxes set device',
-    tune='methods out own seeds', claims='out', boxes='data', bench='only methods out')
+    tune='methods out own seeds', claims='out', boxes='data')
 EMPTY = [f'{command} --{option}' for command, options in OPTIONS.items() for option in options.split()]
 EMPTY += ['report', 'resume', 'notebooks', 'report x --save']
 EMPTY += ['boxes --data x --out', 'boxes --data x --model']
