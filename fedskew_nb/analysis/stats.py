@@ -113,7 +113,7 @@ def sign(self:Interval,
 
 def verdict(
     i:Interval,
-    p:float|None=None,    # as in `Interval.sign`
+    p:float|None=None,    # after Holm
 )->str:
     "`resolved`, or in plain words that it is not."
     if i.n == 1: return 'one seed: no interval'

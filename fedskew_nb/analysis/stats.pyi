@@ -54,7 +54,7 @@ def seeds_for(sd: float, needed: float, most: int=20, power: float=0.8, alpha: f
 def verdict(i: Interval, p: float | None=None) -> str:
     """`resolved`, or in plain words that it is not.
     
-    p: as in `Interval.sign`"""
+    p: after Holm"""
 def p_value(i: Interval, needed: float=0.0) -> float:
     """Two-sided p of the paired t-test.
     

@@ -6,10 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
+from dataclasses import dataclass
 from itertools import chain
 from .scoring import scores
 
 # %% ../../nbs/6_engine/15_sites.ipynb #96098694
+@dataclass(frozen=True)
 class Here:
     "Images lie in this process: lanes train on them."
     def train(self, fed, who:list):
