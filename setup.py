@@ -1,5 +1,5 @@
 "Packaging: every value comes from `settings.ini`, which nbdev reads too."
-import configparser, json, shlex, shutil
+import configparser, json, shlex, shutil, sys
 from pathlib import Path
 import setuptools
 from setuptools.command.build_py import build_py
@@ -21,11 +21,20 @@ def bare(path):
         if c['cell_type'] == 'code': c.update(outputs=[], execution_count=None)
     return json.dumps(nb, ensure_ascii=False, indent=1) + '\n'
 
-class WithNotebooks(build_py):
+def write_stubs(into):
+    "What editors read of each module. Made in a clone; a source archive, which has no tools, brings them."
+    tools = Path('tests/tools').resolve()
+    if not tools.is_dir(): return
+    sys.path.insert(0, str(tools))
+    import stubs
+    stubs.write(into)
+
+class Whole(build_py):
     "Build the package with a copy of the notebooks inside, so that `fedskew notebooks` works without a clone."
     def run(self):
         if not self.editable_mode: shutil.rmtree(self.build_lib, ignore_errors=True)    # nothing left over from an older build
         super().run()
+        write_stubs(Path('.') if self.editable_mode else Path(self.build_lib))
         if self.editable_mode: return                                                   # a clone reads nbs/ itself
         into = Path(self.build_lib)/lib/'notebooks'
         for p in sorted(Path(cfg['nbs_path']).rglob('[!_.]*.ipynb')):
@@ -46,5 +55,5 @@ setuptools.setup(
     packages=setuptools.find_packages(include=[lib, lib + '.*']), include_package_data=True,
     python_requires='>=' + cfg['min_python'], install_requires=shlex.split(cfg['requirements']), extras_require=extras,
     entry_points={'nbdev': [f'{lib}={lib}._modidx:d'], 'console_scripts': shlex.split(cfg.get('console_scripts', ''))},
-    cmdclass={'build_py': WithNotebooks}, zip_safe=False,
+    cmdclass={'build_py': Whole}, zip_safe=False,
 )

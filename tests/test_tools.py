@@ -236,8 +236,7 @@ def test_readme(site):
 @pytest.fixture
 def little(tmp_path):
     "A project with one notebook, in step."
-    tools = ('tests/tools/stubs.py', 'tests/tools/project.py')
-    for f in ('settings.ini', 'pyproject.toml', '.gitignore', '_quarto.yml', 'nbs/_quarto.yml', *tools):
+    for f in ('settings.ini', 'pyproject.toml', '.gitignore', '_quarto.yml', 'nbs/_quarto.yml'):
         (tmp_path / f).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project.ROOT / f, tmp_path / f)
     (tmp_path / 'fedskew_nb').mkdir()
@@ -271,10 +270,6 @@ def test_sync(little):
     mod.unlink()
     assert sync.differences(little) == ['fedskew_nb/one.py is written by export, but is not here']
     mod.write_text(good)
-    stub = mod.with_suffix('.pyi')
-    stub.write_text((said := stub.read_text()).replace('def f(x)', 'def f(y)'))
-    assert sync.differences(little) == ['fedskew_nb/one.pyi is not what export and clean make of it']
-    stub.write_text(said)
     nb = little / 'nbs' / '00_one.ipynb'
     nb.write_text(nb.read_text().replace('"execution_count": null', '"execution_count": 7', 1))
     assert sync.differences(little) == ['nbs/00_one.ipynb is not what export and clean make of it']

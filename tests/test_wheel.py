@@ -1,7 +1,7 @@
 "What `pip install` puts on a machine: package, data, notebooks, and nothing that a bare environment lacks."
 import json, os, re, shutil, subprocess, sys, zipfile
 import pytest
-import sync
+import stubs, sync
 from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def test_contents(wheel):
     names = set(z.namelist())
     for p in (ROOT/'fedskew_nb').rglob('*.py'): assert p.relative_to(ROOT).as_posix() in names
     tracked = [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if '/assets/' in f ]
-    tracked += [f for f in sync.git('ls-files', '-z', 'fedskew_nb') if f.endswith(('.pyi', 'py.typed'))]
+    tracked += ['fedskew_nb/py.typed', *(p.relative_to(ROOT).as_posix() for p in stubs.stubs())]
     assert tracked and set(tracked) <= names, set(tracked) - names
     assert not [n for n in names if n.startswith(('tests/', 'nbs/')) or '__pycache__' in n]
     for p in notebooks():

@@ -1,7 +1,6 @@
 """What an editor cannot see in the modules, as `.pyi` beside them: classes with all that `@patch` gave them.
 
-python tests/tools/stubs.py            # write the stubs of all modules
-python tests/tools/stubs.py --check    # say which are not what their module makes of them
+python tests/tools/stubs.py    # write the stubs of all modules, as an installation does; git does not keep them
 """
 
 import ast, builtins, io, sys, tokenize
@@ -11,7 +10,7 @@ from project import ROOT
 PACKAGE = 'fedskew_nb'
 KEPT = {'property', 'cached_property', 'staticmethod', 'classmethod', 'contextmanager', 'dataclass'}
 ANY = '_Any'
-HEAD = '# Made from {} by tests/tools/stubs.py: `make export` writes it anew.\n'
+HEAD = '# Made from {} by tests/tools/stubs.py when the package is installed or exported.\n'
 CONTAINERS = {
     ast.List: 'list', ast.ListComp: 'list', ast.Dict: 'dict', ast.DictComp: 'dict', ast.Tuple: 'tuple',
     ast.Set: 'set', ast.SetComp: 'set', ast.JoinedStr: 'str', ast.Lambda: ANY,
@@ -443,24 +442,20 @@ def room():
     lines = [f'from .{m} import {n} as {n}' for n, m in sorted(names.items())]
     return HEAD.format('the __all__ of the modules') + '\n'.join([*lines, '', '__version__: str']) + '\n'
 
+@lru_cache(None)
 def stubs():
     "{path: text} of every stub."
     found = [m for m in modules().values() if m.path.name != '__init__.py']
     out = {m.path.with_suffix('.pyi'): Stub(m).text() for m in found}
     return out | {ROOT / PACKAGE / '__init__.pyi': room()}
 
-def main():
-    made = stubs()
-    old = {p for p in (ROOT / PACKAGE).rglob('*.pyi') if p not in made}
-    stale = [p for p, text in made.items() if not p.exists() or p.read_text(encoding='utf-8') != text]
-    if '--check' in sys.argv:
-        faults = [p.relative_to(ROOT).as_posix() for p in sorted({*stale, *old})]
-        sys.exit('\n'.join(f'{p} is not what its module makes of it: run `make export`' for p in faults) or 0)
-    for p in stale:
-        p.write_text(made[p], encoding='utf-8')
-    for p in old:
+def write(into):
+    "All stubs, below a folder that holds the package."
+    made = {into / p.relative_to(ROOT): text for p, text in stubs().items()}
+    for p in {*(into / PACKAGE).rglob('*.pyi')} - made.keys():
         p.unlink()
-    print(f'{len(made)} stubs, {len(stale)} written')
+    for p, text in made.items():
+        p.write_text(text, encoding='utf-8')
 
 if __name__ == '__main__':
-    main()
+    write(ROOT)

@@ -1,4 +1,4 @@
-"""Are notebooks, modules, stubs and site settings in step? Export and clean, in a copy, must change no file.
+"""Are notebooks, modules and site settings in step? Export and clean, in a copy, must change no file.
 
     python tests/tools/sync.py     # CI=1: what git does not know is an error, else only a remark
 """
@@ -12,10 +12,6 @@ from nbdev.doclinks import nbdev_export
 from nbdev.clean import nbdev_clean
 from nbdev.quarto import refresh_quarto_yml
 nbdev_export.__wrapped__(); nbdev_clean.__wrapped__(); refresh_quarto_yml()
-import sys
-sys.path.insert(0, 'tests/tools')
-import stubs
-stubs.main()
 '''
 
 def git(*args, cwd=ROOT):
