@@ -6,13 +6,14 @@
 __all__ = ['span', 'Interval', 't_interval', 'effect_shown', 'seeds_for', 'verdict', 'p_value', 'holm', 'judge', 'verdict_points']
 
 # %% ../../nbs/3_results/08_stats.ipynb #a4f79295
-import math, re, warnings
+import math, re
 from dataclasses import dataclass
 from functools import lru_cache
 from fastcore.basics import patch
 from scipy import optimize, stats
 import pandas as pd
 from .style import INK, PALETTE, subplots
+from ..core.names import deprecated
 
 # %% ../../nbs/3_results/08_stats.ipynb #41d9f433
 def span(lo:float, hi:float, digits:int=1)->str:
@@ -50,7 +51,7 @@ def __str__(self:Interval)->str: return f'{self:}'
 @patch
 def __getitem__(self:Interval, name:str):
     "As of the dict that it was in 0.1; until 0.3."
-    warnings.warn(f'an interval is an object: .{name} for [{name!r}]', FutureWarning, stacklevel=2)
+    deprecated(f'interval[{name!r}]', f'interval.{name}', since='0.2', until='0.3')
     return getattr(self, name)
 
 # %% ../../nbs/3_results/08_stats.ipynb #e333432e
