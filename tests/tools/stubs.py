@@ -1,6 +1,6 @@
 """What an editor cannot see in the modules, as `.pyi` beside them: classes with all that `@patch` gave them.
 
-python tests/tools/stubs.py    # write the stubs of all modules, as an installation does; git does not keep them
+    python tests/tools/stubs.py    # write all, as an installation does; git does not keep them
 """
 
 import ast, builtins, io, sys, tokenize
