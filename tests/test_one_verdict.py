@@ -23,7 +23,8 @@ def test_the_printer():
 
 def test_as_of_a_dict_until_0_3():
     i = t_interval([4, 6, 11])
-    with pytest.warns(FutureWarning, match='object'): assert i['mean'] == i.mean == 7
+    with pytest.warns(FutureWarning, match=r'interval\.mean since 0\.2'):
+        assert i['mean'] == i.mean == 7
     assert list(i.as_dict()) == ['n', 'mean', 'se', 'lo', 'hi']
 
 @pytest.mark.parametrize('seed', range(60))
