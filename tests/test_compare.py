@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
-from fedskew_nb.run import plan
+from fedskew_nb.run import plan, run as run_module
 from fedskew_nb.run.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
@@ -33,6 +33,12 @@ CHANGES = [
 
 @pytest.mark.parametrize('change', CHANGES, ids=str)
 def test_every_fact_is_in_the_name(change): assert run_name(replace(A, **change)) != run_name(A)
+
+@pytest.mark.parametrize('package', ['fedskew_nb', 'torch'])
+def test_versions_are_in_the_name(package, monkeypatch):
+    before, newer = run_name(A), run_module.versions() | {package: '9'}
+    monkeypatch.setattr(run_module, 'versions', lambda: newer)
+    assert run_name(A) != before
 
 def test_a_note_is_not_in_the_name(): assert run_name(replace(A, note='x')) == run_name(A)
 
@@ -90,6 +96,18 @@ RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT 
 def test_rates_hold_for_their_suite_budget_and_model(monkeypatch, method, suite, lr):
     monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
     assert learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0] == lr
+
+def test_the_nearest_rate_goes_first(monkeypatch):
+    "That of the very suite before that of what it is a variant of, and so for the method."
+    near = [('emoji-pacs', 'F2DC(sigma=0.3)', AT | dict(lr=.2)),
+            ('emoji-pacs-uneven', 'FedAvg', AT | dict(lr=.4))]
+    def lr(method, suite):
+        return learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0]
+    for rates in (near+RATES, RATES+near):
+        monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
+        assert (lr('F2DC(sigma=.3)', 'emoji-pacs'), lr('F2DC', 'emoji-pacs')) == (.2, .005)
+        assert (lr('FedAvg', 'emoji-pacs-uneven'), lr('FedAvg', 'emoji-pacs')) == (.4, .02)
+        assert lr('F2DC(sigma=.3)', 'emoji-pacs-uneven') == .2
 
 def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)

@@ -355,6 +355,13 @@ def test_a_comparison_may_grow(tmp_path):
     assert all((tmp_path/'runs'/k).stat().st_mtime_ns == t for k, t in first.items())
     assert len(stored_runs(tmp_path)) == 4
 
+@pytest.mark.parametrize('extra', ['control', 'pooled'])
+def test_a_comparison_may_grow_by_what_it_is_held_beside(tmp_path, extra):
+    how = dict(suite=small(), out=tmp_path) | TOY
+    alone = compare('FedAvg', **how)
+    assert len(alone) < len(compare('FedAvg', **how | {extra: True}))
+    with pytest.raises(ValueError, match=f'{extra} there: True, here: (False|None)'): compare('FedAvg', **how)
+
 def test_runs_of_another_version_are_left_and_counted(tmp_path, monkeypatch):
     compare('FedAvg', small(), out=tmp_path, **TOY)
     theirs = module.versions() | dict(fedskew_nb='0.0.9')
