@@ -40,7 +40,17 @@ _MOVED = {        # where a module was in 0.1: where it is now
          | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
     'methods.fdse': dict(
         solvers='methods.fdse.consensus', surgery='methods.fdse.erase', released='methods.fdse.statistics',
-        probes='methods.fdse.unseen', pictures='methods.fdse.unseen', tables='methods.fdse.claims')}
+        probes='methods.fdse.unseen', pictures='methods.fdse.unseen', tables='methods.fdse.claims'),
+    'methods.f2dc': dict(
+        correct='methods.f2dc.mask', numerics='methods.f2dc.probes', tables='methods.f2dc.claims'),
+    'methods.fedddl': dict(
+        paste='methods.fedddl.counterfactual', blends='methods.fedddl.counterfactual',
+        tables='methods.fedddl.claims'),
+    'methods.rfeddis': dict(
+        fusion='methods.rfeddis.evidence', disentangle='methods.rfeddis.evidence',
+        pictures='methods.rfeddis.controls', tables='methods.rfeddis.claims'),
+    'methods.dfl': dict(
+        critics='methods.dfl.information', sight='methods.dfl.stability', tables='methods.dfl.claims')}
 
 class _Moved:
     "Finds a module under the path that it had in 0.1, with a warning; until 0.3."

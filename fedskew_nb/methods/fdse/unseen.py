@@ -246,21 +246,18 @@ def _boxes(ax, y, h, boxes, ink):
         named_box(ax, x, y, w, h, text, c, dashed=owner == 'stays', fill=.15*c[3])
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #ce9ba3cc
-def _flow(ax, ink):
-    "x through the parts to the logits; each part to the server and back."
+def _arrows(ax, ink):
+    "x through the parts to the logits; each part to the server and back; statistics into Eq. 6."
     ends = [0]
     for x, w, _, owner in CLIENT_ROW:
         ends += [x, x+w]
         arrow(ax, (x+w/2-.5, 5.4), (x+w/2-.5, 7.3), ink[owner])
         arrow(ax, (x+w/2+.5, 7.3), (x+w/2+.5, 5.4), ink[owner])
     for a, b in zip(ends[::2], [*ends[1::2], 43.4]): arrow(ax, (a+.1, 4.2), (b-.1, 4.2))
-
-def _consistency(ax, color):
-    "Statistics to the server and back, and both into Eq. 6."
-    arrow(ax, (32.9, 1.05), (37.5, 1.05), color)
-    arrow(ax, (37.5, .45), (32.9, .45), color)
+    arrow(ax, (32.9, 1.05), (37.5, 1.05), ink['mean'])
+    arrow(ax, (37.5, .45), (32.9, .45), ink['mean'])
     arrow(ax, (26.6, 3.9), (24.4, 1.4), bend=.1)
-    arrow(ax, (27.3, .75), (25.9, .75), color)
+    arrow(ax, (27.3, .75), (25.9, .75), ink['mean'])
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #81ef306c
 @style()
@@ -275,8 +272,7 @@ def fdse_picture(
     _boxes(ax, 7.5, 1.6, SERVER_ROW, ink)
     _boxes(ax, 3.2, 2., CLIENT_ROW, ink)
     _boxes(ax, 0., 1.5, STATISTICS_ROW, ink)
-    _flow(ax, ink)
-    _consistency(ax, ink['mean'])
+    _arrows(ax, ink)
     for text, at in FDSE_WORDS.items(): ax.text(*at, text, ha='center', va='center')
     ax.set(xlim=(-4, 47.6), ylim=(-.4, 9.4), xticks=[], yticks=[])
     return ax
