@@ -30,26 +30,42 @@ def __getattr__(name):
 
 def __dir__(): return sorted({*globals(), *_names(), '__all__'})
 
+def _to(room, modules): return {module: f'{room}.{module}' for module in modules.split()}
+
 _MOVED = {        # where a module was in 0.1: where it is now
-    'core': dict.fromkeys('models convert pretrained weights remember'.split(), 'nets'),
-    'data': dict.fromkeys('draw digits emoji backgrounds colored factors rooms'.split(), 'data.suites'),
-    'app': dict.fromkeys('archives layouts readers sets prepare'.split(), 'downloads')
-         | dict.fromkeys('recipes scripts plan run compare tune executors reproduce'.split(), 'run')
-         | dict.fromkeys('choose diagnose questions after join catalogue combine shell cli boxes'.split(), 'tools')}
+    'core': _to('nets', 'models convert pretrained weights remember'),
+    'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
+    'app': _to('downloads', 'archives layouts readers sets prepare')
+         | _to('run', 'recipes scripts plan run compare tune executors reproduce')
+         | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
+    'methods.fdse': dict(
+        solvers='methods.fdse.consensus', surgery='methods.fdse.erase', released='methods.fdse.statistics',
+        probes='methods.fdse.unseen', pictures='methods.fdse.unseen', tables='methods.fdse.claims'),
+    'methods.f2dc': dict(
+        correct='methods.f2dc.mask', numerics='methods.f2dc.probes', tables='methods.f2dc.claims'),
+    'methods.fedddl': dict(
+        paste='methods.fedddl.counterfactual', blends='methods.fedddl.counterfactual',
+        tables='methods.fedddl.claims'),
+    'methods.rfeddis': dict(
+        fusion='methods.rfeddis.evidence', disentangle='methods.rfeddis.evidence',
+        pictures='methods.rfeddis.controls', tables='methods.rfeddis.claims'),
+    'methods.dfl': dict(
+        critics='methods.dfl.information', sight='methods.dfl.stability', tables='methods.dfl.claims')}
 
 class _Moved:
     "Finds a module under the path that it had in 0.1, with a warning; until 0.3."
     @staticmethod
     def find_spec(name, path=None, target=None):
         package, _, rest = name.partition('.')
-        room, _, module = rest.partition('.')
-        if package != __name__ or room not in _MOVED or module and module not in _MOVED[room]: return
-        return importlib.machinery.ModuleSpec(name, _Moved, is_package=not module)
+        room, _, module = rest.rpartition('.')
+        if package == __name__ and (rest in _MOVED or module in _MOVED.get(room, ())):
+            return importlib.machinery.ModuleSpec(name, _Moved, is_package=rest in _MOVED)
     @staticmethod
     def create_module(spec):
-        room, _, module = spec.name.removeprefix(f'{__name__}.').partition('.')
-        if not module: return                 # the room itself, empty
-        new = f'{__name__}.{_MOVED[room][module]}.{module}'
+        old = spec.name.removeprefix(f'{__name__}.')
+        if old in _MOVED: return              # the room itself, empty
+        room, _, module = old.rpartition('.')
+        new = f'{__name__}.{_MOVED[room][module]}'
         module = importlib.import_module(new)
         importlib.import_module('.core.names', __name__).deprecated(spec.name, new, '0.2', '0.3')
         spec.loader_state = module.__spec__

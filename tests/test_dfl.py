@@ -6,7 +6,7 @@ from scipy.integrate import dblquad
 from torch import nn
 from torch.autograd import gradcheck
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.methods.dfl.critics import check_critic, fit_critic
+from fedskew_nb.methods.dfl.information import check_critic, fit_critic
 from fedskew_nb.methods.dfl.information import critic, jsd, new_critic, shared_information, standardised
 
 # ---- tools

@@ -10,7 +10,7 @@ from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.dfl.alternation import Branches
 from fedskew_nb.methods.dfl.method import DFL
-from fedskew_nb.methods.dfl.sight import PROBED, branch_probes, crowd
+from fedskew_nb.methods.dfl.stability import PROBED, branch_probes, crowd
 
 K, DOMAINS, SIDE = 4, 3, 8                                   # classes, domains, pixels
 KEYS = {f'{what}_{b}' for what in ('class', 'domain', 'size') for b in 'cs'}

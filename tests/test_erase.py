@@ -9,7 +9,7 @@ from fedskew_nb.core.seeding import seeded
 from fedskew_nb.core.net import Net, is_statistic
 from fedskew_nb.methods.fdse.erase import Erased, domain_share, cheap_copies, first_filters
 from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from fedskew_nb.methods.fdse.surgery import (
+from fedskew_nb.methods.fdse.erase import (
     by_block, decompose, erased_blocks, is_eraser, part_of)
 
 def randn(*shape, seed=0): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

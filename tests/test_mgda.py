@@ -5,9 +5,9 @@ import numpy as np, pytest, torch
 from scipy.optimize import minimize
 from torch.utils._python_dispatch import TorchDispatchMode
 from fedskew_nb.methods.fdse.consensus import Agreement, NotFinite, consensus_step, min_norm
-from fedskew_nb.methods.fdse.solvers import combine, gram
-from fedskew_nb.methods.fdse.pictures import hull_picture
-from fedskew_nb.methods.fdse.solvers import frank_wolfe, rule_from
+from fedskew_nb.methods.fdse.consensus import combine, gram
+from fedskew_nb.methods.fdse.unseen import hull_picture
+from fedskew_nb.methods.fdse.consensus import frank_wolfe, rule_from
 
 def gen(seed): return torch.Generator().manual_seed(seed)
 def units(D): return D/np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1e-300)

@@ -1,5 +1,5 @@
 "The hand-written `fedskew_nb/__init__.py`: every public name, nothing before it is asked for."
-import ast, re, subprocess, sys
+import ast, importlib, re, subprocess, sys
 import pytest
 import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism
@@ -150,3 +150,14 @@ def test_a_method_is_imported_without_drawings_and_tables():
     heavy, homes = '{"matplotlib", "pandas", "scipy"}', ['fedskew_nb.engine.federation', *homes]
     code = f'import sys, {", ".join(homes)}; print({heavy} & sys.modules.keys())'
     assert len(homes) > 15 and fresh(code) == 'set()'
+
+# ---- paths of 0.1
+
+OLD = [(f'{room}.{old}', new) for room, modules in fs._MOVED.items() for old, new in modules.items()]
+
+@pytest.mark.parametrize('old, new', OLD, ids=[old for old, _ in OLD])
+def test_an_old_path_warns_and_leads_to_the_module(old, new):
+    sys.modules.pop(f'fedskew_nb.{old}', None)
+    with pytest.warns(FutureWarning, match=re.escape(f'fedskew_nb.{old} is fedskew_nb.{new} since 0.2')):
+        module = importlib.import_module(f'fedskew_nb.{old}')
+    assert module is sys.modules[f'fedskew_nb.{new}'] and module.__spec__.name == module.__name__

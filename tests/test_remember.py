@@ -12,7 +12,7 @@ from fedskew_nb.nets.pretrained import behind, freeze
 from fedskew_nb.nets.remember import Remember, maps_of, tidy
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.cache import cache_dir
-from fedskew_nb.methods.fdse.surgery import erased_blocks
+from fedskew_nb.methods.fdse.erase import erased_blocks
 
 def few(data, n): return data[torch.arange(n)]
 

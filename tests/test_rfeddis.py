@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck
 from fedskew_nb.methods.rfeddis.evidence import beliefs, dirichlet_kl, evidence
 from fedskew_nb.methods.rfeddis.evidence import evidential_loss, vacuity
-from fedskew_nb.methods.rfeddis.fusion import average, conflict, conflict_aware, cumulative, fuse
-from fedskew_nb.methods.rfeddis.pictures import rfeddis_picture
+from fedskew_nb.methods.rfeddis.evidence import average, conflict, conflict_aware, cumulative, fuse
+from fedskew_nb.methods.rfeddis.controls import rfeddis_picture
 
 # ---- tools
 

@@ -19,7 +19,7 @@ from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.rfeddis.controls import Summed, fewer, head_probes
-from fedskew_nb.methods.rfeddis.disentangle import disentangling_loss
+from fedskew_nb.methods.rfeddis.evidence import disentangling_loss
 from fedskew_nb.methods.rfeddis.evidence import vacuity
 from fedskew_nb.methods.rfeddis.method import Disentangle, EqualWeights, Evidence, RFedDis, TwoHeads
 

@@ -15,10 +15,9 @@ from fastcore.basics import patch
 from ..tools.shell import say
 from ..core.names import extra, message
 from ..data.folder import rows_in
-from .hub import Hub
+from .hub import Hub, begun, finish, tell_round
 from .keys import HERE, keys_in
 from .node import Node, check_domains, order_of
-from .rehearse import begun, finish, tell_round
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 

@@ -9,10 +9,15 @@ __all__ = []
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
+import matplotlib
 import torch
 from fastcore.basics import chunked, patch
 from .. import __version__
+from ..analysis.comparison import Comparison
+from ..analysis.report import write_report
 from ..run.recipes import read_method
+from ..tools.after import export
 from ..tools.shell import say
 from ..core.files import misfit
 from ..core.identity import digest
@@ -201,3 +206,26 @@ def score(self:Hub, piece=None):
     one = not self.is_personal()
     rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] != 'global'))
     self.state = replace(self.state, history=self.history.grown(rows=added(rows)), scored=self.round_no)
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
+def begun(hub:Hub, out)->Hub:
+    "The hub, from its checkpoint if there is one."
+    hub.out = Path(out)/'state.safetensors'
+    return hub.load(hub.out) if hub.out.exists() else hub
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #fe7ac8a7
+def tell_round(hub:Hub):
+    "A line for each round."
+    row, took, of = hub.history.rounds[-1], hub.history.timing[-1], hub.setting.rounds
+    mb, seconds = (row['up']+row['down'])/1e6, took['seconds']+took['eval_seconds']
+    say(f'round {row["round"]:{len(str(of))}} of {of}: loss {row["loss"]:.3f}, {mb:.1f} MB, {seconds:.1f} s')
+
+def finish(hub:Hub, out):
+    "Leave history, report and model."
+    out = Path(out)
+    hub.history.save(out/'history.json')
+    matplotlib.use('Agg')          # no window, whatever a notebook has asked for
+    report = write_report(Comparison([hub.history]), out)['report.html']
+    print(f'{hub.history.table().round(1).to_string()}\n\nreport: {report}')
+    if hub.is_personal(): return print('no model for all: each site has its own')
+    print(f'model: {export(hub, out/"model.safetensors")}')

@@ -7,17 +7,13 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #78507653
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-import matplotlib
 from fastcore.meta import delegates
-from ..analysis.comparison import Comparison
-from ..analysis.report import write_report
-from ..tools.after import export
 from ..tools.cli import read_settings
 from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
-from .hub import Hub
+from .flower import submit
+from .hub import Hub, begun, finish, tell_round
 from .node import Node, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
@@ -45,28 +41,6 @@ def rehearsal(
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     return begun(Hub(job, facts, post, lost=lost), out)
-
-def begun(hub:Hub, out)->Hub:
-    "The same, from its checkpoint if there is one."
-    hub.out = Path(out)/'state.safetensors'
-    return hub.load(hub.out) if hub.out.exists() else hub
-
-# %% ../../nbs/8_deploy/05_rehearse.ipynb #fe7ac8a7
-def tell_round(hub:Hub):
-    "A line for each round."
-    row, took, of = hub.history.rounds[-1], hub.history.timing[-1], hub.setting.rounds
-    mb, seconds = (row['up']+row['down'])/1e6, took['seconds']+took['eval_seconds']
-    say(f'round {row["round"]:{len(str(of))}} of {of}: loss {row["loss"]:.3f}, {mb:.1f} MB, {seconds:.1f} s')
-
-def finish(hub:Hub, out):
-    "Leave history, report and model."
-    out = Path(out)
-    hub.history.save(out/'history.json')
-    matplotlib.use('Agg')          # no window, whatever a notebook has asked for
-    report = write_report(Comparison([hub.history]), out)['report.html']
-    print(f'{hub.history.table().round(1).to_string()}\n\nreport: {report}')
-    if hub.is_personal(): return print('no model for all: each site has its own')
-    print(f'model: {export(hub, out/"model.safetensors")}')
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #46ce7662
 def run_here(job:Job, folders, out, peers:bool, lost:str):
@@ -118,7 +92,7 @@ def federate_command(
     job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
     with going_on(out):
         if rehearse: return run_here(job, rehearse, out, peers, how['lost'])
-        import_module('fedskew_nb.deploy.flower').submit(job, nodes, out, **how)
+        submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #1c0926e6
 COMMANDS = dict(federate=federate_command)

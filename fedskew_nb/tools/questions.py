@@ -22,7 +22,7 @@ from ..data.suite import Suite
 from ..data.survey import copies, file_sizes, picture_counts, pictures_in, pictures_of, too_few
 from ..engine.federation import Federation
 from ..methods.fedddl.method import object_boxes
-from ..methods.fedddl.paste import box_mask
+from ..methods.fedddl.counterfactual import box_mask
 
 # %% auto #0
 __all__ = []

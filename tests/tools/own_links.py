@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
-from project import NBS, ROOT, default_exp, directives, notebooks, read, site, source
+from project import NBS, ROOT, module_of, directives, notebooks, read, site, source
 
 PAGE = re.compile(re.escape(site()) + r'/([\w./-]+\.html)')
 NAMED = re.compile(r'\[`([^`\n]+)`\]\(([^)\s]+)\)')      # [`Net`](where)
@@ -68,7 +68,7 @@ def imported(tree):
 
 def meant(nb):
     "{name: module}: what the code of a notebook means by a name of the package."
-    cells, mine = list(code_of(nb)), f'fedskew_nb.{default_exp(nb)}'
+    cells, mine = list(code_of(nb)), f'fedskew_nb.{module_of(nb)}'
     found = {name: module for tree, _ in cells for name, module in imported(tree)}
     for tree, exported in cells:
         for name in given(tree):
@@ -162,7 +162,7 @@ class relative_links(Processor):
     def begin(self):
         self.page = Path(self.nb.path_).resolve().relative_to(NBS)
         self.names = meant(read(NBS/self.page))
-        self.module = default_exp(read(NBS/self.page))
+        self.module = module_of(read(NBS/self.page))
         self.above = {}
 
     def mended(self, text): return relative(without_namesakes(text, self.page, self.names), self.page)

@@ -11,7 +11,7 @@ import ast, base64, math, re, struct, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import yaml
-from project import NBS, default_exp, directives, notebooks, read, source
+from project import NBS, module_of, directives, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
@@ -262,7 +262,7 @@ def read_page(path):
         code = shown(s)
         if not imports(code) and {'export', 'exports', 'exporti'} & directives(s).keys():
             page.exported += len(code)
-            page.public |= dict.fromkeys(public_names(code, directives(s)), default_exp(nb))
+            page.public |= dict.fromkeys(public_names(code, directives(s)), module_of(nb))
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c), *figure_faults(c, code)]
         if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')):

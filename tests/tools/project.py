@@ -49,8 +49,19 @@ def skipped(src, left_out=None):
         or 'nbdev_export(' in src
     )
 
+def code_directives(nb):
+    "The directives of each code cell."
+    return [directives(source(c)) for c in nb['cells'] if c['cell_type'] == 'code']
+
 def default_exp(nb):
-    "The module a notebook writes (`data.suite`), or None for a page."
-    return next(
-        (d['default_exp'] for c in nb['cells'] if 'default_exp' in (d := directives(source(c)))), None
-    )
+    "The module a notebook begins (`data.suite`), or None."
+    return next((d['default_exp'] for d in code_directives(nb) if 'default_exp' in d), None)
+
+def added_to(nb):
+    "The module of another notebook to which this one adds (`#| export data.suite`), or None."
+    named = (d.get(k) for d in code_directives(nb) for k in ('export', 'exports', 'exporti'))
+    return next(filter(None, named), None)
+
+def module_of(nb):
+    "The module in which the code of a notebook stands, or None for a page."
+    return default_exp(nb) or added_to(nb)

@@ -7,7 +7,7 @@ import ast, os, subprocess, sys
 from functools import lru_cache
 from pathlib import Path
 import stubs, sync
-from project import ROOT, default_exp, notebooks, read
+from project import ROOT, module_of, notebooks, read
 
 PYTEST = [sys.executable, *'-m pytest -q -n 2 --dist loadfile -m'.split(), 'not slow and not campaign']
 
@@ -74,15 +74,11 @@ def to_run(files):
     "The notebooks and test files that a list of changed files asks for."
     files = [f for f in files if (ROOT / f).exists()]
     nbs = {f for f in files if f.startswith('nbs/') and f.endswith('.ipynb')}
-    mods = {
-        f'fedskew_nb/{m.replace(".", "/")}.py': p.relative_to(ROOT).as_posix()
-        for p in notebooks()
-        if (m := default_exp(read(p)))
-    }
-    nbs |= {mods[f] for f in files if f in mods}
+    of = {p.relative_to(ROOT).as_posix(): module_of(read(p)) for p in notebooks()}
+    of = {nb: m for nb, m in of.items() if m}
+    nbs |= {nb for nb, m in of.items() if f'fedskew_nb/{m.replace(".", "/")}.py' in files}
     tests = {f for f in files if f.startswith('tests/test_')}
-    touched = {m for m, nb in mods.items() if nb in nbs}
-    tests |= {t for m in touched for t in tests_of(m.removesuffix('.py').replace('/', '.'))}
+    tests |= {t for m in {of[nb] for nb in nbs if nb in of} for t in tests_of(f'fedskew_nb.{m}')}
     if any(f.startswith('tests/tools/') for f in files):
         tests.add('tests/test_tools.py')
     return sorted(nbs), sorted(tests | {'tests/test_sync.py'})

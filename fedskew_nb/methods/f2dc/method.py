@@ -19,7 +19,7 @@ from ...core.rules import Rule, keep
 from ...nets.models import has_map
 from ...core.net import at_least_float32, probe, under
 from ...core.seeding import Random, generator
-from .correct import bottleneck, correction, decouple, rF, separation, wrong_label
+from .mask import bottleneck, correction, decouple, rF, separation, wrong_label
 from .mask import gumbel_mask
 from .weights import DomainAware
 

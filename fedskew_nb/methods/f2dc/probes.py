@@ -134,3 +134,16 @@ def f2dc_measures(
     "Every number of `measure`, and with F2DC's neck those of its features: means over the clients' models."
     answers = [feature_answers(net, fed.suite) for net in models_of(fed).values()]
     return measure(fed) | {k: sum(a[k] for a in answers)/len(answers) for k in answers[0]}
+
+# %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #cb756c85
+import torch
+from torch import Tensor
+
+# %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #2de7700b
+def kept_share(
+    p:Tensor,    # sigmoid of the score, in [0, 1]
+)->Tensor:       # of the shape of p
+    "P(M > ½) under Eq. 3 as printed, a difference of two logistics; under Gumbel noise it is p."
+    z = torch.logit(p.double(), eps=1e-15)
+    t = z.abs().clamp(min=1e-3)                  # odd in z, and a straight line below t
+    return (.5+z/t*(t.sinh()-t)/(4*(t/2).sinh()**2)).to(p)

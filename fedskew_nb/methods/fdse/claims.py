@@ -183,3 +183,200 @@ GRID += [
     AT | dict(methods=['FDSE', 'Ditto'], suite=BOTH[:1], seeds=8, rounds=12, eval_every=2),
     AT | dict(methods=['Ditto'], suite=BOTH, seeds=8),
 ]
+
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #027f011e
+from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
+from fedskew_nb.core.method import Method
+from fedskew_nb.nets.models import alexnet_bn, n_bytes, n_params
+from fedskew_nb.methods.fdse.unseen import unseen_facts
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #a77563d3
+OWN = ('Local', 'LG-FedAvg', 'Ditto', 'PartialFed', 'FedBN', 'FDSE')
+WHOLE = dict(size=256, test=.1, val=1/9, mean=(0., 0., 0.), std=(1., 1., 1.), **KEEP)
+HOME = 'WwZzz/FDSE_CVPR25@dd266a2'
+FLGO = 'WwZzz/easyFL@015642b flgo/algorithm/fedbase.py'
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #d32060ac
+ALEXNET = (
+    Field('model', 'alexnet_bn', 'alexnet_bn', source=f'Sec. 5.1; {HOME} task/PACS_c4/config.py'),
+    Field('size', None, 256, source=f'{HOME} task/PACS_c4/config.py'),
+    Field('mean', None, (0., 0., 0.), source=f'{HOME} task/PACS_c4/config.py'),
+    Field('std', None, (1., 1., 1.), source=f'{HOME} task/PACS_c4/config.py'),
+    Field('flip', None, False, source=f'{HOME} task/PACS_c4/config.py'),
+    Field('pad', None, 0, source=f'{HOME} task/PACS_c4/config.py'),
+    Field('test', None, .1, source=f'{HOME} config: train_holdout, local_test'),
+    Field('val', None, 1/9, source=f'{HOME} config: train_holdout, local_test'),
+    Field('parts', None, 'drawn from all images', 'drawn from every class', source='flgo split_dataset'),
+    Field('exact copies', None, 'stay', COPIES, source=f'{HOME} task/PACS_c4/config.py'),
+)
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #225ba52e
+CONFIG = f'{HOME} config'
+LOOP = (
+    Field('rounds', 500, 500, source=f'Sec. 5.1; {CONFIG}'),
+    Field('batch_size', 50, 50, source=f'Sec. 5.1; {CONFIG}'),
+    Field('decay', .998, .9998, source=f'Sec. 5.1; {CONFIG}, all files'),
+    Field('weight_decay', None, .001, source=CONFIG), Field('clip', None, 10., source=CONFIG),
+    Field('momentum', None, 0., source='flgo, its default'),
+    Field('last, incomplete batch', None, 'a whole one in its place', 'used', source='flgo get_batch_data'),
+    Field('order of images', None, 'Office: shuffled; PACS, DomainNet: of the files', 'shuffled',
+          source='nbs/2_methods/fdse/10_released'),
+    Field('round that counts', None, 'best on validation images', SCORED, source=f'{HOME} get_run_res.py'),
+)
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #5ee32b6b
+SCORES = (
+    Field('personal models', None, 'before averaging', 'before averaging', source=f'{HOME} logger'),
+    Field('ALL', 'over all test images', 'mean of clients, by their training images', 'over all test images',
+          source=f'Table 1; {HOME} logger'),
+    Field('seeds', 5, 5, source=f'Table 1; {HOME} config/show_run.yml'))
+AS_RUN = "the paper's, with an identity copy in each layer"
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #f7aa819e
+ROWS = (
+    Field('equations', "the paper's", 'two releases, both otherwise', AS_RUN, row='FDSE',
+          source='Sec. 4; nbs/2_methods/fdse/10_released'),
+    Field('method', None, "FedFA-aug(preset='released')", row='FedFA-aug',
+          source=f'{HOME} algorithm/fedfa.py'),
+    Field('weights of clients', None, 'uniform', 'by images', row='Ditto',
+          source='WwZzz/easyFL@5f27145 flgo/algorithm/ditto.py'),
+    Field('hyper-parameters of all others', 'tuned, not printed', None, 'the defaults of their pages',
+          source='Sec. 5.1'))
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #3c0d1104
+def fdse(lam:float, beta:float, tau:float)->str: return f'FDSE(lam={lam}, beta={beta}, tau={tau})'
+GIVEN = {'FedFA-aug': "FedFA-aug(preset='released')"}
+OFFICE = GIVEN | {'FDSE': fdse(.05, .05, .5), 'Ditto': 'Ditto(lam=0.01)', 'FedHEAL': 'FedHEAL(tau=0.2)'}
+PACS = GIVEN | {'FDSE': fdse(.5, .001, .5), 'Ditto': 'Ditto(lam=0.0001)', 'FedHEAL': 'FedHEAL(tau=0.1)'}
+RATES = dict(FedAvg=.1, FedBN=.1, FedHEAL=.1)     # on PACS; of the others .05
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #b24f3f2c
+def of_files(folder:str, methods:dict, lr:float, rates:dict)->tuple:
+    "The fields of the methods that have a file of their own in the release, and the rate of the others."
+    when = lambda m: 'c0bd90b' if m == 'FDSE' else 'dd266a2'
+    at = lambda m: f'WwZzz/FDSE_CVPR25@{when(m)} config/{folder}/{m.lower()}.yml'
+    own = [Field('method', None, text, source=at(m), row=m) for m, text in methods.items() if m not in GIVEN]
+    own += [Field('lr', None, v, source=at(m), row=m) for m, v in rates.items()]
+    return Field('lr', None, lr, source=f'{CONFIG}/run_{folder}.yml'), *own
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #a92b9b3e
+def epochs(paper:int, code:int, file:str)->Field:
+    return Field('local_epochs', paper, code, source=f'Sec. 5.1; {CONFIG}/{file}')
+FILES = dict.fromkeys(('FDSE', 'Ditto', 'FedAvg', 'FedHEAL'), .1)     # in config/office
+IN_OFFICE = (epochs(1, 1, 'office'), *of_files('office', OFFICE, .1, FILES))
+IN_PACS = (epochs(5, 5, 'pacs'), *of_files('pacs', PACS, .05, RATES | dict(FDSE=.05, Ditto=.05)))
+IN_DOMAINNET = (
+    epochs(5, 1, 'domainnet.yml'), Field('lr', None, .1, source=f'{CONFIG}/domainnet.yml'),
+    Field('method', None, fdse(.01, .1, .5), row='FDSE',
+          source='WwZzz/FDSE_CVPR25@c0bd90b algorithm/fdse.py'))
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #1be8e040
+def table_1(data:str, suite:str, printed:str, fields:tuple, ours:dict=GIVEN, rates=None, **more)->Protocol:
+    "A third of the paper's Table 1."
+    return Protocol(f'FDSE-1-{data}', "FDSE's Table 1", suite, dict(ALL='ALL', AVG='AVG'), printed,
+                    dict(model='alexnet_bn', house='fdse', decay=.9998) | more, folder=WHOLE, view='personal',
+                    before=OWN, seeds=5, ours=ours, rates=rates or {},
+                    fields=(*ALEXNET, *LOOP, *SCORES, *fields, *ROWS))
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #c9bd3414
+TABLES = [table_1('DomainNet', 'domainnet-10', '''
+    Local       57.10 52.96
+    FedAvg      69.17 67.53
+    LG-FedAvg   71.13 67.97
+    FedProx     68.81 67.47
+    SCAFFOLD    70.41 69.06
+    FedDyn      70.02 68.86
+    MOON        68.35 66.65
+    Ditto       75.18 72.82
+    PartialFed  75.92 73.46
+    FedBN       74.75 72.25
+    FedFA-aug   69.47 67.60
+    FedHEAL     69.43 67.96
+    FDSE        76.77 74.50
+    ''', IN_DOMAINNET, lr=.1)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #4667c1b7
+TABLES += [table_1('Office', 'office-caltech-10', '''
+    Local       64.47 62.72
+    FedAvg      82.60 86.26
+    LG-FedAvg   82.69 87.29
+    FedProx     82.69 87.36
+    SCAFFOLD    80.86 85.87
+    FedDyn      82.77 87.80
+    MOON        80.12 82.48
+    Ditto       84.12 88.72
+    PartialFed  82.70 88.33
+    FedBN       83.08 87.01
+    FedFA-aug   82.98 86.69
+    FedHEAL     81.73 86.29
+    FDSE        87.15 91.58
+    ''', IN_OFFICE, OFFICE, lr=.1, local_epochs=1)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #e58c07e0
+TABLES += [table_1('PACS', 'pacs', '''
+    Local       61.29 57.16
+    FedAvg      74.30 72.10
+    LG-FedAvg   79.11 76.72
+    FedProx     74.38 72.33
+    SCAFFOLD    76.30 74.26
+    FedDyn      74.92 73.19
+    MOON        75.00 72.13
+    Ditto       82.02 80.03
+    PartialFed  81.22 79.18
+    FedBN       81.58 79.47
+    FedFA-aug   75.44 73.60
+    FedHEAL     75.46 73.51
+    FDSE        83.81 82.17
+    ''', IN_PACS, PACS, RATES, lr=.05)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #5cd1e0b5
+ADAPTED = {'FedAvg': 'plain', 'FedBN': 'restated', 'FDSE - align': 'plain', 'FDSE': 'adapted'}
+TO_NEW = (
+    Field('adaptation', 'in the supplement', None, 'that of the page on unseen domains', source='Sec. 5.4'),
+    Field('images that it adapts on', None, None, 'training images of the new domain'),
+    Field('a new domain', None, None, 're-estimated BatchNorm statistics', row='FedBN'),
+    Field('a new domain', None, None, 'nothing', row='FedAvg'),
+    Field('seeds', None, None, source='its numbers are shares of one test set'))
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #840459ce
+def table_2(data:str, suite:str, columns:dict, printed:str, fields:tuple, ours:str, **more)->Protocol:
+    "Half of the paper's Table 2."
+    return Protocol(f'FDSE-2-{data}', "FDSE's Table 2", suite, columns | dict(AVG='AVG'), printed,
+                    dict(model='alexnet_bn', house='fdse', lr=.1, decay=.9998) | more, folder=WHOLE,
+                    view='unseen', apart=ADAPTED, measure=unseen_facts, seeds=1,
+                    ours=dict.fromkeys(('FDSE', 'FDSE - align'), ours),
+                    fields=(*ALEXNET, *LOOP, *TO_NEW, *fields, *ROWS[:1]))
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #404622b3
+OBJECTS = dict(C='caltech', A='amazon', D='dslr', W='webcam')
+PICTURES = dict(C='clipart', I='infograph', P='painting', Q='quickdraw', R='real', S='sketch')
+TABLES += [
+    table_2('Office', 'office-caltech-10', OBJECTS, '''
+    FedAvg        51.78 70.52 80.00 65.51 66.95
+    FedBN         60.71 70.52 80.00 55.17 66.60
+    FDSE - align  40.17 68.42 86.66 72.41 66.91
+    FDSE          57.14 75.78 93.33 75.86 75.52
+    ''', IN_OFFICE, OFFICE['FDSE'], local_epochs=1),
+    table_2('DomainNet', 'domainnet-10', PICTURES, '''
+    FedAvg        62.81 30.15 55.53 48.86 59.74 58.92 52.66
+    FedBN         62.56 31.14 57.26 53.06 63.17 62.46 54.94
+    FDSE - align  60.53 31.57 54.33 50.60 59.85 62.59 53.24
+    FDSE          65.22 32.34 59.32 55.00 64.28 65.28 56.91
+    ''', IN_DOMAINNET, 'FDSE')]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #4491d6ac
+def counts_4(method:Method)->dict: # {heading: number}
+    "Parameters, bytes and operations of AlexNet as the method has it."
+    net = method.adapt(alexnet_bn(10, size=256))
+    return {'parameters, 10⁷': n_params(net)/1e7, 'MiB': n_bytes(net)/2**20,
+            'operations, 10¹⁰': paper_operations(net)/1e10}
+
+TABLES += [Protocol(
+    'FDSE-4', "FDSE's Table 4", '', dict.fromkeys(('parameters, 10⁷', 'MiB', 'operations, 10¹⁰')), '''
+    FedBN  1.30 49.52 4.41
+    Ditto  1.30 49.52 4.41
+    FDSE   0.65 24.87 2.24
+    ''', {}, measure=counts_4, ours=dict(FDSE="FDSE(preset='released')"), seeds=0,
+    notes=('of ten classes, 256² pixels, batches of 50; FDSE as released, whose first padding is 5',
+           "the paper's seconds are of its machine, and left out"))]

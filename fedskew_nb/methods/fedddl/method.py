@@ -18,8 +18,7 @@ from ...data.batch import boxes_of
 from ...data.images import Data
 from .counterfactual import (
     any_class, other_classes, own_class, draw_backgrounds, random_places, same_size_places)
-from .blends import blends
-from .paste import box_mask, check_boxes, paste, usable
+from .counterfactual import blends, box_mask, check_boxes, paste, usable
 from ..baselines.prototypes import class_means, global_prototypes
 from .prototypes import object_crops, pull
 

@@ -27,7 +27,7 @@ from ...data.suite import Suite
 from ...engine.federation import Federation
 from ..baselines.prototypes import class_means
 from .method import object_boxes
-from .paste import box_mask
+from .counterfactual import box_mask
 from .prototypes import object_crops
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #da825e48

@@ -9,7 +9,7 @@ __all__ = ['object_crops', 'pull']
 import torch, torch.nn.functional as F
 from torch import Tensor
 from ..baselines.prototypes import prototype_cosines
-from .paste import pulled
+from .counterfactual import pulled
 from ...core.net import at_least_float32
 
 # %% ../../../nbs/2_methods/fedddl/02_prototypes.ipynb #a09bd2ea

@@ -138,3 +138,122 @@ MANY = fewer(100, 'quick')
 GRID += [few(.1, methods=['FedBN', 'RFedDis'], suite=fewer(n), rounds=r, eval_every=r)
          for n, r in STEPS.items()]
 GRID += [few(.1, methods=['Local', 'FedBN', 'RFedDis'], suite=MANY, rounds=150, eval_every=50)]
+
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #9bbc7fea
+from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #9ba75cfc
+CODE, BEFORE = 'LooKing9218/RFedDis@f7a8a35 federated', 'med-air/FedBN@655f5f3 federated'
+LOOP = (
+    Field('lr', .01, .01, source=f'Sec. IV-A; {CODE}'),
+    Field('batch_size', 32, 32, source=f'Sec. IV-A; {CODE}'),
+    Field('momentum', None, 0., source=CODE), Field('weight_decay', None, 0., source=CODE),
+    Field('local_epochs', None, 1, source=CODE), Field('seeds', 5, 1, source=f'Sec. IV-A; {CODE}'),
+)
+LOOP += (
+    Field('weights of clients', None, 'uniform', 'uniform', source=CODE),
+    Field('last, incomplete batch', None, 'used', 'used', source=CODE),
+    Field('their name', 'SingleSet', 'SingleSet', 'Local', row='Local', source='Sec. IV-A'),
+    Field('hyper-parameters of all others', None, None, 'the defaults of their pages'))
+
+def rounds(n:int, file:str)->Field: return Field('rounds', None, n, source=f'{CODE}/RFedDis_{file}.py')
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #0a0c287d
+def prox(mu:float, file:str)->Field:
+    return Field('method', None, f'FedProx(mu={mu})', row='FedProx', source=f'{BEFORE}/fed_{file}.py')
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #288f4c7a
+NO_SHIFT = dict(mean=(0., 0., 0.), std=(1., 1., 1.))
+AS_FEDBN = 'Sec. IV-A: as FedBN; LooKing9218/RFedDis@f7a8a35 nets/models.py'
+LARGE = (
+    Field('model', 'alexnet_bn(hidden=4096)', 'alexnet_bn(hidden=4096)', source=AS_FEDBN),
+    Field('linear layers of a head', '3', '3', '2, behind 2 that both heads share', row='RFedDis',
+          source=AS_FEDBN),
+    Field('method', 'RFedDis(hidden=4096)', "RFedDis(preset='office', hidden=4096)", row='RFedDis',
+          source=f'Sec. III; {CODE}/RFedDis_Office.py'),
+    *(Field(k, None, v, source=CODE) for k, v in dict(size=256, **NO_SHIFT, flip=True, turn=30.).items()),
+    Field('round that counts', None, 'best on validation images', SCORED, source=CODE),
+    Field('images', None, "the first of FedBN's lists", 'of every class, by seed', source=CODE),
+    Field('exact copies', None, 'stay', COPIES, source=CODE))
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #2438160d
+def validated(part:float, file:str)->Field:
+    theirs = f'int({part:g} · smallest training list), the last of each list'
+    return Field('validation images', None, theirs, 'none',
+                 source=f'{CODE}/RFedDis_{file}.py')
+ALEX = dict(model='alexnet_bn(hidden=4096)', house='fedbn', rounds=300, flip=True, turn=30.)
+PHOTOS = dict(size=256, val=0., **NO_SHIFT, **KEEP)
+FROM_LISTS = dict(folder=PHOTOS, view='personal', seeds=5,
+                  ours=dict(FedProx='FedProx(mu=0.001)', RFedDis='RFedDis(hidden=4096)'))
+SIX = dict.fromkeys(('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch'), 1)
+SMALLEST = 'int(0.05 · smallest training part)'
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #68e12c17
+OF_SIX = (*LARGE, *LOOP, rounds(300, 'Domainnet'), prox(.001, 'domainnet'), validated(.05, 'Domainnet'),
+          Field('images of a client', None, SMALLEST, SMALLEST, source=f'{CODE}/RFedDis_Domainnet.py'))
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #b7c10d59
+TABLES = [Protocol(
+    'RFedDis-1-Office', "RFedDis' Table I", 'office-caltech-10',
+    dict(A='amazon', C='caltech', D='dslr', W='webcam', Avg='AVG'), '''
+    Local    54.9 40.2 78.7 86.4 65.1
+    FedAvg   54.1 44.8 66.9 85.1 62.7
+    FedProx  54.2 44.5 65.0 84.4 62.0
+    FedRep   51.0 40.9 62.5 79.7 58.5
+    MOON     55.2 46.7 68.8 84.8 63.9
+    FedDC    61.5 40.9 81.3 81.4 66.3
+    FedDyn   55.7 40.0 81.3 79.7 64.2
+    SCAFFOLD 60.4 45.8 84.4 88.1 69.7
+    FedBN    63.0 45.3 83.1 90.5 70.5
+    RFedDis  64.5 48.2 95.3 95.3 75.8
+    ''', ALEX, each=62, **FROM_LISTS, fields=(
+        *LARGE, *LOOP, rounds(300, 'Office'), prox(.001, 'office'), validated(.4, 'Office'),
+        Field('each', None, 62, source=f'{CODE}/RFedDis_Office.py: half of 125 of DSLR')))]
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #60889b8a
+NET = 'DigitModel: 3 convolutions of 5 × 5, linear layers 2048, 512, 10'
+ON_DIGITS = f'{CODE}/RFedDis_digits.py'
+DIGITS = (
+    Field('net', NET, NET, 'small_conv: 3 of 3 × 3, linear layers 128, 10', source=AS_FEDBN),
+    Field('method', 'RFedDis(hidden=2048)', "RFedDis(preset='released', hidden=2048)", row='RFedDis',
+          source=f'Sec. III; {ON_DIGITS}'),
+    *(Field(k, None, v, source=ON_DIGITS) for k, v in
+      dict(size=28, mean=(.5, .5, .5), std=(.5, .5, .5), flip=False, each=743).items()),
+    Field('round that counts', None, 'none is chosen, all are printed', SCORED, source=ON_DIGITS),
+    Field('images', None, "the first of FedBN's lists", 'of every class, by seed', source=ON_DIGITS))
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #32b1f89f
+TABLES += [Protocol(
+    'RFedDis-2-Digits', "RFedDis' Table II", 'digits',
+    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'), '''
+    Local    94.4 65.3 95.2 80.3 77.8 82.0
+    FedAvg   95.9 62.9 95.6 82.3 76.9 82.7
+    FedProx  95.8 63.1 95.6 82.3 76.6 82.7
+    FedRep   96.8 71.2 96.9 82.7 78.6 85.2
+    MOON     95.7 62.7 95.3 80.8 75.5 82.0
+    FedDC    96.0 64.5 94.1 81.4 73.6 81.9
+    FedDyn   97.3 70.7 96.8 86.4 81.4 86.5
+    SCAFFOLD 97.2 72.8 97.0 84.9 80.8 86.5
+    FedBN    96.6 71.0 97.0 83.2 78.3 85.2
+    RFedDis  97.2 75.3 96.8 86.9 83.9 88.0
+    ''', dict(model='small_conv', house='fedbn'), each=743, view='personal', seeds=5,
+    folder=dict(size=28, val=0., mean=(.5, .5, .5), std=(.5, .5, .5)),
+    ours=dict(FedProx='FedProx(mu=0.01)', RFedDis='RFedDis(hidden=2048)'),
+    fields=(*DIGITS, *LOOP, rounds(100, 'digits'), prox(.01, 'digits')))]
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #2b4ac43a
+TABLES += [Protocol(
+    'RFedDis-2-DomainNet', "RFedDis' Table II", 'domainnet-10',
+    dict(Cl='clipart', I='infograph', P='painting', Q='quickdraw', R='real', Sk='sketch', Avg='AVG'), '''
+    Local    41.0 23.8 36.2 73.1 48.5 34.0 42.8
+    FedAvg   48.8 24.9 36.5 56.1 46.3 36.6 41.5
+    FedProx  48.9 24.9 36.6 54.4 47.8 36.9 41.6
+    FedRep   52.5 27.3 41.5 70.8 55.9 43.7 48.6
+    MOON     47.7 25.4 38.6 52.6 46.7 36.3 41.2
+    FedDC    46.2 28.5 37.8 60.9 51.4 30.7 42.6
+    FedDyn   43.8 27.6 41.9 61.0 52.4 43.8 45.1
+    SCAFFOLD 48.1 27.9 35.5 68.5 46.7 35.4 43.7
+    FedBN    51.2 26.8 41.5 71.3 54.8 42.1 48.0
+    RFedDis  52.6 27.7 42.4 73.6 58.7 43.5 49.8
+    ''', ALEX, SIX, share=.05, smallest=True, lists=True, fields=OF_SIX, **FROM_LISTS)]

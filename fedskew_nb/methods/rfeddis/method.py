@@ -18,9 +18,9 @@ from ...core.net import at_least_float32, probe, under
 from ...core.names import at_least, not_negative, one_of
 from ...core.rules import Rule, keep
 from ..baselines.personal import KeepBatchNorm
-from .disentangle import REDUCTIONS, disentangling_loss
 from .evidence import evidence, evidential_loss, vacuity
-from .fusion import average, conflict_aware, cumulative, fuse
+from .evidence import REDUCTIONS, disentangling_loss
+from .evidence import average, conflict_aware, cumulative, fuse
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #ec3212cf
 FUSERS = dict(ds=fuse, average=average, cumulative=cumulative, conflict=conflict_aware)
