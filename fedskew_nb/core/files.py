@@ -104,22 +104,37 @@ def sentence(o, kind, problem:str, path:str)->str:
     if lost := re.search('required field `(.+)`', problem): return f'{it} has no {lost[1]}'
     if more := re.search('unknown field `(.*)`', problem):
         return f'what is {more[1]!r}? {"" if at else nearest(more[1], kind.__struct_fields__)}'
-    if 'at `key`' in problem: return f'a name in {it} is no text'
+    if 'at `key`' in problem: return f'a name in {it} is not {wanted(problem)}'
     if 'Number out' in problem: problem = 'Expected `float`'
     if problem.startswith('Expected'): return f'{it} is {reprlib.repr(v)}, not {wanted(problem)}'
     if problem.startswith('Invalid enum'): return f'{it} is {reprlib.repr(v)}'
     return f'{at}: {problem}' if at else problem      # of a __post_init__
 
 # %% ../../nbs/4_core/12_files.ipynb #8efc16d0
+PLAIN = {str, int, float, bool, type(None)}
+
+class Thing:
+    "What no JSON can hold."
+    def __init__(self, o): self.o = o
+    def __repr__(self): return repr(self.o)
+
+def plain_tree(o):
+    "Tables, lists, texts and numbers as they are, anything else as a `Thing`."
+    if isinstance(o, dict): return {k: v if type(v) in PLAIN else plain_tree(v) for k, v in o.items()}
+    if isinstance(o, list): return [v if type(v) in PLAIN else plain_tree(v) for v in o]
+    if isinstance(o, float): return float(o)
+    return o if o is None or isinstance(o, (str, int)) else Thing(o)
+
+# %% ../../nbs/4_core/12_files.ipynb #1dbdfc32
 def record_of(o, kind):
     "`o` as a record; a ValueError says in a sentence what does not fit."
     needed = getattr(kind, '__struct_fields__', ())
     if needed and not isinstance(o, dict): raise ValueError(f'it has no {needed[0]}')
+    o = plain_tree(o)
     try: return msgspec.convert(o, kind)
     except msgspec.ValidationError as e:
         problem, path = re.fullmatch('(.*?)(?: - at `[$]([^`]*)`)?', str(e), re.S).groups()
         raise ValueError(sentence(o, kind, problem, path or '')) from None
-    except AttributeError: raise ValueError('a tensor stands where a table should') from None
 
 def misfit(o, kind)->str: # '' where it fits
     "Where and how `o` differs from a record."
