@@ -14,7 +14,8 @@ from fedskew_nb.tools.after import OriginCard
 X = torch.ones(2)
 ROW = dict(round=1, moment='post_local', view='personal', path='', domain='ink', client=0, n=8, correct=8)
 COURSE = dict(
-    rows=[ROW, ROW], timing=[dict(seconds=.1)], measured_by='', measures=dict(trust=dict(pooled=dict(scores={}))),
+    rows=[ROW, ROW], timing=[dict(seconds=.1)], measured_by='',
+    measures=dict(trust=dict(pooled=dict(scores={}))),
     rounds=[dict(round=1, loss=.5, terms={}, participants=[0], up=3, down=4.)])
 SETTING = dict(method='M', suite='s', seed=0, rounds=2, rungs=[1], deal='skew', steps=[1, 2])
 FACTS = dict(name='a', domain='d', n=3, tests=1, classes=['x'], norm=[[.1, 1]])
