@@ -195,7 +195,7 @@ def test_rungs_are_stored_killed_and_resumed(tmp_path):
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
     assert compare(**how, out=tmp_path).histories == [want] == resume(tmp_path, progress=False).histories
-    assert want.setting['rungs'] == [2] == read_request(tmp_path)['rungs']
+    assert want.setting['rungs'] == [2] == read_request(tmp_path).given()['rungs']
 
 NO_RUNGS = [
     ((4,), 'rungs holds 4, but there are 2 rounds'),
@@ -276,7 +276,7 @@ def test_a_failing_run_ends_the_call_and_keeps_the_others(tmp_path):
 
 def test_request_is_stored(tmp_path):
     compare(**ALONE | dict(lr=.05), seeds=[3], out=tmp_path)
-    d = read_request(tmp_path)
+    d = read_request(tmp_path).given()
     assert (d['methods'], d['seeds'], d['lr'], d['control'], d['rounds']) == (['FedAvg'], [3], .05, False, 2)
     assert resume(tmp_path).seeds == [3]
 
@@ -286,7 +286,7 @@ def test_a_request_of_the_first_version_is_read(tmp_path):
                size='tiny', control=True, pooled=False, model='small_conv', house=None, device='auto',
                setting=dict(rounds=2, local_epochs=3, lr=.05))
     (tmp_path/'compare.json').write_text(json.dumps(old))
-    d = read_request(tmp_path)
+    d = read_request(tmp_path).given()
     assert d['suite'] == ['emoji-pacs'] and d['lr'] == .05 and stored_runs(tmp_path) == []
 
 STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')]
@@ -309,7 +309,7 @@ def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
 
 def test_a_folder_beside_a_suite_keeps_its_rounds(tmp_path):
     both = [folder(images(tmp_path/'pets')), 'emoji-pacs']
-    setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {})['setting']
+    setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {}).setting
     assert 'rounds' not in setting
     rounds = {r.suite.name: r.setting['rounds'] for r in planned('FedAvg', both, 1, **setting)}
     assert rounds == {'pets': 32, 'emoji-pacs': 24}
