@@ -238,13 +238,10 @@ FINDS = {  # what is searched: the page that must come first
 }
 
 def search_faults(root, pages):
-    "Words that a reader's search finds first elsewhere, and answers that it finds at all."
+    "Words that a reader's search finds first elsewhere."
     docs = search.index(root)
     first = {q: search.find(q, docs, 1)[0].page for q, page in FINDS.items() if page in pages}
-    told = sorted({d.page for d in docs if d.page.startswith('answers/')})
-    return [f'a search for {q!r} finds {p} before {FINDS[q]}' for q, p in first.items() if p != FINDS[q]] + [
-        f'{p} is in the index of the search: "search: false" in its first cell' for p in told
-    ]
+    return [f'a search for {q!r} finds {p} before {FINDS[q]}' for q, p in first.items() if p != FINDS[q]]
 
 def check(root):
     "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of sidebar and search])."

@@ -41,13 +41,15 @@ def headings(name):
     "The anchors that the headings of a notebook have."
     prose = '\n'.join(source(c) for c in read(NBS/name)['cells'] if c['cell_type'] == 'markdown')
     lines = re.findall(r'^#+ (.+)$', re.sub(r'```.*?```', '', prose, flags=re.S), re.M)
-    return {re.sub(r'[^\w.-]', '', line.strip().lower().replace(' ', '-')).lstrip('0123456789.-') for line in lines}
+    found = (re.sub(r'[^\w.-]', '', line.strip().lower().replace(' ', '-')) for line in lines)
+    return {anchor.lstrip('0123456789.-') for anchor in found}
 
 @cache
 def listing_at(name, anchor):
     "Where the site has a listing: its part of the reference, a name's there, or a heading in its source."
     module = default_exp(read(NBS/name))
-    if (module, anchor) not in reference.ids() and anchor in headings(name): return reference.in_repository(name)
+    known = (module, anchor) in reference.ids()
+    if not known and anchor in headings(name): return reference.in_repository(name)
     return reference.place(module, anchor)
 
 def to_reference(text, page):

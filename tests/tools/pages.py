@@ -2,8 +2,8 @@
 
 Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that
 can be read, sliders that leave something on the site, whose table is meant, how long a page takes; words
-enough for what a page exports, and one definition of a public word. A listing, which is no page of the site, has no
-cap on cells and minutes.
+enough for what a page exports, and one definition of a public word. A listing, which is no page of the site,
+has no cap on cells and minutes.
 
     python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
 """
@@ -177,7 +177,7 @@ NUMBERS = {w: n for n, w in enumerate(WORDS.split(), 1)} | {'seventeen': 17, 'ei
 TENS = {'twenty': 20, 'thirty': 30}
 
 def time_faults(nb, minutes):
-    "A reading time that is more than two minutes off; answers have one for each chapter."
+    "A reading time that is more than two minutes off."
     said = [m for c in nb['cells'] for m in re.findall(r'\*Reading time:\* ([\w-]+) minutes', source(c))]
     if len(said) != 1:
         return
@@ -225,6 +225,12 @@ def code_minutes(cell, folded):
     shows = [] if says.get('output') == 'false' else cell.get('outputs', [])
     return read + words(says.get('fig-cap', '')) / WORDS_A_MINUTE + sum(map(output_minutes, shows))
 
+def is_answer(cell):
+    "Is it folded below an exercise? Who has tried opens it, so no cap on cells and minutes counts it."
+    if cell['cell_type'] == 'markdown':
+        return source(cell).startswith('<details><summary>Answer')
+    return 'Answer' in directives(source(cell)).get('code-summary', '')
+
 def reading_minutes(nb):
     "How long a page takes."
     folded = any('code-fold: true' in source(c) for c in nb['cells'] if c['cell_type'] == 'raw')
@@ -249,7 +255,7 @@ def is_read(page):
 
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
-    page.cells = sum(c['cell_type'] != 'raw' for c in nb['cells'])    # a header of the site is none
+    page.cells = sum(c['cell_type'] != 'raw' and not is_answer(c) for c in nb['cells'])  # raw: a header
     page.minutes = reading_minutes(nb)
     for c in nb['cells']:
         s = source(c)
@@ -271,8 +277,9 @@ def read_page(path):
     if is_read(page) and page.cells > CELLS and page.name not in GALLERIES:
         page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     page.faults += time_faults(nb, page.minutes)
-    if is_read(page) and page.minutes > MINUTES:
-        page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
+    read_once = reading_minutes(nb | dict(cells=[c for c in nb['cells'] if not is_answer(c)]))
+    if is_read(page) and read_once > MINUTES:
+        page.faults.append(('time', f'{read_once:.0f} minutes, at most {MINUTES}: split the page'))
     if not is_read(page) and not default_exp(nb):
         page.faults.append(('nobody', 'it exports nothing and is not in nbs/sidebar.yml: who would read it?'))
     return page

@@ -1,8 +1,8 @@
 """Process the pages for the site, as nbdev does after it has looked for Quarto. Writes `_proc/`.
 
-Pages are what nbs/sidebar.yml names, and the references of the rooms, which are made here; other notebooks are
-sources and tests, and no part of the site. Runs the cells that export, import or show documentation, so a page
-that the site could not be built from fails here; the others are processed all the same.
+Pages are what nbs/sidebar.yml names, and the references of the rooms, which are made here; other notebooks
+are sources and tests, and no part of the site. Runs the cells that export, import or show documentation, so a
+page that the site could not be built from fails here; the others are processed all the same.
 """
 
 import os, sys, warnings

@@ -2,8 +2,8 @@
 
     python tests/tools/reference.py FOLDER    # writes FOLDER/reference/ROOM.ipynb
 
-Every public name with its signature, its sentence, its arguments (folded) and a link to its source. A notebook
-that is no page of the site is found here: links to it lead to its module's part, or to the name's.
+Every public name with its signature, its sentence, its arguments (folded) and a link to its source. A
+notebook that is no page of the site is found here: links to it lead to its module's part, or to the name's.
 """
 
 import ast, json, re, sys
@@ -27,6 +27,12 @@ ROOMS = dict(  # each room in one sentence, in the order in which they import ea
     tools='What people type: the commands, and what they print.',
     deploy='The same method on machines that keep their images.',
 )
+
+@lru_cache(None)
+def hooks():
+    "What a mechanism may define; one without a sentence says no more than that it is there."
+    mechanism = modules()[f'{PACKAGE}.core.mechanism'].defs['Mechanism']
+    return {f.name for f in mechanism.body if isinstance(f, ast.FunctionDef)}
 
 @dataclass
 class Entry:
@@ -103,7 +109,8 @@ def function(module, f, name, bound=False):
     result = f' -> {ast.unparse(f.returns)}' if f.returns is not None else ''
     args = spelled(f)[bound:]
     code = f'{name}{result}' if is_property(f) else wrapped(name, args, result)
-    return Entry(name, code, first(doc_of(f)), source_of(module, f), noted(module, f))
+    says = first(doc_of(f)) or module.comments.get(f.lineno, '')  # in one line: what stands behind it
+    return Entry(name, code, says, source_of(module, f), noted(module, f))
 
 def klass(module, cls):
     "The entries of a class and of its public methods."
@@ -120,10 +127,12 @@ def klass(module, cls):
         args, rows = [ast.unparse(b) for b in cls.bases], []
     head = cls.name if made or is_data(cls) else f'class {cls.name}'
     code = wrapped(head, args, '') if args or head == cls.name else head
-    yield Entry(cls.name, code, first(doc_of(cls)), source_of(module, cls), rows)
-    for m, f in members:
-        if not f.name.startswith('_'):
-            yield function(m, f, f'{cls.name}.{f.name}', is_bound(f))
+    methods = [(f, function(m, f, f'{cls.name}.{f.name}', is_bound(f)))
+               for m, f in members if not f.name.startswith('_')]
+    filled = [f.name for f, e in methods if not e.says and f.name in hooks()]
+    says = [first(doc_of(cls))] + [f'It fills {", ".join(f"`{n}`" for n in filled)}.'] * bool(filled)
+    yield Entry(cls.name, code, ' '.join(says), source_of(module, cls), rows)
+    yield from (e for f, e in methods if f.name not in filled)
 
 def value(module, name):
     "The entry of a constant: the line that gives it, and what is said beside it."
@@ -236,7 +245,7 @@ def told(part):
 
 def hidden(rows):
     "What is inside a module, folded."
-    lines = [f'- `{code}` {escaped(says)}' for code, says in rows]
+    lines = [f'- `{code}`{": " if says else ""}{escaped(says)}' for code, says in rows]
     head = '<details><summary>Inside it, and may change at any time</summary>'
     return ['\n\n'.join([head, '\n'.join(lines), '</details>'])] if rows else []
 
