@@ -402,7 +402,8 @@ def test_no_cap_counts_a_folded_answer(tmp_path):
     assert faults(*page, md('a ' * 9000), *[code('x = 2')] * 20) == {'cells', 'time'}
 
 def test_a_listing_has_no_cap_and_a_module():
-    listing = next(p for p in project.notebooks() if project.is_listing(p.relative_to(project.NBS).as_posix()))
+    names = {p.relative_to(project.NBS).as_posix(): p for p in project.notebooks()}
+    listing = next(p for name, p in names.items() if project.is_listing(name))
     assert not pages.is_read(pages.read_page(listing)) and project.default_exp(project.read(listing))
     assert pages.is_read(pages.read_page(project.NBS / 'index.ipynb'))
 
