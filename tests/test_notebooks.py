@@ -44,7 +44,8 @@ def answers_are_folded(nb):
     "Nobody reads an answer unasked, and all pages do it in one way."
     for s in cells(nb, 'markdown'):
         text = re.sub(r'<details>.*?</details>|```.*?```', '', s, flags=re.S)
-        if re.search(r'^(\*\*Answers?\b|Answers?:|To \d: )', text, re.M): yield f'an answer is not folded: {s[:80]!r}'
+        found = re.search(r'^(\*\*Answers?\b|Answers?:|To \d: ).*', text, re.M)
+        if found: yield f'an answer is not folded: {found[0][:80]!r}'
     for s in cells(nb, 'code'):
         summary = directives(s).get('code-summary', '').strip('"')
         if summary and not re.match(r'Answers?\b', summary): yield f'a folded cell is no answer: {summary}'

@@ -1,6 +1,6 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
 
-import base64, io, json, re, shutil, subprocess
+import base64, io, json, posixpath, re, shutil, subprocess
 from pathlib import Path
 import pytest, yaml
 from fontTools.ttLib import TTFont
@@ -388,6 +388,22 @@ def test_what_a_reading_time_counts():
     assert of(code('#| echo: false', table(200))) == 1.5
     assert of(code('#| include: false\n' + line, text)) == 0
 
+def test_no_page_links_to_what_is_no_page():
+    "On the site its links to listings lead to an entry of a reference, or to a notebook's source."
+    ids, wrong = set(reference.ids().values()), []
+    for page in sorted(project.rendered()):
+        if page.startswith(reference.FOLDER):
+            continue
+        prose = [c for c in project.read(project.NBS / page)['cells'] if c['cell_type'] == 'markdown']
+        for m in own_links.TO_NOTEBOOK.finditer('\n'.join(map(project.source, prose))):
+            found = own_links.to_reference(m[0], page)
+            name = found.partition(f'{reference.FOLDER}/')[2]
+            if name and name.partition('#')[2] not in ids:
+                wrong.append((page, m[0]))
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), m[2]))
+            assert not project.is_listing(target) or found != m[0], (page, m[0])
+    assert wrong == []
+
 def test_no_cap_counts_a_folded_answer(tmp_path):
     "The same cells are too many and too long where they stand open."
 
@@ -402,7 +418,8 @@ def test_no_cap_counts_a_folded_answer(tmp_path):
     assert faults(*page, md('a ' * 9000), *[code('x = 2')] * 20) == {'cells', 'time'}
 
 def test_a_listing_has_no_cap_and_a_module():
-    listing = next(p for p in project.notebooks() if project.is_listing(p.relative_to(project.NBS).as_posix()))
+    names = {p.relative_to(project.NBS).as_posix(): p for p in project.notebooks()}
+    listing = next(p for name, p in names.items() if project.is_listing(name))
     assert not pages.is_read(pages.read_page(listing)) and project.default_exp(project.read(listing))
     assert pages.is_read(pages.read_page(project.NBS / 'index.ipynb'))
 
