@@ -5,7 +5,8 @@ import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
 from fedskew_nb.run import plan, run as run_module
-from fedskew_nb.run.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
+from fedskew_nb.run.compare import (
+    ListRequest, compare, compare_grid, read_request, request_of, resume, stored_runs)
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
@@ -288,6 +289,9 @@ def test_a_request_of_the_first_version_is_read(tmp_path):
     (tmp_path/'compare.json').write_text(json.dumps(old))
     d = read_request(tmp_path).given()
     assert d['suite'] == ['emoji-pacs'] and d['lr'] == .05 and stored_runs(tmp_path) == []
+    now = {k: v for k, v in old.items() if k not in ('format', 'version', 'folders')}
+    grown = ListRequest(**now | dict(seeds=3))
+    assert grown.grows(read_request(tmp_path)) == '' != ListRequest(**now | dict(size='quick')).grows(grown)
 
 STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')]
 

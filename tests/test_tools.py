@@ -537,7 +537,7 @@ def test_what_is_a_page():
     names = [p.relative_to(project.NBS).as_posix() for p in project.notebooks()]
     listings = [n for n in names if project.is_listing(n)]
     assert len(listings) == len(names) - len(found)
-    told = {p.notebook for parts in reference.rooms().values() for p in parts}
+    told = {n for parts in reference.rooms().values() for p in parts for n in p.notebooks}
     assert set(listings) <= told
 
 def test_the_references_are_in_the_sidebar():

@@ -10,11 +10,9 @@ import math
 from fastcore.basics import patch
 from dataclasses import dataclass, fields
 from itertools import chain, count, islice
-from types import NoneType
-from typing import get_args
 import torch
 from ..core.method import Method
-from ..core.names import nearest
+from ..core.names import KINDS, fits, kinds_of, nearest
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000006
 @dataclass(frozen=True)
@@ -55,7 +53,9 @@ class Setting(Scoring):
     channels_last:bool=True     # memory order of images
     stack:bool|None=None        # clients as one; None: a rule
     precision:str='fp32'        # 'bf16': faster, coarser
-    def __post_init__(self): check_setting(self)
+    def __post_init__(self):
+        if isinstance(self.rungs, tuple): object.__setattr__(self, 'rungs', list(self.rungs))     # as in JSON
+        check_setting(self)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
 @patch
@@ -86,6 +86,7 @@ LIMITS = dict(
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
     participation=(0, 1), eval_every=(1, None), pad=(0, 2048), turn=(0, 180),
     seed=(-2**63, 2**63-1), threads=(1, 1024))
+ALLOWED = {f.name: kinds_of(Setting, f.name) for f in fields(Setting)}
 ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
 
 # %% ../../nbs/6_engine/01_setting.ipynb #6c10a9e1
@@ -93,27 +94,23 @@ def check_setting(s:Setting):
     "Every number in its range; the sentence names the one that is not."
     if s.precision not in ('fp32', 'bf16'):
         raise ValueError(f'precision is {s.precision!r}: give fp32 or bf16')
-    for f in fields(s):
-        value, kinds = getattr(s, f.name), get_args(f.type) or (f.type,)
-        if value is None and NoneType in kinds: continue
-        if int in kinds: _check_whole(f.name, value)
-        if bool in kinds and not isinstance(value, bool):
-            raise ValueError(f'{f.name} is {value!r}: give True or False')
-        if f.name in LIMITS: _check_range(f.name, value)
+    for name, kinds in ALLOWED.items():
+        value = getattr(s, name)
+        if not any(fits(value, k) for k in kinds):
+            raise ValueError(f'{name} is {value!r}: give {KINDS[kinds[0]]}')
+        if name in LIMITS and value is not None: _check_range(name, value)
     if s.adamw and s.momentum == 1: raise ValueError('momentum is 1: AdamW wants it below 1')
-    read_rungs(s)
+    for r in s.rungs or (): check_rung(r, s.rounds)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #816acc3e
-def _check_whole(name:str, value):
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f'{name} is {value!r}: give a whole number')
+def check_rung(r, rounds:int):
+    "A horizon within the rounds."
+    if not fits(r, int): raise ValueError(f'a rung is {r!r}: give a whole number')
+    if 1 <= r <= rounds: return
+    raise ValueError(f'rungs holds {r}, but there are {rounds} rounds: give rungs from 1 to {rounds}')
 
-# %% ../../nbs/6_engine/01_setting.ipynb #4b28041a
 def _check_range(name:str, value):
     low, high = LIMITS[name]
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not -math.inf < value < math.inf:
-        raise ValueError(f'{name} is {value!r}: give a finite number')
     too_low = value <= low if name in ABOVE else value < low
     too_high = high is not None and value > high
     if not too_low and not too_high: return
@@ -136,16 +133,6 @@ def due(s:Setting, round:int)->bool:
 def last_checks(rounds:int, record:bool)->list: # of rounds
     "The checks whose mean is the score of record: the last one, or three, two rounds apart."
     return [r for r in (rounds-4, rounds-2, rounds) if r > 0] if record else [rounds]
-
-def read_rungs(s:Setting):
-    "Rungs as a list, as in JSON."
-    if s.rungs is not None and not isinstance(s.rungs, (list, tuple)):
-        raise ValueError(f'rungs is {s.rungs!r}: give a list of rounds')
-    object.__setattr__(s, 'rungs', s.rungs and list(s.rungs))
-    for r in s.rungs or ():
-        _check_whole('a rung', r)
-        if 1 <= r <= s.rounds: continue
-        raise ValueError(f'rungs holds {r}, but there are {s.rounds} rounds: give rungs from 1 to {s.rounds}')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #0000000a
 HOUSES = dict(

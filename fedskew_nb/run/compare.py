@@ -225,7 +225,7 @@ def read_request(out)->Request:
 
 # %% ../../nbs/7_app/14_compare.ipynb #038926bf
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
-FREE = {'runs', 'version', 'format', 'trust', 'keep_models'}
+FREE = {'runs', 'folders', 'version', 'format', 'trust', 'keep_models'}
 
 def as_written(k:str, v):
     "Methods by their names; anything else as it is."

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from pages import WIDTH
-from project import NBS, ROOT, default_exp, is_listing, notebooks, read, settings
+from project import NBS, ROOT, default_exp, is_listing, module_of, notebooks, read, settings
 from stubs import PACKAGE, Stub, args_of, doc_of, is_data, modules, name_of
 
 FOLDER = 'reference'
@@ -173,7 +173,7 @@ class Part:
 
     module: str  # without the package: `data.suites.draw`
     says: str
-    notebook: str  # in nbs/
+    notebooks: list  # in nbs/, in which its code stands; the first begins it
     entries: list
     inside: list  # [(signature, sentence)] of what may change at any time
     id: str
@@ -182,7 +182,9 @@ class Part:
 def rooms():
     "{room: its parts}; every id is there once on a page, and the first of two keeps its name."
     found = {room: [] for room in ROOMS}
-    homes = {default_exp(read(p)): p.relative_to(NBS).as_posix() for p in notebooks()}
+    homes = {}
+    for nb, name in ((read(p), p.relative_to(NBS).as_posix()) for p in notebooks()):
+        homes.setdefault(module_of(nb), []).insert(0 if default_exp(nb) else len(notebooks()), name)
     for name, m in modules().items():
         short = name.removeprefix(f'{PACKAGE}.')
         if short not in homes:
@@ -191,7 +193,7 @@ def rooms():
         says = first(ast.get_docstring(m.tree) or '')
         found[room].append(Part(short, says, homes[short], [*entries_of(m)], [*inside(m)], f'module-{rest}'))
     for parts in found.values():
-        parts.sort(key=lambda p: p.notebook)
+        parts.sort(key=lambda p: p.notebooks)
         number(parts)
     return found
 
@@ -238,10 +240,9 @@ def in_repository(notebook):
     return f'{cfg["git_url"]}/blob/{cfg["branch"]}/{cfg["nbs_path"]}/{notebook}'
 
 def told(part):
-    "Where a module is explained: on its page, or in its notebook."
-    if is_listing(part.notebook):
-        return f'[its notebook]({in_repository(part.notebook)})'
-    return f'[its page](../{part.notebook})'
+    "Where a module is explained: on its pages, and in its notebooks."
+    pages = [f'[its page](../{n})' for n in part.notebooks if not is_listing(n)]
+    return ', '.join(pages + [f'[its notebook]({in_repository(n)})' for n in part.notebooks if is_listing(n)])
 
 def hidden(rows):
     "What is inside a module, folded."
