@@ -3,6 +3,7 @@ import bz2, colorsys, gzip, importlib.util, io, json, os, pickle, struct, subpro
 from itertools import product
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import load_svmlight_file
@@ -11,7 +12,9 @@ from fedskew_nb import load_folder, prepare
 from fedskew_nb.downloads import sets
 from fedskew_nb.tools.cli import main
 from fedskew_nb.data import arrays
-from fedskew_nb.data.arrays import array_file, close_arrays, write_arrays
+from fedskew_nb.data.arrays import array_file, close_arrays, fetched, for_later, write_arrays
+from fedskew_nb.data.datasets import suite_of_parts
+from fedskew_nb.data.images import Data
 
 def rng(*key): return np.random.default_rng(key)
 def some(*shape): return rng(*shape).integers(0, 256, shape, np.uint8)
@@ -396,6 +399,14 @@ def test_arrays_there_and_back(shape, tmp_path):
         train = {t.numpy().tobytes() for t in c.train.x}
         assert train == {front(i[None])[0].tobytes() for i in told[c.domain, 'train'][0]}
     assert load_folder(tmp_path, 16, val=0).fingerprint() == suite.fingerprint()
+
+def test_more_images_than_a_colour_can_count():
+    "2²⁴ and some: those that are dealt are found, the others take no room."
+    images, own = [torch.zeros(1, 3, 8, 8, dtype=torch.uint8).expand(1<<24, 3, 8, 8)], some(6, 3, 8, 8)
+    d = for_later(Data(torch.from_numpy(own), torch.arange(6)%2), images)
+    suite = fetched(suite_of_parts({'a': (d[:4], d[4:])}, ['x', 'y'], 0, 'far', val=0), 8)
+    assert np.array_equal(suite.tests['a'].x, own[4:])
+    assert {x.numpy().tobytes() for x in suite.clients[0].train.x} == {x.tobytes() for x in own[:4]}
 
 def test_arrays_are_mapped_and_never_changed(tmp_path):
     a_set(tmp_path)

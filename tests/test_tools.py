@@ -305,6 +305,19 @@ def test_quick_chooses():
     touched = {f'tests/test_{t}.py' for t in ('package', 'sync', 'tools')}
     assert set(tests) == touched | quick.tests_of('fedskew_nb.core.method')
 
+def test_quick_takes_every_page_of_a_module():
+    nbs, _ = quick.to_run(['fedskew_nb/methods/fdse/erase.py'])
+    assert nbs == ['nbs/2_methods/fdse/02_erase.ipynb', 'nbs/2_methods/fdse/09_surgery.ipynb']
+
+def test_a_page_begins_a_module_or_adds_to_one():
+    begins, adds = (
+        dict(cells=[code(src), md('# Title')])
+        for src in ('#| default_exp one', '#| exports two.three\nx = 1')
+    )
+    assert (project.default_exp(begins), project.added_to(begins)) == ('one', None)
+    assert (project.default_exp(adds), project.added_to(adds)) == (None, 'two.three')
+    assert [project.module_of(nb) for nb in (begins, adds)] == ['one', 'two.three']
+
 def test_constraints_meet_what_is_asked_for():
     "Each direct need has its version in constraints.txt, within its bounds; the lowest are those bounds."
     lines = (project.ROOT / 'constraints.txt').read_text(encoding='utf-8').splitlines()

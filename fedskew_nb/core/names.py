@@ -53,6 +53,11 @@ def spelt(
     each = ' or '.join(f'{n} ({whose})' for n, whose in meant.items())
     raise ValueError(f'{len(meant)} {noun}s are called {name}: write {each}')
 
+# %% ../../nbs/4_core/11_names.ipynb #7d20b6f4
+def real(v)->bool:
+    "Is this a finite number?"
+    return isinstance(v, numbers.Real) and not isinstance(v, bool) and math.isfinite(v)
+
 # %% ../../nbs/4_core/11_names.ipynb #2fc8b1d2
 def whole(seed, noun:str='data_seed')->int:
     "`seed` as an int, or a clear refusal."

@@ -22,9 +22,9 @@ from .boxes import csv_rows
 from .cache import fill, room_for
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
-from .images import Data, as_images, join
+from .images import Data, Later, as_images, join
 from .sheet import PARTS
-from .suite import Suite, pack, unpack
+from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309
 SPLITS = 'splits.csv'
@@ -154,37 +154,28 @@ def read_part(root, domain:str, part:str, n:int)->Data:
     return Data(x, torch.from_numpy(y.astype(np.int64)))
 
 # %% ../../nbs/5_data/20_arrays.ipynb #44c05aa5
-COLOURS = torch.tensor([0, 8, 16])    # how far a number is shifted for red, green and blue
-
-def stand_ins(d:Data, images:list)->Data:
-    "The same, with a pixel for each image, whose colour is its number; the images join the others."
+def for_later(d:Data, images:list)->Data:
+    "The same with numbers in place of its images, which join the others."
     first = sum(map(len, images))
-    if first+len(d) > 1<<24: raise ValueError(f'{first+len(d)} images are more than {1<<24}: give fewer')
     images.append(d.x)
-    return replace(d, x=(torch.arange(first, first+len(d))[:,None] >> COLOURS & 255).byte()[:,:,None,None])
-
-# %% ../../nbs/5_data/20_arrays.ipynb #9365a8e4
-def behind(x:Tensor)->Tensor: # of numbers
-    "The images that stand-ins stand for."
-    return (x.flatten(1).long() << COLOURS).sum(1)
+    return replace(d, x=Later(images, torch.arange(first, first+len(d))))
 
 # %% ../../nbs/5_data/20_arrays.ipynb #5af36e1f
-def marks_behind(images:list, d:Data)->list: # of (a checksum, no look)
-    "What tells the images behind stand-ins from others."
+def marks_of_later(d:Data)->list: # of (a checksum, no look)
+    "What tells images that are not read yet from others."
+    images = d.x.sources
     ends = torch.tensor([*accumulate(map(len, images))])
-    i = behind(d.x)
-    which = torch.bucketize(i, ends, right=True).tolist()
-    own = [images[k][j-int(ends[k])] for k, j in zip(which, i.tolist())]
+    which = torch.bucketize(d.x.i, ends, right=True).tolist()
+    own = [images[k][j-int(ends[k])] for k, j in zip(which, d.x.i.tolist())]
     return [(checksum_of(x.numpy()), b'') for x in own]
 
 # %% ../../nbs/5_data/20_arrays.ipynb #b70cd49a
-def placed(suite:Suite, images:list, size:int)->tuple: # (tensors, table of contents)
-    "A suite of stand-ins, packed with the images that they stand for."
-    tensors, meta = pack(suite)
-    numbers = {k: behind(x) for k, x in tensors.items() if k.endswith('.x')}
-    room = room_for([(len(i), 3, size, size) for i in numbers.values()])
-    for x, i in zip(room, numbers.values()): fill(x, i, images, partial(at_size, size=size))
-    return tensors | dict(zip(numbers, room)), meta
+def fetched(suite:Suite, size:int)->Suite:
+    "The suite with the images that its numbers stand for."
+    datas = suite._datas()
+    room = room_for([(len(d), 3, size, size) for d in datas])
+    for x, d in zip(room, datas): fill(x, d.x.i, d.x.sources, partial(at_size, size=size))
+    return suite._with({id(d): replace(d, x=x) for d, x in zip(datas, room)})
 
 # %% ../../nbs/5_data/20_arrays.ipynb #c26f70de
 def arrays_in(root)->dict:
@@ -197,11 +188,11 @@ def arrays_in(root)->dict:
     return facts
 
 # %% ../../nbs/5_data/20_arrays.ipynb #f345b2c2
-def stand_in_parts(root, facts:dict, test:float, seed:int, unseen:list, images:list)->dict: # {domain: [Data]}
-    "The parts of each domain; the images join the others."
-    out = {}
+def parts_for_later(root, facts:dict, test:float, seed:int, unseen:list)->dict: # {domain: [Data]}
+    "The parts of each domain, their images for later."
+    out, images = {}, []
     for d, there in facts['domains'].items():
-        by = {p: stand_ins(read_part(root, d, p, there[p]), images) for p in PARTS if p in there}
+        by = {p: for_later(read_part(root, d, p, there[p]), images) for p in PARTS if p in there}
         out[d] = parts_of_domain(by, test, facts['classes'], seed, d, unseen)
     return out
 
@@ -209,17 +200,17 @@ def stand_in_parts(root, facts:dict, test:float, seed:int, unseen:list, images:l
 def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, more:dict)->Suite:
     "The suite of arrays."
     if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
-    facts, images = arrays_in(root), []
+    facts = arrays_in(root)
     check_wishes(facts['domains'], **more)
     names, unseen = facts['classes'], all_unseen(facts['domains'], more)
-    given = stand_in_parts(root, facts, test, seed, unseen, images)
-    domains, counts, notes = parts_once(given, names, unseen, copies, partial(marks_behind, images))
+    given = parts_for_later(root, facts, test, seed, unseen)
+    domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)
     say(root, notes)
     n = sum(len(p) for v in domains.values() for p in v)
     source = with_notes(more.get('source', f'arrays of {root.name}, {n} images'), notes)
     about = more | dict(source=source, copies=counts, unseen=unseen)
     name = name or facts['name']
-    return unpack(*placed(suite_of_parts(domains, names, seed, name, **about), images, size))
+    return fetched(suite_of_parts(domains, names, seed, name, **about), size)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 def lies_there(root, key:tuple, n:int, shape:tuple)->bool:

@@ -6,18 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/5_data/03_check.ipynb #d09eae78
-import math, numbers
 import torch
 from torch import Tensor
-from ..core.names import nearest, one_of, whole
-from .images import Data
+from ..core.names import nearest, one_of, real, whole
+from .images import Data, Later
 
 # %% ../../nbs/5_data/03_check.ipynb #cff58b43
 MOST_SIDE = 2048      # pixels
-
-def real(v)->bool:
-    "Is this a finite number?"
-    return isinstance(v, numbers.Real) and not isinstance(v, bool) and math.isfinite(v)
 
 def count(v, noun:str, least:int=1, most:int=2**31)->int:
     "A whole number from `least` to `most`, or a refusal."
@@ -48,8 +43,10 @@ def check_tensors(d, where:str):
     if not isinstance(d, Data):
         raise ValueError(f'{where} is a {type(d).__name__}, no Data; `Suite.from_datasets` makes one')
     for k, t in vars(d).items():
-        if not isinstance(t, Tensor) and (t is not None or k in ('x', 'y')):
-            raise ValueError(f'{where}: {k} is a {type(t).__name__}; give a tensor')
+        if isinstance(t, Tensor) or t is None and k in ('masks', 'boxes'): continue
+        if k == 'x' and isinstance(t, Later): continue
+        raise ValueError(f'{where}: {k} is a {type(t).__name__}; give a tensor')
+    if isinstance(d.x, Later): return
     if d.x.dtype != torch.uint8 or d.x.dim() != 4 or d.x.shape[1] != 3:
         raise ValueError(f'{where}: images are {d.x.dtype} {tuple(d.x.shape)}, '
                          'they must be uint8 (N, 3, H, W); `Suite.from_datasets` converts')
@@ -58,7 +55,7 @@ def check_tensors(d, where:str):
 def check_rows(d:Data, where:str):
     "Refuse labels, masks and boxes that do not belong to the images."
     if len(d.x) != len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
-    n, _, *side = d.x.shape
+    n, side = len(d.x), d.x.shape[2:]
     wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]))
     for k, (kind, shape) in wants.items():
         t = getattr(d, k)

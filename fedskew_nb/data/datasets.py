@@ -15,9 +15,8 @@ from ..core.names import one_of, whole
 from ..core.seeding import generator
 from .check import (
     MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
-from fedskew_nb.data.copies import (
-    Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins, notes_of, once, say,
-    with_notes)
+from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
+from .copies import notes_of, once, say, with_notes
 from .images import Data, as_data
 from .suite import Client, Suite
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 import torch
 from .arrays import (
-    as_listed, holds_arrays, load_arrays, placed, read_splits, stand_ins, used_parts)
+    as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, some_text, three_numbers
@@ -23,7 +23,7 @@ from .images import UNREAD, content, join, read_image, Data
 from ..core.names import Recipe, whole
 from .sheet import (
     check_test, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
-from .suite import Suite, unpack
+from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000008
 SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm', *UNREAD}
@@ -160,20 +160,20 @@ def boxes_in(root, name, rows:list):
 
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
 def read_domains(root, rows:list, names:list, size:int, bad:str, boxes)->tuple:
-    "(stand-ins, images, rows, pictures) of all domains."
+    "(images for later, rows, pictures) of all domains."
     own = [[r for r in rows if r.site == d] for d in sorted({r.site for r in rows})]
     room, datas, images, used, pictures = room_for([(len(o), 3, size, size) for o in own]), [], [], [], []
     for some, x in zip(own, room):
         data, read, seen = read_domain(root, some, names, size, bad, boxes, x)
-        datas.append(stand_ins(data, images))
+        datas.append(for_later(data, images))
         used, pictures = used+read, pictures+seen
-    return join(datas), images, used, told_apart(pictures, root)
+    return join(datas), used, told_apart(pictures, root)
 
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
 def packed(root, rows, size, test, bad, seed, name, boxes, copies, more)->tuple:
     "The suite as (tensors, table of contents)."
     names = sorted({r.label for r in rows})
-    data, images, read, pictures = read_domains(root, rows, names, size, bad, boxes)
+    data, read, pictures = read_domains(root, rows, names, size, bad, boxes)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
     used = [r for r, part in zip(read, parts) if part]
     broken = sorted({r.path for r in rows}-{r.path for r in read})
@@ -181,7 +181,7 @@ def packed(root, rows, size, test, bad, seed, name, boxes, copies, more)->tuple:
     source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
     about = more | dict(source=source, copies=counts)
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
-    tensors, meta = placed(suite, images, size)
+    tensors, meta = pack(fetched(suite, size))
     return tensors, meta | dict(notes=notes)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018

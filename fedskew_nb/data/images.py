@@ -20,9 +20,9 @@ from ..core.files import MOST_BYTES
 @dataclass(eq=False)
 class Data:
     "Images and their classes."
-    x:Tensor                # (N, 3, H, W) uint8
+    x:Tensor                # (N, 3, H, W) uint8 or `Later`
     y:Tensor                # (N,) int64
-    masks:Tensor|None=None  # (N, 1, H, W) uint8, where the object is, if anyone knows
+    masks:Tensor|None=None  # (N, 1, H, W) uint8, where the object is, if known
     boxes:Tensor|None=None  # (N, 4) int64, its left, top, right, bottom in pixels; all 0: nobody found it
     def __len__(self): return len(self.y)
     def __getitem__(self, i): return self.apply(lambda t: t[i])
@@ -30,15 +30,28 @@ class Data:
     def __repr__(self):
         shape = '×'.join(map(str, self.x.shape[1:]))
         more = [k for k in ('masks', 'boxes') if getattr(self, k) is not None]
-        return f'Data({", ".join([f"{len(self)} images {shape}", *more])})'
+        return f'Data({", ".join([f"{len(self)} images {shape}".rstrip(), *more])})'
     @property
     def nbytes(self): return sum(t.nbytes for t in vars(self).values() if t is not None)
+
+# %% ../../nbs/5_data/01_images.ipynb #5f0c2e92
+@dataclass(eq=False)
+class Later:
+    "Images that nobody has read yet."
+    sources:list    # of tensors, with images of any size
+    i:Tensor        # (N,) numbers, counted through all of them
+    def __len__(self): return len(self.i)
+    def __getitem__(self, j): return Later(self.sources, self.i[j])
+    @property
+    def shape(self): return self.i.shape
 
 # %% ../../nbs/5_data/01_images.ipynb #00000007
 def join(parts:list)->Data:
     "Several `Data` as one."
-    columns = zip(*(vars(p).values() for p in parts))
-    return Data(*(None if any(t is None for t in c) else torch.cat(c) for c in columns))
+    def one(c):
+        if isinstance(c[0], Later): return Later(c[0].sources, torch.cat([t.i for t in c]))
+        return None if any(t is None for t in c) else torch.cat(c)
+    return Data(*map(one, zip(*(vars(p).values() for p in parts))))
 
 # %% ../../nbs/5_data/01_images.ipynb #2e5c6d67
 def lacks(d:Data, wants:tuple)->bool: # names of fields

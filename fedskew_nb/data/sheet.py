@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from ..core.seeding import generator
 from .boxes import csv_rows
-from .check import real
+from ..core.names import real
 from .images import Data
 
 # %% ../../nbs/5_data/21_sheet.ipynb #116c955c

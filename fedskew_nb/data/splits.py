@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked
-from ..core.names import nearest, one_of, whole
-from .check import count, real
+from ..core.names import nearest, one_of, real, whole
+from .check import count
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000006

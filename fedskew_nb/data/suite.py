@@ -193,10 +193,6 @@ def flat(datas:list)->dict:
     "{'0.x': …, '0.y': …}: all tensors of several `Data` under their places."
     return {f'{i}.{k}': t for i, d in enumerate(datas) for k, t in vars(d).items() if t is not None}
 
-def data_at(tensors:dict, i:int)->Data:
-    "The `Data` number `i` of what `flat` made."
-    return Data(*(tensors.get(f'{i}.{k}') for k in ('x', 'y', 'masks', 'boxes')))
-
 # %% ../../nbs/5_data/02_suite.ipynb #00000027
 @patch
 def to(self:Suite,
@@ -223,7 +219,8 @@ def pack(suite:Suite)->tuple[dict,dict]:
 # %% ../../nbs/5_data/02_suite.ipynb #0000002c
 def unpack(tensors:dict, meta:dict)->Suite:
     "The suite again."
-    d = {i: data_at(tensors, i) for i in {int(k.split('.')[0]) for k in tensors}}
+    parts, numbers = ('x', 'y', 'masks', 'boxes'), {int(k.split('.')[0]) for k in tensors}
+    d = {i: Data(*(tensors.get(f'{i}.{k}') for k in parts)) for i in numbers}
     clients = [Client(i, domain, d[a], d[b], d[c]) for i, domain, a, b, c in meta['clients']]
     tests, unseen = ({k: d[i] for k, i in meta[part].items()} for part in ('tests', 'unseen'))
     facts = {k: tuple(v) if k in ('mean', 'std') else v for k, v in meta.items() if k in FACTS}
