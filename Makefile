@@ -74,7 +74,7 @@ lab-test: $(VENV)/dev.stamp         ## every learner's copy from top to bottom, 
 	$(BIN)/python tests/lab/run.py
 
 docs: have-quarto $(VENV)/dev.stamp ## the site, into _docs/ (needs Quarto)
-	touch README.md && PYTHONPATH=tests/tools PATH="$(abspath $(BIN)):$$PATH" $(BIN)/nbdev_docs
+	PYTHONPATH=tests/tools PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/tools/docs.py
 
 slides: $(VENV)/dev.stamp           ## slides of the chapters that "Teach with it" names, into slides/
 	$(BIN)/python tests/tools/slides.py

@@ -349,13 +349,13 @@ def test_compare_with_boxes_and_resume(capsys, home, tmp_path):
     def runs(): return {p.name for p in (out/'runs').iterdir()}
     code, _, err = run(capsys, 'compare', '--data', home, '--boxes', 'boxes.csv', *SMALL, '--out', out)
     assert code == 0, err
-    assert read_request(out)['suite'] == [folder(str(home), 20, 'strict', 'boxes.csv').text]
+    assert read_request(out).given()['suite'] == [folder(str(home), 20, 'strict', 'boxes.csv').text]
     stored = runs()
     assert run(capsys, 'resume', out)[0] == 0 and runs() == stored
     request = json.loads((out/'compare.json').read_text())
     request |= dict(format=1, suites=[], folders=[dict(root=str(home), pixels=20, bad='strict')])
     (out/'compare.json').write_text(json.dumps(request))
-    assert read_request(out)['suite'] == [folder(str(home), 20).text]
+    assert read_request(out).given()['suite'] == [folder(str(home), 20).text]
     assert run(capsys, 'resume', out)[0] == 0 and len(runs()) == 2
 
 @pytest.mark.parametrize('more, says', [

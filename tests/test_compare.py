@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables
-from fedskew_nb.run import plan
+from fedskew_nb.run import plan, run as run_module
 from fedskew_nb.run.compare import compare, compare_grid, read_request, request_of, resume, stored_runs
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
@@ -33,6 +33,12 @@ CHANGES = [
 
 @pytest.mark.parametrize('change', CHANGES, ids=str)
 def test_every_fact_is_in_the_name(change): assert run_name(replace(A, **change)) != run_name(A)
+
+@pytest.mark.parametrize('package', ['fedskew_nb', 'torch'])
+def test_versions_are_in_the_name(package, monkeypatch):
+    before, newer = run_name(A), run_module.versions() | {package: '9'}
+    monkeypatch.setattr(run_module, 'versions', lambda: newer)
+    assert run_name(A) != before
 
 def test_a_note_is_not_in_the_name(): assert run_name(replace(A, note='x')) == run_name(A)
 
@@ -90,6 +96,18 @@ RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT 
 def test_rates_hold_for_their_suite_budget_and_model(monkeypatch, method, suite, lr):
     monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
     assert learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0] == lr
+
+def test_the_nearest_rate_goes_first(monkeypatch):
+    "That of the very suite before that of what it is a variant of, and so for the method."
+    near = [('emoji-pacs', 'F2DC(sigma=0.3)', AT | dict(lr=.2)),
+            ('emoji-pacs-uneven', 'FedAvg', AT | dict(lr=.4))]
+    def lr(method, suite):
+        return learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0]
+    for rates in (near+RATES, RATES+near):
+        monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
+        assert (lr('F2DC(sigma=.3)', 'emoji-pacs'), lr('F2DC', 'emoji-pacs')) == (.2, .005)
+        assert (lr('FedAvg', 'emoji-pacs-uneven'), lr('FedAvg', 'emoji-pacs')) == (.4, .02)
+        assert lr('F2DC(sigma=.3)', 'emoji-pacs-uneven') == .2
 
 def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
@@ -177,7 +195,7 @@ def test_rungs_are_stored_killed_and_resumed(tmp_path):
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
     assert compare(**how, out=tmp_path).histories == [want] == resume(tmp_path, progress=False).histories
-    assert want.setting['rungs'] == [2] == read_request(tmp_path)['rungs']
+    assert want.setting['rungs'] == [2] == read_request(tmp_path).given()['rungs']
 
 NO_RUNGS = [
     ((4,), 'rungs holds 4, but there are 2 rounds'),
@@ -258,7 +276,7 @@ def test_a_failing_run_ends_the_call_and_keeps_the_others(tmp_path):
 
 def test_request_is_stored(tmp_path):
     compare(**ALONE | dict(lr=.05), seeds=[3], out=tmp_path)
-    d = read_request(tmp_path)
+    d = read_request(tmp_path).given()
     assert (d['methods'], d['seeds'], d['lr'], d['control'], d['rounds']) == (['FedAvg'], [3], .05, False, 2)
     assert resume(tmp_path).seeds == [3]
 
@@ -268,7 +286,7 @@ def test_a_request_of_the_first_version_is_read(tmp_path):
                size='tiny', control=True, pooled=False, model='small_conv', house=None, device='auto',
                setting=dict(rounds=2, local_epochs=3, lr=.05))
     (tmp_path/'compare.json').write_text(json.dumps(old))
-    d = read_request(tmp_path)
+    d = read_request(tmp_path).given()
     assert d['suite'] == ['emoji-pacs'] and d['lr'] == .05 and stored_runs(tmp_path) == []
 
 STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')]
@@ -291,7 +309,7 @@ def test_a_folder_is_planned_in_steps_and_resumed_so(tmp_path, typed, steps):
 
 def test_a_folder_beside_a_suite_keeps_its_rounds(tmp_path):
     both = [folder(images(tmp_path/'pets')), 'emoji-pacs']
-    setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {})['setting']
+    setting = request_of(planned('FedAvg', both, 1), 1, 'quick', {}).setting
     assert 'rounds' not in setting
     rounds = {r.suite.name: r.setting['rounds'] for r in planned('FedAvg', both, 1, **setting)}
     assert rounds == {'pets': 32, 'emoji-pacs': 24}

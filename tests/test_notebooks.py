@@ -40,7 +40,17 @@ def says_its_end(nb):
     "'Where next' is the last thing that a page says."
     if any('**Where next' in source(c) for c in nb['cells'][:-1]): yield '"Where next" stands in the middle'
 
-RULES = [opening, plain_markdown, imports_stand_alone, outputs_are_stored, says_its_end]
+def answers_are_folded(nb):
+    "Nobody reads an answer unasked, and all pages do it in one way."
+    for s in cells(nb, 'markdown'):
+        text = re.sub(r'<details>.*?</details>|```.*?```', '', s, flags=re.S)
+        found = re.search(r'^(\*\*Answers?\b|Answers?:|To \d: ).*', text, re.M)
+        if found: yield f'an answer is not folded: {found[0][:80]!r}'
+    for s in cells(nb, 'code'):
+        summary = directives(s).get('code-summary', '').strip('"')
+        if summary and not re.match(r'Answers?\b', summary): yield f'a folded cell is no answer: {summary}'
+
+RULES = [opening, plain_markdown, imports_stand_alone, outputs_are_stored, says_its_end, answers_are_folded]
 
 @pytest.fixture(scope='module')
 def pages(): return {p.relative_to(NBS).as_posix(): read(p) for p in notebooks()}

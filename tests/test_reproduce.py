@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 from PIL import Image
+from torch.utils.flop_counter import FlopCounterMode
 from fedskew_nb import Data, Suite, compare, load_folder, read_method, reproduce
 from fedskew_nb.analysis.printed import counts_each
 from fedskew_nb.tools.cli import main
 from fedskew_nb.downloads.layouts import LAYOUTS
 from fedskew_nb.run.recipes import read_model
-from fedskew_nb.run.reproduce import dealt_suite, protocols, setting_of, suites_of
+from fedskew_nb.run.reproduce import cost_on, dealt_suite, listed, price, protocols
+from fedskew_nb.run.reproduce import published, setting_of, suites_of
 from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
 
@@ -36,6 +38,34 @@ def test_printed_means_are_those_of_their_cells():
     rows = {(p.name, m): list(row.values()) for p in tables for m, row in p.numbers().items()}
     off = {name for name, (*cells, mean) in rows.items() if abs(np.mean(cells)-mean) > .12}
     assert len(tables) == 9 and off == {('RFedDis-2-Digits', 'Local')}
+
+PACS_COUNTS = dict(photo=1670, art_painting=2048, cartoon=2344, sketch=3929)     # as printed
+@pytest.mark.parametrize('name, clients, images', [
+    ('FDSE-1-PACS', 4, sum(int(.8*n) for n in PACS_COUNTS.values())),    # 80/10/10
+    ('FDSE-2-Office', 3, 2024*3/4),                                      # each domain left out in turn
+    ('RFedDis-1-Office', 4, 4*62),                                       # a share of the smallest domain
+    ('F2DC-1-PACS', 10, 2*400+3*492+2*562+3*943)])                       # as its authors dealt them
+def test_hours_are_those_of_every_multiply_add(name, clients, images):
+    "Forward once and backward twice, two operations a multiply-add, counted by PyTorch itself."
+    p = TABLES[name]
+    line, = (r for r in listed().cells.to_dict('records') if r['table'] == name)
+    pixels = p.folder['size']
+    net = read_model(p.setting['model'], len(LAYOUTS[p.suite].classes), pixels)
+    with FlopCounterMode(display=False) as seen, torch.no_grad():
+        net.eval()(torch.zeros(1, 3, pixels, pixels))
+    s = setting_of(p)
+    seconds = 3*seen.get_total_flops()*images*s.local_epochs*s.rounds*max(1, len(p.left_out()))/1e13
+    assert float(line['hours']) == pytest.approx(seconds/3600, rel=.06)              # two digits are printed
+    assert published(p) == (clients, pytest.approx(images, abs=len(p.clients or 'abcd')))
+
+def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
+    p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', house='fdse', rounds=10))
+    suite, = (r.make(0) for r in suites_of(p, pacs))
+    n = sum(len(c.train) for c in suite.clients)
+    cost, net = cost_on(p, suite), read_model('small_conv(width=4)', suite.n_classes, suite.image_size)
+    assert (cost.clients, cost.images) == (len(suite.clients), n)
+    assert cost.sent == 10*len(suite.clients)*sum(v.nbytes for v in net.state_dict().values())
+    assert price(p, suite).startswith(f'{p.name}: {cost.clients} clients with {n:,} images')
 
 def test_what_fedddl_says_of_its_table_comes_out():
     "Its 4.5 points are the mean of eight cells over the best of nine baselines."

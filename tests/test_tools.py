@@ -1,11 +1,12 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
 
-import base64, io, json, re, shutil, subprocess
+import base64, io, json, posixpath, re, shutil, subprocess
 from pathlib import Path
 import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, search, slides, sync
+import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, reference, search, slides
+import sync
 import versions
 
 PNG = base64.b64encode(
@@ -400,6 +401,41 @@ def test_what_a_reading_time_counts():
     assert of(code('#| echo: false', table(200))) == 1.5
     assert of(code('#| include: false\n' + line, text)) == 0
 
+def test_no_page_links_to_what_is_no_page():
+    "On the site its links to listings lead to an entry of a reference, or to a notebook's source."
+    ids, wrong = set(reference.ids().values()), []
+    for page in sorted(project.rendered()):
+        if page.startswith(reference.FOLDER):
+            continue
+        prose = [c for c in project.read(project.NBS / page)['cells'] if c['cell_type'] == 'markdown']
+        for m in own_links.TO_NOTEBOOK.finditer('\n'.join(map(project.source, prose))):
+            found = own_links.to_reference(m[0], page)
+            name = found.partition(f'{reference.FOLDER}/')[2]
+            if name and name.partition('#')[2] not in ids:
+                wrong.append((page, m[0]))
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), m[2]))
+            assert not project.is_listing(target) or found != m[0], (page, m[0])
+    assert wrong == []
+
+def test_no_cap_counts_a_folded_answer(tmp_path):
+    "The same cells are too many and too long where they stand open."
+
+    def faults(*cells):
+        write(tmp_path / 'x.ipynb', *cells)
+        return {rule for rule, _ in pages.read_page(tmp_path / 'x.ipynb').faults}
+
+    page, told = [md('a')] * 40, '<details><summary>Answers in words</summary>'
+    answers = [md(f'{told}{"a " * 9000}</details>')] * 2
+    answers += [code('#| code-fold: true\n#| code-summary: "Answer to 2"\nx = 2')] * 20
+    assert faults(*page, *answers) == set()
+    assert faults(*page, md('a ' * 9000), *[code('x = 2')] * 20) == {'cells', 'time'}
+
+def test_a_listing_has_no_cap_and_a_module():
+    names = {p.relative_to(project.NBS).as_posix(): p for p in project.notebooks()}
+    listing = next(p for name, p in names.items() if project.is_listing(name))
+    assert not pages.is_read(pages.read_page(listing)) and project.default_exp(project.read(listing))
+    assert pages.is_read(pages.read_page(project.NBS / 'index.ipynb'))
+
 PROSE = {
     "See Figure 2.": 'number',
     "(Fig. 5)": 'number',
@@ -474,7 +510,7 @@ def test_a_line_of_code_fits_its_box():
 def test_the_links_of_the_navbar_lead_to_pages():
     navbar = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']['navbar']
     pages_ = [e['href'] for side in ('left', 'right') for e in navbar[side] if '://' not in e['href']]
-    assert pages_ and [p for p in pages_ if not (project.NBS / p).exists()] == []
+    assert pages_ and set(pages_) <= project.rendered()
 
 def test_what_every_site_has():
     "An icon, a page for addresses that do not exist, tags for who shares a page, a way to the changelog."
@@ -483,7 +519,7 @@ def test_what_every_site_has():
     assert (project.NBS / web['favicon']).is_file() and web['open-graph'] is True
     assert '404.md' in config['project']['render']
     links = re.findall(r'\]\(/(.*?)\)', lost)
-    assert links and [l for l in links if not (project.NBS / l).is_file()] == []
+    assert links and set(links) <= project.rendered()
     assert any(e['href'].endswith('/CHANGELOG.md') for e in web['navbar']['right'])
 
 def test_formulas_and_code_fit_the_page():
@@ -493,19 +529,68 @@ def test_formulas_and_code_fit_the_page():
     assert 'pre-wrap' in rules[' main.content :not(pre) > code']
 
 def test_pages_of_judge_show_no_code_unasked():
-    sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
-    judge = next(part for part in sidebar if part['id'] == 'judge')['contents']
+    judge = next(part for part in project.sidebar() if part['id'] == 'judge')['contents']
     first = [json.loads((project.NBS / p).read_text())['cells'][0] for p in judge]
     assert all(c['cell_type'] == 'raw' and 'code-fold: true' in ''.join(c['source']) for c in first)
 
 def test_pages_are_numbered_as_they_are_read():
     "In each part of the site the pages of a folder come in the order of their numbers."
-    def pages(items):
-        for x in items: yield from [x] if isinstance(x, str) else pages(x['contents'])
-    for part in yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']:
-        numbered = [p for p in pages(part['contents']) if not p.startswith('answers/')]
+    for part in project.sidebar():
+        numbered = [p for p in project.named(part['contents']) if re.search(r'/\d\d_', p)]
         read = sorted(numbered, key=lambda page: page.rpartition('/')[0])
         assert read == sorted(read), part['id']
+
+# ---- a notebook is source and test; a page is what somebody reads
+PAGES = 116  # may only fall; the references of the rooms are not counted
+
+def test_what_is_a_page():
+    "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."
+    found = [p for p in project.rendered() if not p.startswith(reference.FOLDER)]
+    assert len(found) <= PAGES and [p for p in found if not (project.NBS / p).is_file()] == []
+    names = [p.relative_to(project.NBS).as_posix() for p in project.notebooks()]
+    listings = [n for n in names if project.is_listing(n)]
+    assert len(listings) == len(names) - len(found)
+    told = {p.notebook for parts in reference.rooms().values() for p in parts}
+    assert set(listings) <= told
+
+def test_the_references_are_in_the_sidebar():
+    found = {p for p in project.rendered() if p.startswith(reference.FOLDER)}
+    assert found == {f'{reference.FOLDER}/{room}.ipynb' for room in reference.ROOMS}
+
+def test_every_public_name_is_in_a_reference():
+    "With a heading of its own, to which a link can lead; modules and names are those of today."
+    for m in reference.modules().values():
+        short = m.name.removeprefix('fedskew_nb.')
+        missing = [n for n in m.all if (short, n.lower()) not in reference.ids()]
+        assert not missing, (short, missing)
+    for room, parts in reference.rooms().items():
+        ids = [i for p in parts for i in [p.id, *(e.id for e in p.entries)]]
+        assert parts and len(ids) == len(set(ids)), room
+
+def test_an_entry_of_a_reference():
+    "A signature, a sentence, what each argument is, and the line that defines it."
+    (merge,) = [p for p in reference.rooms()['engine'] if p.module == 'engine.federation']
+    entry = next(e for e in merge.entries if e.name == 'Federation.answers')
+    text = reference.shown(entry)
+    head = '#### `Federation.answers` {#federation.answers}\n\n```python\nFederation.answers('
+    assert text.startswith(head)
+    assert 'self' not in entry.code and '/fedskew_nb/engine/federation.py#L' in text
+    assert '| `aux` | further answers: ' in text and '<summary>Arguments</summary>' in text
+    assert reference.escaped('a `<b>` and <c>|d') == r'a `<b>` and \<c\>\|d'
+
+LINKS = {  # on a page of 3_results: where the site leads
+    '[x](07_trust.ipynb#a)': '[x](07_trust.ipynb#a)',
+    '[x](09_table.ipynb)': '[x](../reference/analysis.ipynb#module-table)',
+    '[x](../4_core/11_names.ipynb#nearest)': '[x](../reference/core.ipynb#nearest)',
+    '<a href="09_table.ipynb">': '<a href="../reference/analysis.ipynb#module-table">',
+    '[x](09_table.ipynb#the-foot)': f'[x]({reference.in_repository("3_results/09_table.ipynb")})',
+    '[x](09_table.ipynb#no-such-part)': '[x](../reference/analysis.ipynb#no-such-part)',
+    '[x](https://a.b/c.ipynb) [y](gone.ipynb)': '[x](https://a.b/c.ipynb) [y](gone.ipynb)',
+}
+
+@pytest.mark.parametrize('text', LINKS)
+def test_a_link_to_a_listing_leads_to_its_reference(text):
+    assert own_links.to_reference(text, '3_results/01_results.ipynb') == LINKS[text]
 
 def test_the_font_of_formulas():
     "Shipped in the style sheet, small, under a name of its own, with its licence."
@@ -611,8 +696,7 @@ def test_the_way_in_is_written_out():
 
 def test_learn_begins_with_the_papers():
     "Three baselines, the five papers, then more baselines; in every section the files in their order."
-    sidebar = yaml.safe_load((project.NBS / 'sidebar.yml').read_text())['website']['sidebar']
-    learn = next(part for part in sidebar if part['id'] == 'learn')['contents']
+    learn = next(part for part in project.sidebar() if part['id'] == 'learn')['contents']
     sections = {e['section']: e['contents'] for e in learn if isinstance(e, dict)}
     chapters = ['First baselines', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'More baselines']
     assert list(sections)[:7] == [f'{n} {chapter}' for n, chapter in enumerate(chapters, 1)]

@@ -365,7 +365,7 @@ def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         again = resume(tmp_path, progress=False)
-        assert read_request(tmp_path)['trust'] is True
+        assert read_request(tmp_path).given()['trust'] is True
         less = compare(**ONE, out=tmp_path)
     want = [h.measures for h in told.histories]
     assert [h.measures for h in again.histories] == [h.measures for h in less.histories] == want

@@ -145,7 +145,7 @@ def test_the_request_keeps_what_was_tuned(tmp_path):
     file.write_text(json.dumps(TUNED))
     want = compare('FedProx', **SHORT, seeds=1, tuned=file, out=tmp_path/'o')
     file.unlink()
-    assert read_request(tmp_path/'o')['tuned'] == TUNED
+    assert read_request(tmp_path/'o').given()['tuned'] == TUNED
     assert resume(tmp_path/'o', progress=False).histories == want.histories
     assert [(h.setting['lr'], h.setting['trials']) for h in want.histories] == [(.3, 4), (.1, 4), (.3, 4)]
 

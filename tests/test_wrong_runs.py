@@ -12,7 +12,8 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.run import executors, run as module
 from fedskew_nb.tools.after import kept_federation
-from fedskew_nb.run.compare import compare, python_files, read_request, resume, runs_in, stored_runs
+from fedskew_nb.run.compare import (
+    GridRequest, ListRequest, compare, read_request, resume, runs_in, stored_runs)
 from fedskew_nb.run.recipes import cut, method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.scripts import check_seen, check_start, safe_path
@@ -355,6 +356,13 @@ def test_a_comparison_may_grow(tmp_path):
     assert all((tmp_path/'runs'/k).stat().st_mtime_ns == t for k, t in first.items())
     assert len(stored_runs(tmp_path)) == 4
 
+@pytest.mark.parametrize('extra', ['control', 'pooled'])
+def test_a_comparison_may_grow_by_what_it_is_held_beside(tmp_path, extra):
+    how = dict(suite=small(), out=tmp_path) | TOY
+    alone = compare('FedAvg', **how)
+    assert len(alone) < len(compare('FedAvg', **how | {extra: True}))
+    with pytest.raises(ValueError, match=f'{extra} there: True, here: (False|None)'): compare('FedAvg', **how)
+
 def test_runs_of_another_version_are_left_and_counted(tmp_path, monkeypatch):
     compare('FedAvg', small(), out=tmp_path, **TOY)
     theirs = module.versions() | dict(fedskew_nb='0.0.9')
@@ -386,24 +394,28 @@ def test_report_and_resume_run_nobodys_code(tmp_path):
     compare(f'FedAvg,{f}:Mine', 'emoji-pacs', size='tiny', seeds=1, out=tmp_path/'o', **SHORT)
     f.write_text('raise SystemExit("it ran")\n')
     assert [h is not None for _, h in stored_runs(tmp_path/'o')] == [True, True]
-    assert python_files(read_request(tmp_path/'o')) == [str(f)]
+    assert read_request(tmp_path/'o').files() == [str(f)]
     for opens in (resume, lambda out: kept_federation(out, 'FedAvg')):
         with pytest.raises(ValueError, match='mine.py, which this would run: look at it'): opens(tmp_path/'o')
     f.write_text(MINE)
     assert len(resume(tmp_path/'o', trust_code=True)) == 2
 
+def listed(**said):
+    usual = dict(methods=['FedAvg'], suites=[], seeds=1, size='tiny', model=None, setting={})
+    return ListRequest(**usual | said)
+
 PLACES = [
-    (dict(methods=['FedAvg', '/a b/x.py:M(a=1)']), ['/a b/x.py']),
-    (dict(methods='Local,/x.py:M'), ['/x.py']),
-    (dict(suite=['/x.py:s']), ['/x.py']),
-    (dict(model='/x.py:net'), ['/x.py']),
-    (dict(grid='f2dc', said=dict(model='/x.py:net')), ['/x.py']),
-    (dict(methods=['/x.py:M(a=1) + FedBN', 'FedBN+/y.py:M + MOON']), ['/x.py', '/y.py']),
-    (dict(methods=['/a,.py:M']), ['/a,.py']),
-    (dict(methods=['FedAvg'], model='resnet10'), [])]
+    (listed(methods=['FedAvg', '/a b/x.py:M(a=1)']), ['/a b/x.py']),
+    (GridRequest(grid='f2dc', said=dict(methods='Local,/x.py:M')), ['/x.py']),
+    (listed(suites=['/x.py:s']), ['/x.py']),
+    (listed(model='/x.py:net'), ['/x.py']),
+    (GridRequest(grid='f2dc', said=dict(model='/x.py:net')), ['/x.py']),
+    (listed(methods=['/x.py:M(a=1) + FedBN', 'FedBN+/y.py:M + MOON']), ['/x.py', '/y.py']),
+    (listed(methods=['/a,.py:M']), ['/a,.py']),
+    (listed(model='resnet10'), [])]
 
 @pytest.mark.parametrize('request_, found', PLACES)
-def test_a_python_file_in_every_place_of_a_request(request_, found): assert python_files(request_) == found
+def test_a_python_file_in_every_place_of_a_request(request_, found): assert request_.files() == found
 
 # ---- what another process sees
 

@@ -14,9 +14,9 @@ from fastcore.basics import patch
 from .comparison import DEALS, Comparison, run_notes, sentence, title_of
 from .stats import span
 from .table import RISE, Table, named_rows, pm
-from ..core.files import MOST_BYTES, misfit, read_bytes, trouble
+from ..core.files import MOST_BYTES, Record, StoredRun, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import STORED, history_of, impossible
+from ..engine.history import history_of
 from ..engine.reading import where_of
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006
@@ -84,6 +84,11 @@ def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
     return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
 
 # %% ../../nbs/3_results/11_overview.ipynb #dc3b693f
+class StoredComparison(Record):
+    runs:list[StoredRun]
+    about:dict
+
+# %% ../../nbs/3_results/11_overview.ipynb #715cd89e
 def load_comparison(path)->Comparison:
     "Read what `Comparison.save` wrote; `.about` says when and where."
     try:
@@ -93,8 +98,7 @@ def load_comparison(path)->Comparison:
         if not packed.eof: raise EOFError('it ends too early')
         nest = json.loads(raw)
     except (OSError, EOFError, ValueError, RecursionError, lzma.LZMAError) as e: why = trouble(e)
-    else: why = misfit(nest, dict(runs=[STORED], about=dict))
-    why = why or next(filter(None, map(impossible, nest['runs'])), '')
+    else: why = misfit(nest, StoredComparison)
     if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
     cmp = Comparison(map(history_of, nest['runs']))
     cmp.about = nest['about']

@@ -6,9 +6,12 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import errno, json, os, reprlib, stat, threading
+import errno, json, operator, os, re, reprlib, stat, threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Literal
+import msgspec
+from .names import nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
 @contextmanager
@@ -52,40 +55,170 @@ def write_json(obj, path):
     with whole_file(path) as part: part.write_text(text, encoding='utf-8')
 
 # %% ../../nbs/4_core/12_files.ipynb #bc25f658
-JSON_TYPES = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'true or false',
-         dict: 'a table', list: 'a list', None: 'nothing'}
+class Record(msgspec.Struct, frozen=True):
+    "A table whose names and kinds are said once."
 
-def fits(o, kind)->bool:
-    "Is `o` of a kind of `KINDS`? True is no number, nor is infinity."
-    if kind is None: return o is None
-    if isinstance(o, bool): return kind is bool
-    if kind is float: return isinstance(o, (int, float)) and -1e308 < o < 1e308
-    return isinstance(o, kind)
+Number = Annotated[float, msgspec.Meta(ge=-1e308, le=1e308)]      # neither infinite nor NaN
+KIND_WORDS = dict(int='a whole number', float='a finite number', str='text', bool='true or false',
+                  object='a table', array='a list', null='nothing')
 
 # %% ../../nbs/4_core/12_files.ipynb #2804b113
-def misfit(o, shape, at:str='')->str: # '' where it fits
-    "Where and how `o` differs from a shape."
-    if isinstance(shape, dict): return _misfit_table(o, shape, at)
-    if isinstance(shape, tuple):
-        misfits = [misfit(o, s, at) for s in shape]
-        return misfits[0] if all(misfits) else ''
-    if isinstance(shape, list) and isinstance(o, list):
-        wrong = (misfit(v, shape[0], f'{at}[{i}]') for i, v in enumerate(o))
-        return next(filter(None, wrong), '')
-    kind = list if isinstance(shape, list) else shape
-    return '' if fits(o, kind) else f'{at or "it"} is {reprlib.repr(o)}, not {JSON_TYPES[kind]}'
+def places(o, path:str, at:str=''):
+    "(words, value) of each place in `o` that a path of msgspec may mean."
+    step, rest = re.match(r'(\.\w+|\[[\d.]+\]|)(.*)', path, re.S).groups()
+    if not step: yield at, o
+    there = o if isinstance(o, dict) else range(len(o)) if isinstance(o, list) else ()
+    for n in there if step == '[...]' else [int(step[1:-1]) if step[:1] == '[' else step[1:]]:
+        if n not in there: continue
+        spelt = f'{at}[{n}]' if isinstance(o, list) else f'{at}.{n}' if at else str(n)
+        yield from places(o[n], rest, spelt)
 
 # %% ../../nbs/4_core/12_files.ipynb #d337254d
-def _misfit_table(o, shape, at):
-    if not isinstance(o, dict):
-        return misfit(o, dict, at) if str in shape else f'{at or "it"} has no {next(iter(shape))}'
-    if str in shape: shape = {k: shape[str] for k in o}
-    for k, s in shape.items():
-        if k not in o and k[-1:] != '?': return f'{at or "it"} has no {k}'
-        k = k if k in o else k[:-1]
-        if k not in o or (type(o[k]) is s and s is not float): continue
-        if why := misfit(o[k], s, f'{at}.{k}' if at else k): return why
+COMPARE = {'>=': operator.ge, '<=': operator.le, '>': operator.gt, '<': operator.lt}
+
+def kind_of(v)->str:
+    "What msgspec calls the kind of `v`."
+    return {type(None): 'null', dict: 'object', list: 'array'}.get(type(v), type(v).__name__)
+
+def is_meant(problem:str, v)->bool:
+    "Can msgspec have said this of `v`?"
+    if lost := re.search('required field `(.+)`', problem): return lost[1] not in v
+    if got := re.search(r', got `(?:\w+\.)*(\w+)`', problem): return kind_of(v) == got[1]
+    if not (limit := re.search('([<>]=?) (.+)', problem)): return 'range' not in problem or abs(v) > 1e308
+    return not COMPARE[limit[1]](len(v) if 'length' in problem else v, float(limit[2]))
+
+# %% ../../nbs/4_core/12_files.ipynb #0b1c656c
+def wanted(problem:str)->str:
+    "The kinds that msgspec expected, in words."
+    if 'length' in problem: return 'a list of something'
+    kinds = re.match('Expected `(?:int [|] (?=float))?(.+?)`', problem)[1].split(' | ')
+    words = ' or '.join(KIND_WORDS.get(k, k) for k in kinds)
+    least = re.search('>= ([0-9]+)$', problem)
+    return f'{words} of at least {least[1]}' if least else words
+
+# %% ../../nbs/4_core/12_files.ipynb #c5b21f19
+def sentence(o, kind, problem:str, path:str)->str:
+    "What msgspec said of `o`, as people say it."
+    at, v = next((p for p in places(o, path) if is_meant(problem, p[1])), ('', o))
+    it = at or 'it'
+    if lost := re.search('required field `(.+)`', problem): return f'{it} has no {lost[1]}'
+    if more := re.search('unknown field `(.*)`', problem):
+        return f'what is {more[1]!r}? {"" if at else nearest(more[1], kind.__struct_fields__)}'
+    if 'at `key`' in problem: return f'a name in {it} is not {wanted(problem)}'
+    if 'Number out' in problem: problem = 'Expected `float`'
+    if problem.startswith('Expected'): return f'{it} is {reprlib.repr(v)}, not {wanted(problem)}'
+    if problem.startswith('Invalid enum'): return f'{it} is {reprlib.repr(v)}'
+    return f'{at}: {problem}' if at else problem      # of a __post_init__
+
+# %% ../../nbs/4_core/12_files.ipynb #8efc16d0
+PLAIN = {str, int, float, bool, type(None)}
+
+class Thing:
+    "What no JSON can hold."
+    def __init__(self, o): self.o = o
+    def __repr__(self): return repr(self.o)
+
+def plain_tree(o):
+    "Tables, lists, texts and numbers as they are, anything else as a `Thing`."
+    if isinstance(o, dict): return {k: v if type(v) in PLAIN else plain_tree(v) for k, v in o.items()}
+    if isinstance(o, list): return [v if type(v) in PLAIN else plain_tree(v) for v in o]
+    if isinstance(o, float): return float(o)
+    return o if o is None or isinstance(o, (str, int)) else Thing(o)
+
+# %% ../../nbs/4_core/12_files.ipynb #1dbdfc32
+def record_of(o, kind):
+    "`o` as a record; a ValueError says in a sentence what does not fit."
+    needed = getattr(kind, '__struct_fields__', ())
+    if needed and not isinstance(o, dict): raise ValueError(f'it has no {needed[0]}')
+    o = plain_tree(o)
+    try: return msgspec.convert(o, kind)
+    except msgspec.ValidationError as e:
+        problem, path = re.fullmatch('(.*?)(?: - at `[$]([^`]*)`)?', str(e), re.S).groups()
+        raise ValueError(sentence(o, kind, problem, path or '')) from None
+
+def misfit(o, kind)->str: # '' where it fits
+    "Where and how `o` differs from a record."
+    try: record_of(o, kind)
+    except ValueError as e: return str(e)
     return ''
+
+# %% ../../nbs/4_core/12_files.ipynb #61f5083d
+View, Moment = Literal['global', 'personal', 'unseen'], Literal['post_agg', 'post_local', 'adabn']
+DEALT = ('skew', 'iid', 'pooled')
+
+class ScoreRow(Record):
+    "How many test images of a domain a model has right."
+    round:int
+    moment:Moment
+    view:View
+    path:str            # which head; '' is the default
+    domain:str
+    client:int          # whose model; -1 is the global one
+    n:int               # images
+    correct:int         # of them
+    right:str=''        # which of them
+    images:str=''       # digest of these images
+    def __post_init__(self):
+        if not 0 < self.n < 2**53: raise ValueError('it is of no images, or of too many')
+        if not 0 <= self.correct <= self.n: raise ValueError('it has more right than there are, or too few')
+
+# %% ../../nbs/4_core/12_files.ipynb #eaf1a964
+class RoundRow(Record):
+    "What a round cost."
+    round:int
+    loss:Number
+    terms:dict
+    participants:list
+    up:Number           # bytes
+    down:Number
+
+class TimeRow(Record): seconds:Number
+class Scores(Record): scores:dict
+
+class Trust(Record):
+    "How far a model's certainty can be trusted."
+    pooled:Scores=None
+    clients:list[Scores]=[]
+    pictures:dict={}
+
+class Measures(Record): trust:Trust=None
+
+# %% ../../nbs/4_core/12_files.ipynb #dd6accb8
+class RunFacts(Record):
+    "The setting of a run, as far as it is read again."
+    method:str
+    suite:str
+    seed:int
+    rounds:int
+    rungs:list[int]|None=None
+    deal:str|msgspec.UnsetType=msgspec.UNSET
+    size:str=''
+    base:str=''
+    versions:dict={}
+    made_of:dict={}
+    note:str=''
+    trials:int=0
+    chance:Number=0
+    steps:list[int]=[]
+    images:str=''
+
+    def __post_init__(self):
+        before = self.suite.partition('/')[2] or 'skew'     # it stood in the suite's name
+        deal = before if self.deal is msgspec.UNSET else self.deal
+        if deal not in DEALT: raise ValueError(f'its deal is {deal!r}')
+
+# %% ../../nbs/4_core/12_files.ipynb #0f0e27a4
+class Course(Record):
+    "The course of a run."
+    rows:list[ScoreRow]
+    rounds:list[RoundRow]
+    timing:list[TimeRow]
+    measures:Measures=Measures()
+    measured_by:str=''
+
+class StoredRun(Course, kw_only=True):
+    "A finished run."
+    setting:RunFacts
 
 # %% ../../nbs/4_core/12_files.ipynb #b1089d01
 MOST_BYTES = 1<<28     # of a file that is read whole
@@ -106,14 +239,14 @@ def trouble(e:Exception)->str:
     return getattr(e, 'strerror', None) or str(e)
 
 def read_json(
-    path, shape,
+    path, kind,     # a Record
     otherwise:str,  # it is if it does not fit: 'not a stored run'
     mend:str,       # what to do
 ):
-    "The JSON in a file, if it has this shape."
+    "The JSON in a file, if it fits."
     try: content = json.loads(read_bytes(path).decode(), parse_constant=_no_number)
     except FileNotFoundError: raise
     except (OSError, ValueError, RecursionError) as e: why = trouble(e)
-    else: why = misfit(content, shape)
+    else: why = misfit(content, kind)
     if why: raise ValueError(f'{path} is {otherwise} ({why}): {mend}')
     return content

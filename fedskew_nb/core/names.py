@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Union, get_args, get_origin, get_type_hints
 from fastcore.basics import patch
-from .files import JSON_TYPES, fits
 
 # %% ../../nbs/4_core/11_names.ipynb #65be4ea8
 def folded(name)->str:
@@ -84,8 +83,17 @@ def not_negative(who:str='', **values):
         raise ValueError(f'{who}{who and ": "}{name} is {v!r}: give a number of 0 or more')
 
 # %% ../../nbs/4_core/11_names.ipynb #093d6623
-KINDS = JSON_TYPES | {bool: 'True or False', dict: 'a dict', tuple: 'a tuple', None: 'None'}
+KINDS = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'True or False', dict: 'a dict',
+         list: 'a list', tuple: 'a tuple', None: 'None'}
 
+def fits(o, kind)->bool:
+    "Is `o` of a kind of `KINDS`? True is no number, nor is infinity."
+    if kind is None: return o is None
+    if isinstance(o, bool): return kind is bool
+    if kind is float: return isinstance(o, (int, float)) and -1e308 < o < 1e308
+    return isinstance(o, kind)
+
+# %% ../../nbs/4_core/11_names.ipynb #801db850
 def plain_number(v):
     "The number in a scalar of numpy or PyTorch; anything else as it is."
     return v.item() if getattr(v, 'ndim', None) == 0 and hasattr(v, 'item') else v

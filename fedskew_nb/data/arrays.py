@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.files import read_json, sweep, whole_file, write_json
+from ..core.files import Record, read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
@@ -106,7 +106,12 @@ def used_parts(rows:list, more:dict)->tuple: # ([Row], arguments)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #15467b3c
 ARRAYS = 'suite.json'
-SHAPE = dict(name=str, classes=[str], domains={str: {str: int}})
+
+class Arrays(Record):
+    "What a set of arrays says of itself."
+    name:str
+    classes:list[str]
+    domains:dict[str, dict[str, int]]     # images of each part
 
 def holds_arrays(root)->bool: return (Path(root)/ARRAYS).is_file()
 
@@ -175,7 +180,7 @@ def fetched(suite:Suite, size:int)->Suite:
 # %% ../../nbs/5_data/20_arrays.ipynb #c26f70de
 def arrays_in(root)->dict:
     "What a set of arrays says of itself."
-    facts = read_json(Path(root)/ARRAYS, SHAPE, 'no set of arrays', 'prepare the data set again')
+    facts = read_json(Path(root)/ARRAYS, Arrays, 'no set of arrays', 'prepare the data set again')
     for domain, parts in facts['domains'].items():
         if Path(domain).name != domain or not parts or set(parts)-set(PARTS):
             raise ValueError(f'{Path(root)/ARRAYS}: the domain {domain!r} has the parts {[*parts]}; '

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/8_deploy/06_flower.ipynb #faa7543b
 import json, os, secrets, socket, subprocess, sys, tempfile, time
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from msgspec.structs import asdict, replace
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch

@@ -19,15 +19,14 @@ from ..analysis.report import write_report
 from ..run.recipes import read_method
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import misfit
+from ..core.files import Number, Record, misfit
 from ..core.identity import digest
 from ..data.suite import Client, Suite
 from .node import order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
 from ..engine.federation import Federation
-from ..engine.history import impossible
-from ..engine.server import ANSWER, Server
+from ..engine.server import Marks, Server
 from ..engine.setting import setting_for
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
@@ -48,8 +47,20 @@ def roster_of(facts:list, pixels:int)->Roster:
     return Roster('sites', facts[0]['classes'], clients, {}, mean=mean, std=std, pixels=pixels, facts=facts)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #673bb268
-FACTS = dict(name=str, domain=str, n=int, tests=int, classes=[str], norm=[[float]], version=str, code=str,
-             first_net=str)
+class Facts(Record):
+    "What a site says of itself."
+    name:str
+    domain:str
+    n:int                 # training images
+    tests:int
+    classes:list[str]
+    norm:list[list[Number]]
+    version:str
+    code:str              # digest of the method's
+    first_net:str
+    def __post_init__(self):
+        if self.n <= 0: raise ValueError('it has no images')
+
 ALIKE = dict(version='version', code='code of the method', classes='classes', norm='normalisation',
              first_net='first model')
 
@@ -65,8 +76,8 @@ def check_alike(facts:list):
 def agreed(facts:list)->list:
     "What nodes say of themselves, by name; those that do not fit together are refused."
     for f in facts:
-        why = misfit(f, FACTS) or ('' if f['n'] > 0 else 'it has no images')
-        if why: raise ValueError(f'a site says what cannot be ({why}): is it of this version?')
+        if not (why := misfit(f, Facts)): continue
+        raise ValueError(f'a site says what cannot be ({why}): is it of this version?')
     facts = sorted(facts, key=lambda f: f['name'])
     twice = [n for n, k in Counter(f['name'] for f in facts).items() if k > 1]
     if twice: raise ValueError(f'two sites are called {twice[0]}: give each a name of its own')
@@ -167,14 +178,13 @@ def one_round(self:Hub)->dict:
 @patch
 def unlikely(self:Hub, k:int, answer)->str: # '' if nothing is
     "What cannot be in the scores of site `k`."
-    if why := misfit(answer, {part: ANSWER[part] for part in ('client', 'rows')}): return why
+    if why := misfit(answer, Marks): return why
     if answer['client'] != k: return f'they are of client {answer["client"]}'
     rows, domain = answer['rows'], self.clients[k].domain
     asked = {(self.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
     said = {(r['round'], r['moment'], r['domain']) for r in rows}
     if said-asked or {r['client'] for r in rows}-{k, -1}: return 'they are of another model'
-    if len({*map(spot, rows)}) < len(rows): return 'one is there twice'
-    return impossible(dict(rows=rows))
+    return 'one is there twice' if len({*map(spot, rows)}) < len(rows) else ''
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #fc5f1d05
 @patch

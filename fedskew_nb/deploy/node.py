@@ -7,13 +7,14 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from fastcore.basics import patch
+from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import misfit
+from ..core.files import Record, misfit
 from ..core.names import one_of
 from ..data.folder import load_folder
 from ..data.suite import Suite
@@ -37,8 +38,18 @@ def site_suite(data, pixels:int)->Suite:
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 NAME = r'\w[\w.-]{0,39}'
-ORDER = dict(kind=str, job=dict, client=int, round=int, merged=int, personal=bool, fresh=bool, model=dict,
-             down=dict)
+
+class Order(Record):
+    "What a site is asked."
+    kind:str          # facts, train, score
+    job:dict
+    client:int        # the number that the server gave it
+    round:int         # how many are done
+    merged:int        # the last one of which its answer was used; 0: none
+    personal:bool     # is the model its own?
+    fresh:bool        # may it begin anew?
+    model:dict
+    down:dict         # what mechanisms send beside it
 
 def order_of(job:Job, kind:str, **more)->dict:
     "An order; what is not said of the server is as before the first round."
@@ -68,7 +79,7 @@ class Node:
 def __call__(self:Node, order:bytes)->bytes:
     "Do what was asked."
     order = from_bytes(order)
-    if why := misfit(order, ORDER): raise ValueError(f'{self.name} got no order ({why})')
+    if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
     do = dict(facts=self.facts, train=self.train, score=self.score)
     return to_bytes(do[one_of(order['kind'], do, 'order')](order, job_of(order['job'])))
 

@@ -7,13 +7,13 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #23b02323
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor
 from ..run.recipes import file_of, parts_of, read_method, read_model
-from ..core.files import misfit
+from ..core.files import Record, misfit, record_of
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.images import Data
@@ -24,13 +24,12 @@ from ..engine.sites import Overheard
 from ..engine.server import size_of
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a0031b82
-@dataclass(frozen=True)
-class Job:
+class Job(Record):
     "What is trained, by name."
     method:str                 # a name or a sum, as for `compare`
     model:str='small_conv'
     pixels:int=32              # image side
-    setting:dict=field(default_factory=dict)    # fields of `Setting`
+    setting:dict={}            # fields of `Setting`
     run:str=''                 # under this name a site keeps its memory
     def __post_init__(self):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
@@ -40,12 +39,11 @@ class Job:
             raise ValueError(f'{k} needs the images of all sites in one place: leave it out')
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #3bff13a3
-JOB = dict(method=str, model=str, pixels=int, setting=dict, run=str)
-
 def job_of(d)->Job:
-    "A job that was sent."
-    if why := misfit(d, JOB): raise ValueError(f'this is no job ({why}): is the other side of this version?')
-    return Job(**{k: d[k] for k in JOB})
+    "A job that was sent; of this version, it says everything."
+    why = misfit(d, Job) or next((f'it has no {k}' for k in Job.__struct_fields__ if k not in d), '')
+    if why: raise ValueError(f'this is no job ({why}): is the other side of this version?')
+    return record_of(d, Job)
 
 @patch
 def net(self:Job, n_classes:int)->Net:

@@ -12,8 +12,8 @@ import safetensors, safetensors.torch
 import torch
 from torch import Tensor
 from ..core.context import Each
-from ..core.files import whole_file, misfit
-from .history import STORED, ROW_COLUMNS, State, history_of, impossible
+from ..core.files import Course, Record, misfit, whole_file
+from .history import ROW_COLUMNS, State, history_of
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
 def _pack(o, tensors:dict, at:str='the nest'):
@@ -122,10 +122,19 @@ def save_state(state:State, path):
     save_nest(dict(setting=history['setting'], round_no=state.round, history=history, **nest), path)
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #c5d2a7e4
-_PARTS = 'rows', 'rounds', 'timing', 'measures?', 'measured_by?'
-_HISTORY = {k: STORED[k] for k in _PARTS} | dict(setting=dict)
-NEST = dict.fromkeys(FIELDS, dict) | dict(
-    own={str: dict}, states={str: dict}, scored=int, round_no=int, setting=dict, history=_HISTORY)
+class SoFar(Course, kw_only=True): setting:dict
+
+class Nest(Record):
+    "What lies in a checkpoint."
+    server:dict
+    own:dict[int, dict]        # of each client
+    states:dict[int, dict]
+    memory:dict
+    down:dict
+    scored:int                 # after how many rounds the models were scored last
+    round_no:int
+    setting:dict
+    history:SoFar
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #de93b4e2
 def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
@@ -157,7 +166,7 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     if odd := {r['client'] for r in history['rows']}-{-1, *nest['own']}: return f'it has no client {min(odd)}'
     scores = {tuple(r[k] for k in ROW_COLUMNS) for r in history['rows']}
     twice = len({s[:-1] for s in scores}) < len(scores)
-    return 'a score is there twice' if twice else impossible(history)
+    return 'a score is there twice' if twice else ''
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
 NOT_ASKED = ('device', 'chance', 'steps', 'images')     # all but the first follow from images and setting
@@ -169,7 +178,7 @@ def load_state(
 )->State:
     "The state in a checkpoint of the same run, on whatever device."
     nest = load_nest(path, device)
-    why = misfit(nest, NEST) or unlikely(nest, setting['rounds'])
+    why = misfit(nest, Nest) or unlikely(nest, setting['rounds'])
     if why: raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     was, here = in_single_facts(nest['setting']), in_single_facts(setting)
     for k in (k for k in here if k not in NOT_ASKED and was.get(k) != here[k]):

@@ -13,7 +13,7 @@ from itertools import chain
 import torch
 from fastcore.basics import patch
 from ..core.context import Upload, received_by
-from ..core.files import write_json, read_json
+from ..core.files import StoredRun, read_json, write_json
 from ..core.identity import digest
 from ..data.suite import Client
 from ..core.names import lazy
@@ -90,45 +90,16 @@ def load(cls:History, path)->History:
     return read_history(path)
 
 # %% ../../nbs/6_engine/04_history.ipynb #5ab1e0f1
-WORDS = dict(view=('global', 'personal', 'unseen'), moment=('post_agg', 'post_local', 'adabn'))
-DEALT = ('skew', 'iid', 'pooled')
-
-# %% ../../nbs/6_engine/04_history.ipynb #f34fa422
-_ROW = {'round': int, 'moment': str, 'view': str, 'path': str, 'domain': str, 'client': int, 'n': int,
-        'correct': int, 'right?': str, 'images?': str}
-_ROUND = dict(round=int, loss=float, terms=dict, participants=list, up=float, down=float)
-_TRUST = {'pooled?': {'scores': dict}, 'clients?': [{'scores': dict}], 'pictures?': dict}
-
-STORED = {
-    'rows': [_ROW], 'rounds': [_ROUND], 'timing': [dict(seconds=float)],
-    'setting': {
-        'method': str, 'suite': str, 'seed': int, 'rounds': int, 'rungs?': ([int], None), 'deal?': str,
-        'size?': str, 'base?': str, 'versions?': dict, 'made_of?': dict, 'note?': str, 'trials?': int,
-        'chance?': float, 'steps?': [int], 'images?': str},
-    'measures?': {'trust?': _TRUST}, 'measured_by?': str}
-
-# %% ../../nbs/6_engine/04_history.ipynb #5d0f162f
 def history_of(d:dict)->History:
     "The history that `as_dict` gave; other names are left out."
     return History(**{f.name: d[f.name] for f in fields(History) if f.name in d})
 
-def impossible(d:dict)->str: # '' if there is none
-    "The first score that cannot be, of a stored run, or its deal."
-    if (deal := modern(d.get('setting', {})).get('deal', 'skew')) not in DEALT: return f'its deal is {deal!r}'
-    for i, r in enumerate(d['rows']):
-        if not 0 < r['n'] < 2**53: return f'rows[{i}] is of no images, or of too many'
-        if not 0 <= r['correct'] <= r['n']: return f'rows[{i}] has more right than there are, or too few'
-        odd = [f'rows[{i}].{k} is {r[k]!r}' for k, words in WORDS.items() if r[k] not in words]
-        if odd: return odd[0]
-    return ''
-
-# %% ../../nbs/6_engine/04_history.ipynb #5a164131
+# %% ../../nbs/6_engine/04_history.ipynb #f34fa422
 def read_history(path)->History:
     "A stored run; what is none is refused by name."
-    try: d = read_json(path, STORED, 'not a stored run', 'delete it and run again')
+    try: d = read_json(path, StoredRun, 'not a stored run', 'delete it and run again')
     except FileNotFoundError:
         raise FileNotFoundError(f'{path} does not exist: give the JSON file of a finished run') from None
-    if why := impossible(d): raise ValueError(f'{path} is not a stored run ({why}): delete it and run again')
     return history_of(d)
 
 # %% ../../nbs/6_engine/04_history.ipynb #00000016

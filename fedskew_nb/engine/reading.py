@@ -5,11 +5,12 @@
 # %% ../../nbs/6_engine/08_reading.ipynb #00000003
 from __future__ import annotations
 import json
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 import numpy as np
 from fastcore.basics import patch
+from ..core.files import Moment, View
 from ..core.names import lazy
-from .history import WORDS, History
+from .history import History
 from .setting import last_checks
 
 # %% auto #0
@@ -39,7 +40,7 @@ def summary(
     return {name: score(a, w) for name, score in SCORES.items()}
 
 # %% ../../nbs/6_engine/08_reading.ipynb #5918f540
-VIEWS, MOMENTS = WORDS.values()
+VIEWS, MOMENTS = map(get_args, (View, Moment))
 
 class Where(NamedTuple):
     "Which scores of a run: of whose model, when, by which answer."

@@ -12,13 +12,15 @@ from inspect import Parameter, signature
 from itertools import product
 from os import PathLike
 from pathlib import Path
+from typing import Annotated
 import torch
+from msgspec import Meta
 from .recipes import (
     GIVE_SUITE, METHODS, cut, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
 from ..core.method import Method
 from .executors import SUBMITS
 from .run import Run, method_of, stamped
-from ..core.files import misfit, read_json
+from ..core.files import Number, Record, misfit, read_json
 from ..core.identity import digest
 from ..core.names import Recipe, extra, nearest, one_of, papers
 from ..data.folder import dealt_folder
@@ -61,15 +63,23 @@ UNTUNED = .03                # of a method, suite or budget that has no pilot
 PILOTS = (100, 101)          # seeds on which rates are chosen
 BUDGET = ('rounds', 'local_epochs', 'local_steps', 'batch_size')    # what a rate hangs on
 
-TUNED = {str: {str: {'lr': float, 'trials': int, 'seeds': [int], 'own?': dict}}}
+class Rate(Record):
+    "What was tuned for a method on a suite."
+    lr:Number
+    trials:Annotated[int, Meta(ge=1)]
+    seeds:Annotated[list[int], Meta(min_length=1)]
+    own:dict={}          # its hyper-parameters
 
+Tuned = dict[str, dict[str, Rate]]     # suite → method
+
+# %% ../../nbs/7_app/13_plan.ipynb #c22ad103
 def budget_of(setting:dict)->dict: return {k: setting[k] for k in BUDGET if k in setting}
 
 @lru_cache(None)
 def shipped_rates()->list: # [(suite, method, record), …]
     "What was tuned for the pages."
     files_ = sorted((Path(str(files('fedskew_nb')))/'assets'/'runs').glob('tuned-*.json'))
-    read = (read_json(path, TUNED, 'torn', 'install the package again') for path in files_)
+    read = (read_json(path, Tuned, 'torn', 'install the package again') for path in files_)
     return [(s, m, record) for file in read for s, of in file.items() for m, record in of.items()]
 
 # %% ../../nbs/7_app/13_plan.ipynb #3fe64113
@@ -97,13 +107,11 @@ def read_tuned(tuned)->dict|None:
     if tuned is None: return None
     mend, records = 'delete it and call tune again, trials are kept', tuned
     if not isinstance(tuned, dict):
-        try: records = read_json(tuned, TUNED, 'torn or not what tune wrote', mend)
+        try: records = read_json(tuned, Tuned, 'torn or not what tune wrote', mend)
         except FileNotFoundError:
             raise ValueError(f'there is no file {tuned}: give the tuned.json that tune wrote') from None
-    why = misfit(records, TUNED) or ('' if records else 'it is empty')
-    chosen = [r for of in ({} if why else records).values() for r in of.values()]
-    if not all(r['trials'] > 0 and r['seeds'] for r in chosen): why = 'a rate without trials or seeds'
-    if why: raise ValueError(f'tuned is not what tune wrote ({why}): give its tuned.json')
+    if why := misfit(records, Tuned) or ('' if records else 'it is empty'):
+        raise ValueError(f'tuned is not what tune wrote ({why}): give its tuned.json')
     return records
 
 # %% ../../nbs/7_app/13_plan.ipynb #cee3d94f
@@ -281,7 +289,7 @@ def is_path(o)->bool:
 
 def is_switch(o)->bool: return isinstance(o, bool)
 def is_count(o)->bool: return isinstance(o, int) and not isinstance(o, bool)
-def is_grid(o)->bool: return isinstance(o, dict) and not misfit(o, {str: dict})
+def is_grid(o)->bool: return isinstance(o, dict) and not misfit(o, dict[str, dict])
 def maybe(good): return lambda o: o is None or good(o)
 
 def are_seeds(o)->bool:

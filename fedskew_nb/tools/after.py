@@ -14,13 +14,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from ..analysis.table import csv_text
-from ..run.compare import at_rates, check_trust, read_request
+from ..run.compare import at_rates, trusted_request
 from ..run.plan import planned
 from ..run.recipes import files_in, read_call, read_method, read_model
 from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
 from .shell import show_json
-from ..core.files import misfit, whole_file, write_json
+from ..core.files import Number, Record, misfit, whole_file, write_json
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
@@ -123,12 +123,11 @@ def export(
 # %% ../../nbs/7_app/04_after.ipynb #0dfa4907
 def name_of(run, what:str): return run.seed if what == 'seed' else getattr(run, what).name
 
-def runs_named(out, method, seed, suite)->list: # of Run
+def runs_named(out, given, method, seed, suite)->list: # of Run
     "The runs of a method in a folder, or a sentence."
-    request = read_request(out)
-    if 'grid' in request: raise ValueError(f'{out} holds the runs of a grid, which keeps no models')
-    rates = request.pop('rates', None)
-    runs = [r for r in at_rates(planned(**request), rates) if r.deal == 'skew']
+    if 'grid' in given: raise ValueError(f'{out} holds the runs of a grid, which keeps no models')
+    rates = given.pop('rates', None)
+    runs = [r for r in at_rates(planned(**given), rates) if r.deal == 'skew']
     wanted = dict(method=read_method(method).name, seed=seed, suite=suite)
     for what, value in wanted.items():
         there = list(dict.fromkeys(name_of(r, what) for r in runs))
@@ -148,8 +147,8 @@ def kept_federation(
     trust_code:bool=False, # run the Python files that the folder names
 )->Federation:
     "A trained federation, built again around the models that a comparison kept."
-    check_trust(out, read_request(out), trust_code)
-    run, = stamped(runs_named(out, method, seed, suite)[:1])
+    given = trusted_request(out, trust_code)
+    run, = stamped(runs_named(out, given, method, seed, suite)[:1])
     file = models_file(run, Path(out)/'runs')
     if not file.exists():
         raise ValueError(f'{out} kept no models of {run.method.name}, seed {run.seed}: '
@@ -157,8 +156,15 @@ def kept_federation(
     return federation_of(run).load(file)
 
 # %% ../../nbs/7_app/04_after.ipynb #7b1126c1
-CARD = dict(classes=[str], pixels=int)
-NAMES = CARD | dict(model=str, method=str, seed=int, mean=[float], std=[float])
+class OriginCard(Record):
+    "What a model is, and where it comes from."
+    classes:list[str]
+    pixels:int
+    model:str
+    method:str
+    seed:int
+    mean:list[Number]
+    std:list[Number]
 
 def card_inside(path)->dict:
     "The card of weights that `export` wrote; one that names a Python file is refused."
@@ -166,7 +172,7 @@ def card_inside(path)->dict:
         with safe_open(path, 'pt') as f: facts = json.loads((f.metadata() or {}).get('card', '{}'))
     except Exception as e:
         raise ValueError(f'{path} is torn or holds no weights ({type(e).__name__})') from None
-    if why := misfit({k: facts.get(k) for k in NAMES}, NAMES):
+    if why := misfit(facts, OriginCard):
         raise ValueError(f'{path} has no card inside ({why}): fedskew export and federate write one')
     if files_in(facts['model']) or files_in(facts['method']):
         raise ValueError(f'the card of {path} names a Python file: build that net, and load the weights')
@@ -222,10 +228,15 @@ def export_command(
     print(f'{path}, and its card {path.with_suffix(".json")}')
 
 # %% ../../nbs/7_app/04_after.ipynb #2d134c3f
+class Card(Record):
+    "What one must know to ask a model."
+    classes:list[str]
+    pixels:int
+
 def known_card(session)->dict:
     "What the model says of itself."
     facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])
-    if why := misfit({k: facts.get(k) for k in CARD}, CARD): raise ValueError(why)
+    if why := misfit(facts, Card): raise ValueError(why)
     return facts
 
 # %% ../../nbs/7_app/04_after.ipynb #f125fd32

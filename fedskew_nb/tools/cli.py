@@ -25,7 +25,7 @@ from .join import join_command
 from ..downloads.prepare import prepare_command
 from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
-from ..run.compare import compare, compare_grid, how_to_go_on, resume, runs_in, stored_runs
+from ..run.compare import compare, compare_grid, read_request, resume, runs_in, stored_runs
 from .diagnose import diagnose
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from ..run.scripts import no_exit
@@ -231,7 +231,7 @@ def report_command(
     "Write the report of the finished runs again."
     runs = stored_runs(out)
     done = [h for _, h in runs if h]
-    left = how_to_go_on(out)
+    left = read_request(out).command(out)
     if not done: raise ValueError(f'no run in {out} is finished: {left}')
     if len(done) < len(runs): complain(f'{len(runs)-len(done)} of {len(runs)} runs are missing: {left}')
     if save: Comparison(done).save(save, date=str(date.today()))
@@ -295,7 +295,7 @@ def saved(argv)->str:
     try: runs = stored_runs(out)
     except (ValueError, OSError): return 'stopped; nothing was begun'
     done = sum(h is not None for _, h in runs)
-    go_on = 'the same call goes on' if argv[0] == 'diagnose' else how_to_go_on(out)
+    go_on = 'the same call goes on' if argv[0] == 'diagnose' else read_request(out).command(out)
     return f'stopped; {done} of {len(runs)} runs are saved in {out}: {go_on}'
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000023

@@ -45,9 +45,7 @@ def combines(
 
 # %% ../../nbs/7_app/06_combine.ipynb #b458b84e
 PAIRS = 'pairs-2026-11-24.json'
-PAIRS_SHAPE = dict(date=str, torch=str, pairs={str: [str]})
-
 def stored_pairs()->dict: # {'A + B': [verdict, of whom or why]}
     "The verdicts that the package ships; `python tests/tools/pairs.py` makes them again."
     file = files('fedskew_nb')/'assets'/'runs'/PAIRS
-    return read_json(file, PAIRS_SHAPE, 'torn', 'call python tests/tools/pairs.py')['pairs']
+    return read_json(file, dict, 'torn', 'call python tests/tools/pairs.py')['pairs']

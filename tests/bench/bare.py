@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd, torch
 from torch.nn import functional as F
 from fedskew_nb.analysis.table import Table
-from fedskew_nb.core.files import read_json, write_json
+from fedskew_nb.core.files import Number, Record, read_json, write_json
 from fedskew_nb.core.net import normalise
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.images import Data
@@ -177,14 +177,26 @@ def against_bare(name:str, pairs:int=5, device='cpu', tiny:bool=False)->dict:
         return bench_row(f'{name}, {p}', raced['ratios'].get(p), target=t, note=note)
     return dict(work=asdict(w), rows=[row(p, t) for p, t in targets.items()], **raced)
 
-_numbers = {k: (float, None) for k in ('value', 'lowest', 'highest', 'target')}
-BENCH = dict(machine=dict, items={str: dict(rows=[dict(what=str, unit=str, note=str) | _numbers])})
+class BenchRow(Record):
+    what:str
+    unit:str
+    note:str
+    value:Number|None
+    lowest:Number|None
+    highest:Number|None
+    target:Number|None
+
+class BenchItem(Record): rows:list[BenchRow]
+
+class Bench(Record):
+    machine:dict
+    items:dict[str, BenchItem]
 
 def read_bench(path)->dict: # machine; items {name: date, pairs, tiny, rows, …}
     "A stored measurement."
     if not Path(path).exists():
         raise FileNotFoundError(f'{path} does not exist: make it by python tests/bench/bench.py --out {path}')
-    return read_json(path, BENCH, 'not a stored measurement', 'delete it, or choose another name')
+    return read_json(path, Bench, 'not a stored measurement', 'delete it, or choose another name')
 
 def run_bench(
     jobs:dict,     # {name of an item: function, which returns its rows and more}

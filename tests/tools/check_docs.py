@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import pypandoc, yaml
 import mathfont, own_links, search
-from project import NBS, ROOT, directives, notebooks, read, site, source
+from project import NBS, ROOT, directives, named, notebooks, read, sidebar, site, source
 
 READER = 'markdown+lists_without_preceding_blankline'
 XREF = re.compile(r'^(fig|tbl|eq|sec|lst|thm|lem|cor|prp|def|exm|exr)-')
@@ -208,21 +208,11 @@ def bad_link(link, name, pages, outs, root, site):
 def sidebar_faults(root, pages):
     if not (root / 'sidebar.yml').exists():
         return []
-
-    def files(items):
-        for x in items:
-            if isinstance(x, str):
-                yield x
-            else:
-                yield from ([x['href']] if 'href' in x else [])
-                yield from files(x.get('contents', []))
-
-    bars = yaml.safe_load((root / 'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
-    named = list(files(bars if isinstance(bars, list) else bars['contents']))
+    found = list(named(sidebar(root)))
     return (
-        [f'sidebar.yml names {x}, which is no page' for x in sorted(set(named) - pages.keys())]
-        + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(named) - {'index.ipynb'})]
-        + [f'sidebar.yml names {x} twice' for x in sorted({x for x in named if named.count(x) > 1})]
+        [f'sidebar.yml names {x}, which is no page' for x in sorted(set(found) - pages.keys())]
+        + [f'{x} is not in sidebar.yml' for x in sorted(pages.keys() - set(found) - {'index.ipynb'})]
+        + [f'sidebar.yml names {x} twice' for x in sorted({x for x in found if found.count(x) > 1})]
     )
 
 def namesake_faults(root, name):
@@ -248,13 +238,10 @@ FINDS = {  # what is searched: the page that must come first
 }
 
 def search_faults(root, pages):
-    "Words that a reader's search finds first elsewhere, and answers that it finds at all."
+    "Words that a reader's search finds first elsewhere."
     docs = search.index(root)
     first = {q: search.find(q, docs, 1)[0].page for q, page in FINDS.items() if page in pages}
-    told = sorted({d.page for d in docs if d.page.startswith('answers/')})
-    return [f'a search for {q!r} finds {p} before {FINDS[q]}' for q, p in first.items() if p != FINDS[q]] + [
-        f'{p} is in the index of the search: "search: false" in its first cell' for p in told
-    ]
+    return [f'a search for {q!r} finds {p} before {FINDS[q]}' for q, p in first.items() if p != FINDS[q]]
 
 def check(root):
     "All pages of a folder and what is wrong: ({name: Page with .faults}, [faults of sidebar and search])."

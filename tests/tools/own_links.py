@@ -2,19 +2,21 @@
 
 nbdev turns each `Net` in prose into a link to the site's address, of whatever page exports that name. Here
 such a link becomes one to the notebook file, which Quarto follows in any copy of the site. It stays only
-where the page's own code means that very thing: where it imports it or exports it.
+where the page's own code means that very thing: where it imports it or exports it. A notebook that is no
+page (nbs/sidebar.yml says which are) is found in its room's reference, so links to it lead there.
 Under the title of a page stands which page of which chapter it is, and what to import of it. Imports are
 folded. A cell folded with a summary is an answer, and its class says so: styles.css hides what it
 prints, too, until it is opened. Where the source of a thing is shown, its signature and its sentence are
 not shown once more above it. An id in a table (`F2DC-01`) does not break, and a norm has no spaces around
 its bars.
 """
-import ast, os, re, yaml
+import ast, os, posixpath, re
 from functools import cache
 from pathlib import Path
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
-from project import NBS, ROOT, module_of, directives, notebooks, read, site, source
+import reference
+from project import NBS, ROOT, directives, is_listing, module_of, notebooks, read, sidebar, site, source
 
 PAGE = re.compile(re.escape(site()) + r'/([\w./-]+\.html)')
 NAMED = re.compile(r'\[`([^`\n]+)`\]\(([^)\s]+)\)')      # [`Net`](where)
@@ -30,6 +32,35 @@ def relative(text, page):
     def link(m):
         return os.path.relpath(files[m[1]], Path(page).parent).replace(os.sep, '/') if m[1] in files else m[0]
     return PAGE.sub(link, text)
+
+TO_NOTEBOOK = re.compile(r'(\]\(|\bhref=")([^)\s"#:]+\.ipynb)#?([^)\s"]*)')
+ON_SITE = True           # a README lies beside the notebooks, and leads to them
+
+@cache
+def headings(name):
+    "The anchors that the headings of a notebook have."
+    prose = '\n'.join(source(c) for c in read(NBS/name)['cells'] if c['cell_type'] == 'markdown')
+    lines = re.findall(r'^#+ (.+)$', re.sub(r'```.*?```', '', prose, flags=re.S), re.M)
+    found = (re.sub(r'[^\w.-]', '', line.strip().lower().replace(' ', '-')) for line in lines)
+    return {anchor.lstrip('0123456789.-') for anchor in found}
+
+@cache
+def listing_at(name, anchor):
+    "Where the site has a listing: its part of the reference, a name's there, or a heading in its source."
+    module = module_of(read(NBS/name))
+    known = (module, anchor) in reference.ids()
+    if not known and anchor in headings(name): return reference.in_repository(name)
+    return reference.place(module, anchor)
+
+def to_reference(text, page):
+    "`text` of a page, with each link to a listing as one to where the site has it."
+    here = posixpath.dirname(page)
+    def link(m):
+        name = posixpath.normpath(posixpath.join(here, m[2]))
+        if not is_listing(name): return m[0]
+        at = listing_at(name, m[3])
+        return m[1]+(at if '://' in at else posixpath.relpath(at, here or '.'))
+    return TO_NOTEBOOK.sub(link, text) if ON_SITE else text
 
 # ---- what a page's code means by a name
 def code_of(nb):
@@ -115,8 +146,7 @@ def namesakes(text, page, names):
 @cache
 def chapters():
     "{page: its place in a chapter of Learn}; chapters are the sections with a number in the sidebar."
-    bars = yaml.safe_load((NBS/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
-    learn = next(bar for bar in bars if bar['id'] == 'learn')['contents']
+    learn = next(bar for bar in sidebar() if bar['id'] == 'learn')['contents']
     found = {}
     for part in (p for p in learn if isinstance(p, dict) and p['section'][0].isdigit()):
         number, name = part['section'].split(' ', 1)
@@ -165,10 +195,13 @@ class relative_links(Processor):
         self.module = module_of(read(NBS/self.page))
         self.above = {}
 
-    def mended(self, text): return relative(without_namesakes(text, self.page, self.names), self.page)
+    def mended(self, text):
+        text = relative(without_namesakes(text, self.page, self.names), self.page)
+        return to_reference(text, self.page.as_posix())
 
     def cell(self, cell):
         if cell.cell_type == 'markdown': cell.source = norms(self.mended(cell.source))
+        if cell.cell_type == 'raw': cell.source = to_reference(cell.source, self.page.as_posix())
         if cell.cell_type == 'code': self.code(cell)
         if cell.cell_type == 'markdown' and cell.source.startswith('*You need:*'):
             place = chapters().get(self.page.as_posix())

@@ -2,7 +2,8 @@
 
 Code as wide as a page, one statement a line, headers that Quarto can read, figures that fit, with text that
 can be read, sliders that leave something on the site, whose table is meant, how long a page takes; words
-enough for what a page exports, and one definition of a public word.
+enough for what a page exports, and one definition of a public word. A listing, which is no page of the site,
+has no cap on cells and minutes.
 
     python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
 """
@@ -11,7 +12,7 @@ import ast, base64, math, re, struct, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import yaml
-from project import NBS, module_of, directives, notebooks, read, source
+from project import NBS, directives, is_listing, module_of, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
@@ -176,7 +177,7 @@ NUMBERS = {w: n for n, w in enumerate(WORDS.split(), 1)} | {'seventeen': 17, 'ei
 TENS = {'twenty': 20, 'thirty': 30}
 
 def time_faults(nb, minutes):
-    "A reading time that is more than two minutes off; answers have one for each chapter."
+    "A reading time that is more than two minutes off."
     said = [m for c in nb['cells'] for m in re.findall(r'\*Reading time:\* ([\w-]+) minutes', source(c))]
     if len(said) != 1:
         return
@@ -224,6 +225,12 @@ def code_minutes(cell, folded):
     shows = [] if says.get('output') == 'false' else cell.get('outputs', [])
     return read + words(says.get('fig-cap', '')) / WORDS_A_MINUTE + sum(map(output_minutes, shows))
 
+def is_answer(cell):
+    "Is it folded below an exercise? Who has tried opens it, so no cap on cells and minutes counts it."
+    if cell['cell_type'] == 'markdown':
+        return source(cell).startswith('<details><summary>Answer')
+    return 'Answer' in directives(source(cell)).get('code-summary', '')
+
 def reading_minutes(nb):
     "How long a page takes."
     folded = any('code-fold: true' in source(c) for c in nb['cells'] if c['cell_type'] == 'raw')
@@ -242,15 +249,13 @@ def public_names(code, header):
         elif isinstance(n, ast.Assign):
             yield from (t.id for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name))
 
-LISTINGS = re.compile(r'[45678]_|3_results/(0[89]|[12])')
-
 def is_read(page):
-    "From top to bottom: a listing is looked up, and as long as its thing."
-    return not LISTINGS.match(page.name)
+    "From top to bottom: a listing is looked up, and as long as its thing; nbs/sidebar.yml says which are."
+    return not is_listing(page.name)
 
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
-    page.cells = sum(c['cell_type'] != 'raw' for c in nb['cells'])    # a header of the site is none
+    page.cells = sum(c['cell_type'] != 'raw' and not is_answer(c) for c in nb['cells'])  # raw: a header
     page.minutes = reading_minutes(nb)
     for c in nb['cells']:
         s = source(c)
@@ -272,11 +277,14 @@ def read_page(path):
     if is_read(page) and page.cells > CELLS and page.name not in GALLERIES:
         page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     page.faults += time_faults(nb, page.minutes)
-    if is_read(page) and page.minutes > MINUTES:
-        page.faults.append(('time', f'{page.minutes:.0f} minutes, at most {MINUTES}: split the page'))
+    read_once = reading_minutes(nb | dict(cells=[c for c in nb['cells'] if not is_answer(c)]))
+    if is_read(page) and read_once > MINUTES:
+        page.faults.append(('time', f'{read_once:.0f} minutes, at most {MINUTES}: split the page'))
+    if not is_read(page) and not module_of(nb):
+        page.faults.append(('nobody', 'it exports nothing and is not in nbs/sidebar.yml: who would read it?'))
     return page
 
-PROSE, THIN = 100, 50  # words for 1,000 exported characters, of a paper and of each of its pages
+PROSE, THIN = 100, 50  # words for 1,000 exported characters, of a paper's pages and of each of them
 
 def room_of(page):
     "The folder of a page; of the methods each paper's."
@@ -286,10 +294,10 @@ def thin(words, exported):
     return 1000 * words / exported if exported else math.inf
 
 def prose_of_rooms(pages):
-    "A paper that lists more than it tells; claims and tables are data."
+    "A paper whose pages list more than they tell; what nobody reads from top to bottom needs no prose."
     rooms = {}
     for p in pages:
-        if p.name.startswith('2_methods'):
+        if p.name.startswith('2_methods') and is_read(p):
             rooms.setdefault(room_of(p), []).append(p)
     for room, of in rooms.items():
         told = thin(sum(p.words for p in of), sum(p.exported for p in of))
@@ -297,7 +305,7 @@ def prose_of_rooms(pages):
             yield f'{room}: {told:.0f} words for 1,000 exported characters, at least {PROSE}'
         for p in of:
             told = thin(p.words, p.exported)
-            if told < THIN and not re.search(r'\d_(claims|tables)\.', p.name):
+            if told < THIN:
                 yield f'{p.name}: {told:.0f} words for 1,000 exported characters, at least {THIN}'
 
 def doubles(pages):
@@ -325,8 +333,10 @@ def main(*names):
     print(*shared, sep='\n')
     n = sum(len(p.faults) for p in pages) + len(shared)
     tests = [t for p in pages for t in p.tests]
+    hours = lambda of: f'{sum(p.minutes for p in of) / 60:.1f} hours'
+    shown = [p for p in pages if is_read(p)]
+    print(f'{len(pages)} notebooks, {hours(pages)}; pages of the site: {len(shown)}, {hours(shown)}')
     print(
-        f'{len(pages)} pages, {sum(p.minutes for p in pages) / 60:.1f} hours, '
         f'widest line {max(p.widest for p in pages)}, '
         f'median test cell {median(tests)} characters, {n} faults'
     )

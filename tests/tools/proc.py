@@ -1,17 +1,21 @@
-"""Process the notebooks for the site, as nbdev does after it has looked for Quarto. Writes `_proc/`.
+"""Process the pages for the site, as nbdev does after it has looked for Quarto. Writes `_proc/`.
 
-Runs the cells that export, import or show documentation, so a page that the site could not be built from
-fails here; the others are processed all the same.
+Pages are what nbs/sidebar.yml names, and the references of the rooms, which are made here; other notebooks
+are sources and tests, and no part of the site. Runs the cells that export, import or show documentation, so a
+page that the site could not be built from fails here; the others are processed all the same.
 """
 
 import os, sys, warnings
-from project import NBS, ROOT, notebooks
+import reference
+from project import NBS, ROOT, is_listing, notebooks
 
 def one(job):
     "Process one page, and say what is wrong with it instead of stopping everything."
     import nbdev.serve_drv as drv
     from IPython.core.displayhook import DisplayHook
 
+    if is_listing(job[0].resolve().relative_to(NBS).as_posix()):
+        return
     DisplayHook.flush = lambda self: None  # collects garbage, at the end, once for every page
     warnings.filterwarnings(
         'ignore', 'Found cells containing imports'
@@ -22,12 +26,9 @@ def one(job):
         why = e.__cause__ or e
         print(f'{job[0]}: {e}\n  {type(why).__name__}: {why}', flush=True)
 
-def main():
-    os.chdir(ROOT)
+def process(*args, **kw):
+    "All pages, into `_proc/`; takes the place of nbdev's `proc_nbs`."
     import nbdev.serve as serve, nbdev.serve_drv as drv
-    from nbdev.quarto import refresh_quarto_yml
-
-    refresh_quarto_yml()
     import proc  # by name, so that worker processes find it
 
     drv.main, original = proc.one, drv.main
@@ -35,9 +36,19 @@ def main():
         out = serve.proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
     finally:
         drv.main = original
+    reference.write(out)
+    return out
+
+def main():
+    os.chdir(ROOT)
+    from nbdev.quarto import refresh_quarto_yml
+
+    refresh_quarto_yml()
+    out = process()
     name = lambda p, root: p.relative_to(root).as_posix()
     done = {name(p, out) for p in notebooks(out)}
-    if failed := [n for p in notebooks() if (n := name(p, NBS)) not in done]:
+    wanted = {n for p in notebooks() if not is_listing(n := name(p, NBS))}
+    if failed := sorted(wanted - done):
         sys.exit(f'not processed: {", ".join(failed)}')
     print(f'{len(done)} pages processed into {out.name}/')
 

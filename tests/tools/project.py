@@ -1,7 +1,9 @@
 "What the tools and tests share: where the project is, its settings, its notebooks, the directives of a cell."
 
 import configparser, json, re
+from functools import lru_cache
 from pathlib import Path
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / 'nbs'
@@ -24,6 +26,29 @@ def notebooks(folder=NBS):
     "Every notebook of a folder and of the folders in it, in the reader's order."
     found = (p for p in Path(folder).rglob('[!_.]*.ipynb') if '.ipynb_checkpoints' not in p.parts)
     return sorted(found, key=lambda p: p.relative_to(folder).as_posix())
+
+def named(items):
+    "The pages that an entry of a sidebar names, in the reader's order."
+    for x in items:
+        if isinstance(x, str):
+            yield x
+        else:
+            yield from ([x['href']] if 'href' in x else [])
+            yield from named(x.get('contents', []))
+
+def sidebar(folder=NBS):
+    "The parts of the site, or one for all, as sidebar.yml has them."
+    found = yaml.safe_load((Path(folder) / 'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
+    return found if isinstance(found, list) else [found]
+
+@lru_cache(None)
+def rendered():
+    "The pages of the site, by their place in nbs/; every other notebook is a listing."
+    return frozenset({'index.ipynb', *named(sidebar())})
+
+def is_listing(name):
+    "Is it a notebook that nobody reads from top to bottom? The site has it in its room's reference."
+    return name not in rendered() and (NBS / name).is_file()
 
 def read(path):
     return json.loads(Path(path).read_text(encoding='utf-8'))

@@ -7,6 +7,7 @@ python tests/tools/readme.py --check    # say whether they are what index.ipynb 
 import base64, os, re, subprocess, sys, tempfile
 from pathlib import Path
 import pypandoc, yaml
+import own_links
 from project import NBS, ROOT, directives, read, settings, source
 
 IMAGES = NBS / 'images'
@@ -71,6 +72,7 @@ def processed(path):
 
     os.chdir(ROOT)
     os.environ['IN_TEST'] = '1'
+    own_links.ON_SITE = False
     with tempfile.TemporaryDirectory() as d:
         exec_nb(path, Path(d) / path.name, FilterDefaults)
         return read(Path(d) / path.name)

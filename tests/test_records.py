@@ -1,0 +1,69 @@
+"Every record, with something wrong at every place: it is refused in a sentence that names the place."
+import pytest, torch
+from fedskew_nb.core.files import StoredRun, misfit, record_of
+from fedskew_nb.data.arrays import Arrays
+from fedskew_nb.deploy.hub import Facts
+from fedskew_nb.deploy.node import Order
+from fedskew_nb.deploy.surface import Job
+from fedskew_nb.engine.checkpoint import Nest
+from fedskew_nb.engine.server import Answer
+from fedskew_nb.run.compare import GridRequest, ListRequest
+from fedskew_nb.run.plan import Tuned
+from fedskew_nb.tools.after import OriginCard
+
+X = torch.ones(2)
+ROW = dict(round=1, moment='post_local', view='personal', path='', domain='ink', client=0, n=8, correct=8)
+COURSE = dict(
+    rows=[ROW, ROW], timing=[dict(seconds=.1)], measured_by='',
+    measures=dict(trust=dict(pooled=dict(scores={}))),
+    rounds=[dict(round=1, loss=.5, terms={}, participants=[0], up=3, down=4.)])
+SETTING = dict(method='M', suite='s', seed=0, rounds=2, rungs=[1], deal='skew', steps=[1, 2])
+FACTS = dict(name='a', domain='d', n=3, tests=1, classes=['x'], norm=[[.1, 1]])
+STATE = dict(server=dict(w=X), own={0: dict(w=X)}, states={0: {}}, memory={}, down={}, scored=0, round_no=1)
+ORDER = dict(kind='train', job={}, client=0, round=1, merged=0, personal=False, fresh=True, model={}, down={})
+ASKED = dict(methods=['FedAvg'], suites=['s'], seeds=[0], size='tiny', model=None, setting={})
+RUNS = dict(runs=dict(first=dict(note='', trials=1), second=dict(note='')))
+FITS = [
+    (StoredRun, COURSE | dict(setting=SETTING)),
+    (Nest, STATE | dict(setting={}, history=COURSE | dict(setting={}))),
+    (Answer, dict(client=0, model=dict(w=X), extra=dict(p=[X]), terms=dict(a=1., b=2), rows=[ROW])),
+    (Facts, FACTS | dict(version='1', code='c', first_net='f')), (Order, ORDER),
+    (Job, dict(method='FedAvg', model='small_conv', pixels=32, setting={}, run='')),
+    (OriginCard, dict(classes=['x'], pixels=32, model='m', method='FedAvg', seed=0, mean=[1, .2], std=[.1])),
+    (Arrays, dict(name='n', classes=['x'], domains=dict(d=dict(train=3), e=dict(test=1)))),
+    (Tuned, dict(s=dict(A=dict(lr=.1, trials=4, seeds=[1]), B=dict(lr=1, trials=1, seeds=[1], own={})))),
+    (ListRequest, ASKED | RUNS | dict(rates=dict(A=1, B=.1), folders=[dict(root='x')])),
+    (GridRequest, dict(grid='f2dc', said={}) | RUNS)]
+
+FREE = {'model', 'extra', 'own', 'server', 'participants'}      # what is in them is not said
+
+def places(o, at=''):
+    "(its words, how to put something there) of every place whose kind is said."
+    for k in o if isinstance(o, dict) else range(len(o)):
+        words = f'{at}[{k}]' if isinstance(o, list) else f'{at}.{k}' if at else str(k)
+        def put(v, k=k):
+            new = o.copy()
+            new[k] = v
+            return new
+        yield words, put
+        if not isinstance(o[k], (dict, list)): continue
+        for inner, deep in places(o[k], words): yield inner, lambda v, put=put, deep=deep: put(deep(v))
+
+@pytest.mark.parametrize('kind, o', FITS, ids=lambda k: getattr(k, '__name__', ''))
+def test_what_is_of_another_kind_is_refused_where_it_stands(kind, o):
+    assert misfit(o, kind) == ''
+    for words, put in places(o):
+        if FREE & {*words.replace('[', '.').split('.')[:-1]}: continue
+        for v in (X, object(), float('nan'), b'x'):
+            why = misfit(put(v), kind)
+            assert why.startswith((f'{words} is ', f'{words} has no ', f'{words}: ')), (words, v, why)
+
+def test_a_record_is_no_tensor():
+    for kind, _ in FITS: assert misfit(X, kind) and misfit([X], kind)
+
+@pytest.mark.parametrize('text', ['x - at `$.rows[9]`', 'Expected `int`', 'a\nb - at `$[...]', '`', ''])
+def test_a_name_that_looks_like_what_msgspec_says(text):
+    "It may come from a stranger, and the sentence is made of it all the same."
+    for kind, o in FITS: misfit(o | {text: 1}, kind)
+    wrong = COURSE | dict(rows=[ROW | dict(moment=text)], setting=SETTING)
+    with pytest.raises(ValueError): record_of(wrong, StoredRun)
