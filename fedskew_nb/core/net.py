@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 from fastcore.basics import patch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 # %% ../../nbs/4_core/01_net.ipynb #00000006
 @dataclass
@@ -99,6 +100,54 @@ def __deepcopy__(self:Net, memo:dict)->Net:
     new = memo[id(self)] = self.__new__(type(self))
     new.__dict__ |= copy.deepcopy(vars(self), memo)
     return new
+
+# %% ../../nbs/4_core/01_net.ipynb #b52871f2
+def other_names(state:dict)->dict: # {name: the first name of the same tensor}
+    "Of a state with `keep_vars`, whose tensors are the module's own."
+    first = {}
+    return {n: one for n, v in state.items() if (one := first.setdefault(id(v), n)) != n}
+
+def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
+    "The state of a module, with each tensor once."
+    state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
+    for n in other_names(state): del state[n]
+    if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
+    return state
+
+@patch
+def state_dict(self:Net, *, destination=None, prefix='', keep_vars=False)->dict:
+    "As of any module, with each tensor once."
+    state = state_of(self, prefix, keep_vars)
+    if destination is None: return state
+    destination.update(state)
+    return destination
+
+# %% ../../nbs/4_core/01_net.ipynb #a16d9095
+@patch
+def _load_from_state_dict(self:Net, state:dict, prefix:str, *args):
+    own = nn.Module.state_dict(self, prefix=prefix, keep_vars=True)
+    state |= {n: state[one] for n, one in other_names(own).items() if one in state and n not in state}
+    nn.Module._load_from_state_dict(self, state, prefix, *args)
+
+# %% ../../nbs/4_core/01_net.ipynb #8402e8a5
+def with_state(module:nn.Module, state:dict, *args):
+    "What a module answers with other tensors in the place of its own, by first names; it keeps its own."
+    held = other_names(nn.Module.state_dict(module, keep_vars=True))
+    layer = lambda n: module.get_submodule(n.rpartition('.')[0])
+    tied = {n: state[one] for n, one in held.items() if one in state and layer(n) is not layer(one)}
+    own = {n: v for n, v in state.items() if n not in held}
+    return functional_call(module, own | tied, args, tie_weights=False)
+
+# %% ../../nbs/4_core/01_net.ipynb #2ac2627b
+def swapped(net:nn.Module, swap:Callable)->nn.Module: # swap: module → the one to stand there, or itself
+    "The same net; a module that is held twice is swapped once, for all who hold it."
+    made = {}
+    for m in list(net.modules()):
+        for name, child in m._modules.items():
+            if child is None: continue
+            if child not in made: made[child] = swap(child)
+            if made[child] is not child: setattr(m, name, made[child])
+    return net
 
 # %% ../../nbs/4_core/01_net.ipynb #00000012
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)

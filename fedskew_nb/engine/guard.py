@@ -14,13 +14,14 @@ from pathlib import Path
 from types import FunctionType
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from ..nets.convert import draws_nothing, own_noise
 from ..core.identity import digest, made_from
 from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
-from ..core.net import Net, check_net
-from ..core.seeding import seeded
+from ..core.net import Net, check_net, evaluating
+from ..core.seeding import generator, seeded
 from ..data.images import as_tensor, lacks, read_image
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
@@ -69,12 +70,34 @@ def frozen_names(net:nn.Module)->frozenset:
     return frozenset(frozen)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
+def answers_alone(net:Net, size:int)->bool:
+    "Does it answer to an image as it does beside another? True also where it answers to none."
+    x = torch.randn(2, 3, size, size, generator=generator('alone')).to(next(net.parameters()))
+    with evaluating(net):
+        try: both = net(x)
+        except (RuntimeError, ValueError): return True      # `check_net` says what it is
+        try: alone = net(x[:1])
+        except (RuntimeError, ValueError): return False
+    pairs = [(both.logits, alone.logits), (both.feat, alone.feat)]
+    return all(torch.allclose(a[:1], b, 1e-2, 1e-2*float(a.abs().max()), equal_nan=True) for a, b in pairs)
+
+# %% ../../nbs/6_engine/06_guard.ipynb #12470b26
+def check_alone(net:Net, size:int):
+    "Refuse a model whose answer to an image depends on the images beside it."
+    if answers_alone(net, size): return
+    blind = [n for n, m in net.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is None]
+    why = f'{", ".join(blind)} keeps no running statistics' if blind else 'one of its layers asks the batch'
+    raise ValueError(f'the answer to an image depends on the images beside it: {why}; give BatchNorm '
+                     'track_running_stats=True, or take GroupNorm in its place')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #71b8fd83
 def made_ready(net:Net, suite:Suite)->Net:
     "The same net with noise of its own, the mean and std of its images, a note of what is frozen."
     if not any(p.requires_grad for p in net.parameters()):
         raise ValueError('nothing in the model learns: all its parameters are frozen; '
                          'call requires_grad_(True) on what is to be trained')
     draws_nothing(own_noise(net), suite.image_size)
+    check_alone(net, suite.image_size)
     net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
     return net
 

@@ -55,7 +55,7 @@ def _method_says(method:Method)->str:
 # %% ../../nbs/6_engine/12_stack.ipynb #0000000c
 def _net_says(net:nn.Module)->str:
     named = {n for f in (net.named_parameters, net.named_buffers) for n, _ in f()}
-    if named != set(net.state_dict()):
+    if named != set(nn.Module.state_dict(net)):
         return 'it uses a tensor twice, or has one that its state does not show'
     if not all(p.requires_grad for p in net.parameters()): return 'some of its parameters are frozen'
     for n, m in net.named_modules():

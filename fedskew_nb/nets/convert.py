@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import torch
 from torch import nn
 from ..core.seeding import Dropout, Random, generator, seeded
-from ..core.net import Net, evaluating
+from ..core.net import Net, evaluating, swapped
 from .models import seq, signed
 
 # %% auto #0
@@ -57,11 +57,10 @@ class DropPath(Random):
 
 def own_noise(module:nn.Module)->nn.Module:
     "Swap every Dropout and StochasticDepth inside for one with a generator of its own."
-    for name, m in module.named_children():
-        if type(m) is nn.Dropout: setattr(module, name, Dropout(m.p))
-        elif type(m).__name__ == 'StochasticDepth': setattr(module, name, DropPath(m.p))
-        else: own_noise(m)
-    return module
+    def swap(m):
+        if type(m) is nn.Dropout: return Dropout(m.p)
+        return DropPath(m.p) if type(m).__name__ == 'StochasticDepth' else m
+    return swapped(module, swap)
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000e
 def child_at(module, name):

@@ -10,7 +10,7 @@ from torch import nn
 from .convert import IMAGENET, as_net, child_at
 from .models import MODELS, conv_bn, gap, seq, signed
 from ..core.names import at_least, extra, one_of
-from ..core.net import Net, evaluating, under
+from ..core.net import Net, evaluating, swapped, under
 from .remember import Remember
 from ..core.seeding import seeded
 from .weights import fill, last_layer
@@ -57,13 +57,12 @@ def channels_of(body:nn.Module, size:int)->int:
 # %% ../../nbs/4_core/14_pretrained.ipynb #2dc27e7d
 def group_norms(net:nn.Module, groups:int=8)->nn.Module:
     "Put GroupNorm in the place of every BatchNorm, with its scale and shift."
-    for m in list(net.modules()):
-        for name, bn in m.named_children():
-            if not isinstance(bn, nn.modules.batchnorm._BatchNorm): continue
-            group = nn.GroupNorm(math.gcd(groups, bn.num_features), bn.num_features, bn.eps)
-            if bn.affine: group.load_state_dict(dict(weight=bn.weight, bias=bn.bias))
-            setattr(m, name, group)
-    return net
+    def swap(bn):
+        if not isinstance(bn, nn.modules.batchnorm._BatchNorm): return bn
+        group = nn.GroupNorm(math.gcd(groups, bn.num_features), bn.num_features, bn.eps)
+        if bn.affine: group.load_state_dict(dict(weight=bn.weight, bias=bn.bias))
+        return group
+    return swapped(net, swap)
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #2e45ec7a
 SWAPS = {'': lambda net: net, 'group': group_norms}

@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
-from torch.func import functional_call
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...nets.models import seq
-from ...core.net import probe
+from ...core.net import probe, with_state
 from ...core.names import at_least, nearest, not_negative
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #eb79afb8
@@ -57,7 +56,7 @@ def _frozen(self:ModelContrast, c, x:Tensor)->tuple: # z_glob, z_prev
     "What the received model and the client's last one make of images; both in eval."
     z_glob = c.received(x).feat
     if 'previous' not in c.state: return z_glob, z_glob
-    return z_glob, functional_call(c.received, c.state['previous'], (x,)).feat
+    return z_glob, with_state(c.received, c.state['previous'], x).feat
 
 @patch
 def loss(self:ModelContrast, c, b, out):

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import functional_call
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.net import is_batchnorm, under
+from ...core.net import is_batchnorm, under, with_state
 from ...core.names import at_least, not_negative, one_of
 from ...core.rules import Rule, by_layer, keep
 from ...core.seeding import Random
@@ -168,7 +167,7 @@ def _learnt(m, c, size:int=32)->Tensor: # (layers,)
         z = z.detach().requires_grad_()
         u = dict(zip(layers_of(c.net), ((z+noise)/m.tau).sigmoid()))
         state = _mixed(theirs, c.state['mine'], u, params)
-        loss = F.cross_entropy(functional_call(c.received, state, (c.images(d.x),)).logits, d.y.to(c.device))
+        loss = F.cross_entropy(with_state(c.received, state, c.images(d.x)).logits, d.y.to(c.device))
         z = (z-m.eta*torch.autograd.grad(loss, z)[0]).detach()
     return z
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import torch, torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
-from torch.func import functional_call
 from ...core.context import Each
 from ...core.mechanism import Mechanism
 from ...core.method import Method
-from ...core.net import at_least_float32, either, is_batchnorm, under
+from ...core.net import at_least_float32, either, is_batchnorm, state_of, under, with_state
 from ...core.names import at_least, not_negative, one_of
 from ..baselines.personal import KeepBatchNorm
 from .alternation import Branches, branch, halves
@@ -160,7 +159,7 @@ def finish(self:Transfer, c):
     if not self.lam or self.n_transfer == 0 or self.source == 'own': return {}
     E_s = branch(c.net, 'E_s')
     stays = either(under('prefix'), is_batchnorm(E_s) if self.peer_bn == 'own' else lambda n: False)
-    return dict(E_s={n: v for n, v in E_s.state_dict().items() if v.is_floating_point() and not stays(n)})
+    return dict(E_s={n: v for n, v in state_of(E_s).items() if v.is_floating_point() and not stays(n)})
 
 @patch
 def extras(self:Transfer, srv, ups):
@@ -194,7 +193,7 @@ def _foreign(self:Transfer, c, b, out)->list: # [(B, d)]
     lent = c.down.get('E_s', {})
     if not lent: return []
     E = branch(c.received, 'E_s')
-    return [functional_call(E, E_s, (b['x'],)) for E_s in lent.values()]
+    return [with_state(E, E_s, b['x']) for E_s in lent.values()]
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ff406fa1
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),

@@ -90,7 +90,7 @@ from functools import partial
 from typing import NamedTuple
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from ...core.net import NORMS, is_statistic, probe, under
+from ...core.net import NORMS, is_statistic, probe, swapped, under
 from ...nets.remember import remembered
 from ...core.rules import by_layer
 
@@ -222,9 +222,9 @@ def why_whole(
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #5b154344
 def _put(net, name, module):
-    "A module in the place that this name says."
-    parent, _, last = name.rpartition('.')
-    setattr(net.get_submodule(parent), last, module)
+    "A module in the place of the one that this name says, wherever that one is held."
+    old = net.get_submodule(name)
+    swapped(net, lambda m: module if m is old else m)
 
 def _replace(net, name, norm, depth, G, ghost, ghost_fc, relu):
     "Put a block in the layer's place; its BatchNorm moves in."
@@ -232,8 +232,8 @@ def _replace(net, name, norm, depth, G, ghost, ghost_fc, relu):
     if isinstance(layer, nn.Linear): ghost = ghost_fc
     block = Erased(layer, net.get_submodule(norm) if norm else None, G, ghost, relu)
     block.depth, block.tray = depth, net.tray
+    if norm: _put(net, norm, nn.Identity())    # before the block, which holds it
     _put(net, name, block)
-    if norm: _put(net, norm, nn.Identity())
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #5ce080aa
 def _layers(net)->dict:

@@ -1,0 +1,123 @@
+"A layer that a net holds under two names is one layer; what is answered to an image is answered to it alone."
+import pytest, torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from fedskew_nb import METHODS, FedAvg, FedBN, Net, read_method
+from fedskew_nb.core.net import swapped
+from fedskew_nb.core.seeding import seeded
+from fedskew_nb.nets.pretrained import group_norms
+from feds import fed_of, name_of, rounds_of
+
+class Block(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.conv = nn.Conv2d(n, 4, 3, padding=1, bias=False)
+        self.bn, self.relu = nn.BatchNorm2d(4), nn.ReLU()
+    def forward(self, x): return self.relu(self.bn(self.conv(x)))
+
+class Twice(Block):
+    "As the blocks of nnU-Net hold their layers."
+    def __init__(self, n):
+        super().__init__(n)
+        self.all_modules = nn.Sequential(self.conv, self.bn, self.relu)
+    def forward(self, x): return self.all_modules(x)
+
+class Body(nn.Module):
+    def __init__(self, block=Block, held=''):
+        super().__init__()
+        self.blocks = nn.Sequential(block(3), nn.MaxPool2d(4), block(4))
+        if held == 'first': self.first = self.blocks[0]
+        if held == 'encoder': self.blocks[2].encoder = self.blocks[0]
+    def forward(self, x): return self.blocks(x)
+
+BODIES = dict(all=lambda: Body(Twice), first=lambda: Body(held='first'), encoder=lambda: Body(held='encoder'))
+
+def net_of(body=Body):
+    "The same first weights, however they are held."
+    with seeded(0): plain = Net(Body(), nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(4, 7))
+    net = Net(body(), plain.pool, plain.head)
+    net.load_state_dict(plain.state_dict())
+    return net
+
+def near(a, b):
+    "Equal names, and equal numbers to 1e-6."
+    assert a.keys() == b.keys()
+    for n, v in a.items(): torch.testing.assert_close(v, b[n], atol=1e-6, rtol=1e-6)
+
+@pytest.fixture(scope='module')
+def plain(pair):
+    made = {}
+    def of(method):
+        if method.name not in made: made[method.name] = rounds_of(method, pair, net_of(), stack=False)
+        return made[method.name]
+    return of
+
+RCL = "FedRCL(levels='body.blocks.0 body.blocks.2')"      # every block, which no body of its own shows
+CASES = [(read_method(RCL) if n == 'FedRCL' else m, 'all') for n, m in METHODS.items()]
+CASES += [(m, held) for held in ('first', 'encoder') for m in (FedAvg, FedBN)]
+
+@pytest.mark.parametrize('method, held', CASES, ids=lambda v: name_of(v) or v)
+def test_every_method_is_as_on_the_net_without(method, held, plain, pair):
+    fed, want = rounds_of(method, pair, net_of(BODIES[held]), stack=False), plain(method)
+    near(fed.server, want.server)
+    for k in want.own: near(fed.own[k], want.own[k])
+    sent = [[(r['up'], r['down']) for r in f.history.rounds] for f in (fed, want)]
+    assert sent[0] == sent[1]
+    assert fed.kept == want.kept
+
+def test_no_batchnorm_leaves_under_its_other_name(pair):
+    fed = rounds_of(FedBN, pair, net_of(BODIES['all']))
+    a, b = (fed.model(client=c.id) for c in pair.clients)
+    assert not torch.equal(a.body.blocks[0].all_modules[1].weight, b.body.blocks[0].all_modules[1].weight)
+    assert torch.equal(a.body.blocks[0].all_modules[0].weight, b.body.blocks[0].all_modules[0].weight)
+
+@pytest.mark.parametrize('held', BODIES)
+def test_it_is_written_and_read_alone_and_inside_of_another(held, tmp_path):
+    net = net_of(BODIES[held])
+    save_file(net.state_dict(), tmp_path/'x.safetensors')
+    other = net_of(BODIES[held])
+    nn.init.zeros_(other.body.blocks[0].conv.weight)
+    other.load_state_dict(load_file(tmp_path/'x.safetensors'))
+    near(other.state_dict(), net.state_dict())
+    outer, again = nn.ModuleDict(dict(net=net)), nn.ModuleDict(dict(net=net_of(BODIES[held])))
+    assert len(outer.state_dict()) == len(net.state_dict())
+    again.load_state_dict(outer.state_dict())
+    whole = {n: v for n, v in nn.Module.state_dict(net).items()}       # a file of somebody else has both
+    other.load_state_dict(whole)
+
+def test_one_weight_of_two_layers(pair, tmp_path):
+    net = net_of()
+    net.body.blocks[2].conv = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+    net.body.blocks.append(nn.Conv2d(4, 4, 3, padding=1, bias=False))
+    net.body.blocks[3].weight = net.body.blocks[2].conv.weight
+    for name in ('FedAvg', 'MOON', 'FedYogi'):
+        fed = rounds_of(METHODS[name], pair, net)
+        state = fed.model().state_dict()
+        assert 'body.blocks.3.weight' not in state
+        save_file({n: v.contiguous() for n, v in state.items()}, tmp_path/'x.safetensors')
+
+def test_a_layer_is_swapped_wherever_it_is_held():
+    net = group_norms(net_of(BODIES['all']))
+    assert net.body.blocks[0].bn is net.body.blocks[0].all_modules[1]
+    assert not [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    gone = swapped(net, lambda m: nn.Identity() if isinstance(m, nn.GroupNorm) else m)
+    assert gone is net and not [m for m in net.modules() if isinstance(m, nn.GroupNorm)]
+
+# ---- an image beside others
+
+class Centred(nn.Module):
+    "A layer of somebody's that asks the batch."
+    def forward(self, x): return x-x.mean(0)
+
+def blind(bn): return nn.BatchNorm2d(bn.num_features, track_running_stats=False)
+
+ASKS = dict(blind=lambda m: blind(m) if isinstance(m, nn.BatchNorm2d) else m,
+            centred=lambda m: Centred() if isinstance(m, nn.BatchNorm2d) else m,
+            instance=lambda m: nn.InstanceNorm2d(4) if isinstance(m, nn.BatchNorm2d) else m)
+
+@pytest.mark.parametrize('kind, word', [('blind', 'body.blocks.0.bn, body.blocks.2.bn keeps no running'),
+                                        ('centred', 'one of its layers asks the batch'), ('instance', None)])
+def test_a_net_that_asks_the_batch_is_refused(kind, word, pair):
+    net = swapped(net_of(), ASKS[kind])
+    if word is None: return rounds_of(FedAvg, pair, net, rounds=1) and None
+    with pytest.raises(ValueError, match=word): fed_of(FedAvg, pair, net)
