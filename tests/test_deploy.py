@@ -8,7 +8,7 @@ from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy import flower, keys
-from fedskew_nb.deploy.hub import Hub, agreed
+from fedskew_nb.deploy.hub import agreed, hub_of
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.deploy.surface import Job, surface_of
@@ -88,7 +88,7 @@ def test_killed_anywhere_it_ends_in_the_same_bits(place, tmp_path):
         if len(asked) == 2: raise Killed
         return answers
     hub = begin()
-    post, hub.post = hub.post, post_and_die
+    post, hub.sites.post = hub.sites.post, post_and_die
     with pytest.raises(Killed): hub.fit()
     hub = begin()
     assert hub.round_no == 1 and stays(tmp_path, 'a').joinpath('2.safetensors').exists()
@@ -124,7 +124,7 @@ def test_a_round_with_fewer_is_one_in_which_the_others_sat_out(place, tmp_path, 
     with monkeypatch.context() as m:
         m.setattr(type(fed), 'participants', drawn)
         fed.fit(progress=False)
-    hub.least, hub.post = 2, without(hub.post, 'b')
+    hub.sites.least, hub.sites.post = 2, without(hub.sites.post, 'b')
     hub.fit(progress=False)
     assert [r['participants'] for r in hub.history.rounds] == [[0, 1, 2], [0, 2], [0, 1, 2]]
     assert (hub.history.rounds, hub.history.rows) == (fed.history.rounds, own_rows(fed))
@@ -132,14 +132,14 @@ def test_a_round_with_fewer_is_one_in_which_the_others_sat_out(place, tmp_path, 
 
 def test_too_few_stop_at_the_last_good_state(place, tmp_path):
     hub = rehearsal(job(), sites(place), tmp_path)
-    hub.least, hub.post = 2, without(hub.post, 'a', 'c')
+    hub.sites.least, hub.sites.post = 2, without(hub.sites.post, 'a', 'c')
     with pytest.raises(ConnectionError, match='a, c did not answer.*--least'): hub.fit()
     assert hub.round_no == 1 == load_nest(hub.out)['round_no']
 
 def test_scores_of_those_who_are_there(place, tmp_path):
     hub = rehearsal(job(rounds=1), sites(place), tmp_path)
-    post, hub.least = hub.post, 1
-    hub.post = lambda letters: {n: b for n, b in post(letters).items() if n != 'b'}
+    post, hub.sites.least = hub.sites.post, 1
+    hub.sites.post = lambda letters: {n: b for n, b in post(letters).items() if n != 'b'}
     hub.fit()
     assert {r['domain'] for r in hub.history.rows if r['view'] == 'global'} == {'dawn', 'noon'}
     assert hub.history.summary('global')['AVG'] > 0
@@ -167,19 +167,19 @@ def hub(place, tmp_path_factory):
 
 @pytest.fixture
 def post(hub, monkeypatch):
-    monkeypatch.setattr(hub, 'post', hub.post)
-    return hub.post
+    monkeypatch.setattr(hub.sites, 'post', hub.sites.post)
+    return hub.sites.post
 
 @pytest.mark.parametrize('wrong', WRONG)
 def test_a_wrong_answer_is_refused_and_costs_nothing(hub, post, wrong):
     (spoil, why), before = WRONG[wrong], hub.out.read_bytes()
-    hub.post = lambda letters: post(letters) | dict(b=to_bytes(spoil(from_bytes(post(letters)['b']))))
+    hub.sites.post = lambda letters: post(letters) | dict(b=to_bytes(spoil(from_bytes(post(letters)['b']))))
     with pytest.raises((ValueError, FloatingPointError), match=rf'(client 1 \(dusk\).*|^b ){why}'): hub.fit(1)
     assert hub.round_no == 1 and hub.out.read_bytes() == before
 
 @pytest.mark.parametrize('torn', [b'', b'{}', b'\xff'*64, to_bytes({})[:-3]])
 def test_torn_bytes_are_refused_by_name(hub, post, torn):
-    hub.post = lambda letters: post(letters) | dict(c=torn)
+    hub.sites.post = lambda letters: post(letters) | dict(c=torn)
     with pytest.raises(ValueError, match='c sent no answer'): hub.fit(1)
 
 SCORES = dict(
@@ -193,7 +193,7 @@ def test_scores_that_cannot_be_are_refused(hub, post, wrong):
         answers = {n: from_bytes(b) for n, b in post(letters).items()}
         answers['b']['rows'][0] |= change
         return {n: to_bytes(a) for n, a in answers.items()}
-    hub.post = lie
+    hub.sites.post = lie
     with pytest.raises(ValueError, match=f'b sent scores that cannot be .*{why}'): hub.score()
     assert not hub.history.rows
 
@@ -214,14 +214,23 @@ def test_sites_that_do_not_fit_together(place, tmp_path, change, why):
 def test_a_server_of_another_first_model(place, tmp_path):
     facts = facts_of(place, tmp_path, job())
     with pytest.raises(ValueError, match='the server and a differ in the first model'):
-        Hub(job(seed=1), facts, None)
+        hub_of(job(seed=1), facts, None)
 
 BAD = [dict(method='./x.py:M'), dict(model='./x.py:net'), dict(run='../x'), dict(setting=dict(stack=True)),
-       dict(setting=dict(everywhere=True))]
+       dict(setting=dict(everywhere=True)), dict(setting=dict(answers=True)), dict(setting=dict(out='x')),
+       dict(setting=dict(device='cpu')), dict(setting={3: 1})]
 
 @pytest.mark.parametrize('bad', BAD, ids=str)
 def test_jobs_that_a_site_refuses(bad):
     with pytest.raises(ValueError): Job(**dict(method='FedAvg') | bad)
+
+def test_a_hub_has_no_model_of_a_client_that_keeps_parts(place, tmp_path):
+    hub = rehearsal(job('FedBN'), sites(place), tmp_path)
+    hub.fit(1)
+    with pytest.raises(ValueError, match='FedBN leaves parts .* with the sites'): hub.model(client=0)
+
+def test_a_hub_says_how_it_computes(place, tmp_path):
+    assert rehearsal(job(), sites(place), tmp_path).plan()['why'] == 'clients are elsewhere'
 
 # ---- what crosses the wall
 
@@ -229,12 +238,12 @@ def test_no_message_holds_an_image(place, tmp_path):
     "Nor a row of a channel of one, as it lies in memory; not the name of a file or a folder either."
     seen, how = [], job('F2DC', rounds=2, eval_every=1)
     hub = rehearsal(how, sites(place), tmp_path)
-    post = hub.post
+    post = hub.sites.post
     def listen(letters):
         answers = post(letters)
         seen.extend([*letters.values(), *answers.values()])
         return answers
-    hub.post = listen
+    hub.sites.post = listen
     hub.fit()
     seen += [to_bytes(f) for f in facts_of(place, tmp_path, how)]
     suite = load_folder(place/'all', 16)
@@ -291,7 +300,7 @@ def no_flower(monkeypatch):
 def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
     how, grid = job('SCAFFOLD'), Grid(place, tmp_path)
     post = flower.Post(grid, how, patience=60)
-    hub = Hub(how, post.gather(2), post, tmp_path/'state.safetensors')
+    hub = hub_of(how, post.gather(2), post, tmp_path)
     hub.fit(1)
     assert post.ids == dict(a=11, b=13) and grid.sent == 6
     assert hub.history.rounds[0]['participants'] == [0, 1]
@@ -300,7 +309,7 @@ def test_a_node_that_came_back_while_its_old_number_is_listed(place, tmp_path, n
     grid = Grid(place, tmp_path)
     grid.get_nodes = lambda: [SimpleNamespace(node_id=i, name='') for i in sorted({12, *grid.there})]
     post = flower.Post(grid, job(), patience=60)
-    Hub(job(), post.gather(2), post).fit(1)
+    hub_of(job(), post.gather(2), post).fit(1)
     assert post.ids == dict(a=11, b=13)
 
 def test_two_nodes_of_one_name(place, tmp_path, no_flower):
@@ -323,11 +332,11 @@ def test_more_nodes_than_were_asked_for(place, tmp_path, no_flower):
 def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_flower):
     grid = Grid(place, tmp_path)
     post = flower.Post(grid, job(), patience=-1)
-    hub = Hub(job(), post.gather(2), post)
+    hub = hub_of(job(), post.gather(2), post)
     grid.there = {11: 11}
     with pytest.raises(ConnectionError, match='b did not answer: start the node'): hub.fit(1)
     assert hub.round_no == 0
-    hub.least = 1
+    hub.sites.least = 1
     hub.fit()
     assert [r['participants'] for r in hub.history.rounds] == [[0]]*3 and post.away == {'b'}
 

@@ -76,7 +76,7 @@ POSTS = {
 def test_the_same_call_again_ends_in_the_same_bits(place, tmp_path, fed, table, what):
     hub = begin(place, tmp_path)
     hub.fit(1)
-    hub.post, before = POSTS[what](hub.post), hub.out.read_bytes()
+    hub.sites.post, before = POSTS[what](hub.sites.post), hub.out.read_bytes()
     said = said_of(hub)
     assert not said or hub.out.read_bytes() == before
     again = begin(place, tmp_path)
@@ -99,7 +99,7 @@ def test_memory_that_is_gone(place, tmp_path, fed, table):
 def test_one_stays_away_and_fewer_may_do(place, tmp_path, fed, table, capsys):
     hub = begin(place, tmp_path)
     hub.fit(1)
-    hub.least, hub.post = 2, without(hub.post, 'b')
+    hub.sites.least, hub.sites.post = 2, without(hub.sites.post, 'b')
     hub.fit()
     said = capsys.readouterr().err.splitlines()[-1]
     assert 'b did not answer' in said and hub.history.rounds[1]['participants'] == [0, 2]

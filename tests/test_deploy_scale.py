@@ -6,7 +6,7 @@ from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Upload
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.deploy import hub as hubs
-from fedskew_nb.deploy.hub import Hub
+from fedskew_nb.deploy.hub import Elsewhere, hub_of
 from fedskew_nb.deploy.surface import Job, noise
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 
@@ -43,7 +43,7 @@ def one_round(method, n, monkeypatch):
         most[0] = max(most[0], len(states))
         return answer
     monkeypatch.setattr(hubs, 'from_bytes', opened)
-    hub, Letter.most = Hub(job, facts, post), 0
+    hub, Letter.most = hub_of(job, facts, post), 0
     hub.one_round()
     return hub, far, answers, Letter.most, most[0]
 
@@ -51,7 +51,7 @@ def one_round(method, n, monkeypatch):
 def test_a_sum_holds_no_more_for_more_sites(method, n, held, monkeypatch):
     "A rule that compares holds all; both equal the sum that waits for all, bit for bit."
     hub, far, answers, letters, states = one_round(method, n, monkeypatch)
-    assert letters == Hub.at_once and (states <= held if held < n else states == n)
+    assert letters == Elsewhere.at_once and (states <= held if held < n else states == n)
     sent = [from_bytes(data) for data in answers]
     far.merge([Upload(a['client'], 4, '', a['model'], a['extra']) for a in sent])
     assert len(sent) == n and all(torch.equal(v, hub.server[name]) for name, v in far.server.items())
@@ -72,7 +72,7 @@ def two_rounds(method):
         packed = to_bytes(answer | dict(round=order['round']+1))
         sizes.update(up=sizes['up']+len(packed), down=sizes['down']+len(data))
         return packed
-    hub = Hub(job, facts, post)
+    hub = hub_of(job, facts, post)
     for _ in range(2): hub.one_round()
     return sizes, hub.history.rounds[-1]
 
@@ -93,5 +93,5 @@ def test_the_server_has_the_mean_that_the_net_expects(monkeypatch):
         return net
     monkeypatch.setattr(Job, 'net', net)
     far, facts = many(job, 2)
-    hub = Hub(job, facts, None)
+    hub = hub_of(job, facts, None)
     assert (hub.net.mean, hub.suite.std) == ((.1, .2, .3), (.4, .5, .6)) == (far.net.mean, far.suite.std)

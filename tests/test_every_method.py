@@ -22,7 +22,7 @@ def rows_of(fed, images):
     rows = [*images[:, 0, 16], *fed.worker.images(images)[:, :, 16].transpose(1, 2)]
     return [row.contiguous().numpy().tobytes() for row in rows]
 
-class Nodes:
+class Nodes(Here):
     "Clients of a federation, each a federation of one with a memory of its own."
     def __init__(self, make, suite):
         self.alone = {c.id: make(suite=replace(suite, clients=[c])) for c in suite.clients}
@@ -39,7 +39,6 @@ class Nodes:
             self.moved[-1]['down'] += counted(from_bytes(order), 'down')
             self.moved[-1]['up'] += counted(from_bytes(answer), 'extra')
             yield from_bytes(answer), from_bytes(self.memory[c.id])
-    def score(self, fed, piece): return Here().score(fed, piece)
 
 def counted(nest, beside):
     "Bytes of a model without its counters, and of what travels beside it."

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from ..tools.shell import say
 from ..core.names import extra, message
 from ..data.folder import rows_in
-from .hub import Hub, begun, finish, tell_round
+from .hub import finish, hub_of, tell_round
 from .keys import HERE, keys_in
 from .node import Node, check_domains, order_of
 from .surface import Job, job_of
@@ -139,8 +139,7 @@ def server_app():
         said = context.run_config
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
         post = Post(grid, job, said['patience'])
-        hub = Hub(job, post.gather(said['nodes']), post, least=said['least'], lost=said['lost'])
-        hub = begun(hub, out)
+        hub = hub_of(job, post.gather(said['nodes']), post, out, said['least'], said['lost'])
         hub.fit(on_round=tell_round, progress=False)
         finish(hub, out)
     return app

@@ -7,16 +7,15 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #650852f0
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 import matplotlib
-import torch
 from fastcore.basics import chunked, patch
 from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
-from ..run.recipes import read_method
 from ..tools.after import export
 from ..tools.shell import say
 from ..core.files import Number, Record, misfit
@@ -27,7 +26,6 @@ from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
 from ..engine.federation import Federation
 from ..engine.server import Marks, Server
-from ..engine.setting import setting_for
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
@@ -39,6 +37,7 @@ class Roster(Suite):
     image_size = property(lambda self: self.pixels)
     chance = property(lambda self: 100/self.n_classes)      # how often a guess is right
     def fingerprint(self)->str: return digest(self.facts)
+    def to(self, device='cpu', budget=0)->Suite: return self    # there is nothing to move
 
 def roster_of(facts:list, pixels:int)->Roster:
     "The sites in the order of their names."
@@ -85,46 +84,44 @@ def agreed(facts:list)->list:
     return facts
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
-class Hub(Federation):
-    "Its clients are elsewhere."
-    at_once = 16    # letters on the way
-    def __init__(self, job:Job, facts:list, post,   # letters → answers
-                 out=None,    # of a checkpoint
-                 least=0,     # answers may do
-                 lost=''):    # fresh: begin anew
-        facts = agreed(facts)
-        self.least, self.lost, self.came = least, lost, {}
-        self.job, self.post, self.out, self.names = job, post, out, [f['name'] for f in facts]
-        self.method, self.house = read_method(job.method), None
-        self.setting = setting_for(self.method, stack=False, **job.setting)
-        self.device = torch.device('cpu')
-        self._assemble(job.net(len(facts[0]['classes'])), roster_of(facts, job.pixels), 1)
-        self._begin()
-        check_alike([facts[0] | self.made_of | dict(name='the server', version=__version__), facts[0]])
+@dataclass
+class Elsewhere:
+    "Images lie at sites that get letters, and what a method keeps there does, too."
+    job:Job
+    names:list       # of the sites, by number
+    post:Callable    # letters → answers
+    least:int=0      # answers may do; 0: all must come
+    lost:str=''      # fresh: a site whose memory is gone begins anew
+    far = True
+    at_once = 16     # letters on the way
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
-@patch
-def _assemble(self:Hub, net, roster, lanes):
-    "A model and who is there; nobody trains here."
-    if self.setting.answers: raise ValueError('answers=True: which images are right stays with its site')
-    self._hold(*self._adapted(net, roster))
-    self.clients, self.why_lanes, self.height = roster.clients, 'clients are elsewhere', 1
+def hub_of(job:Job, facts:list, post,
+    out=None,    # folder of its checkpoint: if there is one, it goes on from there
+    least=0, lost='',
+)->Federation:
+    "A federation of the sites that said this of themselves."
+    facts, file = agreed(facts), out and Path(out)/'state.safetensors'
+    sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost)
+    hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
+    check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
+    return hub.load(file) if file and file.exists() else hub
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
-def letter(self:Hub, k:int, kind:str)->bytes:
+def letter(self:Elsewhere, fed:Federation, k:int, kind:str)->bytes:
     "What site `k` is asked; `merged` is the last round of it that was used."
-    stays = self.kept | self.net.frozen
-    whole = dict(client=k, round=self.round_no, down=self.state.sent_to(k),
-                 model={n: v for n, v in self.state_of(k).items() if n not in stays})
-    order = self.order(k) if kind == 'train' else whole
-    used = (r['round'] for r in reversed(self.history.rounds) if k in r['participants'])
-    said = dict(merged=next(used, 0), personal=self.is_personal(), fresh=bool(self.lost))
+    stays = fed.kept | fed.net.frozen
+    whole = dict(client=k, round=fed.round_no, down=fed.state.sent_to(k),
+                 model={n: v for n, v in fed.state_of(k).items() if n not in stays})
+    order = fed.order(k) if kind == 'train' else whole
+    used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
+    said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
     return to_bytes(order_of(self.job, kind, **said) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
-def enough(self:Hub, away:list, n:int):    # names; of so many sites
+def enough(self:Elsewhere, away:list, n:int):    # names; of so many sites
     "Stop where too few are left to answer."
     if not away or n-len(away) >= min(self.least or n, n): return
     raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
@@ -132,67 +129,43 @@ def enough(self:Hub, away:list, n:int):    # names; of so many sites
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #7ec885a4
 @patch
-def asked(self:Hub, kind:str, who:list):
-    "(k, answer) of these sites, in the order of their numbers, a few at a time."
+def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
+    "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
     away = []
     for some in chunked(who, self.at_once):
-        answers = self.post({self.names[k]: self.letter(k, kind) for k in some})
-        away += [self.names[k] for k in some if self.names[k] not in answers]
+        to = {self.names[c.id]: c.id for c in some}
+        answers = self.post({n: self.letter(fed, k, kind) for n, k in to.items()})
+        away += [n for n in to if n not in answers]
         self.enough(away, len(who))
-        for k in some:
-            if self.names[k] not in answers: continue
-            try: answer = from_bytes(answers.pop(self.names[k]))
-            except ValueError as e: raise ValueError(f'{self.names[k]} sent no answer: {e}') from None
-            yield k, answer
+        for n in to:
+            try: answer = from_bytes(answers.pop(n)) if n in answers else None
+            except ValueError as e: raise ValueError(f'{n} sent no answer: {e}') from None
+            yield answer
     if away: say(f'{", ".join(away)} did not answer: on with {len(who)-len(away)} of {len(who)}')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
-def participants(self:Hub)->list:
-    "Who is drawn; where fewer may do, those of them who answer."
-    drawn = Federation.participants(self)
-    if not self.least: return drawn
-    self.came = dict(self.asked('train', [c.id for c in drawn]))
-    return [c for c in drawn if c.id in self.came]
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #6de6652b
-@patch
-def train(self:Hub, who:list):
-    "(answer, what stays: that is elsewhere), each looked at before it is merged."
-    server, done = Server(self), self.round_no+1
-    for k, answer in self.came.items() or self.asked('train', [c.id for c in who]):
-        server.sound(k, answer)
-        if answer.get('round') != done:
-            raise ValueError(f'{self.names[k]} answered late: round {answer.get("round")}, not {done}')
-        if answer.get('anew'): say(f'{self.names[k]} lost its memory and began anew in round {done}')
-        yield answer, dict(kept={}, states={})
-
-@patch
-def one_round(self:Hub)->dict:
-    "One round, and a checkpoint of it."
-    row = Federation.one_round(self)
-    if self.out: self.save(self.out)
-    return row
+def train(self:Elsewhere, fed:Federation, who:list):
+    "(answer, what stays: that is elsewhere) of each; None: it did not answer."
+    server, done = Server(fed), fed.round_no+1
+    for answer, c in zip(self.asked(fed, 'train', who), who):
+        if answer is not None:
+            server.sound(c.id, answer)
+            if answer.get('round') != done:
+                raise ValueError(f'{self.names[c.id]} answered late: round {answer.get("round")}, not {done}')
+            if answer.get('anew'): say(f'{self.names[c.id]} lost its memory and began anew in round {done}')
+        yield answer and (answer, dict(kept={}, states={}))
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #1245c091
-@patch
-def unlikely(self:Hub, k:int, answer)->str: # '' if nothing is
+def unlikely(fed:Federation, k:int, answer)->str: # '' if nothing is
     "What cannot be in the scores of site `k`."
     if why := misfit(answer, Marks): return why
     if answer['client'] != k: return f'they are of client {answer["client"]}'
-    rows, domain = answer['rows'], self.clients[k].domain
-    asked = {(self.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
+    rows, domain = answer['rows'], fed.members[k].domain
+    asked = {(fed.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
     said = {(r['round'], r['moment'], r['domain']) for r in rows}
     if said-asked or {r['client'] for r in rows}-{k, -1}: return 'they are of another model'
     return 'one is there twice' if len({*map(spot, rows)}) < len(rows) else ''
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #fc5f1d05
-@patch
-def sound_scores(self:Hub, k:int, answer)->list: # of rows
-    "The scores that site `k` was asked for."
-    why = self.unlikely(k, answer)
-    if not why: return answer['rows']
-    raise ValueError(f'{self.names[k]} sent scores that cannot be ({why}): ask it again')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a3334e43
 def spot(row:dict)->tuple:
@@ -209,28 +182,26 @@ def added(rows:list)->list:
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #340a3df6
 @patch
-def score(self:Hub, piece=None):
-    "Let every site ask the model that it got; the global one's rows first."
-    answers = self.asked('score', [c.id for c in self.clients])
-    rows = [r for k, answer in answers for r in self.sound_scores(k, answer)]
-    one = not self.is_personal()
+def score(self:Elsewhere, fed:Federation, piece)->list: # of rows
+    "Every site asks the model that it got; the global one's rows first."
+    rows = []
+    for answer, c in zip(self.asked(fed, 'score', fed.clients), fed.clients):
+        if answer is None: continue
+        if why := unlikely(fed, c.id, answer):
+            raise ValueError(f'{self.names[c.id]} sent scores that cannot be ({why}): ask it again')
+        rows += answer['rows']
+    one = not fed.is_personal()
     rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] != 'global'))
-    self.state = replace(self.state, history=self.history.grown(rows=added(rows)), scored=self.round_no)
+    return added(rows)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
-def begun(hub:Hub, out)->Hub:
-    "The hub, from its checkpoint if there is one."
-    hub.out = Path(out)/'state.safetensors'
-    return hub.load(hub.out) if hub.out.exists() else hub
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #fe7ac8a7
-def tell_round(hub:Hub):
+def tell_round(hub:Federation):
     "A line for each round."
     row, took, of = hub.history.rounds[-1], hub.history.timing[-1], hub.setting.rounds
     mb, seconds = (row['up']+row['down'])/1e6, took['seconds']+took['eval_seconds']
     say(f'round {row["round"]:{len(str(of))}} of {of}: loss {row["loss"]:.3f}, {mb:.1f} MB, {seconds:.1f} s')
 
-def finish(hub:Hub, out):
+def finish(hub:Federation, out):
     "Leave history, report and model."
     out = Path(out)
     hub.history.save(out/'history.json')

@@ -13,10 +13,11 @@ from ..tools.cli import read_settings
 from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
 from .flower import submit
-from .hub import Hub, begun, finish, tell_round
+from .hub import finish, hub_of, tell_round
 from .node import Node, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, to_bytes
+from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #5d5d33ec
 def nodes_of(folders, home:Path, peers:bool)->dict: # {name: Node}
@@ -35,12 +36,12 @@ def rehearsal(
     out:Path,           # checkpoint, and in `sites` what stays with each
     peers:bool=False,   # may sites get what others sent?
     lost:str='',        # 'fresh': a site whose memory is gone begins anew
-)->Hub:
+)->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
     nodes = nodes_of(folders, Path(out)/'sites', peers)
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
-    return begun(Hub(job, facts, post, lost=lost), out)
+    return hub_of(job, facts, post, out, lost=lost)
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #46ce7662
 def run_here(job:Job, folders, out, peers:bool, lost:str):

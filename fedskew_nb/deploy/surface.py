@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #23b02323
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 import pandas as pd
 import torch
 from fastcore.basics import patch
@@ -16,12 +16,14 @@ from ..run.recipes import file_of, parts_of, read_method, read_model
 from ..core.files import Record, misfit, record_of
 from ..core.net import Net
 from ..core.seeding import generator
+from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
 from ..engine.checkpoint import to_bytes
 from ..engine.federation import Federation
 from ..engine.sites import Overheard
 from ..engine.server import size_of
+from ..engine.setting import Setting
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a0031b82
 class Job(Record):
@@ -35,8 +37,9 @@ class Job(Record):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
         if not re.fullmatch('[0-9a-z]{0,32}', self.run): raise ValueError(f'{self.run!r} is no name of a run')
-        for k in self.setting.keys() & {'stack', 'everywhere'}:
-            raise ValueError(f'{k} needs the images of all sites in one place: leave it out')
+        known_names(self.setting, ['house', *(f.name for f in fields(Setting))], 'setting')
+        for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
+            raise ValueError(f'{k} needs images or answers of all sites: leave it out')
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #3bff13a3
 def job_of(d)->Job:

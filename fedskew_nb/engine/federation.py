@@ -53,35 +53,25 @@ class Federation:
         check_federation(method, net, suite, out)
         self.method, self.house, self.out, self.sites = copy_of(method), house, out, sites
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
-        self._assemble(net, suite.to(self.device), lanes)
-        self._begin()
+        self._assemble(net, suite.to(self.device))
+        self._begin(lanes)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #677ced81
 @patch
-def _adapted(self:Federation, net:Net, suite:Suite)->tuple: # (Net, Suite)
+def _assemble(self:Federation, net:Net, suite:Suite):
+    "One resident model, clients; what cannot run is refused."
     suite = as_expected(suite, net)
-    return made_ready(self.method.adapt(net, self.setting.seed), suite), suite
-
-@patch
-def _hold(self:Federation, net:Net, suite:Suite):
+    net = made_ready(self.method.adapt(net, self.setting.seed), suite)
+    far = self.sites.far
+    if not far: check_fits(self.method, net, suite, self.setting, self.device)
     self.suite, self.worker = suite, Worker(self.method, net, suite, self.setting, self.device)
     self.net, self.kept = self.worker.net, self.worker.kept
     self.groups = rule_groups(self.method.rules(self.net))
-
-# %% ../../nbs/6_engine/05_federation.ipynb #6418b3f1
-@patch
-def _assemble(self:Federation, net:Net, suite:Suite, lanes):
-    "Clients, one resident model, lanes; what cannot run is refused."
-    net, suite = self._adapted(net, suite)
-    check_fits(self.method, net, suite, self.setting, self.device)
-    self._hold(net, suite)
-    self.clients = who_trains(self.worker, suite)
-    if self.setting.record: self.clients = own_tests(self.clients)
+    self.clients = suite.clients if far else who_trains(self.worker, suite)
+    if self.setting.record and not far: self.clients = own_tests(self.clients)
     self.why_lanes = why_one_by_one(self)
     self.height = 1 if self.why_lanes else HEIGHT
-    n = lane_count(lanes, self.setting, self.device)
-    self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
-    if self.device.type == 'cpu': keep_freed_memory()
+    if self.device.type == 'cpu' and not far: keep_freed_memory()
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000009
 Federation.server, Federation.own, Federation.states = map(state_field, ('server', 'own', 'states'))
@@ -90,8 +80,10 @@ Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
 
 # %% ../../nbs/6_engine/05_federation.ipynb #13f5ccfa
 @patch
-def _begin(self:Federation):
-    "Round 0: one model for all, empty memories."
+def _begin(self:Federation, lanes):
+    "Round 0: one model for all, empty memories, idle lanes."
+    n = lane_count(lanes, self.setting, self.device)
+    self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
     self.by_id = {c.id: c for c in self.clients}
     self.members = {k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()}
     first = self.worker.state()
@@ -201,7 +193,7 @@ def stacks(self:Federation, who:list)->list:
 
 @patch
 def train(self:Federation, who:list):
-    "Local training of these clients: (answer, mine) for each, in client order."
+    "Local training of these clients: (answer, mine) for each, in client order; None: it did not answer."
     return self.sites.train(self, who)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000014
@@ -210,13 +202,16 @@ def train(self:Federation, who:list):
 def one_round(self:Federation)->dict:
     "One round; what it cost."
     who, local = self.participants(), []
-    with naming(self): server = Server(self, who)
-    for (answer, mine), c in zip(self.train(who), who):    # ① download, ② train
+    with naming(self): server = Server(self, () if self.sites.least else who)
+    for got, c in zip(self.train(who), who):         # ① download, ② train
+        if got is None: continue
+        answer, mine = got
         up = server.sound(c.id, answer, finite=False)
-        server.receive(up)                                 # ③ upload
+        server.receive(up)                           # ③ upload
         local.append(Result(up, answer['terms'], answer['rows'], **mine))
     with naming(self): state = server.aggregate()    # ④ aggregate
     self.state = after_round(state, local, server.traffic())
+    if self.sites.far and self.out: self.save(self.out)    # their memories have gone on
     return self.history.rounds[-1]
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000017
@@ -254,10 +249,13 @@ def _checkpoint(self:Federation):
     self.save(self.out)
     self.saved = self.scored
 
+# %% ../../nbs/6_engine/05_federation.ipynb #0725f044
 @patch
 def asked_state(self:Federation, model:int, worker:Worker|None=None)->dict:
     "The state with which a client's model is asked; -1: the server's."
     if model < 0: return self.server
+    if self.sites.far and (self.kept or self.method.each('prepare')):
+        raise ValueError(f'{self.method.name} leaves parts of its models with the sites: ask one for its own')
     if not self.method.each('prepare'): return self.state_of(model)
     task = self._now(model)
     return (worker or self.worker).prepared(replace(task, states=deepcopy(task.states), caches={}))

@@ -14,6 +14,7 @@ from .scoring import scores
 @dataclass(frozen=True)
 class Here:
     "Images lie in this process: lanes train on them."
+    far, least = False, 0
     def train(self, fed, who:list):
         "(answer, mine) for each client, in their order."
         return chain.from_iterable(fed.lanes.each(fed._train_stacked, fed.stacks(who)))
@@ -28,10 +29,10 @@ class Overheard:
     "Images lie where `sites` has them; what passes is kept."
     def __init__(self, sites=HERE):
         self.sites, self.rounds = sites, []    # each {client: (order, answer, mine)}
-        self.score = self.sites.score
+        self.far, self.least, self.score = sites.far, sites.least, sites.score
     def train(self, fed, who:list):
         self.rounds.append({})
         orders = {c.id: fed.order(c.id) for c in who}
-        for c, (answer, mine) in zip(who, self.sites.train(fed, who)):
-            self.rounds[-1][c.id] = orders[c.id], dict(answer, model=dict(answer['model'])), mine
-            yield answer, mine
+        for got, c in zip(self.sites.train(fed, who), who):
+            if got: self.rounds[-1][c.id] = orders[c.id], dict(got[0], model=dict(got[0]['model'])), got[1]
+            yield got

@@ -93,6 +93,7 @@ def stacks_of(clients:list, height:int=HEIGHT)->list: # [(client, …), …]
 def why_one_by_one(fed)->str: # a Federation
     "Why clients are trained one by one, or ''; `stack=True` where they cannot be stacked is refused."
     s = fed.setting
+    if fed.sites.far: return 'clients are elsewhere'
     if s.stack is False: return 'stack=False was asked for'
     why = why_not_stacked(fed.method, fed.net, s, fed.suite.image_size, fed.device.type)
     if len(fed.clients) == 1: why = 'there is one client'
