@@ -4,6 +4,10 @@ import pytest
 import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
+from fedskew_nb.downloads.prepare import prepare_command
+from fedskew_nb.engine.reading import SCORES, TABLED
+from fedskew_nb.run.reproduce import reproduce_command
+from fedskew_nb.tools import cli
 from project import NBS, ROOT, read, source
 
 def fresh(code):
@@ -140,6 +144,36 @@ def test_the_list_of_all_names_is_of_today():
 
 def test_the_table_of_methods_on_the_first_page_is_of_today():
     assert fs.methods_table() in stored_tables('index.ipynb'), 'call make execute NB=nbs/index.ipynb'
+
+# what pages print when they are run -> what prints it
+PRINTED = {'7_app/03_cli.ipynb': lambda: print(cli.usage()), '5_data/24_prepare.ipynb': prepare_command,
+           '7_app/02_reproduce.ipynb': reproduce_command}
+
+@pytest.mark.parametrize('page', PRINTED)
+def test_a_printed_list_is_of_today(page, capsys):
+    "Commands, sets and tables of papers: a new one is in the list that its page stores."
+    cli.register()
+    PRINTED[page]()
+    outputs = [c.get('outputs', []) for c in read(NBS/page)['cells']]
+    stored = [''.join(''.join(o.get('text', '')) for o in of_cell).split() for of_cell in outputs]
+    assert capsys.readouterr().out.split() in stored, f'call make execute NB=nbs/{page}'
+
+def headings(page):
+    "The words from AVG on of every stored line that begins with the columns of a table of scores."
+    outputs = [o for c in read(page)['cells'] for o in c.get('outputs', [])]
+    kinds = [d for o in outputs for d in (o, o.get('data', {}))]
+    texts = [''.join(d.get(k, '')) for d in kinds for k in ('text', 'text/plain', 'text/markdown')]
+    for line in '\n'.join(texts).splitlines():
+        words = line.replace('|', ' ').split()
+        if 'AVG STD' in ' '.join(words) and words[0] != 'on':        # on: a page's own table
+            yield words[words.index('AVG'):]
+
+def test_the_columns_of_stored_tables_are_of_today():
+    "A page that shows a table of scores shows the columns that tables have now."
+    today = [*TABLED, 'n'], [*SCORES]
+    def is_stale(page): return any(all(w[:len(t)] != t for t in today) for w in headings(page))
+    stale = [p.relative_to(ROOT).as_posix() for p in sorted(NBS.rglob('*.ipynb')) if is_stale(p)]
+    assert not stale, f'call make execute NB="{" ".join(stale)}"'
 
 def test_a_method_is_imported_without_drawings_and_tables():
     "A process that trains needs neither; each takes most of a second."

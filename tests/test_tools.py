@@ -327,7 +327,7 @@ def test_constraints_meet_what_is_asked_for():
     assert versions.lowest()['pandas'] == '2.1' and 'fastcore' not in versions.lowest()
 
 def test_quick_finds_the_tests_of_a_module():
-    "By import; by the class that it gives methods; by a name of the package; by who imports it."
+    "By import; by the class it gives methods; by a name of the package; by who imports it, or walks its room."
 
     def tests_of(module):
         return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}
@@ -338,6 +338,8 @@ def test_quick_finds_the_tests_of_a_module():
     assert tests_of('data.suites.rooms') == {'dfl_data'}
     assert 'engine' in tests_of('methods.baselines.average')
     assert tests_of('core.instructions') <= tests_of('core.identity')
+    assert {'baselines', 'golden', 'package'} <= tests_of('methods.baselines.of_tomorrow')
+    assert {'data', 'package'} <= tests_of('data.suites.of_tomorrow')
 
 def test_directives():
     d = project.directives('#| export\n#| eval: false\n# | label: fig-x\nx = 1\n#| no')

@@ -5,7 +5,7 @@ can be read, sliders that leave something on the site, whose table is meant, how
 enough for what a page exports, and one definition of a public word. A listing, which is no page of the site,
 has no cap on cells and minutes.
 
-    python tests/tools/pages.py [-v] [NOTEBOOK ...]     # no name: every notebook; -v: say each fault
+    python tests/tools/pages.py [NOTEBOOK ...]     # no name: every notebook
 """
 
 import ast, base64, math, re, struct, sys
@@ -322,13 +322,12 @@ def median(values):
     return sorted(values)[len(values) // 2] if values else 0
 
 def main(*names):
-    verbose, names = '-v' in names, [n for n in names if n != '-v']
     pages = [read_page(p) for p in ([Path(n).resolve() for n in names] or notebooks())]
     print(f'{"page":44} cells widest minutes median-test faults')
     for p in pages:
         print(f'{p.name:44} {p.cells:5} {p.widest:6} {p.minutes:7.0f} {median(p.tests):11} {len(p.faults):6}')
-        if names or verbose:
-            print(*(f'    {rule}: {what}' for rule, what in p.faults), sep='\n')
+        for rule, what in p.faults:
+            print(f'    {rule}: {what}')
     shared = [] if names else [*doubles(pages), *prose_of_rooms(pages)]
     print(*shared, sep='\n')
     n = sum(len(p.faults) for p in pages) + len(shared)

@@ -60,15 +60,29 @@ def patched_by(module):
     "The modules whose classes a module gives methods: who tests them tests it."
     return {home for (home, _), more in stubs.grown().items() if any(m.name == module for m, _ in more)}
 
+WALKED = dict(data={'SUITES'}, methods={'METHODS', 'registry', 'protocols'})  # {room: lists made by walking it}
+
+def tests_of_lists(module):
+    "The tests of the lists that a module enters without being imported: those of all names, and its room's."
+    lists = WALKED.get(module.split('.')[1], set())
+
+    def asks(path):
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+        froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module)
+        return lists & {a.name for n in froms if n.module.startswith('fedskew_nb') for a in n.names}
+
+    files = (p.relative_to(ROOT).as_posix() for p in (ROOT / 'tests').glob('test_*.py') if asks(p))
+    return {'tests/test_package.py', *files}
+
 def tests_of(module):
-    "The tests that import a module; where none does, those of the modules that import it."
+    "The tests that import a module, or the modules that import it; where none does, those of lists."
     files, seen, todo = set(), set(), {module, *patched_by(module)}
     while todo and not files:
         found = (p for p in (ROOT / 'tests').glob('test_*.py') if todo & named_in(p))
         files = {p.relative_to(ROOT).as_posix() for p in found}
         seen |= todo
         todo = set().union(*(importers().get(m, ()) for m in todo)) - seen
-    return files
+    return files or tests_of_lists(module)
 
 def to_run(files):
     "The notebooks and test files that a list of changed files asks for."
