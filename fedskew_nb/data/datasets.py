@@ -20,20 +20,15 @@ from .copies import notes_of, once, say, with_notes
 from .images import Data, as_data
 from .suite import Client, Suite
 
-# %% ../../nbs/5_data/04_datasets.ipynb #6e1c6042
-def check_unseen(unseen, domains):
-    "Refuse unseen domains that nobody has."
-    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
-        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
-    for d in unseen: one_of(d, domains, 'domain')
-
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501
 def check_wishes(domains, clients=1, n=None, val=.1, unseen=(), **_):
-    "Refuse clients, shares and domains that cannot be."
+    "Refuse what cannot be dealt."
     if not domains or not isinstance(domains, dict):
         raise ValueError(f'domains is {type(domains)}: give {{domain: (train, test)}}')
     for d in domains: some_text(d, 'the name of a domain')
-    check_unseen(unseen, domains)
+    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
+        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
+    for d in unseen: one_of(d, domains, 'domain')
     for d, k in per_domain_number(clients, domains).items():
         if d not in unseen and whole(k, f'clients of {d}') < 1:
             raise ValueError(f'{d}: {k} clients; give at least 1, or name it in `unseen`')
