@@ -8,7 +8,7 @@ from torch import nn
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import write_whole, Comparison
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
-from fedskew_nb.analysis.diagrams import net_picture
+from fedskew_nb.analysis.diagrams import flow_drawing
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
@@ -314,8 +314,10 @@ def test_clients_of_one_domain_share_a_colour():
     photo, _, art, _, art_too, _ = (p.get_facecolor() for p in ax.patches)
     assert art == art_too != photo
 
-def test_net_picture_names_the_four_places():
-    assert {'body','neck','pool','head','fmap','feat','logits'} <= {t.get_text() for t in net_picture().texts}
+def test_a_drawing_names_its_boxes_and_has_its_words():
+    places = {'body': (0, 0, 'blue'), 'w_G': (1, 0, 'green'), 'body ': (2, 0, 'blue')}
+    ax = flow_drawing(places, [('body', 'w_G'), ('w_G', 'body ')], {'(B, C, h, w)': (0, -.55)})
+    assert sorted(t.get_text() for t in ax.texts) == ['$w_{G}$', '(B, C, h, w)', 'body', 'body']
 
 def test_spectra_begin_at_one():
     assert spectra({'FedAvg':[4.,2,1e-9]}).lines[0].get_ydata().tolist()==[1,.5]

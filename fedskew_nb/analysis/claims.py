@@ -238,10 +238,6 @@ def verdict_cells(r)->dict:
         difference=difference_text(**r._asdict()),
         needed='' if math.isnan(r.needed) else f'{r.needed:g}')
 
-def in_one_cell(cells:pd.Series)->str:
-    "What the suites say of one claim, in one cell."
-    return cells.iloc[0] if cells.nunique() == 1 else ' / '.join(cells)
-
 # %% ../../nbs/3_results/12_claims.ipynb #7a9541cf
 def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'holds, 3.8 (2.0 to 5.5)'
     "A verdict and its difference, on the first suite whose name begins so."
@@ -262,7 +258,8 @@ def claims_table(
     "The verdicts as a table, positive where the paper says so."
     d = verdicts(claims, cmp, family)
     rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
-    cells = rows.groupby(d.id.values, sort=False).agg(in_one_cell).reset_index(drop=True)
+    one = lambda said: said.iloc[0] if said.nunique() == 1 else ' / '.join(said)      # of several suites
+    cells = rows.groupby(d.id.values, sort=False).agg(one).reset_index(drop=True)
     notes = [STARRED, by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)

@@ -237,10 +237,6 @@ _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
 _FAMILY = " Resolved: by Holm's rule over the {} methods beside FedAvg."
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
-def _says(st:pd.DataFrame)->str:
-    family = (st.holm.notna() & (st.deal == 'skew')).sum()
-    return _SAYS + (_FAMILY.format(family) if family > 1 else '')
-
 # %% ../../nbs/3_results/10_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
@@ -251,7 +247,8 @@ def table(self:Comparison,
     where = where_of(where)
     suite = _the_suite(self, where.view, suite)
     st = self.statistics(where, suite)
-    notes = [_says(st), *run_notes(self, suite, where)]
+    family = (st.holm.notna() & (st.deal == 'skew')).sum()
+    notes = [_SAYS + (_FAMILY.format(family) if family > 1 else ''), *run_notes(self, suite, where)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(where) if where.view == 'global' else {}
     if suite in cost: notes.append(sentence(suite, cost[suite]))

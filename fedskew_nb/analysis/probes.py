@@ -62,18 +62,15 @@ def own_models(fed:Federation)->dict: # {domain: Net}
     return {c.domain: fed.model(client=c.id) for c in reversed(fed.clients)}
 
 # %% ../../nbs/3_results/18_probes.ipynb #ce298638
-def _middle(vs:list)->Tensor:
-    "The plain mean of some tensors; of counters the largest."
-    v = torch.stack(vs)
-    return v.mean(0) if v.is_floating_point() else v.amax(0)
-
 def shared_model(fed:Federation)->Net:
     "One model for a newcomer: what is shared, and the plain mean of what the clients keep."
     nets = models_of(fed)
     if -1 in nets: return nets[-1]
     states = [net.state_dict() for net in nets.values()]
+    all_of = {n: torch.stack([s[n] for s in states]) for n in states[0]}
+    mean = {n: v.mean(0) if v.is_floating_point() else v.amax(0) for n, v in all_of.items()}
     first = next(iter(nets.values()))
-    first.load_state_dict({n: _middle([s[n] for s in states]) for n in states[0]})
+    first.load_state_dict(mean)
     return first
 
 def glance(data:Data, n:int)->Data:

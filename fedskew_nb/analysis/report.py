@@ -67,13 +67,6 @@ def method_domain_map(t:Table, ax=None):
     return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000e
-def _view_figures(cmp, suite, tables):
-    "Heat maps, one per view."
-    for view in ('global', 'personal'):
-        if view not in tables: continue
-        caption, t = f'Accuracy in % on each domain, {view} view.', tables[f'{view}-domains']
-        yield f'domains-{view}', (caption, lambda t=t: method_domain_map(t))
-
 def _differences(points):
     ax = seed_points(points, 'points above FedAvg')
     ax.axvline(0, color=INK, lw=1)
@@ -92,7 +85,11 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()
     if len(points): out['differences'] = DIFFERENCES, lambda: _differences(points)
-    return out | dict(_view_figures(cmp, suite, tables)) | trust_figures(cmp, suite)
+    for view in ('global', 'personal'):
+        if view not in tables: continue
+        caption, t = f'Accuracy in % on each domain, {view} view.', tables[f'{view}-domains']
+        out[f'domains-{view}'] = caption, lambda t=t: method_domain_map(t)
+    return out | trust_figures(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #00000013
 FORMATS = {'png': dict(dpi=140, metadata={'Software': None}),
@@ -143,8 +140,7 @@ def _run(h)->dict:
 
 def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds: the quantities that no seed fixes."
-    took = [_run(h) | t for h in cmp.histories for t in h.timing]
-    return pd.DataFrame(took)
+    return pd.DataFrame([_run(h) | t for h in cmp.histories for t in h.timing])
 
 
 def costs(cmp:Comparison)->pd.DataFrame:

@@ -44,11 +44,6 @@ def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, direction
                 rank=effective_rank(feat))
 
 # %% ../../nbs/3_results/05_sights.ipynb #523c0bfb
-def cpu_models(fed:Federation)->dict: # {domain or 'all': Net}
-    "The models to be asked."
-    nets = own_models(fed) if fed.is_personal() else {'all': fed.model()}
-    return {name: net.to('cpu') for name, net in nets.items()}
-
 def steps_of_grey(heat)->list: # whole numbers from 0 to 15
     "Maps (B, H, W) as small numbers; the largest of each is 15."
     top = heat.amax((1, 2), keepdim=True).clamp(min=1e-12)
@@ -86,7 +81,9 @@ def sights(
     drawn:int=24,      # of them, whose maps are kept, for seed 0
 )->dict:               # right, cam_inside, ig_inside, object, class_probe, domain_probe, rank; pictures
     "What the models of a federation look at on images of a domain that none of them has seen."
-    (tests, data), nets = unseen_images(fed, n), cpu_models(fed)
-    facts = mean_facts([sight(net, data) | read_off(net, tests) for net in nets.values()])
+    tests, data = unseen_images(fed, n)
+    nets = own_models(fed).values() if fed.is_personal() else [fed.model()]
+    nets = [net.to('cpu') for net in nets]
+    facts = mean_facts([sight(net, data) | read_off(net, tests) for net in nets])
     if fed.setting.seed: return facts
-    return facts | dict(pictures=pictures(next(iter(nets.values())), data[:drawn]))
+    return facts | dict(pictures=pictures(nets[0], data[:drawn]))

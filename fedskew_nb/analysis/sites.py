@@ -57,6 +57,15 @@ class SiteScores:
     method:str
     numbers:pd.DataFrame      # sites × (images, scores in percent)
     confusion:dict            # {site: DataFrame of counts, true × said}
+    def table(self)->Table:
+        "One row for each site."
+        cells = self.numbers.map('{:.1f}'.format).replace('nan', '')
+        cells['images'] = self.numbers['images'].map('{:.0f}'.format)
+        lost = {site: list(M.index[M.sum(axis=1) == 0]) for site, M in self.confusion.items()}
+        notes = [f'{site} has no test image of {", ".join(cs)}.' for site, cs in lost.items() if cs]
+        return Table(f'{self.method}: each site on its own test images, %', named_rows(cells, 'site'), notes)
+    def _repr_markdown_(self): return self.table().markdown()
+    def __repr__(self): return repr(self.table())
 
 # %% ../../nbs/3_results/24_sites.ipynb #f8e2669d
 def site_scores(fed:Federation)->SiteScores:
@@ -67,22 +76,6 @@ def site_scores(fed:Federation)->SiteScores:
         rows[site] = scores_from(p, y)
         matrices[site] = pd.DataFrame(confusion(p, y).numpy(), names, names)
     return SiteScores(fed.method.name, pd.DataFrame(rows).T, matrices)
-
-# %% ../../nbs/3_results/24_sites.ipynb #d5198d10
-@patch
-def table(self:SiteScores)->Table:
-    "One row for each site."
-    cells = self.numbers.map('{:.1f}'.format).replace('nan', '')
-    cells['images'] = self.numbers['images'].map('{:.0f}'.format)
-    lost = {site: list(M.index[M.sum(axis=1) == 0]) for site, M in self.confusion.items()}
-    notes = [f'{site} has no test image of {", ".join(cs)}.' for site, cs in lost.items() if cs]
-    return Table(f'{self.method}: each site on its own test images, %', named_rows(cells, 'site'), notes)
-
-@patch
-def _repr_markdown_(self:SiteScores): return self.table().markdown()
-
-@patch
-def __repr__(self:SiteScores): return repr(self.table())
 
 # %% ../../nbs/3_results/24_sites.ipynb #0f2660ca
 @patch

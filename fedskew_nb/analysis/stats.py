@@ -35,6 +35,7 @@ class Interval:
     def as_dict(self)->dict:
         "For a file, without the seeds' values."
         return dict(n=self.n, mean=self.mean, se=self.se, lo=self.lo, hi=self.hi)
+    def __str__(self)->str: return f'{self:}'
 
 # %% ../../nbs/3_results/08_stats.ipynb #19522142
 @patch
@@ -44,9 +45,6 @@ def __format__(self:Interval, how:str)->str:
     digits = int(digits or 1)
     mean = f'{round(self.mean, digits)+0.:{sign}.{digits}f}{unit}'      # no -0.0
     return mean + (f' ({span(self.lo, self.hi, digits)})' if self.n > 1 else '')
-
-@patch
-def __str__(self:Interval)->str: return f'{self:}'
 
 @patch
 def __getitem__(self:Interval, name:str):

@@ -58,6 +58,7 @@ class Table:
         self.wide = wide
     def __repr__(self):
         return '\n'.join([self.caption, '', _grid(self.cells, 'simple', self.wide), '', *self.notes]).rstrip()
+    def _repr_markdown_(self): return self.markdown()
 
 # %% ../../nbs/3_results/09_table.ipynb #4df5acb6
 @patch
@@ -66,9 +67,6 @@ def markdown(self:Table)->str:
     grid = _grid(self.cells.replace(r'\|', r'\\|', regex=True), 'pipe')
     text = '\n'.join([f'**{self.caption}**', '', grid, '', '  \n'.join(self.notes)]).rstrip()
     return re.sub('<(?=[A-Za-z/!?])', '&lt;', text)
-
-@patch
-def _repr_markdown_(self:Table): return self.markdown()
 
 # %% ../../nbs/3_results/09_table.ipynb #00000011
 @patch

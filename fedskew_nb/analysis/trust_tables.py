@@ -114,14 +114,6 @@ def runs_on(cmp:Comparison, suite:str)->list:
 
 def percent(v)->float: return math.nan if v is None else 100*v
 
-def rows_of_model(facts:dict)->list:
-    "A row for each uncertainty of one model; numbers in percent."
-    who = dict(client=facts.get('client', -1), domain=facts.get('domain', ''))
-    plain = {k: percent(facts.get(k)) for k in ('accuracy', 'ECE', 'T', 'ECE at T')}
-    who |= plain | dict(T=plain['T']/100)
-    return [who | dict(score=name) | {k: percent(v) for k, v in finds.items()}
-            for name, finds in facts['scores'].items()]
-
 # %% ../../nbs/3_results/21_trust_tables.ipynb #593dd037
 def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
     "A row for each run, model and uncertainty; client -1 is all models pooled."
@@ -129,7 +121,11 @@ def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
     for h in runs_on(cmp, suite):
         t, run = h.measures.get('trust'), dict(method=h.setting['method'], seed=h.setting['seed'])
         for facts in (t['pooled'], *t['clients']) if t else ():
-            rows += [run | r for r in rows_of_model(facts)]
+            who = run | dict(client=facts.get('client', -1), domain=facts.get('domain', ''))
+            who |= {k: percent(facts.get(k)) for k in _ASKED}
+            who['T'] /= 100
+            rows += [who | dict(score=name) | {k: percent(v) for k, v in finds.items()}
+                     for name, finds in facts['scores'].items()]
     return pd.DataFrame(rows)
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #6cdc1255

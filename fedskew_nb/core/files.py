@@ -76,14 +76,11 @@ def places(o, path:str, at:str=''):
 # %% ../../nbs/4_core/12_files.ipynb #d337254d
 COMPARE = {'>=': operator.ge, '<=': operator.le, '>': operator.gt, '<': operator.lt}
 
-def kind_of(v)->str:
-    "What msgspec calls the kind of `v`."
-    return {type(None): 'null', dict: 'object', list: 'array'}.get(type(v), type(v).__name__)
-
 def is_meant(problem:str, v)->bool:
     "Can msgspec have said this of `v`?"
     if lost := re.search('required field `(.+)`', problem): return lost[1] not in v
-    if got := re.search(r', got `(?:\w+\.)*(\w+)`', problem): return kind_of(v) == got[1]
+    if got := re.search(r', got `(?:\w+\.)*(\w+)`', problem):
+        return got[1] == {type(None): 'null', dict: 'object', list: 'array'}.get(type(v), type(v).__name__)
     if not (limit := re.search('([<>]=?) (.+)', problem)): return 'range' not in problem or abs(v) > 1e308
     return not COMPARE[limit[1]](len(v) if 'length' in problem else v, float(limit[2]))
 

@@ -42,55 +42,35 @@ def made_from(o)->list:
     return [type(o), kept_in(o) if hasattr(o, '__dict__') or not foreign and in_slots(o) else shown(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #a66ae704
-@made_from.register(dict)
-@made_from.register(types.MappingProxyType)
-def _of_table(o): return [type(o).__name__, *(kv for kv in sorted(o.items(), key=lambda kv: shown(kv[0])))]
+def of_kinds(*kinds, parts):
+    "Says what things of some kinds are made of."
+    for kind in kinds: made_from.register(kind, parts)
 
-@made_from.register(list)
-@made_from.register(tuple)
-def _of_row(o): return list(o)
-
-@made_from.register(set)
-@made_from.register(frozenset)
-def _of_set(o): return sorted(o, key=shown)       # a set has no order
-
-@made_from.register(types.GenericAlias)
-@made_from.register(types.UnionType)
-def _of_hint(o): return [shown(o)]
+of_kinds(dict, types.MappingProxyType,
+         parts=lambda o: [type(o).__name__, *sorted(o.items(), key=lambda kv: shown(kv[0]))])
+of_kinds(list, tuple, parts=list)
+of_kinds(set, frozenset, parts=lambda o: sorted(o, key=shown))       # a set has no order
+of_kinds(types.GenericAlias, types.UnionType, parts=lambda o: [shown(o)])
 
 # %% ../../nbs/4_core/13_identity.ipynb #2b66f076
-@made_from.register(torch.Tensor)
-def _of_tensor(o):
+def of_tensor(o)->list:
     raw = o.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return [str(o.dtype), tuple(o.shape), o.requires_grad, raw.tobytes()]
 
-@made_from.register(np.ndarray)
-def _of_array(o): return [str(o.dtype), o.shape, np.ascontiguousarray(o).tobytes()]
-
-@made_from.register(torch.Generator)
-def _of_dice(o): return [o.get_state()]
-
-@made_from.register(np.random.Generator)
-def _of_other_dice(o): return [o.bit_generator.state]
+of_kinds(torch.Tensor, parts=of_tensor)
+of_kinds(np.ndarray, parts=lambda o: [str(o.dtype), o.shape, np.ascontiguousarray(o).tobytes()])
+of_kinds(torch.Generator, parts=lambda o: [o.get_state()])
+of_kinds(np.random.Generator, parts=lambda o: [o.bit_generator.state])
 
 # %% ../../nbs/4_core/13_identity.ipynb #bbf539f6
 @made_from.register(torch.nn.Module)
 def _of_net(o):
     return [type(o), {k: list(v.values()) if '_hooks' in k and v else v for k, v in vars(o).items()}]
 
-
-
-
 # %% ../../nbs/4_core/13_identity.ipynb #d28abebb
-@made_from.register(logging.Logger)
-@made_from.register(io.IOBase)
-@made_from.register(threading.local)
-@made_from.register(type(threading.Lock()))
-@made_from.register(type(threading.RLock()))
-@made_from.register(weakref.ReferenceType)
-@made_from.register(weakref.WeakKeyDictionary)
-@made_from.register(weakref.WeakValueDictionary)
-def _of_what_changes(o): return [type(o)]
+of_kinds(logging.Logger, io.IOBase, threading.local, type(threading.Lock()), type(threading.RLock()),
+         weakref.ReferenceType, weakref.WeakKeyDictionary, weakref.WeakValueDictionary,
+         parts=lambda o: [type(o)])
 
 # %% ../../nbs/4_core/13_identity.ipynb #c055a91a
 PLAIN = *CONSTANTS, torch.dtype, torch.device
@@ -147,30 +127,14 @@ def _of_function(o):
     return [o.__code__, o.__defaults__, o.__kwdefaults__, held, used_by(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #bb2b5081
-@made_from.register(types.CodeType)
-def _of_code(o): return [outline(o).text, outline(o).inside]
-
-@made_from.register(types.BuiltinFunctionType)
-def _of_builtin(o): return [str(o.__module__), o.__qualname__]
-
-@made_from.register(types.MethodType)
-def _of_bound(o): return [o.__func__, o.__self__]
-
-@made_from.register(staticmethod)
-@made_from.register(classmethod)
-def _of_wrapped(o): return [o.__func__]
-
-@made_from.register(property)
-def _of_property(o): return [o.fget, o.fset]
-
-@made_from.register(functools.cached_property)
-def _of_late(o): return [o.func]
-
-@made_from.register(type(functools.lru_cache(len)))
-def _of_remembered(o): return [o.__wrapped__]       # and not what it remembers
-
-@made_from.register(functools.partial)
-def _of_partial(o): return [o.func, o.args, o.keywords]
+of_kinds(types.CodeType, parts=lambda o: [outline(o).text, outline(o).inside])
+of_kinds(types.BuiltinFunctionType, parts=lambda o: [str(o.__module__), o.__qualname__])
+of_kinds(types.MethodType, parts=lambda o: [o.__func__, o.__self__])
+of_kinds(staticmethod, classmethod, parts=lambda o: [o.__func__])
+of_kinds(property, parts=lambda o: [o.fget, o.fset])
+of_kinds(functools.cached_property, parts=lambda o: [o.func])
+of_kinds(type(functools.lru_cache(len)), parts=lambda o: [o.__wrapped__])       # and not what it remembers
+of_kinds(functools.partial, parts=lambda o: [o.func, o.args, o.keywords])
 
 # %% ../../nbs/4_core/13_identity.ipynb #08181c9c
 def filled_by(o:type)->set:

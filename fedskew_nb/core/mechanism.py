@@ -246,16 +246,6 @@ def check_lines(m:Mechanism):
         if isinstance(value, wanted) or (wanted is tuple and isinstance(value, list)): continue
         raise ValueError(f'{kind(m)}.{n} is {value!r}: give a {wanted.__name__}')
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #c56a856d
-def check_others(m:Mechanism):
-    "Refuse needs, orders and places that are none."
-    for line, other in [('needs', o) for o in m.needs]+[('after', o) for o in m.after]:
-        if inspect.isclass(other) and issubclass(other, Mechanism): continue
-        raise ValueError(f'{kind(m)}.{line} holds {other!r}: give classes of mechanisms')
-    for place, word in m.relies_on.items():
-        if word in PLACED: continue
-        raise ValueError(f'{kind(m)}.relies_on says {word!r} of {place!r}: {nearest(str(word), PLACED)}')
-
 # %% ../../nbs/4_core/05_mechanism.ipynb #c623bd19
 def check_mechanism(m):
     "Refuse what is no mechanism, or one that nobody would ask what it says."
@@ -265,4 +255,9 @@ def check_mechanism(m):
         raise ValueError(f'a method is made of mechanisms, not of {m!r}: methods are added with +')
     check_words(m)
     check_lines(m)
-    check_others(m)
+    for line, other in [('needs', o) for o in m.needs]+[('after', o) for o in m.after]:
+        if inspect.isclass(other) and issubclass(other, Mechanism): continue
+        raise ValueError(f'{kind(m)}.{line} holds {other!r}: give classes of mechanisms')
+    for place, word in m.relies_on.items():
+        if word in PLACED: continue
+        raise ValueError(f'{kind(m)}.relies_on says {word!r} of {place!r}: {nearest(str(word), PLACED)}')

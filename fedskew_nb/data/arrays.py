@@ -132,14 +132,6 @@ def mapped_array(path:Path, n:int)->np.ndarray:
     return a
 
 # %% ../../nbs/5_data/20_arrays.ipynb #7854238f
-def grey_or_colour(a:np.ndarray, path)->Tensor: # (N, 1 or 3, H, W)
-    "Images of an array with their channels in front, still on disk."
-    grey, colour = a.ndim == 3, a.ndim == 4 and a.shape[3] == 3
-    if a.dtype != np.uint8 or not (grey or colour):
-        raise ValueError(f'{path} is {a.dtype} {a.shape}: images are bytes (N, H, W, 3) or (N, H, W)')
-    x = torch.from_numpy(a)
-    return x[:,None] if grey else x.permute(0, 3, 1, 2)
-
 def at_size(x:Tensor, size:int)->Tensor: # (N, 3, size, size) uint8
     "Images at a size."
     return x.expand(-1, 3, -1, -1) if x.shape[-2:] == (size, size) else as_images(x, size)
@@ -150,7 +142,11 @@ def read_part(root, domain:str, part:str, n:int)->Data:
     images, labels = (array_file(root, domain, part, kind) for kind in ('images', 'labels'))
     y = mapped_array(labels, n)
     if y.ndim != 1: raise ValueError(f'{labels} is {y.shape}: labels are one number per image')
-    x = grey_or_colour(mapped_array(images, n), images)
+    a = mapped_array(images, n)
+    if a.dtype != np.uint8 or not (a.ndim == 3 or a.ndim == 4 and a.shape[3] == 3):
+        raise ValueError(f'{images} is {a.dtype} {a.shape}: images are bytes (N, H, W, 3) or (N, H, W)')
+    x = torch.from_numpy(a)
+    x = x[:,None] if a.ndim == 3 else x.permute(0, 3, 1, 2)     # channels in front, still on disk
     return Data(x, torch.from_numpy(y.astype(np.int64)))
 
 # %% ../../nbs/5_data/20_arrays.ipynb #44c05aa5

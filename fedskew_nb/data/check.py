@@ -105,12 +105,6 @@ def check_alike(s, first):
                          'a table adds up seeds, so give them all the same')
 
 # %% ../../nbs/5_data/03_check.ipynb #c7601749
-def check_name(s):
-    "Refuse a name without letters, one with a slash, and a deal that is none."
-    if '/' in some_text(s.name, 'the name of a suite'):
-        raise ValueError(f'the name of a suite is {s.name!r}: it names files, so take a dash for the slash')
-    one_of(s.deal, ('skew', 'iid', 'pooled'), 'deal')
-
 def check_clients(s):
     "Refuse clients that are none, or none at all."
     if not isinstance(s.clients, (list, tuple)) or not all(hasattr(c, 'train') for c in s.clients):
@@ -144,7 +138,9 @@ def check_tests(s):
 # %% ../../nbs/5_data/03_check.ipynb #1b117adf
 def check_suite(s):
     "Refuse a suite that nobody could train on."
-    check_name(s)
+    if '/' in some_text(s.name, 'the name of a suite'):
+        raise ValueError(f'the name of a suite is {s.name!r}: it names files, so take a dash for the slash')
+    one_of(s.deal, ('skew', 'iid', 'pooled'), 'deal')
     check_classes(s.classes, s.name)
     check_clients(s)
     check_tests(s)

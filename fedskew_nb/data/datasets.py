@@ -20,20 +20,15 @@ from .copies import notes_of, once, say, with_notes
 from .images import Data, as_data
 from .suite import Client, Suite
 
-# %% ../../nbs/5_data/04_datasets.ipynb #6e1c6042
-def check_unseen(unseen, domains):
-    "Refuse unseen domains that nobody has."
-    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
-        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
-    for d in unseen: one_of(d, domains, 'domain')
-
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501
 def check_wishes(domains, clients=1, n=None, val=.1, unseen=(), **_):
-    "Refuse clients, shares and domains that cannot be."
+    "Refuse what cannot be dealt."
     if not domains or not isinstance(domains, dict):
         raise ValueError(f'domains is {type(domains)}: give {{domain: (train, test)}}')
     for d in domains: some_text(d, 'the name of a domain')
-    check_unseen(unseen, domains)
+    if isinstance(unseen, str) or not hasattr(unseen, '__iter__'):
+        raise ValueError(f'unseen is {unseen!r}: give a list of domains')
+    for d in unseen: one_of(d, domains, 'domain')
     for d, k in per_domain_number(clients, domains).items():
         if d not in unseen and whole(k, f'clients of {d}') < 1:
             raise ValueError(f'{d}: {k} clients; give at least 1, or name it in `unseen`')
@@ -153,24 +148,20 @@ def tensor_marks(d:Data)->list: # of (a checksum, a look)
     def of(x): return checksum_of(x), look(Image.fromarray(np.ascontiguousarray(x.transpose(1, 2, 0))))
     return [of(x) for x in d.x.cpu().numpy()]
 
-def part_pictures(domain:str, part:str, d:Data, names, used:bool, marks)->list: # of Picture
-    "The pictures of one part; one that nobody uses is like no other."
-    out = []
-    for i, (y, (pixels, seen)) in enumerate(zip(d.y.tolist(), marks(d))):
-        where = f'{domain}, {part} {i}'
-        one = (pixels, part) if used else (where, '')
-        out.append(Picture(domain, names[y], *one, where, look=seen))
-    return out
-
-# %% ../../nbs/5_data/04_datasets.ipynb #31ec9d23
+# %% ../../nbs/5_data/04_datasets.ipynb #5d1c7a20
 def pictures_of_parts(parts:dict, names, unseen, marks)->list: # of Picture
-    "The pictures of {domain: [Data]}, in their order."
+    "The pictures of {domain: [Data]}, in their order; one that nobody uses is like no other."
     out = []
     for domain, datas in parts.items():
         for part, d in zip(('train', 'test') if len(datas) == 2 else ('train', 'val', 'test'), datas):
-            out += part_pictures(domain, part, d, names, part == 'test' or domain not in unseen, marks)
+            used = part == 'test' or domain not in unseen
+            for i, (y, (pixels, seen)) in enumerate(zip(d.y.tolist(), marks(d))):
+                where = f'{domain}, {part} {i}'
+                one = (pixels, part) if used else (where, '')
+                out.append(Picture(domain, names[y], *one, where, look=seen))
     return out
 
+# %% ../../nbs/5_data/04_datasets.ipynb #31ec9d23
 def check_left(before:dict, left:dict, notes:list):
     "Refuse training and test parts of which nothing is left."
     for domain, datas in before.items():

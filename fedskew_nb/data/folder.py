@@ -153,11 +153,6 @@ def without_box(boxes, used:list)->list: # of Row
     lack = sorted(r.path for r in used if not boxes.has(r.path)) if boxes else []
     return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
 
-# %% ../../nbs/5_data/05_folder.ipynb #56dbaf24
-def boxes_in(root, name, rows:list):
-    "The boxes of listed images, from the CSV of this name; None without a name."
-    return best_boxes(boxes_file(root, name), {r.path.as_posix() for r in rows}) if name else None
-
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
 def read_domains(root, rows:list, names:list, size:int, bad:str, boxes)->tuple:
     "(images for later, rows, pictures) of all domains."
@@ -220,7 +215,9 @@ def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
 def load_images(root, size, test, bad, seed, name, cache, boxes, copies, more)->Suite:
     "The suite of images in files, from the cache where they were read before; what is odd is said each time."
     home, rows, more = listed(root, more)
-    call = (size, test, bad, seed, name, boxes_in(home, boxes, rows), copies, more)
+    paths = {r.path.as_posix() for r in rows}
+    found = best_boxes(boxes_file(home, boxes), paths) if boxes else None
+    call = (size, test, bad, seed, name, found, copies, more)
     tensors, meta = cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache)
     say(home, meta.get('notes'))
     return unpack(tensors, meta)

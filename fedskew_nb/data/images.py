@@ -58,20 +58,16 @@ def lacks(d:Data, wants:tuple)->bool: # names of fields
     "Has `d` none of these, though something is wanted?"
     return bool(wants) and all(getattr(d, w) is None for w in wants)
 
-# %% ../../nbs/5_data/01_images.ipynb #162b4d64
-def eight_bits(im:Image.Image, top:int)->Image.Image:
-    "A grey image of numbers from 0 to `top` in bytes."
-    a = np.asarray(im).astype(np.int64)
-    if a.min(initial=0) < 0 or a.max(initial=0) > top:
-        raise ValueError('32-bit pixels without a range; store 8 or 16 bits')
-    return Image.fromarray((a*255/top).round().astype(np.uint8))
-
 # %% ../../nbs/5_data/01_images.ipynb #6f1e0001
 def to_rgb(im:Image.Image)->Image.Image:
     "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
     kind, im = im.format, ImageOps.exif_transpose(im)
-    sixteen = im.mode != 'I' or kind in ('PNG', 'PPM')
-    if im.mode.startswith('I'): im = eight_bits(im, 65535 if sixteen else 255)
+    if im.mode.startswith('I'):
+        top = 65535 if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
+        a = np.asarray(im).astype(np.int64)
+        if a.min(initial=0) < 0 or a.max(initial=0) > top:
+            raise ValueError('32-bit pixels without a range; store 8 or 16 bits')
+        im = Image.fromarray((a*255/top).round().astype(np.uint8))
     if im.mode == 'F': raise ValueError('floating point pixels without a range; store 8 or 16 bits')
     if im.mode in ('RGBA','LA','PA','La','RGBa') or 'transparency' in im.info:
         im = im.convert('RGBA')

@@ -17,12 +17,6 @@ from .sheet import COLUMNS, Row, check_patients
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
-def class_texts(rows, label:str)->list|None:
-    "Names of the classes, as far as a dataset says them."
-    told = getattr((getattr(rows, 'features', None) or {}).get(label), 'names', None)
-    told = getattr(rows, 'classes', None) if told is None else told
-    return None if told is None else [str(c) for c in told]
-
 def items_of(rows):
     "The rows, one by one."
     if isinstance(rows, (str, bytes, dict)) or not any(hasattr(rows, a) for a in ('__iter__', '__getitem__')):
@@ -83,7 +77,9 @@ def read_rows(rows, size, columns:dict)->tuple: # (images, [Row], [Picture], nam
     "Everything that a dataset says."
     known_names(columns, COLUMNS, 'column')
     called = {c: c for c in COLUMNS} | columns
-    names = class_texts(rows, called['label'])
+    told = getattr((getattr(rows, 'features', None) or {}).get(called['label']), 'names', None)
+    told = getattr(rows, 'classes', None) if told is None else told
+    names = None if told is None else [str(c) for c in told]
     read = [read_item(k, item, called, names, size) for k, item in enumerate(items_of(rows))]
     if not read: raise ValueError('there is no row: give image, label and site of each image')
     images, rows, pictures = zip(*read)

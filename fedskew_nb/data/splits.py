@@ -182,21 +182,17 @@ def shards(
         rows += [(d, *torch.bincount(v, minlength=suite.n_classes).tolist()) for v in own]
     return by_table(suite, rows, seed, f'shards({per_client})')
 
-# %% ../../nbs/5_data/06_splits.ipynb #0000001c
-def _some(n:int, share:float, *where)->Tensor: # of numbers
-    "A share of n images, drawn at random, but two at least."
-    order = torch.randperm(n, generator=generator('uneven', *where))
-    return order[:max(2, round(n*share))]
-
 # %% ../../nbs/5_data/06_splits.ipynb #18dd2373
 def uneven(suite:Suite, seed:int=0)->Suite:
     "The same suite, whose K clients keep 1, 1−1/K, … 1/K of their images; who keeps most, turns by seed."
     K, parts, shares, seed = len(suite.clients), [], [], whole(seed, 'seed')
     for i, c in enumerate(suite.clients):
         for part in ('train', 'val'):
-            some = _some(len(getattr(c, part)), 1-(i+seed)%K/K, seed, c.id, part)
+            data = getattr(c, part)
+            order = torch.randperm(len(data), generator=generator('uneven', seed, c.id, part))
+            some = order[:max(2, round(len(data)*(1-(i+seed)%K/K)))]
             shares.append(some+sum(map(len, parts)))
-            parts.append(getattr(c, part))
+            parts.append(data)
     some = picked(parts, shares)
     clients = [replace(c, train=a, val=b) for c, a, b in zip(suite.clients, some[::2], some[1::2])]
     return replace(suite, name=f'{suite.title}-uneven', deal='skew', clients=clients)

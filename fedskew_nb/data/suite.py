@@ -59,6 +59,18 @@ class Suite:
         self.mean, self.std = check_norm(self)
         check_suite(self)
         self.classes = list(self.classes)    # its own: names may be changed
+    @property
+    def n_classes(self)->int:
+        "How many classes there are."
+        return len(self.classes)
+    @property
+    def domains(self)->list:
+        "The names of the domains that have a test set."
+        return list(self.tests)
+    @property
+    def image_size(self)->int:
+        "The side of its images, pixels."
+        return next(iter(self.tests.values())).x.shape[-1]
 
 # %% ../../nbs/5_data/02_suite.ipynb #c1580392
 def embedded(name:str):
@@ -67,22 +79,6 @@ def embedded(name:str):
         draw.suite = name
         return draw
     return mark
-
-# %% ../../nbs/5_data/02_suite.ipynb #0000000b
-@patch(as_prop=True)
-def n_classes(self:Suite)->int:
-    "How many classes there are."
-    return len(self.classes)
-
-@patch(as_prop=True)
-def domains(self:Suite)->list:
-    "The names of the domains that have a test set."
-    return list(self.tests)
-
-@patch(as_prop=True)
-def image_size(self:Suite)->int:
-    "The side of its images, pixels."
-    return next(iter(self.tests.values())).x.shape[-1]
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000012
 def counts(y:Tensor, n_classes:int)->list:

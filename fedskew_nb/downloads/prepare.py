@@ -24,11 +24,6 @@ LISTS = re.compile(r'(.+)_(train|test|train_kfold|crossval_kfold)\.(txt|pkl)', r
 PART_OF = dict(train='train', test='test', train_kfold='train', crossval_kfold='val')
 
 # %% ../../nbs/5_data/24_prepare.ipynb #02bd604f
-def part_listed(layout:Layout, name:str)->str|None:
-    "The part that a list of this name gives; None for a file that is no list of the set."
-    m = LISTS.fullmatch(name)
-    return PART_OF[m[2].lower()] if m and folded(m[1]) in known_as(layout, layout.counts) else None
-
 def names_listed(entry:Entry, where:str)->list: # of paths
     "The images that a list names."
     text = entry.path.lower().endswith('.txt')
@@ -41,9 +36,9 @@ def names_listed(entry:Entry, where:str)->list: # of paths
 # %% ../../nbs/5_data/24_prepare.ipynb #9c84183f
 def read_list(layout:Layout, entry:Entry, source, place, splits:dict):
     "Add what a list says to {(domain, class, file): part}."
-    part = part_listed(layout, PurePosixPath(entry.path).name)
-    if not part: return
-    where = f'{entry.path} in {source}'
+    m = LISTS.fullmatch(PurePosixPath(entry.path).name)
+    if not m or folded(m[1]) not in known_as(layout, layout.counts): return      # no list of the set
+    part, where = PART_OF[m[2].lower()], f'{entry.path} in {source}'
     for path in names_listed(entry, where):
         check_path(where, path)
         at = place(path)
@@ -115,15 +110,6 @@ def remarks(layout:Layout, came:dict)->list:
         if lost: lines.append(f'{d} has no image of {", ".join(lost[:5])}{" …"*(len(lost) > 5)}')
     return lines
 
-# %% ../../nbs/5_data/24_prepare.ipynb #a56e4f8e
-def facts_of_set(layout:Layout, came:dict)->dict:
-    "What is there, beside what was published, and whom to cite."
-    n = Counter(d for d, *_ in came)
-    published = {d: k for d, k in layout.counts.items() if k}
-    said = dict(images={d: n[d] for d in layout.counts if n[d]}, published=published)
-    said['remarks'] = remarks(layout, came)
-    return said | dict(cite=layout.cite, home=layout.home)
-
 # %% ../../nbs/5_data/24_prepare.ipynb #6ede3c4a
 def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
     "A set as a folder of images."
@@ -132,8 +118,10 @@ def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
     check_whole(layout, name, came, sources)
     parts, lines = parts_of_set(layout, came, splits)
     if parts: write_splits(out, parts)
-    facts = facts_of_set(layout, came)
-    return facts | dict(remarks=facts['remarks']+lines, parts=dict(Counter(parts.values())))
+    n = Counter(d for d, *_ in came)
+    return dict(images={d: n[d] for d in layout.counts if n[d]},
+                published={d: k for d, k in layout.counts.items() if k}, remarks=remarks(layout, came)+lines,
+                cite=layout.cite, home=layout.home, parts=dict(Counter(parts.values())))
 
 # %% ../../nbs/5_data/24_prepare.ipynb #1721cd73
 def prepare(

@@ -25,9 +25,6 @@ class Rows:
     shape:tuple      # of an image: (H, W) or (H, W, 3)
     blocks:object    # () → pairs (images, labels)
 
-def in_blocks(x, y, size:int=4096)->Iterator: # of pairs (images, labels)
-    for i in range(0, len(y), size): yield x[i:i+size], y[i:i+size]
-
 # %% ../../nbs/5_data/26_readers.ipynb #f8fe1071
 def rows_of(x:np.ndarray, y:np.ndarray, path, classes:int=10)->Rows:
     "Images and labels of a file, or a refusal."
@@ -38,7 +35,7 @@ def rows_of(x:np.ndarray, y:np.ndarray, path, classes:int=10)->Rows:
     if len(y) and not 0 <= y.min() <= y.max() < classes:
         raise ValueError(f'{path}: its labels run from {y.min()} to {y.max()}, not from 0 to {classes-1}')
     if not len(y): raise ValueError(f'{path} holds no image: fetch it again')
-    return Rows(len(y), x.shape[1:], partial(in_blocks, x, y))
+    return Rows(len(y), x.shape[1:], lambda: ((x[i:i+4096], y[i:i+4096]) for i in range(0, len(y), 4096)))
 
 # %% ../../nbs/5_data/26_readers.ipynb #1d71fed7
 def looks_like(path, e:Exception)->str:
@@ -152,12 +149,10 @@ def rebuilt_at_once(raw, kind, shape, order):
     packed.__setstate__((1, shape, kind, order == 'F', bytes(raw)))
     return packed
 
-def one_number(kind, raw): return rebuilt_at_once(raw, kind, (), 'C')
-
 def text_bytes(text, code='latin1'): return str(text).encode('latin1')
 
-STANDINS = {'_reconstruct': rebuilt, '_frombuffer': rebuilt_at_once, 'scalar': one_number,
-            'ndarray': Packed, 'dtype': Kind}
+STANDINS = {'_reconstruct': rebuilt, '_frombuffer': rebuilt_at_once, 'ndarray': Packed, 'dtype': Kind,
+            'scalar': lambda kind, raw: rebuilt_at_once(raw, kind, (), 'C')}
 
 # %% ../../nbs/5_data/26_readers.ipynb #4a1a5255
 class Maker:

@@ -110,13 +110,6 @@ def domain_files(domain:str, found:dict)->tuple|None: # (Files, {part: paths}); 
             raise ValueError(f'{domain}: {", ".join(lost)} is missing beside {there}: give it, too')
         return files, {part: [found[n] for n in of] for part, of in files.names.items()}
 
-# %% ../../nbs/5_data/28_sets.ipynb #5bf57461
-def bring_part(key:tuple, rows, out:Path, progress:bool)->int: # how many
-    "The images of one domain and part."
-    blocks = tqdm(rows.blocks(), '-'.join(key), disable=not progress, leave=False)
-    write_arrays(out, {key: rows.n}, rows.shape, ((key, x, y) for x, y in blocks))
-    return rows.n
-
 # %% ../../nbs/5_data/28_sets.ipynb #fcf8a970
 def digit_files(sources:list, out:Path)->tuple: # ({name: path}, {domain: (Files, {part: paths})})
     "What the sources hold of digits."
@@ -130,10 +123,13 @@ def digit_files(sources:list, out:Path)->tuple: # ({name: path}, {domain: (Files
 # %% ../../nbs/5_data/28_sets.ipynb #10c08c9d
 def bring_digits(sources:list, out:Path, progress:bool)->dict:
     "Every domain of digits that is there, as arrays."
-    found, domains = digit_files(sources, out)
-    parts = [(d, part, files, paths) for d, (files, of) in domains.items() for part, paths in of.items()]
-    counts = {(d, part): bring_part((d, part), files.read(part, *paths), out, progress)
-              for d, part, files, paths in parts}
+    (found, domains), counts = digit_files(sources, out), {}
+    for d, (files, of) in domains.items():
+        for part, paths in of.items():
+            key, rows = (d, part), files.read(part, *paths)
+            blocks = tqdm(rows.blocks(), '-'.join(key), disable=not progress, leave=False)
+            write_arrays(out, {key: rows.n}, rows.shape, ((key, x, y) for x, y in blocks))
+            counts[key] = rows.n
     close_arrays(out, 'digits', map(str, range(10)), counts)
     published = {d: files.images for d, (files, _) in domains.items() if files.images}
     return dict(counts=counts, published=published, files=checked_sums(found.values()),

@@ -83,12 +83,6 @@ def downloaded(make, *args, **kwargs)->nn.Module:
         raise ValueError(f'the weights of {args[0]} could not be downloaded ({e}): '
                          'fetch them elsewhere and give the file') from e
 
-def norm_of(entry)->dict:
-    "Mean and std of named weights; of a file, ImageNet's."
-    if entry is None: return IMAGENET
-    preset = entry.transforms()
-    return dict(mean=tuple(preset.mean), std=tuple(preset.std))
-
 # %% ../../nbs/4_core/14_pretrained.ipynb #fe9b0071
 def of_torchvision(name:str, weights:str, seed:int)->tuple: # (module, the mean and std that it wants)
     "A classifier of torchvision, with the weights that are asked for."
@@ -98,7 +92,9 @@ def of_torchvision(name:str, weights:str, seed:int)->tuple: # (module, the mean 
     entry = known.get(weights)
     with seeded(seed): module = downloaded(models.get_model, name, weights=entry)
     if weights and not entry: fill(module, weights, last_layer(module), known)
-    return module, norm_of(entry) if weights else None
+    if not entry: return module, IMAGENET if weights else None
+    preset = entry.transforms()
+    return module, dict(mean=tuple(preset.mean), std=tuple(preset.std))
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #ca0c23be
 def torchvision_net(

@@ -141,6 +141,7 @@ class Remember(nn.Module):
         if not new: return torch.stack([known[k] for k in keys])
         fmaps = dict(zip(new, self.computed(x[new])))
         return torch.stack([fmaps[i] if i in fmaps else known[k] for i, k in enumerate(keys)])
+    def maps(self, x:Tensor)->Maps: return maps_of(self.prefix_name(x), self.most)
 
 # %% ../../nbs/4_core/16_remember.ipynb #a7079257
 @patch
@@ -221,9 +222,6 @@ def prefix_name(self:Remember, x:Tensor)->str:
     else: kind = torch.backends.cpu.get_cpu_capability()
     order = 'last' if order_of(x) == torch.channels_last else 'first'
     return re.sub(r'[^\w-]', '_', f'{self.code()}-{x.device}-{kind}-{order}-{x.dtype}-{KEYS}')
-
-@patch
-def maps(self:Remember, x:Tensor)->Maps: return maps_of(self.prefix_name(x), self.most)
 
 @patch
 def __deepcopy__(self:Remember, memo:dict)->Remember:

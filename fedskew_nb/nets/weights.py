@@ -74,11 +74,6 @@ def odd_pair(pairs:list, own:dict, table:dict)->str: # pairs of names, ours firs
         if not fits or b in own and a != b: return f'{b} stands where {a} does'
     return ''
 
-def divided_alike(pairs:list)->bool:
-    "Is each layer of theirs one of ours?"
-    layers = {(a.rpartition('.')[0], b.rpartition('.')[0]) for a, b in pairs}
-    return len(layers) == len({a for a, _ in layers}) == len({b for _, b in layers})
-
 # %% ../../nbs/4_core/15_weights.ipynb #f8f5ac3f
 def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, why not)
     "The tensors of a file one for one, if that leaves no choice."
@@ -88,7 +83,9 @@ def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, wh
     if len(theirs) < len(ours) or not is_head([table[n].shape for n in theirs[len(ours):]]):
         return {}, f'it has {len(theirs)} tensors for {len(ours)}'
     if odd := odd_pair(pairs, own, table): return {}, odd
-    if not divided_alike(pairs): return {}, 'its layers are divided otherwise'
+    layers = {(a.rpartition('.')[0], b.rpartition('.')[0]) for a, b in pairs}
+    if not len(layers) == len({a for a, _ in layers}) == len({b for _, b in layers}):
+        return {}, 'its layers are divided otherwise'
     return {a: table[b] for a, b in pairs}, ''
 
 # %% ../../nbs/4_core/15_weights.ipynb #5bd28553

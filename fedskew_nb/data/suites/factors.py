@@ -101,10 +101,6 @@ def deal_grid(
 # %% ../../../nbs/5_data/13_factors.ipynb #11662adb
 SPRITES = (3, 6, 32, 32)     # shapes, scales, places across, places down
 
-def sprite_scale(cells:Tensor)->Tensor:
-    "The scale, 0 to 5, of the cells of a slice."
-    return torch.unravel_index(cells, SPRITES)[1]
-
 def draw_turned(turn:int, cells:Tensor, px:int)->tuple[Tensor,Tensor]:
     "Cells of the slice of this orientation; the image is its own mask."
     shape, scale, x, y = torch.unravel_index(cells, SPRITES)
@@ -112,7 +108,7 @@ def draw_turned(turn:int, cells:Tensor, px:int)->tuple[Tensor,Tensor]:
     return m, m
 
 DSPRITES = Grid('dsprites-like', tuple(f'scale {.5+.1*i:.1f}' for i in range(6)), math.prod(SPRITES),
-                sprite_scale, draw_turned)
+                lambda cells: torch.unravel_index(cells, SPRITES)[1], draw_turned)
 
 # %% ../../../nbs/5_data/13_factors.ipynb #12a1ab98
 DSPRITES_SIZES = dict(    # pixels; clients; images to train on and to test, per client
