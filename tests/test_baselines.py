@@ -41,10 +41,12 @@ def gap(a, b): return max(float((a[n].double()-b[n].double()).abs().max()) for n
 @pytest.mark.parametrize('name', sorted(METHODS.keys()-NOISY-TURNS-PHASES))
 def test_three_identical_clients_are_one_and_one_is_sgd(name):
     alone = one_round(METHODS[name], 1)
-    assert gap(alone, one_round(METHODS[name], 3)) < 1e-12
+    far = gap(alone, one_round(METHODS[name], 3))
+    assert far < 1e-12, 'clients with the same images differ: a method that draws per client belongs to NOISY'
     plain = sgd_step()
     far = max(float((alone[n].double()-v.double()).abs().max()) for n, v in plain.items() if n in alone)
-    assert (far < 1e-9) == (name not in LOSSES | SERVER)
+    says = 'a method that changes a first step belongs to LOSSES or SERVER, any other to neither'
+    assert (far < 1e-9) == (name not in LOSSES | SERVER), says
 
 # ---- pairs ----
 def test_every_pair_is_stored():

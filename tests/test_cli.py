@@ -1,5 +1,6 @@
 "The commands, as one would type them: exit codes, sentences, kill and resume, files from outside."
 import json, os, re, signal, subprocess, sys, time
+from importlib import import_module
 from pathlib import Path
 import pytest, torch
 from PIL import Image
@@ -59,7 +60,16 @@ def test_help(capsys, command):
 def test_readme_names_every_command():
     cli.register()
     readme = (Path(__file__).parents[1]/'README.md').read_text(encoding='utf-8')
-    assert [c for c in cli.COMMANDS if not re.search(rf'`(fedskew )?{c}\b', readme)] == []
+    missing = [c for c in cli.COMMANDS if not re.search(rf'`(fedskew )?{c}\b', readme)]
+    assert not missing, f'{missing}: say each in nbs/index.ipynb, "From a terminal", then call make export'
+
+@pytest.mark.parametrize('room', ['tools.combine', 'deploy.hub'])
+def test_a_module_names_its_commands(room, monkeypatch):
+    "A new command edits no list: its module says `COMMANDS`."
+    monkeypatch.setattr(cli, 'COMMANDS', {})
+    monkeypatch.setattr(import_module(f'fedskew_nb.{room}'), 'COMMANDS', dict(greet=print), raising=False)
+    cli.register()
+    assert cli.COMMANDS['greet'] is print
 
 def test_help_of_all(capsys):
     assert run(capsys, '--help')[0] == 0

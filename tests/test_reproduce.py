@@ -37,7 +37,8 @@ def test_printed_means_are_those_of_their_cells():
     tables = [p for p in TABLES.values() if len(p.columns) > 2 and 'AVG' in p.columns.values()]
     rows = {(p.name, m): list(row.values()) for p in tables for m, row in p.numbers().items()}
     off = {name for name, (*cells, mean) in rows.items() if abs(np.mean(cells)-mean) > .12}
-    assert len(tables) == 9 and off == {('RFedDis-2-Digits', 'Local')}
+    assert off == {('RFedDis-2-Digits', 'Local')}
+    assert len(tables) == 9, 'a table with an AVG came or went: count it here'
 
 PACS_COUNTS = dict(photo=1670, art_painting=2048, cartoon=2344, sketch=3929)     # as printed
 @pytest.mark.parametrize('name, clients, images', [

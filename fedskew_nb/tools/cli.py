@@ -277,8 +277,9 @@ COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, r
                 claims=claims_command)
 
 def register():
-    "The commands of later rooms, too."
-    for module in modules_of('deploy'): COMMANDS.update(getattr(module, 'COMMANDS', {}))
+    "Those of other modules, too."
+    for module in modules_of('tools')+modules_of('deploy'):
+        COMMANDS.update(getattr(module, 'COMMANDS', {}))
 
 def usage()->str:
     "What `fedskew --help` prints."
