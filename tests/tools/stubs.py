@@ -373,7 +373,9 @@ class Stub:
         body += [f'    {n}: {kind}' for n, kind in sorted(kept.items()) if n not in had and not is_data(cls)]
         for m, f in shown:
             body += self.function(m, f, cls.name in self.module.all, hidden, '    ')
-        bases = ', '.join(map(ast.unparse, [*cls.bases, *cls.keywords]))
+        # `frozen=` of a record is not said: each heir of it would have to say it again
+        kept = [k for k in cls.keywords if k.arg == 'metaclass']
+        bases = ', '.join(map(ast.unparse, [*cls.bases, *kept]))
         head = f'class {cls.name}{f"({bases})" if bases else ""}:'
         return [f'@{ast.unparse(d)}' for d in cls.decorator_list] + with_doc(head, doc_of(cls), '', body)
 
