@@ -340,10 +340,6 @@ def run_name(out:Path)->str:
         file.write_text(secrets.token_hex(8))
     return file.read_text().strip()
 
-def rounds_done(out:Path)->int:
-    file = out/'state.safetensors'
-    return load_nest(file)['round_no'] if file.exists() else 0
-
 # %% ../../nbs/8_deploy/06_flower.ipynb #7c108152
 def started(app:Path, server:str, **env)->str: # Flower's number of the run
     "A run that the server took."
@@ -367,14 +363,15 @@ def follow(run:str, **env):
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #a70d5fee
 def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # patience, least, lost
-    "Run a job over the nodes of the server on this machine; Flower's own exit code says nothing."
+    "Run a job over the nodes of a server; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
     said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
         Path(home, 'run.toml').write_text(as_toml(said), encoding='utf-8')
         follow(started(write_app(Path(home)), server, FLWR_HOME=home), FLWR_HOME=home)
-    done = rounds_done(out)
+    file = out/'state.safetensors'
+    done = load_nest(file)['round_no'] if file.exists() else 0
     if done == rounds: return
     raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is said '
                           'above, and the same call goes on')

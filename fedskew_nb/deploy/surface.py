@@ -123,6 +123,9 @@ class Surface:
     "What crosses the wall of a site."
     rows:list           # [(way, what, bytes in a round)]
     handed_on:list      # names of what other sites get as it was sent
+    def __str__(self)->str:
+        d = pd.DataFrame(self.rows, columns=['way', 'what', 'bytes'])
+        return d.assign(bytes=[f'{b:,}' if b else '' for b in d.bytes]).to_markdown(index=False)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #d35ab9c6
 def parts_of_message(way:str, model:dict, beside:dict)->list:
@@ -142,9 +145,3 @@ def surface_of(job:Job, n_classes:int)->Surface:
     others = handed_on(seen)
     if others: rows.append(('goes to other sites', 'as it was sent: '+', '.join(others), 0))
     return Surface([r for r in rows if r[1] not in ('', 'model: ')], others)
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #eb41fddb
-@patch
-def __str__(self:Surface)->str:
-    d = pd.DataFrame(self.rows, columns=['way', 'what', 'bytes'])
-    return d.assign(bytes=[f'{b:,}' if b else '' for b in d.bytes]).to_markdown(index=False)

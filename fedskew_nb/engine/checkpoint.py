@@ -86,17 +86,13 @@ FOREIGN = (safetensors.SafetensorError, OSError, ValueError, TypeError, LookupEr
 def load_nest(path, device='cpu')->dict:
     "What `save_nest` wrote, its tensors on `device`; anything else is refused by name."
     if not Path(path).exists(): raise FileNotFoundError(f'{path} does not exist: nothing to go on from')
-    try: return _read_nest(path, device)
+    try:
+        if not Path(path).is_file(): raise OSError
+        with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
+            return _whole({k: f.get_tensor(k) for k in f.keys()}, f.metadata())
     except FOREIGN as e:
         raise ValueError(f'{path} is torn or no checkpoint of this package ({type(e).__name__}): '
                          'delete it to start again') from None
-
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #f194db21
-def _read_nest(path, device):
-    "The nest in a file."
-    if not Path(path).is_file(): raise OSError
-    with safetensors.safe_open(str(path), 'pt', device=str(device)) as f:
-        return _whole({k: f.get_tensor(k) for k in f.keys()}, f.metadata())
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #b5b6304d
 def to_bytes(nest:dict)->bytes:

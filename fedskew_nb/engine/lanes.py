@@ -38,7 +38,9 @@ def _in_window(crew, jobs, threads):
                 waiting.append(pool.submit(crew.do, j))
                 if len(waiting) >= 2*crew.size: yield waiting.popleft().result()
             while waiting: yield waiting.popleft().result()
-        except LaneStopped: raise _cause(waiting) from None
+        except LaneStopped:
+            errors = (w.exception() for w in waiting)    # the cause is the earliest that is more than that
+            raise next((e for e in errors if e and not isinstance(e, LaneStopped)), LaneStopped) from None
         finally: crew.call_off(waiting)
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #0000000b
@@ -66,12 +68,6 @@ class _Crew:
                 while self.free.qsize() < self.size: time.sleep(.001)
                 return
             except KeyboardInterrupt: pass    # however often Ctrl-C comes
-
-# %% ../../nbs/6_engine/10_lanes.ipynb #0000000c
-def _cause(waiting):
-    "The error that stopped the others: the earliest that is more than a Stopped."
-    errors = (w.exception() for w in waiting)
-    return next((e for e in errors if e and not isinstance(e, LaneStopped)), LaneStopped)
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000012
 def stream_for(
