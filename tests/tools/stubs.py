@@ -339,6 +339,7 @@ class Stub:
                 value = f' = field({", ".join(kept + ["default=..."] * bool(value))})'
         note = self.module.comments.get(n.lineno)
         kind = self.type(self.module, n.annotation, hidden)
+        value = ' = ...' if value == ' = None' and 'None' not in kind else value
         return f'{n.target.id}: {kind}{value}' + (f'  # {note}' if note else '')
 
     def members(self, cls):
