@@ -8,7 +8,7 @@ from fedskew_nb.downloads.prepare import prepare_command
 from fedskew_nb.engine.reading import SCORES, TABLED
 from fedskew_nb.run.reproduce import reproduce_command
 from fedskew_nb.tools import cli
-from project import NBS, ROOT, read, source
+from project import NBS, ROOT, module_of, notebooks, read, source
 
 def fresh(code):
     "What a new Python process prints."
@@ -74,6 +74,22 @@ def test_import_star_gives_what_pages_use():
     "Methods may grow in number, with their mechanisms; everything else must not."
     others = [n for n in fs.__all__ if not is_method(getattr(fs, n))]
     assert len(others) <= 350
+
+# so far
+UNASKED = {'gradcam_grid', 'load_comparison', 'of_methods', 'radar',
+           'saliency_inside', 'sights', 'site_scores'}
+
+def test_a_picture_is_asked_for_by_another_page():
+    "A public name of `analysis` is used outside of its own page, and not only in the list of all."
+    homes, users = fs._names(), {}
+    for page in set(notebooks())-{NBS/'1_begin/06_names.ipynb'}:
+        nb = read(page)
+        module = module_of(nb) or page.stem
+        for word in set(re.findall(r'\w+', ' '.join(map(source, nb['cells'])))):
+            users.setdefault(word, set()).add(module)
+    ours = {n for n in fs.__all__ if homes[n].startswith('analysis.')}
+    alone = {n for n in ours if not users.get(n, set())-{homes[n]}}
+    assert alone <= UNASKED, f'{alone-UNASKED}: show it in a report or on another page, or say exporti'
 
 def test_no_name_is_a_rooms():
     "Importing a room puts it into the package under its name: no public name may be the same."

@@ -327,7 +327,7 @@ def test_constraints_meet_what_is_asked_for():
     assert versions.lowest()['pandas'] == '2.1' and 'fastcore' not in versions.lowest()
 
 def test_quick_finds_the_tests_of_a_module():
-    "By import; by the class it gives methods; by a name of the package; by who imports it or walks its room."
+    "By import; by the class it grows; by a name of the package; by who imports it, or walks its room."
 
     def tests_of(module):
         return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}

@@ -60,7 +60,8 @@ def patched_by(module):
     "The modules whose classes a module gives methods: who tests them tests it."
     return {home for (home, _), more in stubs.grown().items() if any(m.name == module for m, _ in more)}
 
-WALKED = dict(data={'SUITES'}, methods={'METHODS', 'registry', 'protocols'})  # lists made by walking a room
+# {room: lists made by walking it}
+WALKED = dict(data={'SUITES'}, methods={'METHODS', 'registry', 'protocols'})
 
 def tests_of_lists(module):
     "The tests of the lists that a module enters without being imported: those of all names, and its room's."

@@ -357,10 +357,11 @@ class Stub:
         for name in names_in(*cls.bases, *cls.decorator_list):
             self.need(self.module, name)
         fields = [n for n in cls.body if isinstance(n, ast.AnnAssign)]
-        body = ['    ' + self.field(n, hidden) for n in fields]
-        had = {n.target.id for n in fields} | hidden
+        above = {t for base in bases_of(self.module, cls) for t in base}
+        wider = '  # type: ignore[assignment]'  # a record may allow more than the one that it begins with
+        body = [f'    {self.field(n, hidden)}{wider if n.target.id in above else ""}' for n in fields]
+        had = {n.target.id for n in fields} | hidden | above
         plain = [p for n in cls.body if isinstance(n, ast.Assign) for p in pairs(n)]
-        had |= {t for base in bases_of(self.module, cls) for t in base}
         for t, v in plain:
             if t.id.startswith('_') or t.id in had:
                 continue
@@ -375,7 +376,7 @@ class Stub:
         for m, f in shown:
             body += self.function(m, f, cls.name in self.module.all, hidden, '    ')
         # `frozen=` of a record is not said: each heir of it would have to say it again
-        kept = [k for k in cls.keywords if k.arg == 'metaclass']
+        kept = [k for k in cls.keywords if k.arg != 'frozen']
         bases = ', '.join(map(ast.unparse, [*cls.bases, *kept]))
         head = f'class {cls.name}{f"({bases})" if bases else ""}:'
         return [f'@{ast.unparse(d)}' for d in cls.decorator_list] + with_doc(head, doc_of(cls), '', body)
