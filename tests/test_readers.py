@@ -53,6 +53,7 @@ def mnistm(folder, protocol=4):
     told = {}
     for part, n in (('train', 30), ('valid', 20), ('test', 20)):
         told |= {part: some(n, 28, 28, 3), f'{part}_label': ten(n)}
+    told['valid_label'] = told['valid_label'].astype('>i8')      # of a machine that writes them the other way
     (folder/'mnistm_data.pkl').write_bytes(pickle.dumps(told, protocol))
     return told
 

@@ -57,11 +57,12 @@ def changed(text:str, place)->str:
     return ''.join(lines)
 
 def naming(module:Path)->list: # test files
-    "The tests that import from a module, those of its name first."
+    "The tests of a module's name, then those that import from it."
     dotted = '.'.join(module.with_suffix('').parts)
     parent, name = dotted.rsplit('.', 1)
     asks = re.compile(rf'{re.escape(dotted)}\b|from {re.escape(parent)} import .*\b{name}\b')
-    files = [p for p in sorted((REPO/'tests').glob('test_*.py')) if asks.search(p.read_text())]
+    tests = sorted((REPO/'tests').glob('test_*.py'))
+    files = [p for p in tests if p.stem == f'test_{name}' or asks.search(p.read_text())]
     return sorted(files, key=lambda p: name not in p.stem)
 
 def page_of(module:Path)->str: return re.search(r'(nbs/\S+\.ipynb)', (REPO/module).read_text())[1]
