@@ -11,7 +11,7 @@ from fedskew_nb.deploy import flower, keys
 from fedskew_nb.deploy.hub import agreed, hub_of
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
-from fedskew_nb.deploy.surface import Job, surface_of
+from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from project import ROOT
 
@@ -361,3 +361,20 @@ def test_nothing_imports_flower():
     "Of the whole package: it is an extra, asked for by the commands that need it."
     text = ''.join(p.read_text(encoding='utf-8') for p in (ROOT/'fedskew_nb').rglob('*.py'))
     assert not re.findall(r'^(?:from|import) flwr', text, re.M)
+
+# ---- what one site hands to another
+
+def test_rows_that_chance_could_make_tell_nothing():
+    "A row of four numbers that differ is known again; a shorter one, and one with repeats, could be anybody's."
+    four, short, repeats = (torch.tensor([row]) for row in ([1., 2, 3, 4], [1., 2, 3], [1., 1, 2, 3]))
+    assert rows_in(four) == [four.numpy().tobytes()]
+    assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
+
+@pytest.mark.parametrize('down, named', [('theirs', ['f']), ('own', []), ('mean', [])])
+def test_what_is_handed_on_is_named(down, named):
+    sent = {k: torch.arange(5.)[None]+10*k for k in (0, 1)}
+    first = {k: (dict(down={}), dict(extra=dict(f=sent[k])), {}) for k in sent}
+    mean = dict.fromkeys(sent, sum(sent.values())/2)
+    back = dict(theirs={k: sent[1-k] for k in sent}, own=sent, mean=mean)[down]
+    second = {k: (dict(down=dict(g=back[k])), dict(extra={}), {}) for k in sent}
+    assert handed_on([first, second]) == named

@@ -8,6 +8,7 @@ from fedskew_nb.tools.diagnose import Diagnosis, diagnose
 from fedskew_nb.tools.questions import Difference, Found, difference, exchange, exchanges, swapped_labels
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.boxes import Box, write_boxes
+from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.survey import Picture, copies, pictures_in
 from fedskew_nb.engine.federation import Federation
@@ -98,6 +99,18 @@ def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
     odd = swapped.clients[2].domain
     assert swapped_labels([answered(swapped, s) for s in range(3)], 3) == {odd: [tuple(swapped.classes[:2])]}
     assert swapped_labels([answered(toys, s) for s in range(3)], 3) == {}
+
+@pytest.mark.parametrize('kept, asked', [(2, True), (1, False)])
+def test_a_class_needs_two_pictures_of_a_domain(toys, kept, asked):
+    "A spread wants two."
+    d = toys.clients[0].domain
+    def few(data): return join([data[data.y > 0], data[data.y == 0][:kept]])
+    def none(data): return data[data.y > 0]
+    clients = [replace(c, train=none(c.train), test=few(c.test)) if c.domain == d else c for c in toys.clients]
+    suite = replace(toys, name='few', base='few', clients=clients, tests=toys.tests | {d: few(toys.tests[d])})
+    fed = Federation(Local, small_conv(3, width=2), suite, rounds=1, local_steps=1, batch_size=8)
+    fed.fit(progress=False)
+    assert (d in exchanges(fed)) == asked
 
 # ---- a difference
 

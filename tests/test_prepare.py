@@ -7,6 +7,7 @@ from fedskew_nb import load_folder, prepare
 from fedskew_nb.downloads import archives as module
 from fedskew_nb.tools.cli import main
 from fedskew_nb.downloads.layouts import LAYOUTS, place_in
+from fedskew_nb.downloads.prepare import remarks
 
 def picture(*key):
     "A small PNG of its own."
@@ -327,3 +328,15 @@ def test_splits_of_ones_own(tmp_path):
     was = suite.fingerprint()
     (root/'splits.csv').unlink()
     assert load_folder(root, 16).fingerprint() != was      # the cache knows of the list
+
+def test_only_counts_that_differ_are_told():
+    "The published number of each domain of PACS, one picture less, and one class less."
+    pacs = LAYOUTS['pacs']
+    came = {(d, pacs.classes[i%7], f'{i}.png'): '' for d, n in pacs.counts.items() for i in range(n)}
+    assert remarks(pacs, came) == []
+    came.pop(('photo', pacs.classes[0], '0.png'))
+    assert remarks(pacs, came) == ['photo has 1669 images, the published set has 1670']
+    fewer = {at: '' for at in came if at[:2] != ('sketch', pacs.classes[0])}
+    n = sum(d == 'sketch' for d, *_ in fewer)
+    told = [f'sketch has {n} images, the published set has 3929', f'sketch has no image of {pacs.classes[0]}']
+    assert remarks(pacs, fewer)[1:] == told
