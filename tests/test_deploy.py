@@ -365,7 +365,7 @@ def test_nothing_imports_flower():
 # ---- what one site hands to another
 
 def test_rows_that_chance_could_make_tell_nothing():
-    "A row of four numbers that differ is known again; a shorter one, and one with repeats, could be anybody's."
+    "Four numbers that differ are known again; a shorter row, and one with repeats, could be anybody's."
     four, short, repeats = (torch.tensor([row]) for row in ([1., 2, 3, 4], [1., 2, 3], [1., 1, 2, 3]))
     assert rows_in(four) == [four.numpy().tobytes()]
     assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
