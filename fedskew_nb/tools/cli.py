@@ -10,22 +10,21 @@ import os, sys, warnings
 from datetime import date
 from inspect import signature
 from pathlib import Path
-import matplotlib, pandas as pd
+import matplotlib
 from fastcore.meta import delegates
 from tqdm import tqdm
 from .. import __version__
-from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .boxes import boxes_command
-from .catalogue import notebooks_command, usual_methods
+from .catalogue import claims_command, notebooks_command, usual_methods
 from .after import export_command, predict_command
 from .choose import list_command
 from .join import join_command
 from ..downloads.prepare import prepare_command
 from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
-from ..run.compare import compare, compare_grid, read_request, resume, runs_in, stored_runs
+from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from ..run.scripts import no_exit
@@ -253,21 +252,6 @@ def diagnose_command(
     d = diagnose(*suites, out=out, on_run=tell, on_found=lambda found: say(f'{found}'), **want)
     if json: return show_json(d.as_dict())
     print(harmless(f'{d}\npage: {Path(out)/"diagnosis.html"}'))
-
-# %% ../../nbs/7_app/03_cli.ipynb #fa0579d9
-def claims_command(
-    prefix='',           # which: F2DC, F2DC-07, 'F2DC*shared'; all by default
-    out:str=None,        # judge the runs in this folder of `compare`; default: those of the package
-    json:bool=False,     # as JSON
-):
-    "Every claim of the papers with its verdict."
-    own = runs_in(out) if out else None
-    every = claims_of()              # a claim's verdict does not hang on which others are shown
-    tables = [claims_table(cs, own if out else stored_claims(p), f'Claims with the runs of {p}', every[p])
-              for p, cs in claims_of(prefix).items()]
-    if not json: return print(*tables, sep='\n\n')
-    numbers = pd.concat([t.numbers for t in tables], ignore_index=True)
-    print(numbers.drop(columns='values').to_json(orient='records', indent=1))
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,

@@ -42,7 +42,7 @@ def parser_of(f, name:str)->argparse.ArgumentParser:
     "An argument parser out of a function's signature and comments."
     p = argparse.ArgumentParser(prog=f'fedskew {name}', description=f.__doc__, allow_abbrev=False)
     notes = docments(f)
-    for n, q in inspect.signature(f).parameters.items():
+    for n, q in inspect.signature(f, eval_str=True).parameters.items():
         add_option(p, n, q, (notes.get(n) or '').replace('%', '%%'))
     return p
 
