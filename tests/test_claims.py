@@ -374,7 +374,7 @@ def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch)
     for h in SURE.histories: h.save(tmp_path/'runs'/f'{h.setting["method"]}{h.setting["seed"]}.json')
     family = [HEAD, *(replace(HEAD, id=f'X-{k}', pending='more') for k in range(30))]
     def claims(which=''): return {'X': family[:1] if which else family}
-    monkeypatch.setattr('fedskew_nb.tools.cli.claims_of', claims)
+    monkeypatch.setattr('fedskew_nb.tools.catalogue.claims_of', claims)
     assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0 and 'undecided' in capsys.readouterr().out
 
 # ---- measures ----

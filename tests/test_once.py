@@ -7,11 +7,11 @@ import pytest, torch
 from PIL import Image
 from fedskew_nb import Suite, compare, diagnose, dirichlet, leave_out, load_folder, load_suite, uneven
 from fedskew_nb.analysis.report import write_report
-from fedskew_nb.core.files import RunFacts
 from fedskew_nb.data.arrays import close_arrays, write_arrays
 from fedskew_nb.data.copies import Picture, kinds_of, near_twins, once, one_side
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.suite import pack, unpack
+from fedskew_nb.engine.history import RunFacts
 from test_cli import run
 
 OFFICE = Path(__file__).parents[2]/'shared/real/office-caltech-10.tar'

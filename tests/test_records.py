@@ -1,11 +1,12 @@
 "Every record, with something wrong at every place: it is refused in a sentence that names the place."
 import pytest, torch
-from fedskew_nb.core.files import StoredRun, misfit, record_of
+from fedskew_nb.core.files import misfit, record_of
 from fedskew_nb.data.arrays import Arrays
 from fedskew_nb.deploy.hub import Facts
 from fedskew_nb.deploy.node import Order
 from fedskew_nb.deploy.surface import Job
 from fedskew_nb.engine.checkpoint import Nest
+from fedskew_nb.engine.history import StoredRun
 from fedskew_nb.engine.server import Answer
 from fedskew_nb.run.compare import GridRequest, ListRequest
 from fedskew_nb.run.plan import Tuned

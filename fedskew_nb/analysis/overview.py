@@ -14,9 +14,9 @@ from fastcore.basics import patch
 from .comparison import DEALS, Comparison, run_notes, sentence, title_of
 from .stats import span
 from .table import RISE, Table, named_rows, pm
-from ..core.files import MOST_BYTES, Record, StoredRun, misfit, read_bytes, trouble
+from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import history_of
+from ..engine.history import StoredRun, history_of
 from ..engine.reading import where_of
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006

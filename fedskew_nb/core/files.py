@@ -9,7 +9,7 @@ __all__ = ['write_json']
 import errno, json, operator, os, re, reprlib, stat, threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 import msgspec
 from .names import nearest
 
@@ -138,84 +138,6 @@ def misfit(o, kind)->str: # '' where it fits
     try: record_of(o, kind)
     except ValueError as e: return str(e)
     return ''
-
-# %% ../../nbs/4_core/12_files.ipynb #61f5083d
-View, Moment = Literal['global', 'personal', 'unseen'], Literal['post_agg', 'post_local', 'adabn']
-DEALT = ('skew', 'iid', 'pooled')
-
-class ScoreRow(Record):
-    "How many test images of a domain a model has right."
-    round:int
-    moment:Moment
-    view:View
-    path:str            # which head; '' is the default
-    domain:str
-    client:int          # whose model; -1 is the global one
-    n:int               # images
-    correct:int         # of them
-    right:str=''        # which of them
-    images:str=''       # digest of these images
-    def __post_init__(self):
-        if not 0 < self.n < 2**53: raise ValueError('it is of no images, or of too many')
-        if not 0 <= self.correct <= self.n: raise ValueError('it has more right than there are, or too few')
-
-# %% ../../nbs/4_core/12_files.ipynb #eaf1a964
-class RoundRow(Record):
-    "What a round cost."
-    round:int
-    loss:Number
-    terms:dict
-    participants:list
-    up:Number           # bytes
-    down:Number
-
-class TimeRow(Record): seconds:Number
-class Scores(Record): scores:dict
-
-class Trust(Record):
-    "How far a model's certainty can be trusted."
-    pooled:Scores=None
-    clients:list[Scores]=[]
-    pictures:dict={}
-
-class Measures(Record): trust:Trust=None
-
-# %% ../../nbs/4_core/12_files.ipynb #dd6accb8
-class RunFacts(Record):
-    "The setting of a run, as far as it is read again."
-    method:str
-    suite:str
-    seed:int
-    rounds:int
-    rungs:list[int]|None=None
-    deal:str|msgspec.UnsetType=msgspec.UNSET
-    size:str=''
-    base:str=''
-    versions:dict={}
-    made_of:dict={}
-    note:str=''
-    trials:int=0
-    chance:Number=0
-    steps:list[int]=[]
-    images:str=''
-
-    def __post_init__(self):
-        before = self.suite.partition('/')[2] or 'skew'     # it stood in the suite's name
-        deal = before if self.deal is msgspec.UNSET else self.deal
-        if deal not in DEALT: raise ValueError(f'its deal is {deal!r}')
-
-# %% ../../nbs/4_core/12_files.ipynb #0f0e27a4
-class Course(Record):
-    "The course of a run."
-    rows:list[ScoreRow]
-    rounds:list[RoundRow]
-    timing:list[TimeRow]
-    measures:Measures=Measures()
-    measured_by:str=''
-
-class StoredRun(Course, kw_only=True):
-    "A finished run."
-    setting:RunFacts
 
 # %% ../../nbs/4_core/12_files.ipynb #b1089d01
 MOST_BYTES = 1<<28     # of a file that is read whole

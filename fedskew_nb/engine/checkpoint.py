@@ -12,8 +12,8 @@ import safetensors, safetensors.torch
 import torch
 from torch import Tensor
 from ..core.context import Each
-from ..core.files import Course, Record, misfit, whole_file
-from .history import ROW_COLUMNS, State, history_of
+from ..core.files import Record, misfit, whole_file
+from .history import ROW_COLUMNS, Course, State, history_of
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
 def _pack(o, tensors:dict, at:str='the nest'):

@@ -10,10 +10,12 @@ import json, sys
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import chain
+from typing import Literal
 import torch
 from fastcore.basics import patch
+from msgspec import UNSET, UnsetType
 from ..core.context import Upload, received_by
-from ..core.files import StoredRun, read_json, write_json
+from ..core.files import Number, Record, read_json, write_json
 from ..core.identity import digest
 from ..data.suite import Client
 from ..core.names import lazy
@@ -88,6 +90,83 @@ def save(self:History, path):
 def load(cls:History, path)->History:
     "A stored run."
     return read_history(path)
+
+# %% ../../nbs/6_engine/04_history.ipynb #61f5083d
+View, Moment = Literal['global', 'personal', 'unseen'], Literal['post_agg', 'post_local', 'adabn']
+DEALT = ('skew', 'iid', 'pooled')
+
+class ScoreRow(Record):
+    "How many test images of a domain a model has right."
+    round:int
+    moment:Moment
+    view:View
+    path:str            # which head; '' is the default
+    domain:str
+    client:int          # whose model; -1 is the global one
+    n:int               # images
+    correct:int         # of them
+    right:str=''        # which of them
+    images:str=''       # digest of these images
+    def __post_init__(self):
+        if not 0 < self.n < 2**53: raise ValueError('it is of no images, or of too many')
+        if not 0 <= self.correct <= self.n: raise ValueError('it has more right than there are, or too few')
+
+# %% ../../nbs/6_engine/04_history.ipynb #eaf1a964
+class RoundRow(Record):
+    "What a round cost."
+    round:int
+    loss:Number
+    terms:dict
+    participants:list
+    up:Number           # bytes
+    down:Number
+
+class TimeRow(Record): seconds:Number
+class Scores(Record): scores:dict
+
+class Trust(Record):
+    "How far a model's certainty can be trusted."
+    pooled:Scores=None
+    clients:list[Scores]=[]
+    pictures:dict={}
+
+class Measures(Record): trust:Trust=None
+
+# %% ../../nbs/6_engine/04_history.ipynb #dd6accb8
+class RunFacts(Record):
+    "The setting of a run, as far as it is read again."
+    method:str
+    suite:str
+    seed:int
+    rounds:int
+    rungs:list[int]|None=None
+    deal:str|UnsetType=UNSET
+    size:str=''
+    base:str=''
+    versions:dict={}
+    made_of:dict={}
+    note:str=''
+    trials:int=0
+    chance:Number=0
+    steps:list[int]=[]
+    images:str=''
+
+    def __post_init__(self):
+        deal = modern(dict(suite=self.suite))['deal'] if self.deal is UNSET else self.deal
+        if deal not in DEALT: raise ValueError(f'its deal is {deal!r}')
+
+# %% ../../nbs/6_engine/04_history.ipynb #0f0e27a4
+class Course(Record):
+    "The course of a run."
+    rows:list[ScoreRow]
+    rounds:list[RoundRow]
+    timing:list[TimeRow]
+    measures:Measures=Measures()
+    measured_by:str=''
+
+class StoredRun(Course, kw_only=True):
+    "A finished run."
+    setting:RunFacts
 
 # %% ../../nbs/6_engine/04_history.ipynb #5ab1e0f1
 def history_of(d:dict)->History:

@@ -8,9 +8,8 @@ import json
 from typing import NamedTuple, get_args
 import numpy as np
 from fastcore.basics import patch
-from ..core.files import Moment, View
 from ..core.names import lazy
-from .history import History
+from .history import History, Moment, View
 from .setting import last_checks
 
 # %% auto #0

@@ -13,11 +13,11 @@ from fastcore.basics import patch
 from torch import Tensor
 from ..core.mechanism import ask_rule, kind
 from ..core.method import Method
-from ..core.files import Number, Record, ScoreRow, misfit
+from ..core.files import Number, Record, misfit
 from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
 from .device import by_type, largest_of
-from .history import State
+from .history import ScoreRow, State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
 def staying(fed, k:int, round:int)->set:
