@@ -34,10 +34,7 @@ BODIES = dict(all=lambda: Body(Twice), first=lambda: Body(held='first'), encoder
 
 def net_of(body=Body):
     "The same first weights, however they are held."
-    with seeded(0): plain = Net(Body(), nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(4, 7))
-    net = Net(body(), plain.pool, plain.head)
-    net.load_state_dict(plain.state_dict())
-    return net
+    with seeded(0): return Net(body(), nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(4, 7))
 
 def near(a, b):
     "Equal names, and equal numbers to 1e-6."
@@ -102,6 +99,52 @@ def test_a_layer_is_swapped_wherever_it_is_held():
     assert not [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
     gone = swapped(net, lambda m: nn.Identity() if isinstance(m, nn.GroupNorm) else m)
     assert gone is net and not [m for m in net.modules() if isinstance(m, nn.GroupNorm)]
+
+# ---- a tensor under another name before its layer
+
+BEFORE = dict(gamma=lambda blocks: blocks[0].bn.weight, seen=lambda blocks: blocks[2].bn.running_mean,
+              held=lambda blocks: nn.ParameterList([blocks[0].conv.weight, blocks[2].bn.bias]),
+              norms=lambda blocks: nn.ModuleList([blocks[0].bn, blocks[2].bn]))
+
+class Before(nn.Module):
+    "A body that names what its blocks hold before it names the blocks."
+    def __init__(self, name):
+        super().__init__()
+        blocks = Body().blocks
+        also = BEFORE[name](blocks)
+        if type(also) is torch.Tensor: self.register_buffer(name, also)
+        else: setattr(self, name, also)
+        self.blocks = blocks
+    def forward(self, x): return self.blocks(x)
+
+@pytest.mark.parametrize('name', BEFORE)
+@pytest.mark.parametrize('method', (FedBN, METHODS['SiloBN'], METHODS['DFL']), ids=name_of)
+def test_a_tensor_goes_by_its_name_in_a_layer(name, method, pair, plain):
+    fed, want = rounds_of(method, pair, net_of(lambda: Before(name)), stack=False), plain(method)
+    shapes = [sorted(tuple(v.shape) for v in f.server.values()) for f in (fed, want)]
+    assert shapes[0] == shapes[1]
+    assert len(fed.kept) == len(want.kept)
+    sent = [[(r['up'], r['down']) for r in f.history.rounds] for f in (fed, want)]
+    assert sent[0] == sent[1]
+    x = pair.tests[next(iter(pair.tests))].x[:4]
+    answers = [f.predict(x, client=pair.clients[0].id) for f in (fed, want)]
+    torch.testing.assert_close(*answers, atol=1e-6, rtol=1e-6)
+
+def test_its_names_are_the_same_for_parameters_and_state():
+    net = net_of(lambda: Before('gamma'))
+    learnt = {n for n, _ in net.named_parameters()}
+    assert 'body.blocks.0.bn.weight' in learnt and 'body.gamma' not in learnt
+    assert learnt | {n for n, _ in net.named_buffers()} == set(net.state_dict())
+    outer = nn.ModuleDict(dict(net=net))
+    assert {f'net.{n}' for n in net.state_dict()} == set(outer.state_dict())
+
+@pytest.mark.parametrize('of', [lambda net: setattr(net.body, 'seen', net.head.weight),
+                                lambda net: net.pool.add_module('again', net.body.blocks[0].bn),
+                                lambda net: setattr(net, 'neck', net.body.blocks[1:2].append(net.body.blocks[2]))])
+def test_two_places_that_hold_one_tensor_are_refused(of, pair):
+    net = net_of()
+    of(net)
+    with pytest.raises(ValueError, match='are one tensor in two places of the model'): fed_of(FedAvg, pair, net)
 
 # ---- an image beside others
 

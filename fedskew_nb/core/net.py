@@ -102,18 +102,29 @@ def __deepcopy__(self:Net, memo:dict)->Net:
     return new
 
 # %% ../../nbs/4_core/01_net.ipynb #b52871f2
-def other_names(state:dict)->dict: # {name: the first name of the same tensor}
-    "Of a state with `keep_vars`, whose tensors are the module's own."
-    first = {}
-    return {n: one for n, v in state.items() if (one := first.setdefault(id(v), n)) != n}
+def is_layer(m:nn.Module)->bool:
+    "Is it one of PyTorch's layers, or built on one?"
+    homes = [c.__module__ for c in type(m).__mro__]
+    return any(h.startswith('torch.nn.') and not h.endswith(('.module', '.container')) for h in homes)
 
+def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
+    "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
+    names = {}
+    for n, v in named.items():
+        if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
+    in_layer = lambda n: is_layer(module.get_submodule(n.rpartition('.')[0]))
+    chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
+    return {n: one for one, ns in chosen.items() for n in ns if n != one}
+
+# %% ../../nbs/4_core/01_net.ipynb #a16d9095
 def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
     "The state of a module, with each tensor once."
     state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
-    for n in other_names(state): del state[n]
+    for n in other_names(module, {n.removeprefix(prefix): v for n, v in state.items()}): del state[prefix+n]
     if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
     return state
 
+# %% ../../nbs/4_core/01_net.ipynb #6725870c
 @patch
 def state_dict(self:Net, *, destination=None, prefix='', keep_vars=False)->dict:
     "As of any module, with each tensor once."
@@ -122,17 +133,25 @@ def state_dict(self:Net, *, destination=None, prefix='', keep_vars=False)->dict:
     destination.update(state)
     return destination
 
-# %% ../../nbs/4_core/01_net.ipynb #a16d9095
 @patch
 def _load_from_state_dict(self:Net, state:dict, prefix:str, *args):
-    own = nn.Module.state_dict(self, prefix=prefix, keep_vars=True)
-    state |= {n: state[one] for n, one in other_names(own).items() if one in state and n not in state}
+    other = other_names(self, nn.Module.state_dict(self, keep_vars=True))
+    named = ((prefix+n, prefix+one) for n, one in other.items())
+    state |= {n: state[one] for n, one in named if one in state and n not in state}
     nn.Module._load_from_state_dict(self, state, prefix, *args)
+
+# %% ../../nbs/4_core/01_net.ipynb #b0adfde2
+@patch
+def _named_members(self:Net, members, prefix='', recurse=True, remove_duplicate=True):
+    "What `named_parameters` and `named_buffers` tell: the names of the state."
+    named = dict(nn.Module._named_members(self, members, '', recurse, False))
+    other = other_names(self, named) if remove_duplicate else ()
+    yield from ((prefix+'.'*bool(prefix)+n, v) for n, v in named.items() if n not in other)
 
 # %% ../../nbs/4_core/01_net.ipynb #8402e8a5
 def with_state(module:nn.Module, state:dict, *args):
-    "What a module answers with other tensors in the place of its own, by first names; it keeps its own."
-    held = other_names(nn.Module.state_dict(module, keep_vars=True))
+    "What a module answers with a state of `state_of` in the place of its own, which it keeps."
+    held = other_names(module, nn.Module.state_dict(module, keep_vars=True))
     layer = lambda n: module.get_submodule(n.rpartition('.')[0])
     tied = {n: state[one] for n, one in held.items() if one in state and layer(n) is not layer(one)}
     own = {n: v for n, v in state.items() if n not in held}
@@ -154,7 +173,8 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules
 
 def of_type(net:nn.Module, types)->Callable:
     "Predicate: does a name of `net.state_dict()` belong to a module of one of these types?"
-    matches = [(name, m) for name, m in net.named_modules() if isinstance(m, types)]
+    held = net.named_modules(remove_duplicate=False)
+    matches = [(name, m) for name, m in held if isinstance(m, types)]
     owned = {f'{name}.{n}'.lstrip('.') for name, m in matches for n in m.state_dict() if '.' not in n}
     return owned.__contains__
 

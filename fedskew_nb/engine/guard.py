@@ -53,10 +53,22 @@ def check_out(out):
     if not Path(out).is_dir(): return
     raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
 
+# %% ../../nbs/6_engine/06_guard.ipynb #05235f0c
+def check_apart(net:nn.Module):
+    "Refuse a model two of whose places hold one tensor: methods change and keep places apart."
+    held = {}
+    for n, v in nn.Module.state_dict(net, keep_vars=True).items():
+        one = held.setdefault(id(v), n)
+        if one.partition('.')[0] == n.partition('.')[0] or not isinstance(v, Tensor): continue
+        raise ValueError(f'{one} and {n} are one tensor in two places of the model, and a method may change '
+                         'or keep one of them: hold it in one place')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #99b799d1
 def check_federation(method, net, suite, out):
     "Refuse what is of the wrong kind."
     check_method(method)
     check_net_and_suite(net, suite)
+    check_apart(net)
     check_out(out)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
