@@ -102,17 +102,14 @@ def __deepcopy__(self:Net, memo:dict)->Net:
     return new
 
 # %% ../../nbs/4_core/01_net.ipynb #b52871f2
-def is_layer(m:nn.Module)->bool:
-    "Is it one of PyTorch's layers, or built on one?"
-    homes = [c.__module__ for c in type(m).__mro__]
-    return any(h.startswith('torch.nn.') and not h.endswith(('.module', '.container')) for h in homes)
-
 def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
     "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
     names = {}
     for n, v in named.items():
         if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
-    in_layer = lambda n: is_layer(module.get_submodule(n.rpartition('.')[0]))
+    def in_layer(n):
+        of = {c.__module__ for c in type(module.get_submodule(n.rpartition('.')[0])).__mro__}
+        return any(s.startswith('torch.nn.') and not s.endswith(('.module', '.container')) for s in of)
     chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
     return {n: one for one, ns in chosen.items() for n in ns if n != one}
 
