@@ -118,7 +118,7 @@ class Before(nn.Module):
     def forward(self, x): return self.blocks(x)
 
 @pytest.mark.parametrize('name', BEFORE)
-@pytest.mark.parametrize('method', (FedBN, METHODS['SiloBN'], METHODS['DFL']), ids=name_of)
+@pytest.mark.parametrize('method', [METHODS[n] for n in ('FedBN', 'SiloBN', 'DFL')], ids=name_of)
 def test_a_tensor_goes_by_its_name_in_a_layer(name, method, pair, plain):
     fed, want = rounds_of(method, pair, net_of(lambda: Before(name)), stack=False), plain(method)
     shapes = [sorted(tuple(v.shape) for v in f.server.values()) for f in (fed, want)]
@@ -138,13 +138,18 @@ def test_its_names_are_the_same_for_parameters_and_state():
     outer = nn.ModuleDict(dict(net=net))
     assert {f'net.{n}' for n in net.state_dict()} == set(outer.state_dict())
 
-@pytest.mark.parametrize('of', [lambda net: setattr(net.body, 'seen', net.head.weight),
-                                lambda net: net.pool.add_module('again', net.body.blocks[0].bn),
-                                lambda net: setattr(net, 'neck', net.body.blocks[1:2].append(net.body.blocks[2]))])
+def by_parameter(net): net.body.seen = net.head.weight
+
+def by_layer(net): net.pool.add_module('again', net.body.blocks[0].bn)
+
+def by_block(net): net.neck = nn.Sequential(net.body.blocks[2])
+
+@pytest.mark.parametrize('of', [by_parameter, by_layer, by_block])
 def test_two_places_that_hold_one_tensor_are_refused(of, pair):
     net = net_of()
     of(net)
-    with pytest.raises(ValueError, match='are one tensor in two places of the model'): fed_of(FedAvg, pair, net)
+    with pytest.raises(ValueError, match='are one tensor in two places of the model'):
+        fed_of(FedAvg, pair, net)
 
 # ---- an image beside others
 
