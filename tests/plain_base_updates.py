@@ -118,11 +118,13 @@ def worst_domains(net, rounds, sizes, lr, eta, domains, images, multiply):
         part = {k: sizes[k]/sum(sizes[j] for j in here[domains[k]]) for k in todo}
         mean = {d: sum(part[k]*loss[k] for k in ks) for d, ks in here.items()}
         s = sum(lam[d] for d in here)
+        before = dict(lam)
         if multiply: new = [lam[d]*math.exp(eta*mean[d]) for d in here]
         else: new = on_simplex([lam[d]+eta*mean[d] for d in here], s)
         lam |= {d: s*v/sum(new) for d, v in zip(here, new)}
         seen.append(dict(lam))
-        x = averaged(list(sent.values()), [lam[domains[k]]/s*part[k] for k in sent])
+        acts = lam if multiply else before    # AFL's Algorithm 1: w moves by λ of before, then λ moves
+        x = averaged(list(sent.values()), [acts[domains[k]]/s*part[k] for k in sent])
     return x, seen
 
 def q_fedavg(net, rounds, sizes, lr, q, images):

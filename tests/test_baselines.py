@@ -14,8 +14,8 @@ from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 NOISY = {'MCGDM', 'FedFA-aug', 'FedCCRL', 'MixStyle', 'DSU', 'FedSR', 'F2DC', 'DC', 'FedDDL'}
 TURNS = {'Fed-ensemble'}                                             # so does the model it trains
 PHASES = {'FedRep', 'DFL'}                                           # two phases want two steps
-# These have more than the cross-entropy of the task.
-LOSSES = {'FedDecorr', 'FedRCL', 'FedIIR', 'FedSA', 'FedFA-anchors', 'FDSE', 'RFedDis'}
+# These have more than the cross-entropy of the task, or normalise by more than the batch.
+LOSSES = {'FedDecorr', 'FedRCL', 'FedIIR', 'FedSA', 'FedFA-anchors', 'FDSE', 'RFedDis', 'HBN'}
 # The server walks on by itself, or takes steps of another length.
 SERVER = {'FedDyn', 'FedDC', 'FedAdam', 'FedYogi', 'q-FFL'}
 

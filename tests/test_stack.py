@@ -22,7 +22,8 @@ TRAINS = {
     'FDSE': 'Consistency', 'DFL': 'Branches', 'FedRep': 'HeadFirst', 'FedIIR': 'HeadAlignment',
     'MCGDM': 'GradientMatching', 'FedSA': 'SemanticAnchors', 'FedFA-anchors': 'FeatureAnchors',
     'Ditto': 'OwnModel', 'Fed-ensemble': 'Twins', 'FedFA-aug': 'draws noise', 'FedGen': 'LatentGenerator',
-    'MixStyle': 'draws noise', 'DSU': 'draws noise', 'FedSR': 'SimpleFeature'}
+    'MixStyle': 'draws noise', 'DSU': 'draws noise', 'FedSR': 'SimpleFeature', 'FixBN': 'FixStatistics',
+    'HBN': 'state does not show'}
 PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mechanisms))      # no boxes
 
 @pytest.fixture(scope='module')

@@ -134,14 +134,16 @@ class WorstDomains(Mechanism):
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #99b4ae0a
 @patch
 def weights(self:WorstDomains, srv, ups):
-    "λ of the domain, shared among its clients; FedAvg's weights where all who are there have λ = 0."
+    "λ of the domain (AFL: of before), shared among its clients; FedAvg's where nobody who is there has one."
     every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
     lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
     M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)
     M = M/M.sum(1, keepdim=True)    # (D, K): a domain's clients
-    new = self._next(M.new_tensor([lam[d] for d in here]), M@_sent(ups, 'loss'))
+    now = M.new_tensor([lam[d] for d in here])
+    new = self._next(now, M@_sent(ups, 'loss'))
     lam.update(zip(here, new.tolist()))
-    return new@M if new.sum() > 0 else Mechanism.weights(self, srv, ups)
+    acts = new if self.multiply else now
+    return acts@M if acts.sum() > 0 else Mechanism.weights(self, srv, ups)
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #da2588fe
 @dataclass
