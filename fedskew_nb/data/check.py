@@ -6,10 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/5_data/03_check.ipynb #d09eae78
+import os
+from pathlib import Path
 import torch
 from torch import Tensor
 from ..core.names import nearest, one_of, real, whole
-from .images import Data, Later
+from .images import Data, Later, UNREAD, depth_notes, kind_of, page_notes, volume
 
 # %% ../../nbs/5_data/03_check.ipynb #cff58b43
 MOST_SIDE = 2048      # pixels
@@ -153,3 +155,59 @@ def check_suite(s):
         v = getattr(s, k)
         if not isinstance(v, str): raise ValueError(f'{s.name}: {k} is {v!r}; give a text')
     if not isinstance(s.copies, dict): raise ValueError(f'{s.name}: copies is {s.copies!r}; give counts')
+
+# %% ../../nbs/5_data/03_check.ipynb #d086dbb4
+SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm','.pbm','.pnm', *UNREAD}
+_MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
+PHONE = (b'ftypheic', b'ftypheix', b'ftypmif1', b'ftypavif')
+JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin', 'dicomdir')
+HEAD = 132     # bytes that tell
+
+# %% ../../nbs/5_data/03_check.ipynb #dd55a356
+def starts_an_image(head:bytes)->bool:
+    "Do the first bytes of a file say so?"
+    if head.startswith(_MAGIC) or volume(head): return True
+    return head[:4] == b'RIFF' and head[8:12] == b'WEBP' or head[4:12] in PHONE
+
+def looks_like_image(path:Path)->bool:
+    "By suffix, else by the first bytes; a file that cannot be opened may be one."
+    if kind_of(path) in SUFFIXES: return True
+    if not os.path.isfile(path): return False
+    try:
+        with open(path,'rb') as f: return starts_an_image(f.read(HEAD))
+    except OSError: return True
+
+# %% ../../nbs/5_data/03_check.ipynb #c96f7021
+def walk(here:Path, above:tuple=()):
+    "Every file below a folder; `above` are the folders above it, as the system numbers them."
+    try: me, entries = os.stat(here), sorted(os.scandir(here), key=lambda e: e.name)
+    except OSError as e:
+        raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
+    me = me.st_dev, me.st_ino
+    if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
+    for p in [Path(e.path) for e in entries if e.name[0] != '.' and e.name.lower() not in JUNK]:
+        if os.path.isdir(p): yield from walk(p, (*above, me))
+        else: yield p
+
+def image_files(root:Path)->list:
+    "Every image below `root`, sorted by name, as paths relative to it."
+    paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))
+    return sorted(paths, key=Path.as_posix)
+
+# %% ../../nbs/5_data/03_check.ipynb #c0cd23aa
+MAY_HOLD = set('.npy .npz .mat .h5 .hdf5 .parquet .arrow .tfrecord .mp4 .avi .mov .mkv .webm .wmv .zip .tar '
+               '.gz .tgz .bz2 .xz .7z .rar .pdf .eps'.split())     # images, in a form that is not read
+
+def unread_note(root)->list:
+    "A sentence about files of a folder that may hold images; none where there are none."
+    files = sorted(p.relative_to(root).as_posix() for p in walk(Path(root)) if kind_of(p) in MAY_HOLD)
+    kinds, what = ', '.join(sorted(set(map(kind_of, files)))), 'files' if len(files) > 1 else 'file'
+    return [f'{len(files)} {what} of a kind that is not read ({kinds}), first {files[0]}'] if files else []
+
+# %% ../../nbs/5_data/03_check.ipynb #ea25ef9e
+def lost_at_door(pictures:list, white)->list: # of sentences
+    "What is not read of them; depths are looked at site by site."
+    sites = {}
+    for p in pictures: sites.setdefault(p.domain, []).append(p.depth)
+    pages = page_notes([(p.path, p.pages) for p in pictures])
+    return pages+[note for site, depths in sites.items() for note in depth_notes(site, depths, white)]

@@ -26,6 +26,8 @@ class Picture(NamedTuple):
     path:str=''       # of its file, or where else it stands
     size:tuple=()     # of a file: width and height
     look:bytes=b''    # see `look`
+    pages:int=1       # of its file
+    depth:tuple=()    # `Depth`, where it has more than 8 bits
 
 def checksum_of(x)->str: # x: bytes of a picture, in any layout
     "A checksum of the pixels of a picture and of its shape."
@@ -34,14 +36,15 @@ def checksum_of(x)->str: # x: bytes of a picture, in any layout
     return pixels.hexdigest()
 
 # %% ../../nbs/5_data/23_copies.ipynb #4319cfaa
-def pixels_of(path)->str:
+def pixels_of(path, white=None)->str:
     "The checksum of a file's picture at its own size."
-    return checksum_of(np.asarray(upright(file_bytes(path), path)))
+    return checksum_of(np.asarray(upright(file_bytes(path), path, white)))
 
-def told_apart(pictures:list, root)->list: # of Picture
+def told_apart(pictures:list, root, white=None)->list: # of Picture
     "Pictures whose squeezed forms agree, with the checksum of all their pixels."
     count = Counter(p.pixels for p in pictures)
-    return [p._replace(pixels=pixels_of(Path(root)/p.path)) if count[p.pixels] > 1 else p for p in pictures]
+    return [p._replace(pixels=pixels_of(Path(root)/p.path, white)) if count[p.pixels] > 1 else p
+            for p in pictures]
 
 # %% ../../nbs/5_data/23_copies.ipynb #82a17f70
 NEAR = 16        # of 256 bits: so many may differ between near twins

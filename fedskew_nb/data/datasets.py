@@ -17,7 +17,7 @@ from .check import (
     MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
 from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
 from .copies import notes_of, once, say, with_notes
-from .images import Data, as_data
+from .images import Data, as_data, window_of
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501
@@ -80,6 +80,7 @@ def from_datasets(cls:Suite,
     unseen=(),            # domains that nobody trains on
     data_seed:int=0, name:str='mine',
     copies:str='once',    # or 'keep': count them only
+    white=None,           # of more than 8 bits: which value is white, or (black, white)
     **about,              # further fields: mean, std, source, licence, …
 )->Suite:
     "A suite from one's own data."
@@ -87,12 +88,13 @@ def from_datasets(cls:Suite,
     known_names(about, ABOUT, 'field')
     check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
-    names = class_names(domains, classes)
-    parts = {d: parts_of(d, v, size, names) for d, v in domains.items()}
+    names, lost = class_names(domains, classes), []
+    parts = {d: parts_of(d, v, size, names, white, lost) for d, v in domains.items()}
     names = names or numbered({d: p[-1] for d, p in parts.items()})
     parts, counts, notes = parts_once(parts, names, unseen, copies)
-    say(name, notes)
-    about |= dict(source=with_notes(about.get('source', ''), notes), copies=counts)
+    say(name, notes := [*dict.fromkeys(lost), *notes])
+    source = with_notes(about.get('source', ''), notes)
+    about |= dict(source=source, copies=counts, white=window_of(white) or ())
     return suite_of_parts(parts, names, data_seed, name, clients, n, val, unseen, **about)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #2c76576e
@@ -118,11 +120,11 @@ def suite_of_parts(
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b
 ABOUT = ('mean', 'std', 'source', 'licence', 'shows', 'cannot')     # `size` is taken, by the pixels
 
-def parts_of(domain:str, v, size, names)->list:
+def parts_of(domain:str, v, size, names, white, lost:list)->list:
     "(train, test) or (train, val, test) of one domain as `Data`, their labels numbered as in `names`."
     if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
         raise ValueError(f'{domain}: give (train, test) or (train, val, test)')
-    return [renumbered(as_data(p, size, domain), own_names(p), names, domain) for p in v]
+    return [renumbered(as_data(p, size, domain, white, lost), own_names(p), names, domain) for p in v]
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000c
 def owners(parts:dict, how_many:dict, n, val:float, seed:int)->list:

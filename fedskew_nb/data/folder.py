@@ -6,7 +6,7 @@
 __all__ = ['load_folder', 'folder']
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000003
-import hashlib, os, re
+import hashlib, re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -15,50 +15,16 @@ from .arrays import (
     as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
-from .check import MOST_SIDE, count, known_names, some_text, three_numbers
+from .check import (
+    MOST_SIDE, count, image_files, known_names, lost_at_door, some_text, three_numbers, unread_note)
 from .copies import (
     Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
 from .datasets import check_wishes, suite_of_parts
-from .images import UNREAD, content, join, read_image, Data
+from .images import Data, content, join, read_image, window_of
 from ..core.names import Recipe, whole
 from .sheet import (
     check_test, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
-
-# %% ../../nbs/5_data/05_folder.ipynb #00000008
-SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm', *UNREAD}
-_MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*')
-JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin')
-
-
-def starts_an_image(head:bytes)->bool:
-    "Do the first twelve bytes of a file say so?"
-    return head.startswith(_MAGIC) or head[:4] == b'RIFF' and head[8:] == b'WEBP'
-
-def looks_like_image(path:Path)->bool:
-    "By suffix, else by the first bytes; a file that cannot be opened may be one."
-    if path.suffix.lower() in SUFFIXES: return True
-    if not os.path.isfile(path): return False
-    try:
-        with open(path,'rb') as f: return starts_an_image(f.read(12))
-    except OSError: return True
-
-# %% ../../nbs/5_data/05_folder.ipynb #00000009
-def walk(here:Path, above:tuple=()):
-    "Every file below a folder; `above` are the folders above it, as the system numbers them."
-    try: me, entries = os.stat(here), sorted(os.scandir(here), key=lambda e: e.name)
-    except OSError as e:
-        raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
-    me = me.st_dev, me.st_ino
-    if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
-    for p in [Path(e.path) for e in entries if e.name[0] != '.' and e.name.lower() not in JUNK]:
-        if os.path.isdir(p): yield from walk(p, (*above, me))
-        else: yield p
-
-def image_files(root:Path)->list:
-    "Every image below `root`, sorted by name, as paths relative to it."
-    paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))
-    return sorted(paths, key=Path.as_posix)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c
 def folder_rows(root)->list: # of Row
@@ -120,28 +86,28 @@ def check_names(root, rows:list):
                              'in a CSV of images one may be missing')
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000012
-def readable(path, size:int, bad:str)->tuple|None: # (bytes, marks, (width, height))
+def readable(path, size:int, bad:str, white=None)->tuple|None: # (bytes, marks, (width, height), what it had)
     "An image of a file; None for a broken one that is left out."
-    try: small, im, wide = read_image(path, size)
+    try: small, im, wide = read_image(path, size, white)
     except ValueError as e:
         if bad == 'strict': raise ValueError(f"{e} (bad='skip' or --skip-broken leaves it out)") from e
-    else: return small, marks(im, small), wide
+    else: return small, marks(im, small), wide, im.info
 
 # %% ../../nbs/5_data/05_folder.ipynb #1068fb4f
-def read_domain(root, rows:list, names:list, size:int, bad:str='strict', boxes=None, room=None)->tuple:
-    "(images, rows, pictures) of one domain, class by class."
+def read_domain(root, rows:list, names:list, size:int, bad='strict', boxes=None, room=None, white=None):
+    "(images, rows, pictures) of one domain."
     every = sorted(rows, key=lambda r: names.index(r.label))
     if room is None: room, = room_for([(len(every), 3, size, size)])
-    x, at, used, pictures = room.numpy(), [], [], []
-    for r, got in zip(every, ahead(lambda r: readable(root/r.path, size, bad), every)):
+    x, at, used, seen = room.numpy(), [], [], []
+    for r, got in zip(every, ahead(lambda r: readable(root/r.path, size, bad, white), every)):
         if got is None: continue
-        x[len(used)], (pixels, look), wide = got
-        pictures.append(Picture(r.site, r.label, pixels, r.split, r.path.as_posix(), wide, look))
+        x[len(used)], (pixels, look), wide, had = got
+        seen.append(Picture(r.site, r.label, pixels, r.split, r.path.as_posix(), wide, look, **had))
         used.append(r)
         if boxes: at.append(boxes.of(r.path, wide, size))
     at = torch.tensor(at).long().view(-1, 4) if boxes else None
     y = torch.tensor([names.index(r.label) for r in used]).long()
-    return Data(room[:len(y)], y, None, at), used, pictures
+    return Data(room[:len(y)], y, None, at), used, seen
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
 def left_out(files:list, reason:str)->list:
@@ -154,30 +120,30 @@ def without_box(boxes, used:list)->list: # of Row
     return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
 
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
-def read_domains(root, rows:list, names:list, size:int, bad:str, boxes)->tuple:
+def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->tuple:
     "(images for later, rows, pictures) of all domains."
     own = [[r for r in rows if r.site == d] for d in sorted({r.site for r in rows})]
     room, datas, images, used, pictures = room_for([(len(o), 3, size, size) for o in own]), [], [], [], []
     for some, x in zip(own, room):
-        data, read, seen = read_domain(root, some, names, size, bad, boxes, x)
+        data, read, seen = read_domain(root, some, names, size, bad, boxes, x, white)
         datas.append(for_later(data, images))
         used, pictures = used+read, pictures+seen
-    return join(datas), used, told_apart(pictures, root)
+    return join(datas), used, told_apart(pictures, root, white)
 
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
-def packed(root, rows, size, test, bad, seed, name, boxes, copies, more)->tuple:
-    "The suite as (tensors, table of contents)."
+def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside, more)->tuple:
+    "The suite, packed."
     names = sorted({r.label for r in rows})
-    data, read, pictures = read_domains(root, rows, names, size, bad, boxes)
+    data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
     used = [r for r, part in zip(read, parts) if part]
-    broken = sorted({r.path for r in rows}-{r.path for r in read})
-    notes = left_out(broken, 'unreadable')+said+lacking(tree_of(rows), names)+without_box(boxes, used)
+    lost = left_out(sorted({r.path for r in rows}-{r.path for r in read}), 'unreadable')+beside
+    lost += lost_at_door(pictures, white)+said
+    notes = lost+lacking(tree_of(rows), names)+without_box(boxes, used)
     source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
-    about = more | dict(source=source, copies=counts)
-    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
-    tensors, meta = pack(fetched(suite, size))
-    return tensors, meta | dict(notes=notes)
+    more |= dict(source=source, copies=counts, white=white or ())
+    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **more)
+    return pack(fetched(suite, size), notes=notes)
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
@@ -212,51 +178,54 @@ def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
-def load_images(root, size, test, bad, seed, name, cache, boxes, copies, more)->Suite:
+def load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)->Suite:
     "The suite of images in files, from the cache where they were read before; what is odd is said each time."
-    home, rows, more = listed(root, more)
+    name, (home, rows, more) = name or usual_name(root), listed(root, more)
     paths = {r.path.as_posix() for r in rows}
     found = best_boxes(boxes_file(home, boxes), paths) if boxes else None
-    call = (size, test, bad, seed, name, found, copies, more)
+    beside = unread_note(root) if root.is_dir() else []
+    call = (size, test, bad, seed, name, found, copies, white, beside, more)
     tensors, meta = cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache)
     say(home, meta.get('notes'))
     return unpack(tensors, meta)
 
 # %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35
 def load_folder(
-    root,              # <domain>/<class>/<image>, or from `prepare`; or a CSV
+    root,              # <domain>/<class>/<image>; or a CSV
     size:int=32,       # pixels of the squares
-    test:float=.2,     # part of each class to test on
-    bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
+    test:float=.2,     # part of each class
+    bad:str='strict',  # or 'skip': omit broken files
     data_seed:int=0, name:str|None=None, cache:bool=True,
-    boxes=None,        # CSV of boxes in the folder
-    copies:str='once', # or 'keep': count them only
+    boxes=None,        # CSV of boxes
+    copies:str='once', # or 'keep': count only
+    white=None,        # in scans: 4095 of 12 bits, or a window
     **more,            # clients, n, val, unseen, …
 )->Suite:
     "A suite from one's own images."
-    more = check_call(root, size, test, bad, name, boxes, copies, more)
+    more, white = check_call(root, size, test, bad, name, boxes, copies, more), window_of(white)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
     if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, copies, more)
-    name = name or usual_name(root)
-    return load_images(root, size, test, bad, seed, name, cache, boxes, copies, more)
+    return load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
-def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes, copies:str='once')->Suite:
+def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes, copies:str='once', white=None)->Suite:
     "A folder's suite with this seed."
-    return load_folder(root, pixels, bad=bad, data_seed=data_seed, boxes=boxes, copies=copies)
+    return load_folder(root, pixels, bad=bad, data_seed=data_seed, boxes=boxes, copies=copies, white=white)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001c
 def folder(
     root,                    # holds <domain>/<class>/<image>; or a CSV of image, label, site
     pixels:int=32,
-    bad:str='strict',        # broken images: strict refuses them, skip leaves them out
+    bad:str='strict',        # broken images: strict refuses, skip leaves out
     boxes:str|None=None,     # CSV of boxes, relative to the folder
-    copies:str='once',       # of a picture that is there twice: once leaves them out, keep counts them
+    copies:str='once',       # of a picture that is there twice; keep counts them
+    white=None,              # in scans: 4095 of 12 bits, or a window
 )->Recipe:
     "A suite made from a folder of images, for `compare`."
     check_copies(copies)
     options = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
     if copies != 'once': options['copies'] = copies
+    if window_of(white): options['white'] = white
     name = usual_name(Path(root).expanduser().resolve())
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')

@@ -7,14 +7,16 @@ __all__ = ['Data', 'join', 'lacks']
 
 # %% ../../nbs/5_data/01_images.ipynb #00000003
 from dataclasses import dataclass
+from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
-import hashlib, io, os
+import hashlib, io, math, os, warnings
 from pathlib import Path
 from ..core.files import MOST_BYTES
+from ..core.names import real
 
 # %% ../../nbs/5_data/01_images.ipynb #00000006
 @dataclass(eq=False)
@@ -59,26 +61,95 @@ def lacks(d:Data, wants:tuple)->bool: # names of fields
     return bool(wants) and all(getattr(d, w) is None for w in wants)
 
 # %% ../../nbs/5_data/01_images.ipynb #6f1e0001
-def to_rgb(im:Image.Image)->Image.Image:
+WIDE = 65535    # the white of 16 bits
+
+class Depth(NamedTuple):
+    "What bytes leave of a picture that has more than 8 bits."
+    low:float       # its smallest and its largest value
+    high:float
+    had:int         # different values
+    left:int        # different bytes
+    top:float       # white, by its type
+    colour:bool=False    # of these Pillow reads the upper 8 bits only
+
+# %% ../../nbs/5_data/01_images.ipynb #986e7602
+def as_bytes(a:np.ndarray, window:tuple)->np.ndarray: # uint8
+    "Numbers as bytes, from black to white."
+    black, white = window
+    if not np.isfinite(a).all(): raise ValueError('pixels that are no numbers; store 8 or 16 bits')
+    return ((a.astype(np.float64)-black)*255/(white-black)).round().clip(0, 255).astype(np.uint8)
+
+def depth_of(a, window:tuple, top:float)->Depth:    # a: an array or a tensor
+    "What bytes leave of numbers; a million of them are enough."
+    few = a.reshape(-1)[::max(1, math.prod(a.shape) >> 20)]
+    few = few.detach().cpu().double().numpy() if isinstance(few, Tensor) else few
+    if not len(few): return Depth(0, 0, 0, 0, top)
+    left = np.unique(as_bytes(few, window))
+    return Depth(float(few.min()), float(few.max()), len(np.unique(few)), len(left), top)
+
+# %% ../../nbs/5_data/01_images.ipynb #cbbc30f2
+def window_of(white)->tuple|None: # (black, white)
+    "What a caller calls black and white; None where nobody says."
+    if white is None or isinstance(white, (list, tuple)) and not white: return None
+    text = isinstance(white, str)     # of a command
+    try: said = [float(v) for v in white.split(',')] if text else white
+    except ValueError: said = ()
+    if text and len(said) == 1: said, = said
+    pair = (0, said) if real(said) else said
+    if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(real, pair)) and pair[0] < pair[1]:
+        return tuple(map(float, pair))
+    raise ValueError(f'white is {white!r}: give the value that is white, as 4095 in scans of 12 bits, '
+                     'or a window, (black, white)')
+
+# %% ../../nbs/5_data/01_images.ipynb #e6386faa
+def grey_bytes(im:Image.Image, kind:str, white)->tuple: # (Image, Depth)
+    "An image of numbers in bytes."
+    a, top = np.asarray(im), WIDE if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
+    if white is None and (im.mode == 'F' or a.min(initial=0) < 0 or a.max(initial=0) > top):
+        what = 'floating point' if im.mode == 'F' else '32-bit'
+        raise ValueError(f'{what} pixels without a range; store 8 or 16 bits, or say which value is white=')
+    window = window_of(white) or (0, top)
+    return Image.fromarray(as_bytes(a, window)), depth_of(a, window, top)
+
+# %% ../../nbs/5_data/01_images.ipynb #9c6283e0
+def not_given(im:Image.Image, white)->tuple: # (pages, the Depth of colours of 16 bits)
+    "What Pillow does not give of an image; a second picture in a photograph is no page."
+    try: pages = 1 if im.format == 'MPO' else getattr(im, 'n_frames', 1)
+    except Exception: pages = 1     # what is torn behind the first page is not read
+    wide = im.mode[0] not in 'IF' and any(';16' in str(t[3]) for t in getattr(im, 'tile', ()))
+    if not wide: return pages, None
+    if window_of(white) not in (None, (0, WIDE)):
+        raise ValueError('its colours have 16 bits, of which 8 are read; store 8, or leave white out')
+    d = depth_of(np.asarray(im), (0, 255), WIDE)
+    return pages, d._replace(low=257*d.low, high=257*d.high, had=256*d.left, colour=True)
+
+# %% ../../nbs/5_data/01_images.ipynb #38ed6f0b
+def to_rgb(im:Image.Image, white=None)->Image.Image:    # `info`: its pages, its Depth
     "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
-    kind, im = im.format, ImageOps.exif_transpose(im)
-    if im.mode.startswith('I'):
-        top = 65535 if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
-        a = np.asarray(im).astype(np.int64)
-        if a.min(initial=0) < 0 or a.max(initial=0) > top:
-            raise ValueError('32-bit pixels without a range; store 8 or 16 bits')
-        im = Image.fromarray((a*255/top).round().astype(np.uint8))
-    if im.mode == 'F': raise ValueError('floating point pixels without a range; store 8 or 16 bits')
+    kind, (pages, depth) = im.format, not_given(im, white)
+    im = ImageOps.exif_transpose(im)
+    if im.mode[0] in 'IF': im, depth = grey_bytes(im, kind, white)
     if im.mode in ('RGBA','LA','PA','La','RGBa') or 'transparency' in im.info:
         im = im.convert('RGBA')
         im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
-    return im.convert('RGB')
+    im = im.convert('RGB')
+    im.info = dict(pages=pages, depth=depth)
+    return im
 
 # %% ../../nbs/5_data/01_images.ipynb #14c6bbb4
 READABLE = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
 WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
 MOST_PIXELS = 1<<27     # of one file
 
+# %% ../../nbs/5_data/01_images.ipynb #ebced014
+VOLUMES = {b'NRRD': 'NRRD', b'\x5c\1\0\0': 'NIfTI', b'\0\0\1\x5c': 'NIfTI', b'ObjectType': 'MetaImage'}
+
+def volume(head:bytes)->str:
+    "Which scan's file its first bytes say it is; '' for another."
+    if head[128:132] == b'DICM': return 'DICOM'
+    return next((kind for start, kind in VOLUMES.items() if head.startswith(start)), '')
+
+# %% ../../nbs/5_data/01_images.ipynb #b33798c6
 def cause(raw:bytes, e:Exception)->str:
     "Why a file is no image, as far as its first bytes tell."
     head = raw[:200].lstrip().lower()
@@ -87,12 +158,21 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
     if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
+    if kind := volume(raw): return f'it is a {kind} file; store its pictures as PNG'
     said = str(e).split(' <')[0] or type(e).__name__
     return f'it is cut off; {said}' if 'truncated' in said.lower() else said
 
-# %% ../../nbs/5_data/01_images.ipynb #ebced014
-UNREAD = set('.heic .heif .avif .jp2 .j2k .jxl .svg .raw .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf'.split())
+# %% ../../nbs/5_data/01_images.ipynb #9d56bfdd
+CAMERA = set('.heic .heif .avif .jp2 .j2k .jxl .raw .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf .svg'.split())
+SCANNER = set('.dcm .dicom .ima .nii .nii.gz .mha .mhd .nrrd .nhdr .mnc .svs .ndpi .mrxs .czi'.split())
+UNREAD = CAMERA | SCANNER | set('.psd .xcf .exr .hdr .tga .pcx .ico .dds .jxr'.split())
 
+def kind_of(path)->str:
+    "The suffix of a file; `.nii.gz` is one."
+    name = Path(path).name.lower()
+    return '.nii.gz' if name.endswith('.nii.gz') else Path(name).suffix
+
+# %% ../../nbs/5_data/01_images.ipynb #3769bb7a
 def file_bytes(path)->bytes:
     "The bytes of a file; pipes, devices, links to nothing and giants are refused."
     try:
@@ -102,25 +182,27 @@ def file_bytes(path)->bytes:
     except OSError as e: raise ValueError(f'{path} is no readable image: {e.strerror or e}') from e
 
 # %% ../../nbs/5_data/01_images.ipynb #6f1e0002
-def upright(raw:bytes, path)->Image.Image:
+def upright(raw:bytes, path, white=None)->Image.Image:
     "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
-    kind = Path(path).suffix.lower()
-    if kind in UNREAD: raise ValueError(f'{path} is no readable image: {kind} is not read; store it as JPEG')
+    kind = kind_of(path)
+    if kind in UNREAD:
+        better = 'JPEG' if kind in CAMERA else 'PNG'
+        raise ValueError(f'{path} is no readable image: {kind} is not read; store it as {better}')
     try:
         with Image.open(io.BytesIO(raw), formats=READABLE) as im:
             n = im.width*im.height
             if n > MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
-            return to_rgb(im)
+            return to_rgb(im, white)
     except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
 
 def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 # %% ../../nbs/5_data/01_images.ipynb #71dd16be
 def read_image(
-    path, size:int,
+    path, size:int, white=None,
 )->tuple[np.ndarray,Image.Image,tuple]:  # (3, size, size) uint8; the image, upright; its (width, height)
     "One image file as square bytes, squeezed to `size` pixels."
-    im = upright(file_bytes(path), path)
+    im = upright(file_bytes(path), path, white)
     small = im.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(small).transpose(2,0,1), im, im.size
 
@@ -128,6 +210,29 @@ def content(path)->str:
     "Checksum of a file; '' for one that cannot be read."
     try: return checksum(file_bytes(path))
     except ValueError: return ''
+
+# %% ../../nbs/5_data/01_images.ipynb #527938d8
+FEW = 100     # levels
+
+def page_notes(read:list)->list: # read: (path, pages) of each
+    "A sentence about pages that are not used; none where there are none."
+    more = [path for path, pages in read if pages > 1]
+    what = 'have further pages, of which the first is used, first' if len(more) > 1 else \
+           'has further pages, of which the first is used:'
+    return [f'{len(more)} of {len(read)} pictures {what} {more[0]}'] if more else []
+
+# %% ../../nbs/5_data/01_images.ipynb #30ac281e
+def depth_notes(who:str, depths:list, white, strict:bool=True)->list: # of sentences
+    "What bytes leave of a site's images of more than 8 bits; a range that is hardly used is refused."
+    own = [d for d in depths if d and d.had]
+    best = max(own, key=lambda d: d.left, default=None)
+    if not best or best.left > FEW or best.had < 2*best.left: return []
+    low, high = min(d.low for d in own), max(d.high for d in own)
+    said = f'{who}: bytes keep {best.left} levels of images of more than 8 bits, from {low:g} to {high:g}'
+    mend = 'store 8 bits' if best.colour else f'say white=({low:g}, {high:g})'
+    if not strict or window_of(white) or best.top != WIDE or high-low >= WIDE/8: return [f'{said}; {mend}']
+    raise ValueError(f'{said}: {mend}, or what is white there, as 4095 in scans of 12 bits, '
+                     'or white=65535 to keep them so (--white)')
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
@@ -145,7 +250,8 @@ def resized(x:Tensor, size:int)->Tensor: # (N, C, size, size), in [0, 1]
     return F.interpolate(x, (size, size), mode='bilinear', antialias=True).clamp(0, 1)
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000b
-TOPS = {torch.bool: 1, torch.uint16: 65535}     # the white of a type; floats: 1, other whole numbers: 255
+TOPS = {torch.bool: 1, torch.uint16: WIDE}     # the white of a type; floats: 1, other whole numbers: 255
+BYTES = torch.bool, torch.uint8
 
 def as_tensor(x, noun:str)->Tensor:
     "Numbers as a tensor, or a refusal."
@@ -155,8 +261,9 @@ def as_tensor(x, noun:str)->Tensor:
         raise ValueError(f'{noun} are no numbers of one shape ({str(e)[:60]}): give a tensor') from e
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a03
-def with_white(x:Tensor)->tuple: # (images, what is white in them)
-    "Images in a type that can be compared, or a refusal."
+def with_white(x:Tensor, window:tuple|None=None)->tuple: # (images, what is white in them)
+    "Images in a type that can be compared."
+    if window and x.dtype not in BYTES: return torch.from_numpy(as_bytes(x.numpy(), window)), 255
     if x.is_complex(): raise ValueError(f'images are {x.dtype}: give bytes or floats')
     top = 1 if x.is_floating_point() else TOPS.get(x.dtype, 255)
     wide = top == 255 and x.dtype != torch.uint8
@@ -172,20 +279,33 @@ def with_white(x:Tensor)->tuple: # (images, what is white in them)
 def as_images(
     x,                   # bytes, or floats in [0, 1]: (N, H, W), (N, 1 or 3, H, W) or (N, H, W, 3)
     size:int|None=None,  # pixels; default: as they are
+    white=None,          # of more than 8 bits: which value is white, or (black, white)
+    depths:list|None=None,    # gets what bytes leave of them
 )->Tensor:               # (N, 3, H, W) uint8
     "Images as bytes with three channels."
-    x, top = with_white(channels_first(as_tensor(x, 'images')))
+    x = before = channels_first(as_tensor(x, 'images'))
+    x, top = with_white(x, window_of(white))
+    if depths is not None:
+        depths.append(None if before.dtype in BYTES else depth_of(before, window_of(white) or (0, top), top))
     if size and x.shape[-2:] != (size,size): x, top = resized(x.float()/top, size), 1
     if top != 255: x = (x*(255/top)).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
 
-# %% ../../nbs/5_data/01_images.ipynb #0000000f
-def one_image(im, size)->Tensor:
-    "One image of a dataset, PIL, array or tensor, as (3, H, W) bytes."
-    if isinstance(im, Image.Image): im = to_rgb(im)
-    if not isinstance(im, Tensor): im = as_tensor(np.array(im), 'images')
-    return as_images(im[None], size)[0]
 
+
+# %% ../../nbs/5_data/01_images.ipynb #0000000f
+def one_image(im, size, white=None, seen:list|None=None)->Tensor:    # seen: gets (pages, Depth)
+    "One image of a dataset, PIL, array or tensor, as (3, H, W) bytes."
+    pages, depths = 1, []
+    if isinstance(im, Image.Image):
+        im = to_rgb(im, white)
+        pages, depths = im.info['pages'], [im.info['depth']]
+    if not isinstance(im, Tensor): im = as_tensor(np.array(im), 'images')
+    x = as_images(im[None], size, white, depths)[0]
+    if seen is not None: seen.append((pages, depths[0]))
+    return x
+
+# %% ../../nbs/5_data/01_images.ipynb #7116179e
 def as_labels(y, where:str)->Tensor: # (N,) int64
     "Labels as whole numbers, or a refusal."
     y = as_tensor(y, f'{where}: labels')
@@ -209,24 +329,41 @@ def pairs_of(dataset, where:str)->list:
     return pairs
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a04
-def from_pairs(dataset, size, where:str)->tuple:
+def from_pairs(dataset, size, where:str, white, seen:list)->tuple:
     "(images, labels) of a torch dataset."
     pairs = pairs_of(dataset, where)
     if not pairs: return torch.empty(0, 3, size or 1, size or 1, dtype=torch.uint8), torch.empty(0)
-    images = [one_image(p[0], size) for p in pairs]
+    images = [one_image(p[0], size, white, seen) for p in pairs]
     h, w = images[0].shape[-2:]
     if len({x.shape for x in images}) > 1:
         raise ValueError(f'{where}: images have different sizes ({h}×{w}, …); give `size=`')
     return torch.stack(images), [p[1].tolist() if hasattr(p[1], 'tolist') else p[1] for p in pairs]
 
 # %% ../../nbs/5_data/01_images.ipynb #00000010
-def as_data(source, size:int|None=None, where:str='data')->Data:
-    "A `Data`, a pair (images, labels), or a torch dataset of such pairs, as `Data`."
+def as_data(
+    source, size:int|None=None, where:str='data', white=None,
+    notes:list|None=None,    # of what is lost; None: warn
+)->Data:
+    "A `Data`, (images, labels) or a dataset of pairs, as `Data`."
     if isinstance(source, Data): return source
+    seen, depths = [], []
     pair = isinstance(source, (tuple, list)) and len(source) == 2
-    if pair: pair = not all(isinstance(p, tuple) for p in source)    # two items (image, label)
-    try: x, y = (as_images(source[0], size), source[1]) if pair else from_pairs(source, size, where)
+    if pair: pair = not all(isinstance(p, tuple) for p in source)
+    try:
+        if pair: x, y = as_images(source[0], size, white, depths), source[1]
+        else: x, y = from_pairs(source, size, where, white, seen)
     except ValueError as e: raise e if str(e).startswith(where) else ValueError(f'{where}: {e}') from e
     y = as_labels(y, where)
     if len(x) != len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
+    seen += [(1, d) for d in depths]
+    tell_lost(where, seen, white, notes)
     return Data(x, y)
+
+# %% ../../nbs/5_data/01_images.ipynb #1e7ce9e7
+def tell_lost(where:str, seen:list, white, notes:list|None=None, paths=None):
+    "Say what is lost of (pages, Depth) of each."
+    paths = paths or [f'{where}, {k}' for k in range(len(seen))]
+    lost = page_notes([(path, pages) for path, (pages, _) in zip(paths, seen)])
+    lost += depth_notes(where, [d for _, d in seen], white, notes is not None)
+    if notes is not None: notes += lost
+    elif lost: warnings.warn('; '.join(lost))

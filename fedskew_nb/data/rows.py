@@ -9,10 +9,10 @@ __all__ = []
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from .check import known_names
+from .check import known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
-from .images import Data, one_image
+from .images import Data, one_image, window_of
 from .sheet import COLUMNS, Row, check_patients
 from .suite import Suite
 
@@ -50,16 +50,17 @@ def label_text(k:int, label, names)->str:
     raise ValueError(f'row {k}: the label is {label!r}: give {known}, or leave the row out')
 
 # %% ../../nbs/5_data/22_rows.ipynb #532a13e9
-def read_item(k:int, item, called:dict, names, size)->tuple: # (image, Row, Picture)
+def read_item(k:int, item, called:dict, names, size, white)->tuple: # (image, Row, Picture)
     "One row of a dataset."
     said = fields_of(k, item, called)
     image, label = said.pop('image'), plain(said.pop('label'))
-    own = one_image(image, None)
+    own = one_image(image, None, white, seen := [])
     (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
     told = {column: '' if v is None else str(plain(v)) for column, v in said.items()}
     row = Row(Path(str(k)), label_text(k, label, names), line=k, **told)
-    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', look=look)
-    return one_image(image, size) if size else own, row, picture
+    pages, depth = seen[0]
+    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', (), look, pages, depth)
+    return one_image(image, size, white) if size else own, row, picture
 
 # %% ../../nbs/5_data/22_rows.ipynb #2313b55e
 def in_order(labels)->list:
@@ -73,14 +74,14 @@ def stacked(images:list, rows:list, names:list)->Data:
     return Data(torch.stack(images), torch.tensor([names.index(r.label) for r in rows]))
 
 # %% ../../nbs/5_data/22_rows.ipynb #41cded56
-def read_rows(rows, size, columns:dict)->tuple: # (images, [Row], [Picture], names of the classes)
+def read_rows(rows, size, columns:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
     known_names(columns, COLUMNS, 'column')
     called = {c: c for c in COLUMNS} | columns
     told = getattr((getattr(rows, 'features', None) or {}).get(called['label']), 'names', None)
     told = getattr(rows, 'classes', None) if told is None else told
     names = None if told is None else [str(c) for c in told]
-    read = [read_item(k, item, called, names, size) for k, item in enumerate(items_of(rows))]
+    read = [read_item(k, item, called, names, size, white) for k, item in enumerate(items_of(rows))]
     if not read: raise ValueError('there is no row: give image, label and site of each image')
     images, rows, pictures = zip(*read)
     check_patients('rows', rows)
@@ -89,12 +90,14 @@ def read_rows(rows, size, columns:dict)->tuple: # (images, [Row], [Picture], nam
 # %% ../../nbs/5_data/22_rows.ipynb #07b598ab
 WISHES = ('clients', 'n', 'val', 'unseen', *ABOUT)
 
-def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, more:dict)->Suite:
+def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, white, more:dict)->Suite:
     "A suite of what was read."
     check_wishes(dict.fromkeys(r.site for r in rows), **more)
+    lost = lost_at_door(pictures, white)
     parts, counts, notes = planned(rows, pictures, names, test, seed, copies, more)
-    say(name, notes)
-    about = more | dict(source=with_notes(more.get('source', ''), notes), copies=counts)
+    say(name, notes := lost+notes)
+    source = with_notes(more.get('source', ''), notes)
+    about = more | dict(source=source, copies=counts, white=white or ())
     return suite_of_parts(by_site(stacked(images, rows, names), rows, parts), names, seed, name, **about)
 
 # %% ../../nbs/5_data/22_rows.ipynb #ce2ff21d
@@ -106,9 +109,12 @@ def from_rows(cls:Suite,
     data_seed:int=0, name:str='mine',
     columns:dict|None=None,   # their names, as {'site': 'hospital'}
     copies:str='once',        # or 'keep': count them only
+    white=None,               # of more than 8 bits: which value is white, or (black, white)
     **more,                   # clients, n, val, unseen, …
 )->Suite:
     "A suite from rows of any dataset."
     check_copies(copies)
     known_names(more, WISHES, 'field')
-    return suite_of_rows(*read_rows(rows, size, columns or {}), test, data_seed, name, copies, more)
+    white = window_of(white)
+    read = read_rows(rows, size, columns or {}, white)
+    return suite_of_rows(*read, test, data_seed, name, copies, white, more)

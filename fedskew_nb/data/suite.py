@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite
-from .images import Data
+from .images import Data, window_of
 from ..core.names import lazy, whole
 
 # %% ../../nbs/5_data/02_suite.ipynb #ebbe8ca7
@@ -54,9 +54,11 @@ class Suite:
     deal:str='skew'          # or iid, pooled: how the images were dealt
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
     copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
+    white:tuple=()           # what is black and white in scans; (): as the type says
     def __post_init__(self):
         self.base = self.base or self.name
         self.mean, self.std = check_norm(self)
+        self.white = window_of(self.white) or ()
         check_suite(self)
         self.classes = list(self.classes)    # its own: names may be changed
     @property
@@ -203,14 +205,14 @@ def to(self:Suite,
 FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare')]
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002b
-def pack(suite:Suite)->tuple[dict,dict]:
+def pack(suite:Suite, **also)->tuple[dict,dict]:
     "A suite as (tensors, table of contents)."
     datas = suite._datas()
     at = {id(d): i for i, d in enumerate(datas)}
     clients = [[c.id, c.domain, at[id(c.train)], at[id(c.val)], at[id(c.test)]] for c in suite.clients]
     tests, unseen = ({k: at[id(d)] for k, d in ds.items()} for ds in (suite.tests, suite.unseen))
     facts = {k: getattr(suite, k) for k in FACTS}
-    return flat(datas), facts | dict(clients=clients, tests=tests, unseen=unseen)
+    return flat(datas), facts | dict(clients=clients, tests=tests, unseen=unseen) | also
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002c
 def unpack(tensors:dict, meta:dict)->Suite:
@@ -219,5 +221,5 @@ def unpack(tensors:dict, meta:dict)->Suite:
     d = {i: Data(*(tensors.get(f'{i}.{k}') for k in parts)) for i in numbers}
     clients = [Client(i, domain, d[a], d[b], d[c]) for i, domain, a, b, c in meta['clients']]
     tests, unseen = ({k: d[i] for k, i in meta[part].items()} for part in ('tests', 'unseen'))
-    facts = {k: tuple(v) if k in ('mean', 'std') else v for k, v in meta.items() if k in FACTS}
+    facts = {k: tuple(v) if k in ('mean', 'std', 'white') else v for k, v in meta.items() if k in FACTS}
     return Suite(clients=clients, tests=tests, unseen=unseen, **facts)

@@ -25,14 +25,15 @@ def pictures_in(
     root,              # holds <domain>/<class>/<image>; or a CSV of image, label, site
     size:int=32,       # pixels of the squares
     bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
+    white=None,        # in scans: what is white, or a window
 )->tuple:              # (list of Picture, paths of broken files)
     "Every picture of a folder."
     (root, rows), pictures, broken = rows_in(root), [], []
     for r in rows:
-        got, path = readable(root/r.path, count(size, 'size', 8), bad), r.path.as_posix()
+        got, path = readable(root/r.path, count(size, 'size', 8), bad, white), r.path.as_posix()
         if got is None: broken.append(path)
         else: pictures.append(Picture(r.site, r.label, got[1][0], r.split, path, got[2]))
-    return told_apart(pictures, root), broken
+    return told_apart(pictures, root, white), broken
 
 # %% ../../nbs/5_data/19_survey.ipynb #bc4d39c6
 def picture_counts(pictures)->pd.DataFrame: # domains × classes

@@ -41,7 +41,7 @@ def client_app():
     @app.query()
     def asked(letter, context):
         c = context.node_config
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']))
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), white=c.get('white'))
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
         except Exception as e: raise RuntimeError(message(e)) from e
     return app
@@ -268,15 +268,16 @@ def serve_command(
                           'if the address is in use, give another --port')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool)->Node:
+def node_of(data, memory, key, name, peers:bool, white=None)->Node:
     "Called like its key or its folder, with a memory of that name, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
     check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
-    return Node(data, memory or Path('memory', name), name, peers)
+    return Node(data, memory or Path('memory', name), name, peers, white=white)
 
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
+    if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #ef88858d
@@ -316,18 +317,19 @@ def shown(ca, key)->list:
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #32c3edd8
 def node_command(
-    data:str=None,                # folder of this site
+    data:str=None,                # folder
     server:str='127.0.0.1:8000',
-    ca:str=None,                  # the server's ca.crt
-    key:str=None,                 # this site's private key
-    name:str=None,                # default: the key's, or the folder's
-    memory:str=None,              # folder for what stays; default: memory/NAME
+    ca:str=None,                  # its ca.crt
+    key:str=None,                 # its private key
+    name:str=None,                # default: key's, or folder's
+    memory:str=None,              # of what stays; default: memory/NAME
     peers:bool=False,             # others may get what it sends
+    white:str=None,               # in scans: 4095
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    node = node_of(data, memory, key, name, peers)
+    node = node_of(data, memory, key, name, peers, white)
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
     run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 

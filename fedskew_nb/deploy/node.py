@@ -17,6 +17,7 @@ from ..tools.shell import say
 from ..core.files import Record, misfit
 from ..core.names import one_of
 from ..data.folder import load_folder
+from ..data.images import window_of
 from ..data.suite import Suite
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -30,9 +31,10 @@ def check_domains(data, domains):
     raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
                      'give each a folder of its own')
 
-def site_suite(data, pixels:int)->Suite:
+def site_suite(data, pixels:int, white=None)->Suite:
     "The images of one site."
-    suite = load_folder(data, pixels, boxes='boxes.csv' if Path(data, 'boxes.csv').exists() else None)
+    boxes = 'boxes.csv' if Path(data, 'boxes.csv').exists() else None
+    suite = load_folder(data, pixels, boxes=boxes, white=white)
     check_domains(data, suite.domains)
     return suite
 
@@ -62,6 +64,7 @@ def site_name(name:str)->str:
     if re.fullmatch(NAME, name): return name
     raise ValueError(f'{name!r} is no name of a site: give it letters, digits, . - _, at most 40 of them')
 
+# %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
     "A federation of one: images and memory lie in its own folders."
     def __init__(self,
@@ -70,8 +73,10 @@ class Node:
         name:str='',       # default: the folder's
         peers:bool=False,  # may other sites get what this one sends?
         tell=say,          # called with what will leave; None: it was told already
+        white=None,        # in scans: 4095 of 12 bits, or a window
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
+        self.white = window_of(white)
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
@@ -88,7 +93,7 @@ def __call__(self:Node, order:bytes)->bytes:
 def federation(self:Node, job:Job, k:int)->Federation:
     "This site as a federation of one, with the number that the server gave it."
     if self.at != (job, k):
-        suite = site_suite(self.data, job.pixels)
+        suite = site_suite(self.data, job.pixels, self.white)
         client, = suite.clients
         self.fed, self.at = job.federation(replace(suite, clients=[replace(client, id=k)])), (job, k)
     return self.fed

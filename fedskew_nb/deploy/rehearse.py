@@ -20,13 +20,13 @@ from ..engine.checkpoint import from_bytes, to_bytes
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #5d5d33ec
-def nodes_of(folders, home:Path, peers:bool)->dict: # {name: Node}
+def nodes_of(folders, home:Path, peers:bool, white=None)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes = {}
     for folder in folders:
         name = Path(folder).resolve().name
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
-        nodes[name] = Node(folder, home/name, peers=peers, tell=None if nodes else say)
+        nodes[name] = Node(folder, home/name, peers=peers, tell=None if nodes else say, white=white)
     return nodes
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #3407bfec
@@ -36,17 +36,18 @@ def rehearsal(
     out:Path,           # checkpoint, and in `sites` what stays with each
     peers:bool=False,   # may sites get what others sent?
     lost:str='',        # 'fresh': a site whose memory is gone begins anew
+    white=None,         # in their scans: what is white, or a window
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers)
+    nodes = nodes_of(folders, Path(out)/'sites', peers, white)
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     return hub_of(job, facts, post, out, lost=lost)
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str):
+def run_here(job:Job, folders, out, peers:bool, lost:str, white=None):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers, lost)
+    hub = rehearsal(job, folders, out, peers, lost, white)
     hub.fit(on_round=tell_round)
     finish(hub, out)
 
@@ -84,6 +85,7 @@ def federate_command(
     pixels:int=32,
     out:str='federation',
     peers:bool=False,    # sites may get what others sent
+    white:str=None,      # in scans
     **kwargs,
 ):
     "Train over sites that keep their images."
@@ -92,7 +94,7 @@ def federate_command(
         raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
     job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, peers, how['lost'])
+        if rehearse: return run_here(job, rehearse, out, peers, how['lost'], white)
         submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/05_rehearse.ipynb #1c0926e6

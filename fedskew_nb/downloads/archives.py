@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 from ..core.files import whole_file
-from ..data.folder import SUFFIXES, starts_an_image, walk
+from ..data.check import HEAD, SUFFIXES, starts_an_image, walk
 
 # %% ../../nbs/5_data/25_archives.ipynb #ffd78ea9
 MOST_BYTES = 256 << 20      # of one image
@@ -123,7 +123,7 @@ def is_image(entry:Entry)->bool:
     "By its suffix, else by its first bytes."
     suffix = PurePosixPath(entry.path).suffix.lower()
     if suffix in SUFFIXES or suffix in NO_IMAGE: return suffix in SUFFIXES
-    with entry.open() as f: return starts_an_image(f.read(12))
+    with entry.open() as f: return starts_an_image(f.read(HEAD))
 
 def images_in(sources:list, others=None)->Iterator: # of (Entry, source)
     "The images of all sources, and files whose names fit the pattern `others`."

@@ -22,7 +22,7 @@ from ..core.mechanism import described, kind
 from ..core.method import Method
 from ..core.net import Net, Out, check_net, evaluating
 from ..core.seeding import generator, seeded
-from ..data.images import as_tensor, lacks, read_image
+from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
 from .setting import Setting
@@ -237,9 +237,11 @@ def paths_of(images)->list:
     several = isinstance(images, (list, tuple)) and images
     return list(images) if several and all(isinstance(p, (str, Path)) for p in images) else []
 
-def read_images(paths:list, size:int)->Tensor: # (N, 3, size, size) uint8
-    "Image files, each squeezed to `size` pixels as `load_folder` does."
-    return torch.stack([torch.from_numpy(read_image(p, size)[0].copy()) for p in paths])
+def read_images(paths:list, size:int, white=None)->Tensor: # (N, 3, size, size) uint8
+    "Image files, each squeezed to `size` pixels as `load_folder` does; what is lost is a warning."
+    small, images, _ = zip(*(read_image(p, size, white) for p in paths))
+    tell_lost('the pictures', [tuple(im.info.values()) for im in images], white, None, paths)
+    return torch.stack([torch.from_numpy(x.copy()) for x in small])
 
 # %% ../../nbs/6_engine/06_guard.ipynb #c0e2b970
 def as_batch(
@@ -248,7 +250,7 @@ def as_batch(
     normalised:bool=False,   # floats already?
 )->Tensor:                   # (N, 3, H, W)
     "Images as a batch; those of the wrong kind are refused."
-    if paths := paths_of(images): return read_images(paths, suite.image_size)
+    if paths := paths_of(images): return read_images(paths, suite.image_size, suite.white)
     x = as_tensor(images, 'images')
     fits = x.is_floating_point() if normalised else x.dtype == torch.uint8
     if not fits or x.ndim not in (3, 4):

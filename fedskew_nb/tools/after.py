@@ -6,7 +6,7 @@
 __all__ = ['export', 'kept_federation']
 
 # %% ../../nbs/7_app/04_after.ipynb #dbddd376
-import json
+import json, warnings
 from datetime import date
 from pathlib import Path
 import pandas as pd, torch
@@ -24,7 +24,7 @@ from ..core.files import Number, Record, misfit, whole_file, write_json
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
-from ..data.folder import image_files
+from ..data.check import image_files, unread_note
 from ..engine.federation import Federation
 from ..engine.guard import read_images
 from ..engine.history import versions
@@ -64,7 +64,8 @@ def card(fed:Federation, client:int|None)->dict:
         method=fed.method.name, model=getattr(net, 'recipe', fed.history.setting['model']),
         suite=s.name, client=client, domain=domain,
         rounds=fed.round_no, seed=fed.setting.seed, data_seed=s.data_seed,
-        accuracy=scores_of(fed, client), date=str(date.today()), versions=versions())
+        accuracy=scores_of(fed, client), date=str(date.today()), versions=versions(),
+        **(dict(white=list(s.white)) if s.white else {}))
 
 # %% ../../nbs/7_app/04_after.ipynb #b070d50b
 def in_plain_order(net:Net)->Net:
@@ -259,7 +260,7 @@ def predictions(session, facts:dict, root, files:list)->pd.DataFrame:
     "A row for each file: its class, the probability of every class, the vacuity where there is one."
     rows = []
     for k in range(0, len(files), 64):
-        x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels']).numpy()
+        x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels'], facts.get('white')).numpy()
         p, *more = session.run(None, {'images': x})
         rows.append(pd.DataFrame(p, columns=facts['classes']).assign(**dict(zip(['vacuity'], more))))
     table = pd.concat(rows, ignore_index=True)
@@ -273,6 +274,7 @@ def files_below(root:Path)->tuple: # (folder, [paths below it])
     "The pictures of a folder, or one picture."
     if not root.exists(): raise ValueError(f'there is no {root}: give a folder of pictures, or a picture')
     if not root.is_dir(): return root.parent, [Path(root.name)]
+    for note in unread_note(root): warnings.warn(f'{root}: {note}')
     if files := image_files(root): return root, files
     raise ValueError(f'{root} holds no picture')
 

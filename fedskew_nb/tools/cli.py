@@ -36,28 +36,31 @@ from ..data.boxes import boxes_file
 from ..data.folder import folder
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
-def folders_of(data, pixels:int, skip_broken:bool, boxes)->list:
+def folders_of(data, pixels:int, skip_broken:bool, boxes, white)->list:
     "The folders of one's own images, as recipes."
-    if boxes and not data: raise ValueError(f'--boxes {boxes} needs --data: give the folder of its images')
+    for option, v in (('boxes', boxes), ('white', white)):
+        if v and not data: raise ValueError(f'--{option} {v} needs --data: give the folder of its images')
     for d in data:
         if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
         if boxes: boxes_file(d, boxes)
     bad = 'skip' if skip_broken else 'strict'
-    return [folder(str(Path(d).resolve()), pixels, bad, boxes) for d in data]
+    return [folder(str(Path(d).resolve()), pixels, bad, boxes, white=white) for d in data]
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000010
 @delegates(executor_options)
 def data_options(
     suite=(),                     # embedded suites, see `fedskew list`
-    data=(),                      # folder of images, <domain>/<class>/*.jpg; or a CSV (image, label, site)
-    pixels:int=32,                # image side for --data
-    boxes:str=None,               # CSV of where the objects are, looked for in each --data folder
-    skip_broken:bool=False,       # leave broken images of --data out, and count them, instead of stopping
-    size:str=None,                # of embedded suites: tiny, quick, standard, full (default: quick)
+    data=(),                      # folder <domain>/<class>/*.jpg, or a CSV (image, label, site)
+    pixels:int=32,                # of --data
+    boxes:str=None,               # CSV of where objects are, in each folder
+    white:str=None,               # in scans: 4095, or 900,1700
+    skip_broken:bool=False,       # leave broken images out, and count them
+    size:str=None,                # of suites: tiny, quick, standard, full (default: quick)
     **kwargs,
 )->dict:
     "What is trained on, as arguments of `compare`."
-    suites = [s for text in suite for s in cut(text) or [text]] + folders_of(data, pixels, skip_broken, boxes)
+    suites = [s for text in suite for s in cut(text) or [text]]
+    suites += folders_of(data, pixels, skip_broken, boxes, white)
     named = dict(suite=suites, size=size)
     return {k: v for k, v in named.items() if v} | executor_options(**kwargs)
 

@@ -23,10 +23,10 @@ from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
-from ..data.check import count
+from ..data.check import count, image_files, lost_at_door, unread_note
 from ..data.copies import notes_of, once, told_apart
-from ..data.folder import image_files, read_domain
-from ..data.images import Data, as_data, join
+from ..data.folder import read_domain
+from ..data.images import Data, as_data, join, window_of
 from ..data.sheet import PARTS, Row, in_parts, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
@@ -107,23 +107,24 @@ def rows_of_site(root:Path)->tuple: # (folder, [Row])
                      f'but {found} is found')
 
 # %% ../../nbs/7_app/05_join.ipynb #51402f39
-def read_site(root, fed:Federation)->tuple: # (name, Data, [Row])
+def read_site(root, fed:Federation, white)->tuple: # (name, Data, [Row])
     "The images of a site, and a row for each."
     home, rows = rows_of_site(Path(root).expanduser())
     (site, tree), = tree_of(rows).items()
     classes = list(fed.suite.classes)
     for c in tree: one_of(c, classes, 'class in the federation')
-    data, rows, pictures = read_domain(home, rows, classes, fed.suite.image_size)
-    pictures = told_apart(pictures, home)
+    data, rows, pictures = read_domain(home, rows, classes, fed.suite.image_size, white=white)
+    pictures = told_apart(pictures, home, white)
     out, found = once(pictures)
-    for note in notes_of(pictures, found, 'once'): warnings.warn(f'{site}: {note}')
+    lost = (unread_note(root) if Path(root).is_dir() else [])+lost_at_door(pictures, white)
+    for note in lost+notes_of(pictures, found, 'once'): warnings.warn(f'{site}: {note}')
     kept = [k for k in range(len(rows)) if k not in out]
     return site, data[torch.tensor(kept).long()], [rows[k] for k in kept]
 
 # %% ../../nbs/7_app/05_join.ipynb #6083e030
-def given_site(images, fed:Federation)->tuple: # (name, Data, [Row])
+def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row])
     "The same of tensors."
-    data, names = as_data(images, None, 'the new site'), list(fed.suite.classes)
+    data, names = as_data(images, None, 'the new site', white), list(fed.suite.classes)
     as_batch(data.x, fed.suite)
     if len(data) and not 0 <= data.y.min() <= data.y.max() < len(names):
         raise ValueError(f'the new site: labels run from {data.y.min()} to {data.y.max()}, '
@@ -131,10 +132,10 @@ def given_site(images, fed:Federation)->tuple: # (name, Data, [Row])
     return 'new', data, [Row(Path(str(k)), names[c], 'new') for k, c in enumerate(data.y.tolist())]
 
 # %% ../../nbs/7_app/05_join.ipynb #350d0aba
-def parted(fed:Federation, images, test:float)->tuple: # (name, to adapt to, held out)
+def parted(fed:Federation, images, test:float, white)->tuple: # (name, to adapt to, held out)
     "Both parts of a site's images, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
-    site, data, rows = read(images, fed)
+    site, data, rows = read(images, fed, fed.suite.white if white is None else window_of(white))
     check_colour(data.x, fed.suite)
     *own, held = in_parts(data, rows, parts_of_site(rows, test, 0., fed.setting.seed, site))
     own = join(own)
@@ -171,9 +172,10 @@ def join_site(
     test:float=.5,           # part of every class that is held out
     labels:int|None=None,    # how many of the others have labels; default: all, 0: none
     epochs:int=20,           # of head tuning
+    white=None,              # in its scans: what is white, or a window; default: as the federation has it
 )->Joined:
     "What a trained federation gives a site that was not there, in every way that is open to it."
-    site, own, held = parted(fed, images, test)
+    site, own, held = parted(fed, images, test, white)
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
     return Joined(fed, site, held, len(own), n, ways_of(fed, own, n, count(epochs, 'epochs')))
 
@@ -236,17 +238,18 @@ def export(self:Joined,
 def join_command(
     out,                  # folder of a comparison that kept its models
     method:str='FedAvg',
-    data:str=None,        # the site's images: <class>/*.jpg, or a CSV
-    labels:int=None,      # that many of those not held out have labels
+    data:str=None,        # <class>/*.jpg, or a CSV
+    labels:int=None,      # so many have labels
     test:float=.5,        # part to hold out
-    to:str=None,          # also write a model: .onnx, .pt2, .safetensors
+    to:str=None,          # write a model: .onnx, .pt2, .safetensors
     way:str='as it is',   # which of the table
-    trust_code:bool=False,# run the Python files that the folder names
+    white:str=None,       # in scans: 4095
+    trust_code:bool=False,# run the files that the folder names
     json:bool=False,
 ):
     "Say what a trained model gives a site that was not there."
     if not data: raise ValueError('say where the images of the site are: --data FOLDER')
-    joined = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels)
+    joined = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels, white=white)
     if to: joined.export(to, way)
     if json: show_json(joined.table().numbers.to_dict('records'))
     else: print(joined)

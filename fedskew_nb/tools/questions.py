@@ -43,7 +43,7 @@ def found_in(recipe:Recipe, seed:int)->Found:
     pictures, broken = [], []
     if (root := images_of(recipe)) and not holds_arrays(root):
         how = recipe.make.keywords
-        pictures, broken = pictures_in(root, how['pixels'], how['bad'])
+        pictures, broken = pictures_in(root, how['pixels'], how['bad'], how.get('white'))
     by_class = pictures and root.is_dir() and not read_splits(root)
     suite = None if by_class and too_few(picture_counts(pictures)) else recipe(seed)
     once = suite and suite.copies.get('how') == 'once'
