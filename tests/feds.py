@@ -25,7 +25,7 @@ def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed
 
 def fed_of(method, suite, net=None, **kw):
     how = dict(rounds=2, local_steps=2, batch_size=8, lr=.05) | kw
-    return Federation(method, net or small(), suite, device=DEVICE, **how)
+    return Federation(method, small() if net is None else net, suite, device=DEVICE, **how)
 
 def run(method, suite, net=None, **kw):
     fed = fed_of(method, suite, net, **kw)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Out', 'Net', 'normalise', 'is_norm', 'is_batchnorm', 'is_conv', 'everything', 'is_learnt', 'is_statistic', 'under',
-           'either', 'evaluating', 'probe', 'at_least_float32', 'check_net']
+           'either', 'evaluating', 'probe', 'at_least_float32']
 
 # %% ../../nbs/4_core/01_net.ipynb #00000003
 import copy, torch
@@ -39,7 +39,8 @@ class Tray(dict):
 
 # %% ../../nbs/4_core/01_net.ipynb #00000008
 def _split(r, main:str)->tuple:
-    "`r` as (result, aux): a part may return a tensor, (tensor, aux) or {main: tensor, ...}."
+    "`r` as (result, aux): a part may return a tensor, (tensor, aux), {main: tensor, ...} or an object."
+    r = getattr(r, main, r)
     if isinstance(r, dict): return r[main], {k: v for k, v in r.items() if k != main}
     return r if isinstance(r, tuple) else (r, {})
 
@@ -49,6 +50,7 @@ class Net(nn.Module):
     frozen = frozenset()           # entries of its state that no training may change
     mean, std = (.5,)*3, (.25,)*3  # of raw images: the suite's
     expects = None # its weights' mean, std
+    channels = 3   # or 1, of grey images
     def __init__(self,
         body:nn.Module,            # image (B, 3, H, W) → feature map (B, C, H, W)
         pool:nn.Module,            # feature map → feature (B, d)
@@ -58,11 +60,19 @@ class Net(nn.Module):
         super().__init__()
         self.body, self.neck, self.pool, self.head = body, neck or nn.Identity(), pool, head
         self.tray = Tray()
-    def forward(self, x:Tensor)->Out:
-        self.tray.clear()
-        return self.answer(*_split(self.neck(self.body(x)), 'fmap'))
 
 # %% ../../nbs/4_core/01_net.ipynb #0000000a
+@patch
+def entry(self:Net, x:Tensor)->Tensor: # (B, 3, H, W) → as the body takes it
+    "Images are three channels, equal ones if grey: some nets take one."
+    return x if self.channels == 3 else x[:, :1].contiguous()
+
+@patch
+def forward(self:Net, x:Tensor)->Out:
+    self.tray.clear()
+    fmap = self.body(self.entry(x))
+    return self.answer(*_split(self.neck(getattr(fmap, 'last_hidden_state', fmap)), 'fmap'))
+
 @patch
 def answer(self:Net, fmap:Tensor, aux:dict|None=None)->Out:
     "What pool and head make of a feature map."
@@ -235,31 +245,3 @@ def probe(
 def at_least_float32(v:Tensor)->Tensor:
     "float64 as it is, all else in float32."
     return v if v.dtype == torch.float64 else v.float()
-
-# %% ../../nbs/4_core/01_net.ipynb #0000001b
-def check_logits(net:Net, out):
-    "Refuse an answer without logits, and one of NaN."
-    if not isinstance(out, Out) or getattr(out.logits, 'ndim', 0) != 2:
-        raise ValueError(f'{type(net).__name__} gives no Out with logits (B, n_classes): '
-                         'let its head return them')
-    if out.logits.isfinite().all(): return
-    raise ValueError('the model answers NaN or infinity before any training: look at its first weights')
-
-# %% ../../nbs/4_core/01_net.ipynb #3e11c0d2
-def check_net(
-    net:Net,
-    n_classes:int,   # of the suite
-    size:int,        # side of the suite's images, pixels
-):
-    "Refuse a net that cannot answer `n_classes` for such images; say why."
-    if not isinstance(net, Net):
-        raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
-    try: out = probe(net, size, n=2)
-    except (RuntimeError, ValueError) as e:
-        made = getattr(net, 'image_size', size)
-        raise ValueError(f'the model cannot take images of {size}×{size} pixels (it was made for {made}): '
-                         f'build it with size={size} [{e}]') from None
-    check_logits(net, out)
-    if out.logits.shape != (2, n_classes):
-        raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: '
-                         f'build it with n_classes={n_classes}')

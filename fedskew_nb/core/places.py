@@ -15,6 +15,7 @@ from .names import nearest
 from .net import everything, under
 from .rules import Rule, keep, largest, mean
 from .seeding import generator, seeded
+from .tried import bare, knowing_grey
 
 # %% ../../nbs/4_core/10_places.ipynb #8b9e0efd
 def touched(before:dict, after:nn.Module)->set:
@@ -79,7 +80,7 @@ def operate(m, net:nn.Module, seed:int)->nn.Module:
 def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
     "A changed copy of `net`; the mechanisms' own modules start from `seed`."
     home, owner = next(net.parameters()).device, {}
-    net = copy.deepcopy(net).to(home if home.type == 'meta' else 'cpu')
+    net = knowing_grey(bare(copy.deepcopy(net)).to(home if home.type == 'meta' else 'cpu'))
     for m in self.each('adapt'):
         self._check_places((m,), net, owner)
         before = dict(net.named_modules())

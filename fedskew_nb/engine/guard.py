@@ -20,8 +20,9 @@ from ..core.identity import digest, made_from
 from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
-from ..core.net import Net, Out, check_net, evaluating
+from ..core.net import Net, evaluating
 from ..core.seeding import generator, seeded
+from ..core.tried import check_net, check_whole, knowing_grey, tried
 from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
@@ -40,6 +41,7 @@ def check_net_and_suite(net, suite):
         raise TypeError(f'net is {described(net)}, which is not a Net: '
                         'wrap a model with as_net(model, body=…, '
                         'head=…), or call the function that makes it')
+    check_whole(net)
     if not isinstance(suite, Suite):
         raise ValueError(f'suite is {described(suite)}: give a Suite, such as load_suite("skew-digits")')
 
@@ -83,13 +85,12 @@ def frozen_names(net:nn.Module)->frozenset:
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
 def answers_alone(net:Net, size:int)->bool:
-    "Does it answer to an image as it does among nine? True also where it answers to none."
+    "Does it answer to an image as it does among nine?"
     p, loud = next(net.parameters()), torch.linspace(.1, 3, 9).view(-1, 1, 1, 1)
     x = (loud*torch.randn(9, 3, size, size, generator=generator('alone'))).to(p)
+    among = tried(net, x)
+    if not isinstance(getattr(among, 'logits', 0), Tensor): return True     # `check_net` says what it is
     with evaluating(net):
-        try: among = net(x)
-        except (RuntimeError, ValueError): return True      # `check_net` says what it is
-        if not isinstance(among, Out): return True          # so it does of this
         try: alone = {i: net(x[[i]]) for i in (0, 8)}
         except (RuntimeError, ValueError): return False
     near = lambda a, b: torch.allclose(a, b, 1e-2, 1e-2*float(b.nan_to_num().abs().max()), equal_nan=True)
@@ -105,11 +106,26 @@ def check_alone(net:Net, size:int):
                      'track_running_stats=True, or take GroupNorm in its place')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #71b8fd83
+def is_grey(x:Tensor)->bool:   # (N, 3, H, W)
+    "Are the three channels equal?"
+    return bool((x[:, :1] == x).all())
+
+def check_grey(net:Net, suite:Suite):
+    "Refuse colours for a model that takes one channel."
+    if getattr(net, 'channels', 3) == 3: return
+    seen = [(c.domain, c.train.x[:16]) for c in suite.clients]+[(n, d.x[:16]) for n, d in suite.tests.items()]
+    if not (coloured := sorted({name for name, x in seen if not is_grey(x)})): return
+    raise ValueError(f'the model takes one channel, and images of {", ".join(coloured)} have colours: '
+                     'build it for three (in_ch=3), or store the images in grey')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #b8f7f698
 def made_ready(net:Net, suite:Suite)->Net:
     "The same net with noise of its own, the mean and std of its images, a note of what is frozen."
     if not any(p.requires_grad for p in net.parameters()):
         raise ValueError('nothing in the model learns: all its parameters are frozen; '
                          'call requires_grad_(True) on what is to be trained')
+    knowing_grey(net, suite.image_size)
+    check_grey(net, suite)
     draws_nothing(own_noise(net), suite.image_size)
     check_alone(net, suite.image_size)
     net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
@@ -262,10 +278,6 @@ def as_batch(
     return x
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a70e1c11
-def is_grey(x:Tensor)->bool:   # (N, 3, H, W)
-    "Are the three channels equal?"
-    return bool((x[:, :1] == x).all())
-
 def check_colour(x:Tensor, suite:Suite):
     "Refuse colours where all images of the suite are grey."
     if is_grey(x) or not all(is_grey(d.x[:16]) for d in suite.tests.values()): return

@@ -16,6 +16,7 @@ from ..core.method import Method
 from ..core.mechanism import fills, kind
 from ..core.net import probe
 from ..core.seeding import Random
+from ..core.tried import logits_of
 from .client import Worker
 from .device import cloned, largest_of, read_at_once
 from .history import Result
@@ -31,7 +32,9 @@ def operations(
 )->int:
     "Operations of convolutions and linear layers for a black image, two for each multiply-add."
     products = []
-    def count(m, inp, out): products.append(2*out[0].numel()*m.weight[0].numel())
+    def count(m, inp, out):
+        if not isinstance(out, torch.Tensor): out = logits_of(out, type(m).__name__)
+        products.append(2*out[0].numel()*m.weight[0].numel())
     layers = [m for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
     hooks = [m.register_forward_hook(count) for m in layers]
     try: probe(net, size)

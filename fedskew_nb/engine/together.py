@@ -175,6 +175,6 @@ def of(self:Batches, ks:list, t:int)->dict: # {entry: (K, B, …)}
 def clip_each(params:list, most:float): # params: (K, …)
     "The gradient of each client no longer than `most`: what PyTorch's `clip_grad_norm_` does for one."
     learnt = [p for p in params if p.grad is not None]
-    norm = torch.stack([p.grad.flatten(1).norm(dim=1) for p in learnt]).norm(dim=0)
+    norm = torch.stack([p.grad.reshape(len(p), -1).norm(dim=1) for p in learnt]).norm(dim=0)
     shorter = (most/(norm+1e-6)).clamp(max=1)
     for p in learnt: p.grad.mul_(shorter.view(-1, *[1]*(p.ndim-1)))

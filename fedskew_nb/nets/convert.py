@@ -9,11 +9,12 @@ from difflib import get_close_matches
 import torch
 from torch import nn
 from ..core.seeding import Dropout, Random, generator, seeded
-from ..core.net import Net, evaluating, swapped
+from ..core.net import Net, swapped
+from ..core.tried import bare, logits_of, noise_images, takes_grey, tried
 from .models import seq, signed
 
 # %% auto #0
-__all__ = ['FAMILIES', 'REFUSED', 'DropPath', 'own_noise', 'as_net']
+__all__ = ['FAMILIES', 'REFUSED', 'TWINS', 'DropPath', 'MapDropout', 'SelfNormalDropout', 'RandomSlope', 'own_noise', 'as_net']
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000006
 # family: (children that make the map, children that pool it, the child with the last linear layer);
@@ -55,12 +56,61 @@ class DropPath(Random):
         one_each = (len(x), *[1]*(x.ndim-1))
         return x*(self.rand(one_each, x) >= self.p)/(1-self.p)
 
+# %% ../../nbs/4_core/03_convert.ipynb #aa643f4e
+class MapDropout(DropPath):
+    "As `nn.Dropout2d` and its kin: leaves out whole maps."
+    def __init__(self, p:float, alone:int=0): # alone: dimensions of an input that is no batch
+        super().__init__(p)
+        self.alone = alone
+    def forward(self, x):
+        if not self.training or self.p == 0: return x
+        lead = x.shape[:1 if x.ndim == self.alone else 2]
+        return x*(self.rand((*lead, *[1]*(x.ndim-len(lead))), x) >= self.p)/(1-self.p)
+
+# %% ../../nbs/4_core/03_convert.ipynb #06242fb8
+class SelfNormalDropout(DropPath):
+    "As `nn.AlphaDropout`, or `nn.FeatureAlphaDropout` of whole maps: mean and variance stay."
+    def __init__(self, p:float, maps:bool=False):
+        super().__init__(p)
+        self.maps = maps
+    def forward(self, x):
+        if not self.training or self.p == 0: return x
+        shape = (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
+        kept, low = self.rand(shape, x) >= self.p, -1.7580993408473766
+        scale = ((1-self.p)*(1+self.p*low**2))**-.5 if self.p < 1 else 0.
+        return scale*(torch.where(kept, x, low)-self.p*low)
+
+# %% ../../nbs/4_core/03_convert.ipynb #099c8d29
+class RandomSlope(Random):
+    "As `nn.RReLU`."
+    stacks = True
+    def __init__(self, lower:float, upper:float):
+        super().__init__()
+        self.lower, self.upper = lower, upper
+    def forward(self, x):
+        u = self.rand(x.shape, x) if self.training else .5
+        return torch.where(x >= 0, x, x*(self.lower+(self.upper-self.lower)*u))
+
+# %% ../../nbs/4_core/03_convert.ipynb #e58d5d5f
+TWINS = {    # a layer of noise: its twin
+    nn.Dropout: lambda m: Dropout(m.p),
+    nn.Dropout1d: lambda m: MapDropout(m.p, alone=2), nn.Dropout2d: lambda m: MapDropout(m.p),
+    nn.Dropout3d: lambda m: MapDropout(m.p, alone=4), nn.AlphaDropout: lambda m: SelfNormalDropout(m.p),
+    nn.FeatureAlphaDropout: lambda m: SelfNormalDropout(m.p, maps=True),
+    nn.RReLU: lambda m: RandomSlope(m.lower, m.upper)}
+
+# %% ../../nbs/4_core/03_convert.ipynb #eb6ddd49
+def drop_path(m:nn.Module)->nn.Module:
+    "Stochastic depth of other libraries as ours; anything else as it is."
+    kind = type(m).__name__
+    if kind == 'StochasticDepth' and getattr(m, 'mode', 'row') == 'row': return DropPath(m.p)
+    scaled = getattr(m, 'scale_by_keep', True) and not isinstance(m, Random)
+    return DropPath(m.drop_prob or 0.) if kind.endswith('DropPath') and scaled else m
+
+# %% ../../nbs/4_core/03_convert.ipynb #1db93ad7
 def own_noise(module:nn.Module)->nn.Module:
-    "Swap every Dropout and StochasticDepth inside for one with a generator of its own."
-    def swap(m):
-        if type(m) is nn.Dropout: return Dropout(m.p)
-        return DropPath(m.p) if type(m).__name__ == 'StochasticDepth' else m
-    return swapped(module, swap)
+    "Swap every layer of noise for one with a generator of its own."
+    return swapped(module, lambda m: TWINS.get(type(m), drop_path)(m))
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000e
 def child_at(module, name):
@@ -90,35 +140,46 @@ def cut_apart(module, body:str, pool:str, head:str)->tuple:
 # %% ../../nbs/4_core/03_convert.ipynb #00000011
 def same_answers(module, net, size):
     "Refuse a cut with other answers or no map."
-    name = type(module).__name__
-    x = torch.rand(2, 3, size, size, generator=generator('as_net')).to(next(module.parameters()))
-    try:
-        with evaluating(module), evaluating(net): want, out = module(x), net(x)
-    except RuntimeError as e:
-        raise ValueError(f'{name} cannot take images of {size}×{size} pixels: '
-                         f'try a larger size= [{e}]') from None
-    if out.fmap.ndim != 4:
+    name, x = type(module).__name__, noise_images(module, size)
+    if takes_grey(module, x): net.channels, x = 1, x[:, :1]
+    want, otherwise = logits_of(tried(module, x, name), name), 'check body=, pool= and head='
+    try: out = tried(net, x)
+    except ValueError as e:
+        raise ValueError(f'{name} cut like this fails, and whole it does not: {otherwise} [{e}]') from e
+    if getattr(out.fmap, 'ndim', 0) != 4:
         raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): '
                          'name other parts in body=')
     if out.logits.shape != want.shape or not torch.allclose(out.logits, want, atol=1e-4):
-        raise ValueError(f'{name} cut like this answers otherwise than the whole model: '
-                         'check body=, pool= and head=')
+        raise ValueError(f'{name} cut like this answers otherwise than the whole model: {otherwise}')
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000013
+def who_draws(module:nn.Module, x)->list: # of names, '' is the module itself; innermost first
+    "Which parts draw from the global generator when they are called."
+    begun, found = {}, []
+    def before(name): return lambda *_: begun.update({name: torch.random.get_rng_state()})
+    def after(name): return lambda *_: found.append(name) if drew(begun[name]) else None
+    def drew(state): return not torch.equal(state, torch.random.get_rng_state())
+    for name, m in module.named_modules():
+        m.register_forward_pre_hook(before(name))
+        m.register_forward_hook(after(name))
+    with torch.random.fork_rng(devices=[]):
+        try: module(x)
+        except Exception: return []    # whoever trains it will hear of it
+    return found
+
+# %% ../../nbs/4_core/03_convert.ipynb #0d752de3
 @torch.no_grad()
-def draws_nothing(module, size):
+def draws_nothing(module, size, channels=3):
     "Refuse a model that draws from the global generator while it trains."
     twin = copy.deepcopy(module).cpu().train()
-    black = torch.zeros(2, 3, size, size, dtype=next(twin.parameters()).dtype)
+    black = torch.zeros(2, channels, size, size, dtype=next(twin.parameters()).dtype)
     for m in twin.modules():
         if isinstance(m, Random): m.generator = generator('as_net')
-    with torch.random.fork_rng(devices=[]):
-        before = torch.random.get_rng_state()
-        try: twin(black)
-        except (RuntimeError, ValueError): return    # whoever trains it will hear of it
-        if torch.equal(before, torch.random.get_rng_state()): return
-    raise ValueError(f'{type(module).__name__} draws noise from the global generator in its forward: '
-                     'make it a child module, fedskew_nb.Dropout')
+    if not (names := who_draws(twin, black)): return
+    kind = type(twin.get_submodule(names[0])).__name__
+    where = f'{kind} ({names[0]})' if names[0] else kind
+    raise ValueError(f'{where} draws noise from the global generator in its forward: give it dropout=0, '
+                     'or make the noise a child module, fedskew_nb.Dropout')
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000014
 def cut_points(name:str, body, pool, head)->tuple:
@@ -146,11 +207,10 @@ def as_net(
     seed:int=0,               # of a fresh head
 )->Net:
     "A classifier as a Net; torchvision families need no names."
+    module = own_noise(bare(copy.deepcopy(module)))
     name = type(module).__name__
-    where = cut_points(name, body, pool, head)
-    module = own_noise(copy.deepcopy(module))
-    net = Net(*cut_apart(module, *where))
+    net = Net(*cut_apart(module, *cut_points(name, body, pool, head)))
     same_answers(module, net, size)
-    draws_nothing(module, size)
+    draws_nothing(module, size, net.channels)
     if n_classes: fresh_head(net, n_classes, seed)
     return signed(net.train(), size, name)

@@ -23,42 +23,50 @@ def weights_in(path, known=()): # known: names of weights; → what the file hol
         raise ValueError(f'there is no file {path}: name known weights{names}, or such a file')
     try:
         if path.suffix == '.safetensors': return load_file(path)
-        return dict(torch.load(path, 'cpu', weights_only=True))
+        return torch.load(path, 'cpu', weights_only=True)
     except Exception as e:
         raise ValueError(f'{path} holds no weights that can be read without running code '
                          f'({type(e).__name__}): save its state_dict as .safetensors') from None
 
 # %% ../../nbs/4_core/15_weights.ipynb #4b2fc3e4
-def tables_in(o:Mapping, at:str='')->dict: # {key: {name: tensor}}
+def tables_in(o, at:str='')->dict: # {key: {name: tensor}}
     "Each table of tensors in a checkpoint, by the key under which it lies."
+    if isinstance(o, (list, tuple)): o = dict(enumerate(o))
+    if not isinstance(o, Mapping): return {}
     tensors = {str(k): v for k, v in o.items() if isinstance(v, Tensor)}
     found = {at: tensors} if tensors else {}
-    for k, v in o.items():
-        if isinstance(v, Mapping): found |= tables_in(v, f'{at}.{k}' if at else str(k))
+    for k, v in o.items(): found |= tables_in(v, f'{at}.{k}' if at else str(k))
     return found
 
-def shortened(table:dict)->list: # of {name: tensor}
-    "The table, and what is left of it without each beginning of a name, of one or two words."
-    words = [n.split('.') for n in table]
-    begins = {'.'.join(w[:i])+'.' for w in words for i in (1, 2) if len(w) > i}
-    cut = [{n[len(b):]: v for n, v in table.items() if n.startswith(b)} for b in sorted(begins)]
-    return [table, *cut]
+MOST_WORDS = 6    # of a beginning: `module.model.backbone.`
+
+def shortened(table:dict)->dict: # {beginning: {name: tensor}}
+    "The table, and what is left of it without each beginning of a name."
+    words, cut = [n.split('.') for n in table], {'': table}
+    begins = {'.'.join(w[:i])+'.' for w in words for i in range(1, min(len(w), MOST_WORDS+1))}
+    for n, v in table.items():
+        ends = (i+1 for i, c in enumerate(n) if c == '.' and n[:i+1] in begins)
+        for i in ends: cut.setdefault(n[:i], {})[n[i:]] = v
+    return cut
 
 # %% ../../nbs/4_core/15_weights.ipynb #68316ecc
-def best(found:list, path)->dict: # found: [(key, {our name: tensor})]
+def best(found:list, path)->dict: # found: [(key, beginning of names, {our name: tensor})]
     "The fullest; two that are as full and differ are refused."
-    most = max((len(f) for _, f in found), default=0)
-    full = [(key, f) for key, f in found if len(f) == most]
-    usual = [f for key, f in full if key == 'state_dict'] or [f for _, f in full] or [{}]
+    most = max((len(f) for *_, f in found), default=0)
+    full = [(key, begin, f) for key, begin, f in found if len(f) == most]
+    usual = [f for key, _, f in full if key == 'state_dict'] or [f for *_, f in full] or [{}]
     if all(usual[0][n].equal(f[n]) if n in f else False for f in usual for n in usual[0]): return usual[0]
-    keys = ', '.join(sorted({key or 'the file itself' for key, _ in full}))
+    one, many = len({b for _, b, _ in full}) == 1, len({k for k, *_ in full}) > 1
+    said = {(key if many else '')+('' if one else f'{" " if many else ""}{begin}…') for key, begin, _ in full}
+    keys = ', '.join(sorted(s or 'the file itself' for s in said))
     raise ValueError(f'{path} holds several weights that fit alike ({keys}): save the ones you mean alone')
 
 # %% ../../nbs/4_core/15_weights.ipynb #ad1463af
 def by_name(tables:dict, own:dict, path)->dict: # {our name: tensor}
     "The tensors that have our names and shapes."
     def fits(table): return {k: v for k, v in table.items() if k in own and v.shape == own[k].shape}
-    return best([(key, fits(t)) for key, table in tables.items() for t in shortened(table)], path)
+    cut = [(key, begin, fits(t)) for key, table in tables.items() for begin, t in shortened(table).items()]
+    return best(cut, path)
 
 # %% ../../nbs/4_core/15_weights.ipynb #6b507174
 def is_counter(name:str)->bool: return name.endswith('num_batches_tracked')
@@ -92,7 +100,7 @@ def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, wh
 def by_order(tables:dict, own:dict, path)->tuple: # ({our name: tensor}, '') or ({}, why not)
     "What fits in order; a warning says that it was taken so."
     tried = {key: in_order(t, own) for key, t in tables.items() if len(t) > 2}
-    fits = best([(key, f) for key, (f, _) in tried.items() if f], path)
+    fits = best([(key, '', f) for key, (f, _) in tried.items() if f], path)
     if not fits: return {}, next((why for _, why in tried.values()), 'it has no tensors')
     first = next(n for t in tables.values() for n, v in t.items() if v is next(iter(fits.values())))
     warnings.warn(f'{path} has other names: its {len(fits)} tensors were taken in their order, which fits '

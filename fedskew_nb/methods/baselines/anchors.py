@@ -218,12 +218,12 @@ def _end_epoch(self:FeatureAnchors, s):
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #cab99b5f
 @patch
 def _head_step(self:FeatureAnchors, c):
-    "A step of the head towards naming the anchors."
+    "A step towards naming the anchors."
     head = [p for p in c.net.head.parameters() if p.requires_grad]
     if not self.calibrate or not head: return
     s = c.cache
     if 'adam' not in s: s['adam'] = torch.optim.Adam(head, self.calibrate)
-    grads = torch.autograd.grad(names_anchors(c.net.head, s['A']), head)
+    grads = torch.autograd.grad(names_anchors(c.net.head, s['A']), head, materialize_grads=True)
     for p, g in zip(head, grads): p.grad = g
     s['adam'].step()
 

@@ -98,7 +98,7 @@ def extras(self:HeadAlignment, srv, ups):
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #953856eb
 def discrepancy(g:dict, h:dict)->Tensor:
     "1 − cosine of two head gradients, row by row, the mean over rows and then over tensors."
-    rows = lambda v: v.flatten(1) if v.ndim > 1 else v[None]
+    rows = lambda v: v.flatten(1) if v.ndim > 1 else v.reshape(1, -1)
     distances = [1-F.cosine_similarity(rows(g[n]), rows(h[n]), dim=1).mean() for n in g]
     return sum(distances)/len(distances)
 

@@ -65,7 +65,7 @@ def _masks(self:Heal, D:Tensor, srv)->Tensor: # (K, P) bool
 def _fair(self:Heal, D:dict, w:Tensor, srv)->Tensor: # (K,)
     "p_k + Δp_k, normalised over the participants; Δp_k follows each one's share of the distances."
     if not self.beta: return w
-    d = sum(v.flatten(1).norm(dim=1) for v in D.values()).double()
+    d = sum(v.reshape(len(v), -1).norm(dim=1) for v in D.values()).double()
     shares, p = (d/d.sum() if d.sum() > 0 else w), []
     for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
         memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
