@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import re
+import math, re
 from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
@@ -8,7 +8,7 @@ from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy import flower, keys
-from fedskew_nb.deploy.hub import agreed, hub_of
+from fedskew_nb.deploy.hub import agreed, finish, hub_of
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
@@ -136,13 +136,17 @@ def test_too_few_stop_at_the_last_good_state(place, tmp_path):
     with pytest.raises(ConnectionError, match='a, c did not answer.*--least'): hub.fit()
     assert hub.round_no == 1 == load_nest(hub.out)['round_no']
 
-def test_scores_of_those_who_are_there(place, tmp_path):
+def test_scores_of_those_who_are_there(place, tmp_path, capsys):
+    "Their domains are shown, and no mean."
     hub = rehearsal(job(rounds=1), sites(place), tmp_path)
     post, hub.sites.least = hub.sites.post, 1
     hub.sites.post = lambda letters: {n: b for n, b in post(letters).items() if n != 'b'}
     hub.fit()
     assert {r['domain'] for r in hub.history.rows if r['view'] == 'global'} == {'dawn', 'noon'}
-    assert hub.history.summary('global')['AVG'] > 0
+    dusk = 'no score of dusk in round 1'
+    assert hub.history.gaps() == [dusk] and math.isnan(hub.history.summary('global')['AVG'])
+    finish(hub, tmp_path)
+    assert dusk in capsys.readouterr().out and f'seed 0 ({dusk})' in (tmp_path/'table.tex').read_text()
 
 # ---- answers that nobody asked for
 

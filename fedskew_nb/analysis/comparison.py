@@ -7,11 +7,12 @@ from __future__ import annotations
 import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
-from .pairs import answer_shown, image_floor, judged
+from .pairs import (
+    answer_shown, image_floor, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval, verdict
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
-from ..engine.reading import TABLED, Where, where_of
+from ..engine.reading import SCORES, TABLED, Where, where_of
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 
@@ -41,7 +42,7 @@ def _refuse_twins(histories:list):
 class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
-        self.histories, self._scores, self.families, self.about = list(histories), {}, {}, {}
+        self.histories, self._scores, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
         _refuse_twins(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
@@ -73,8 +74,6 @@ def seeds(self:Comparison)->list:
     return sorted(_seen(self, lambda h: h.setting['seed']))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #973cbdeb
-def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
-
 def one_kind(runs:list):
     "Refuse runs of one suite some of which have one last check, and others three."
     kinds = {(deal_of(h)[0], h.checks) for h in runs}
@@ -82,15 +81,16 @@ def one_kind(runs:list):
     raise ValueError('some runs are scored by one last check and others by three: '
                      'put them into tables of their own')
 
-# %% ../../nbs/3_results/10_comparison.ipynb #0000000d
+# %% ../../nbs/3_results/10_comparison.ipynb #5f445491
 def scores_at(cmp, where:Where)->pd.DataFrame:
     "The score of record of every run that was scored there; a table mixes no two kinds of it."
-    runs, rows = [h for h in cmp.histories if is_scored(h, where)], []
+    runs, rows, odd = [h for h in cmp.histories if is_scored(h, where)], [], odd_runs(cmp, where)
     one_kind(runs)
     for h in runs:
         (suite, deal), shown = deal_of(h), answer_shown(h, where)
         run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
-        rows.append(run | dict(path=shown.path) | h.summary(shown))
+        scores = dict.fromkeys(SCORES, math.nan) if id(h) in odd else h.summary(shown)
+        rows.append(run | dict(path=shown.path) | scores)
     if rows: return pd.DataFrame(rows)
     scored = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
     raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(scored)}')
@@ -157,9 +157,10 @@ def _label(method, deal, path): return method + DEALS[deal] + (f' [{path}]' if p
 # %% ../../nbs/3_results/10_comparison.ipynb #53c294c6
 def _statistics_row(cmp, where, runs, suite, deal, method, path)->dict:
     "Means and standard errors of one method's runs, and its paired difference to FedAvg."
-    row = dict(suite=suite, method=_label(method, deal, path), deal=deal, n=len(runs))
-    for k in TABLED:
-        i = t_interval(runs[k])
+    whole = runs[runs.AVG.notna()]
+    row = dict(suite=suite, method=_label(method, deal, path), deal=deal, n=len(whole))
+    for k in TABLED if len(whole) else ():
+        i = t_interval(whole[k])
         row |= {k: i.mean, f'{k}_se': i.se}
     if (deal, method) == ('skew', 'FedAvg'): return row
     if deal == 'skew': d, p = judged(cmp, suite, where).get((method, path), (None, None))
@@ -219,7 +220,7 @@ def _cells(st:pd.DataFrame)->pd.DataFrame:
     out['difference'] = st.verdict.fillna('')
     return out
 
-# %% ../../nbs/3_results/10_comparison.ipynb #0000001f
+# %% ../../nbs/3_results/10_comparison.ipynb #4b314a43
 def run_notes(cmp, suite:str, where:Where)->list:
     "What tables say of a suite's runs; of which, where they differ."
     runs, who = [h.setting for h in cmp.histories if deal_of(h)[0] == suite], {}
@@ -229,7 +230,7 @@ def run_notes(cmp, suite:str, where:Where)->list:
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
     kinds = sorted({s.get('device', 'cpu') for s in runs})
     if kinds[1:]: notes.append(f'Trained on {" and ".join(kinds)}, which round differently.')
-    return notes + foot(rows_of(cmp.histories, suite, where), where)
+    return notes + odd_notes(cmp, suite, where) + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #04904de0
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
@@ -271,7 +272,7 @@ def rows(self:Comparison, last:bool=False)->pd.DataFrame:
             out.append(run | score | dict(accuracy=accuracy))
     return pd.DataFrame(out)
 
-# %% ../../nbs/3_results/10_comparison.ipynb #00000025
+# %% ../../nbs/3_results/10_comparison.ipynb #00000026
 def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, mean, sem, label
     "Accuracy on each domain, mean and standard error over seeds."
     r = cmp.rows(last=True).query('suite == @suite and view == @where.view and moment == @where.moment')
@@ -279,11 +280,12 @@ def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, m
     run = ['deal', 'method', 'path', 'domain']
     counts = r.groupby([*run, 'seed'], sort=False)[['correct', 'n']].sum()     # over the clients of a domain
     accuracy = (100*counts.correct/counts.n).rename('acc').reset_index()
+    accuracy = without_odd(cmp, accuracy, suite, where)
     g = accuracy.groupby(run, sort=False).acc.agg(['mean', 'sem']).reset_index()
     g['label'] = [_label(*v) for v in zip(g.method, g.deal, g.path)]
     return g
 
-# %% ../../nbs/3_results/10_comparison.ipynb #00000026
+# %% ../../nbs/3_results/10_comparison.ipynb #44d035a1
 @patch
 def domains(self:Comparison,
     where='global', suite:str|None=None,
@@ -296,7 +298,7 @@ def domains(self:Comparison,
     cells = g.pivot(index='label', columns='domain', values='text')
     cells = cells.reindex(index=shown, columns=names).fillna('')
     caption = f'{suite}, accuracy in % on each domain, {where.view} view, {WHEN[where.moment]}'
-    return Table(caption, named_rows(cells, 'method'), (), g)
+    return Table(caption, named_rows(cells, 'method'), odd_notes(self, suite, where), g)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000029
 def write_whole(path, data:str|bytes):

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from .stats import adjusted
 from ..engine.history import History
-from ..engine.reading import Where, where_of
+from ..engine.reading import Where, lost_of, where_of
 
 # %% auto #0
 __all__ = ['by_domain']
@@ -37,7 +37,9 @@ def by_domain(h:History, where='global')->tuple:
     for r in [r for r in scored if r['round'] in rounds]:
         right[r['domain']] += r['correct']
         n[r['domain']] += r['n']
-    return {d: 100*right[d]/n[d] for d in n}, {d: k//len(rounds) for d, k in n.items()}
+    lost = [d for _, d in lost_of(h, where)] if scored else []
+    acc = {d: math.nan if d in lost else 100*right[d]/n[d] for d in n | dict.fromkeys(lost)}
+    return acc, {d: n[d]//len(rounds) for d in acc}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #6a299add
 def disagreement(a:History, b:History, where)->list: # [(variance of what one image adds, images)]
@@ -51,6 +53,89 @@ def image_floor(cmp, suite:str, one:tuple, other:tuple, where, seeds)->float:
     keys = 'suite', 'deal', 'method', 'seed'
     runs = {tuple(h.setting[k] for k in keys): h for h in cmp.histories}
     return image_error([disagreement(*(runs[suite, *w, s] for w in (one, other)), where) for s in seeds])
+
+# %% ../../nbs/3_results/25_pairs.ipynb #df297383
+def end_of(h:History, where:Where)->tuple:
+    "The rounds of its score of record."
+    return tuple(sorted({*h.counts(where).index.get_level_values('round')})[-h.checks:])
+
+def same_end(ends:list, most:bool)->tuple:
+    "The rounds that runs of one kind should have: those of most, or the latest."
+    often = Counter(ends)
+    return max(often, key=lambda end: (most*often[end], end[::-1]))
+
+def budget(h:History)->tuple: return h.setting.get('suite'), h.setting.get('rounds'), h.checks
+def label(h:History)->tuple: return h.setting.get('suite'), h.label
+
+# %% ../../nbs/3_results/25_pairs.ipynb #0d523df5
+def groups_of(runs:list, places, kind)->list: # of lists of places
+    "Runs of one kind together."
+    groups = {}
+    for i in places: groups.setdefault(kind(runs[i]), []).append(i)
+    return list(groups.values())
+
+# %% ../../nbs/3_results/25_pairs.ipynb #0846dfe6
+def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
+    "Runs scored last in another round than most of their method, or earlier than others of their budget."
+    out = {}
+    for kind in (budget, label):
+        for own in groups_of(runs, sorted({*range(len(runs))}-out.keys()), kind):
+            seeds = {runs[i].setting.get('seed') for i in own}
+            if kind is label and len(seeds) < len(own): continue          # a seed at two settings
+            end = same_end([ends[i] for i in own], kind is label)
+            odd = [i for i in own if ends[i] != end]
+            out |= {i: f'scored last in round {ends[i][-1]}, others in {end[-1]}' for i in odd}
+    return out
+
+# %% ../../nbs/3_results/25_pairs.ipynb #dca17d56
+def domains_asked(runs:list, asked:list)->list: # of sets
+    "The domains that each run should have: all that there are, if any seed has them; else those of its seed."
+    own, of_seed = [{*h.counts(w).index.get_level_values('domain')} for h, w in zip(runs, asked)], {}
+    keys = [(h.setting.get('suite'), h.setting.get('data_seed', h.setting.get('seed'))) for h in runs]
+    for key, domains in zip(keys, own): of_seed.setdefault(key, set()).update(domains)
+    every = set().union(*own)
+    return [every if every in of_seed.values() else of_seed[key] for key in keys]
+
+# %% ../../nbs/3_results/25_pairs.ipynb #7cce2d5d
+def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
+    "Runs of a suite whose score of record is not of the rounds and domains of the others."
+    asked = [answer_shown(h, where_of(where)) for h in runs]
+    wanted = domains_asked(runs, asked)
+    lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
+    late = early(runs, [end_of(h, w) for h, w in zip(runs, asked)])
+    return late | {i: why for i, why in lost.items() if why}
+
+# %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
+def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
+
+def scored_runs(cmp, where:Where, suite:str)->list: # dealt at random, a client has no own domain
+    "The runs of a suite that have this view."
+    own = [h for h in cmp.histories if h.setting['suite'] == suite and is_scored(h, where)]
+    return [h for h in own if where.view != 'personal' or h.setting['deal'] == 'skew']
+
+def odd_runs(cmp, where:Where)->dict: # {id of a History: what its score lacks}
+    "Runs that are in no mean."
+    if where not in cmp.odd:
+        each = [scored_runs(cmp, where, suite) for suite in cmp.suites]
+        cmp.odd[where] = {id(runs[i]): why for runs in each for i, why in unlike(runs, where).items()}
+    return cmp.odd[where]
+
+# %% ../../nbs/3_results/25_pairs.ipynb #497c2805
+def odd_notes(cmp, suite:str, where:Where)->list: # of at most one sentence
+    "Which runs are in no mean, and why."
+    odd, of = odd_runs(cmp, where), {}
+    for h in (h for h in scored_runs(cmp, where, suite) if id(h) in odd):
+        of.setdefault((h.label, odd[id(h)]), []).append(str(h.setting['seed']))
+    said = [f'{name}, seed {", ".join(seeds)} ({why})' for (name, why), seeds in of.items()]
+    return [f'In no mean: {"; ".join(said)}.'] if said else []
+
+# %% ../../nbs/3_results/25_pairs.ipynb #8875d0df
+def without_odd(cmp, scores, suite:str, where:Where): # a frame with deal, method and seed
+    "The scores of runs that lack nothing; of a method without such a run, what is there."
+    runs = [h for h in scored_runs(cmp, where, suite) if id(h) in odd_runs(cmp, where)]
+    odd = {(h.setting['deal'], h.setting['method'], h.setting['seed']) for h in runs}
+    whole = scores.agg(lambda r: (r.deal, r.method, r.seed) not in odd, axis=1).astype(bool)
+    return scores[whole | ~whole.groupby([scores.deal, scores.method]).transform('any')]
 
 # %% ../../nbs/3_results/25_pairs.ipynb #89f5d03e
 def judged(cmp, suite:str, where='global', other='FedAvg')->dict: # {(method, path): (Interval, p)}

@@ -10,6 +10,7 @@ import numpy as np, pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
+from .pairs import unlike
 from .stats import t_interval
 from .style import INK, PALETTE, bare, canvas, colour, ink, shades, style
 
@@ -42,7 +43,8 @@ def spread(
 # %% ../../nbs/3_results/15_plots.ipynb #d1004658
 def name_lines(ax, gap=.075):
     "Write each labelled line's name at its end; `gap` is the least distance, in heights of the axes."
-    lines = [l for l in ax.lines if l.get_label()[0] != '_']
+    lines = [l for l in ax.lines if l.get_label()[0] != '_' and len(l.get_xdata())]
+    if not lines: return
     ax.get_xlim(), ax.get_ylim()             # settles the scales, which matplotlib leaves for later
     to_axes = ax.transData + ax.transAxes.inverted()
     ends = to_axes.transform([l.get_xydata()[-1] for l in lines])[:, 1]        # heights, 0 to 1
@@ -56,7 +58,7 @@ def _method_curves(ax, name, seeds):
     c, dash = ink(name)
     if len(seeds) > 1:
         for s in seeds: ax.plot(s.index, s, color=c, lw=.7, alpha=.4)
-    mean = pd.concat(seeds, axis=1).mean(axis=1)
+    mean = pd.concat(seeds, axis=1).mean(axis=1, skipna=False).dropna()     # where all were scored
     ax.plot(mean.index, mean, color=c, ls=dash, marker='o' if len(mean) == 1 else None, label=name)
 
 # %% ../../nbs/3_results/15_plots.ipynb #5b1e8f3e
@@ -113,7 +115,10 @@ def finals(
     "The last round's score of each run."
     def seed(h): return h.setting.get('data_seed', 0), h.setting.get('seed', 0)
     def last(h): return h.curve(where)[metric].iloc[-1]
-    return pd.DataFrame({name: {seed(h): last(h) for h in hs} for name, hs in by_name(histories).items()})
+    def of(hs):
+        odd = unlike(hs, where)           # as in tables
+        return {seed(h): float('nan') if i in odd else last(h) for i, h in enumerate(hs)}
+    return pd.DataFrame({name: of(hs) for name, hs in by_name(histories).items()})
 
 # %% ../../nbs/3_results/15_plots.ipynb #00000024
 @style()

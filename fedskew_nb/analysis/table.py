@@ -203,14 +203,21 @@ def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     return out
 
 # %% ../../nbs/3_results/09_table.ipynb #f9142855
-def image_notes(runs:dict)->list:
-    "What people's own images were read from, and what is odd about them; of which seed, where they differ."
-    settings = [h.setting for hs in runs.values() for h in hs]
-    said = {s['seed']: s['images'].split('; ') for s in settings if s.get('images')}
-    clauses = dict.fromkeys(c for own in said.values() for c in own)
-    of = {c: [str(seed) for seed in sorted(said) if c in said[seed]] for c in clauses}
+def said_of(runs:dict, read)->str: # read: setting → clauses
+    "What settings say, clause by clause; of which seed, where they differ."
+    said = {}
+    for h in (h for hs in runs.values() for h in hs):
+        said.setdefault(h.setting.get('seed'), {}).update(dict.fromkeys(read(h.setting)))
+    of = {c: [str(seed) for seed in said if c in said[seed]] for own in said.values() for c in own}
     texts = [c if len(seeds) == len(said) else f'{c} (seed {", ".join(seeds)})' for c, seeds in of.items()]
-    return [f'Images: {"; ".join(texts)}.'] if texts else []
+    return '; '.join(texts)
+
+# %% ../../nbs/3_results/09_table.ipynb #afa59686
+def image_notes(runs:dict)->list:
+    "What people's own images were read from, and what is odd about any."
+    def read(s): return s['images'].split('; ') if s.get('images') else ()
+    said = {'Images': said_of(runs, read), 'Odd': said_of(runs, lambda s: s.get('odd', ()))}
+    return [f'{head}: {text}.' for head, text in said.items() if text]
 
 # %% ../../nbs/3_results/09_table.ipynb #0c9537e7
 def foot(

@@ -14,6 +14,7 @@ from .table import Table, pm
 from .trust import (
     answers_of_client, auroc, density, density_plot, noisy,
     risk_coverage, risk_curves, strangers, together, uncertainty)
+from ..data.check import some
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.federation import Federation
@@ -129,13 +130,21 @@ def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
     return pd.DataFrame(rows)
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #6cdc1255
+def fewer(groups)->list: # of sentences
+    "Means over some of the rows only, for the others have no such number."
+    there, all_of = groups.count(), groups.size()
+    few = [f'{c} of {" ".join(map(str, k if isinstance(k, tuple) else (k,)))} ({n} of {all_of[k]})'
+           for c in there for k, n in there[c].items() if 0 < n < all_of[k]]
+    return [f'Means over fewer, for the others have no such number: {some(few)}.'] if few else []
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #04b30d5d
 def mean_table(caption:str, rows:pd.DataFrame, by:list, columns:list, notes)->Table:
     "Mean ± standard error of each group; a column that nobody has is left out."
     g = rows.groupby(by, sort=False)[[c for c in columns if rows[c].notna().any()]]
     mean, se = g.mean().reset_index(), g.sem().reset_index()
     cells = mean.copy().astype(object)
     for c in mean.columns.difference(by): cells[c] = [pm(*v) for v in zip(mean[c], se[c])]
-    return Table(caption, cells, notes, mean)
+    return Table(caption, cells, [*notes, *fewer(g)], mean)
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #3f58823a
 def _named(runs)->str:

@@ -211,3 +211,47 @@ def lost_at_door(pictures:list, white)->list: # of sentences
     for p in pictures: sites.setdefault(p.domain, []).append(p.depth)
     pages = page_notes([(p.path, p.pages) for p in pictures])
     return pages+[note for site, depths in sites.items() for note in depth_notes(site, depths, white)]
+
+# %% ../../nbs/5_data/03_check.ipynb #4f1c8b61
+FEW = 5      # test images
+
+def some(names)->str:
+    "Names in a sentence, three at most."
+    names = list(map(str, names))
+    more = f' and {len(names)-3} more' if len(names) > 3 else ''
+    return ', '.join(names[:3])+more
+
+def only_class(d:Data)->bool: return len(d) > 1 and d.y.unique().numel() == 1
+
+# %% ../../nbs/5_data/03_check.ipynb #edddf622
+def listed(said:dict)->list: # {sentence: names} → sentences
+    "Those that have something to name."
+    return [text.format(some(names)) for text, names in said.items() if names]
+
+def odd_sizes(s, tests:dict)->list: # of sentences; {domain: test images}
+    "Domains that no mean has, or that have too much of one."
+    home = {c.domain for c in s.clients} if s.deal == 'skew' else ()
+    return listed({
+        'no test image, so in no mean: {}': sorted(str(d) for d in home if not tests.get(d)),
+        'few test images, and as much of AVG as any other domain: {}':
+            [f'{d} ({n})' for d, n in tests.items() if 0 < n < FEW]})
+
+
+
+# %% ../../nbs/5_data/03_check.ipynb #593e2cd8
+def odd_classes(s)->list: # of sentences
+    "Classes that nobody has or is asked about, and who has one only."
+    tests, every = {**s.tests, **s.unseen}, set(range(len(s.classes)))
+    def lost(datas): return [s.classes[k] for k in sorted(every.difference(*(d.y.tolist() for d in datas)))]
+    def only(named): return [f'{who} ({s.classes[int(d.y[0])]})' for who, d in named if only_class(d)]
+    return listed({
+        'no training image of {}': lost(c.train for c in s.clients),
+        'no test image of {}': lost(tests.values()),
+        'one class only to train on at client {}': only((c.id, c.train) for c in s.clients),
+        'one image only to train on at client {}': [c.id for c in s.clients if len(c.train) == 1],
+        'one class only to be tested on: {}': only(tests.items())})
+
+# %% ../../nbs/5_data/03_check.ipynb #fba5b903
+def oddities(s)->list: # of sentences
+    "What a reader of this suite's averages should know."
+    return odd_sizes(s, {d: len(t) for d, t in {**s.tests, **s.unseen}.items()}) + odd_classes(s)

@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked, tensor_checksum
-from .check import check_norm, check_suite
+from .check import check_norm, check_suite, oddities
 from .images import Data, window_of
 from ..core.names import lazy, whole
 
@@ -200,6 +200,12 @@ def to(self:Suite,
     "The suite with its images on `device`."
     if self.nbytes > budget: return self
     return self._with({id(d): d.apply(lambda t: t.to(device)) for d in self._datas()})
+
+# %% ../../nbs/5_data/02_suite.ipynb #7354a26b
+@patch
+def odd(self:Suite)->list: # of sentences
+    "What a reader of its averages should know: domains without a test, classes that nobody has."
+    return oddities(self)
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a
 FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare')]

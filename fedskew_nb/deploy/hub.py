@@ -20,6 +20,7 @@ from ..tools.after import export
 from ..tools.shell import say
 from ..core.files import Number, Record, misfit
 from ..core.identity import digest
+from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
 from .node import order_of
 from .surface import Job
@@ -38,7 +39,14 @@ class Roster(Suite):
     chance = property(lambda self: 100/self.n_classes)      # how often a guess is right
     def fingerprint(self)->str: return digest(self.facts)
     def to(self, device='cpu', budget=0)->Suite: return self    # there is nothing to move
+    def asked(self)->dict: # {domain: test images}
+        "What a whole scoring asks at the sites."
+        tests = {}
+        for f in self.facts: tests[f['domain']] = tests.get(f['domain'], 0)+f['tests']
+        return {d: n for d, n in tests.items() if n}
+    def odd(self)->list: return odd_sizes(self, self.asked())
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #bb2efe56
 def roster_of(facts:list, pixels:int)->Roster:
     "The sites in the order of their names."
     clients = [Client(k, f['domain'], range(f['n']), (), ()) for k, f in enumerate(facts)]
@@ -201,12 +209,15 @@ def tell_round(hub:Federation):
     mb, seconds = (row['up']+row['down'])/1e6, took['seconds']+took['eval_seconds']
     say(f'round {row["round"]:{len(str(of))}} of {of}: loss {row["loss"]:.3f}, {mb:.1f} MB, {seconds:.1f} s')
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):
     "Leave history, report and model."
     out = Path(out)
     hub.history.save(out/'history.json')
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     report = write_report(Comparison([hub.history]), out)['report.html']
-    print(f'{hub.history.table().round(1).to_string()}\n\nreport: {report}')
+    table = hub.history.table()
+    print('\n'.join([table.round(1).to_string(), *hub.history.gaps(table.attrs['where'])]), end='\n\n')
+    print(f'report: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')

@@ -165,7 +165,7 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     return 'a score is there twice' if twice else ''
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
-NOT_ASKED = ('device', 'chance', 'steps', 'images')     # all but the first follow from images and setting
+NOT_ASKED = 'device', 'chance', 'steps', 'images', 'odd', 'tests'    # the others follow from the setting
 
 def load_state(
     path,

@@ -148,6 +148,8 @@ class RunFacts(Record):
     note:str=''
     trials:int=0
     chance:Number=0
+    odd:list[str]=[]        # what is odd about the suite
+    tests:dict[str,int]={}  # images that sites elsewhere say they have
     steps:list[int]=[]
     images:str=''
 
@@ -214,20 +216,27 @@ def steps_of(fed)->list: # [least, most]
     return [min(steps), max(steps)]
 
 # %% ../../nbs/6_engine/04_history.ipynb #cdbf8826
+def of_suite(fed)->dict:
+    "What the setting says of its images."
+    s = fed.suite
+    facts = dict(suite=s.name, deal=s.deal, base=s.base, size=s.size, data_seed=s.data_seed)
+    further = dict(
+        odd=s.odd(), tests=s.asked() if fed.sites.far else {},
+        images=s.source if s.copies else '')     # what people's own were read from
+    return facts | {k: v for k, v in further.items() if v}
+
+# %% ../../nbs/6_engine/04_history.ipynb #5c98aab5
 def describe(
     fed,       # a `Federation`
 )->dict:
     "The whole setting of a run, JSON-able."
-    suite, net = fed.suite, fed.net
+    net = fed.net
     facts = dict(
-        method=fed.method.name, spec=fed.method.spec(),
-        suite=suite.name, deal=suite.deal, base=suite.base, size=suite.size, data_seed=suite.data_seed,
-        made_of=fed.made_of,
+        method=fed.method.name, spec=fed.method.spec(), **of_suite(fed), made_of=fed.made_of,
         parameters=sum(p.numel() for p in net.parameters()), model=getattr(net, 'name', type(net).__name__),
         house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
-        chance=round(suite.chance, 2), steps=steps_of(fed))
+        chance=round(fed.suite.chance, 2), steps=steps_of(fed))
     if net.frozen: facts['frozen'] = sorted(net.frozen)
-    if suite.copies and suite.source: facts['images'] = suite.source     # what people's own were read from
     return json.loads(json.dumps(facts | vars(fed.setting)))
 
 # %% ../../nbs/6_engine/04_history.ipynb #47358d3b

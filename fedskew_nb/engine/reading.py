@@ -9,6 +9,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 from fastcore.basics import patch
 from ..core.names import lazy
+from ..data.check import some
 from .history import History, Moment, View
 from .setting import last_checks
 
@@ -97,23 +98,61 @@ def counts(self:History,
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
     return pd.DataFrame(list(flat.values()), index, ['n', 'correct'])
 
-# %% ../../nbs/6_engine/08_reading.ipynb #00000014
+# %% ../../nbs/6_engine/08_reading.ipynb #dbc46f2d
+def whole_scoring(h, where, sums:dict)->dict: # {domain: test images}
+    "What a round is asked in this run if nothing is lacking."
+    most = {}
+    for of in sums.values():
+        for d, (n, _) in of.items(): most[d] = max(n, most.get(d, 0))
+    view, moment, path = where_of(where)
+    told = h.setting.get('tests', {}) if view != 'unseen' and moment != 'post_local' and not path else {}
+    return {d: max(most.get(d, 0), told.get(d, 0)) for d in most | told}
+
+def lacking(got:dict, whole:dict, moment:str)->dict: # {domain: what a round lacks of it}
+    "Domains without a score, or with a part of their images; each round trains other clients."
+    lost = {d: 'no score' for d in whole if d not in got}
+    if moment == 'post_local': return lost
+    return lost | {d: f'{n} of {whole[d]} test images' for d, (n, _) in got.items() if n < whole[d]}
+
+# %% ../../nbs/6_engine/08_reading.ipynb #d3b3e9a7
+def lost_of(h, where, domains=())->dict: # {(what, domain): [round]}
+    "What the rounds of record lack of each domain."
+    where, sums, out = where_of(where), _sums(h, where), {}
+    whole = dict.fromkeys(domains, 1) | whole_scoring(h, where, sums)
+    for r in sorted(sums)[-h.checks:]:
+        for d, what in lacking(sums[r], whole, where.moment).items():
+            out.setdefault((what, d), []).append(str(r))
+    return out
+
+@patch
+def gaps(self:History, where='global', domains=())->list: # of texts; domains: that runs beside it have
+    "What the score of record lacks: `no score of b in round 2`."
+    of = {}
+    for (what, d), rounds in lost_of(self, where, domains).items():
+        of.setdefault((what, ', '.join(rounds)), []).append(d)
+    return [f'{what} of {some(names)} in round {rounds}' for (what, rounds), names in of.items()]
+
+# %% ../../nbs/6_engine/08_reading.ipynb #f8b99671
 @patch
 def curve(self:History,
     where='global',    # a view, or a Where
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows, sums = {}, _sums(self, where)
+    rows, sums, where = {}, _sums(self, where), where_of(where)
+    whole = whole_scoring(self, where, sums)
     for r in list(sums)[-last:]:
-        acc = {d: 100*right/n for d, (n, right) in sums[r].items()}
-        rows[r] = acc | summary(acc, [n for n, _ in sums[r].values()])
+        n, right = zip(*(sums[r].get(d, (1, 0)) for d in whole))
+        acc = {d: 100*k/m for d, m, k in zip(whole, n, right)} | dict.fromkeys(
+            lacking(sums[r], whole, where.moment), float('nan'))
+        rows[r] = acc | summary(acc, n)
     return pd.DataFrame(rows).T.rename_axis('round')
 
+# %% ../../nbs/6_engine/08_reading.ipynb #d1766175
 @patch
 def summary(self:History, where='global', last:int=0)->dict: # last: evaluated rounds; 0: those of record
     "The score of record: AVG, STD, ALL and worst in percent, or the mean of the `last` evaluated rounds."
-    return self.curve(where, last or self.checks)[[*SCORES]].mean().to_dict()
+    return self.curve(where, last or self.checks)[[*SCORES]].mean(skipna=False).to_dict()
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000018
 @patch(as_prop=True)
@@ -129,8 +168,9 @@ def table(self:History,
 )->pd.DataFrame:       # one row, percent
     "The score of record: domains, AVG, STD, ALL, worst."
     where = where_of(where or (self.views()[0].view if self.rows else 'global'))
-    t = self.curve(where, last or self.checks).mean().to_frame(self.setting.get('method', 'run')).T
-    t.columns.name = ' · '.join(filter(None, (*where, '%')))
+    of_record = self.curve(where, last or self.checks).mean(skipna=False)
+    t = of_record.to_frame(self.setting.get('method', 'run')).T
+    t.columns.name, t.attrs['where'] = ' · '.join(filter(None, (*where, '%'))), where
     return t
 
 # %% ../../nbs/6_engine/08_reading.ipynb #0000001c

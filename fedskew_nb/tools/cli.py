@@ -99,7 +99,8 @@ def training_options(
 def tell(done, of, run, history):
     "One line per finished run, on stderr, beside the bars."
     view = 'global' if any(r['view'] == 'global' for r in history.rows) else 'personal'
-    if history.rows: result = f'AVG {history.summary(view)["AVG"]:.1f} % ({view})'
+    if history.rows and (lost := history.gaps(view)): result = f'no AVG, {"; ".join(lost)} ({view})'
+    elif history.rows: result = f'AVG {history.summary(view)["AVG"]:.1f} % ({view})'
     else: result = history.measures.get('stopped', 'no score')
     say(f'[{done:{len(str(of))}}/{of}] {history.setting["suite"]}  {run.title}, seed {run.seed}: {result}')
 
