@@ -73,7 +73,8 @@ def test_afl_moves_lambda_after_the_model_and_groupdro_before(F, eta):
 
 def test_by_hand_two_rounds_of_afl():
     acts, kept = weighed(AFL(eta=.5), [[2., 1.], [0., 0.]])
-    assert acts == [pytest.approx([.5, .5]), pytest.approx([.75, .25])] and kept[1] == pytest.approx([.75, .25])
+    assert acts == [pytest.approx([.5, .5]), pytest.approx([.75, .25])]
+    assert kept[1] == pytest.approx([.75, .25])
 
 @SOME
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=6))
