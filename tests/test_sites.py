@@ -137,7 +137,7 @@ WRONG = {
     'row 2: 3 fields, 4 columns': ([ROWS[0][:3]], HEAD),
     'row 3: the label is empty': ([ROWS[0], [ROWS[1][0], ' ', *ROWS[1][2:]]], HEAD),
     'row 2: the patient is empty': ([[*ROWS[0][:3], '']], HEAD),
-    'row 2: the split is dev; write train, val or test': ([[*ROWS[0], 'dev']], [*HEAD, 'split']),
+    'row 2: the split is holdout; write train, val or test': ([[*ROWS[0], 'holdout']], [*HEAD, 'split']),
     '1 of 2 images are not there, first a/none.png .row 3.': ([ROWS[0], ['a/none.png', *ROWS[1][1:]]], HEAD),
     'rows 2 and 3 are both of a/p0-0.png': ([ROWS[0], ROWS[0]], HEAD),
     'patient a0 is in a .row 2. and in b': ([ROWS[0], [*ROWS[20][:3], 'a0']], HEAD),

@@ -20,6 +20,7 @@ from ..core.files import Record, read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
+from ..core.names import part_named
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
 from .images import Data, Later, as_images, join
@@ -43,11 +44,11 @@ def read_splits(root)->dict|None: # {path: part}; None where the folder does not
     if head != ['image', 'part']: raise ValueError(f'{file} does not begin with image,part: write it so')
     if not rows: raise ValueError(f'{file} names no image: write a line for each, or take the file away')
     for line, row in rows:
-        if len(row) != 2 or row[1] not in PARTS:
+        if len(row) != 2 or not part_named(row[1]):
             raise ValueError(f'{file}, row {line}: {",".join(row)!r} is no image and its part; '
                              f'the parts are {", ".join(PARTS)}')
         if row[0] in parts: raise ValueError(f'{file}, row {line}: {row[0]} stands there twice: drop one')
-        parts[row[0]] = row[1]
+        parts[row[0]] = part_named(row[1])
     return parts
 
 # %% ../../nbs/5_data/20_arrays.ipynb #f31d6a23

@@ -7,7 +7,6 @@ __all__ = ['load_folder', 'folder']
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000003
 import hashlib, re
-from collections import Counter
 from functools import partial
 from pathlib import Path
 import torch
@@ -21,7 +20,7 @@ from .copies import (
     Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
 from .datasets import check_wishes, suite_of_parts
 from .images import Data, content, join, read_image, window_of
-from ..core.names import Recipe, whole
+from ..core.names import Recipe, check_spelled, in_order, whole
 from .sheet import (
     check_test, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
@@ -67,18 +66,11 @@ def check_depth(root, paths:list):
         raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
                          f'{depth_hint(root, paths, wrong)}')
 
-def check_capitals(root, names:list, noun:str):
-    "Refuse names that some file systems cannot tell apart."
-    count = Counter(map(str.casefold, names))
-    if same := [repr(n) for n in names if count[n.casefold()] > 1]:
-        raise ValueError(f'{root}: {noun} {" and ".join(same)} differ only in capitals; give them one name')
-
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
 def check_names(root, rows:list):
-    "Refuse names that differ only in capitals, and in a folder a class that a domain lacks."
+    "Refuse names that are read as one, and in a folder a class that a domain lacks."
     tree, classes = tree_of(rows), sorted({r.label for r in rows})
-    check_capitals(root, list(tree), 'domains')
-    check_capitals(root, classes, 'classes')
+    check_spelled(root, rows)
     for d, own in tree.items() if not any(r.told for r in rows) else ():
         if lost := [repr(c) for c in classes if c not in own]:
             raise ValueError(f'{root}: domain {d!r} has no image of class {", ".join(lost)}; '
@@ -133,7 +125,7 @@ def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
 def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside, more)->tuple:
     "The suite, packed."
-    names = sorted({r.label for r in rows})
+    names = in_order({r.label for r in rows})
     data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
     used = [r for r, part in zip(read, parts) if part]

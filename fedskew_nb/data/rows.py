@@ -9,11 +9,12 @@ __all__ = []
 from pathlib import Path
 import torch
 from fastcore.basics import patch
+from ..core.names import in_order, said
 from .check import known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
-from .sheet import COLUMNS, Row, check_patients
+from .sheet import COLUMNS, check_patients, row_that_says
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
@@ -37,36 +38,28 @@ def fields_of(k:int, item, called:dict)->dict: # {column: value}
     return {column: item[name] for column, name in called.items() if name in item}
 
 # %% ../../nbs/5_data/22_rows.ipynb #a0b39c05
-def plain(v):
-    "A number out of its tensor."
-    return v.item() if hasattr(v, 'item') else v
-
-def label_text(k:int, label, names)->str:
-    "The name of a row's class; a label that is none is refused."
-    if isinstance(label, str) and (names is None or label in names): return label
-    if names is None and label is not None and label == label: return str(label)
-    if names is not None and label in range(len(names)): return names[int(label)]
-    known = f'one of {", ".join(names)[:80]}, or its number' if names else 'a name or a number'
-    raise ValueError(f'row {k}: the label is {label!r}: give {known}, or leave the row out')
+def named_label(k:int, label, names)->str:
+    "The name of a row's class, in a dataset that names its classes."
+    text = said(label, 'label', f'row {k}')
+    if text in names: return text
+    if not isinstance(label, str) and text in map(str, range(len(names))): return names[int(text)]
+    raise ValueError(f'row {k}: the label is {label!r}: give one of {", ".join(names)[:80]}, or its number, '
+                     'or leave the row out')
 
 # %% ../../nbs/5_data/22_rows.ipynb #532a13e9
 def read_item(k:int, item, called:dict, names, size, white)->tuple: # (image, Row, Picture)
     "One row of a dataset."
-    said = fields_of(k, item, called)
-    image, label = said.pop('image'), plain(said.pop('label'))
+    cells = fields_of(k, item, called)
+    image = cells.pop('image')
+    if names is not None: cells['label'] = named_label(k, cells['label'], names)
     own = one_image(image, None, white, seen := [])
     (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
-    told = {column: '' if v is None else str(plain(v)) for column, v in said.items()}
-    row = Row(Path(str(k)), label_text(k, label, names), line=k, **told)
+    row = row_that_says(f'row {k}', Path(str(k)), k, cells)
     pages, depth = seen[0]
     picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', (), look, pages, depth)
     return one_image(image, size, white) if size else own, row, picture
 
 # %% ../../nbs/5_data/22_rows.ipynb #2313b55e
-def in_order(labels)->list:
-    "Names of classes: numbers by size, texts by the alphabet."
-    return sorted(labels, key=lambda v: (v.isdecimal() and len(v), v))
-
 def stacked(images:list, rows:list, names:list)->Data:
     "All images."
     for im, r in zip(images, rows):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from ..core.seeding import generator
 from .boxes import csv_rows
-from ..core.names import real
+from ..core.names import check_spelled, part_named, real, said
 from .images import Data
 
 # %% ../../nbs/5_data/21_sheet.ipynb #116c955c
@@ -41,11 +41,23 @@ def tree_of(rows)->dict: # {site: {class: [paths]}}
 # %% ../../nbs/5_data/21_sheet.ipynb #470a3cf1
 def own_part(p:Path)->bool:
     "Does this path name a part: <site>/train/<class>/<image>?"
-    return len(p.parts) == 4 and p.parts[1] in PARTS
+    return len(p.parts) == 4 and bool(part_named(p.parts[1]))
 
 def row_of(p:Path)->Row:
     "What the place of an image says of it."
-    return Row(p, p.parts[2], p.parts[0], split=p.parts[1]) if own_part(p) else Row(p, p.parts[1], p.parts[0])
+    if own_part(p): return Row(p, p.parts[2], p.parts[0], split=part_named(p.parts[1]))
+    return Row(p, p.parts[1], p.parts[0])
+
+# %% ../../nbs/5_data/21_sheet.ipynb #54124124
+def row_that_says(where:str, path:Path, line:int, cells:dict)->Row:
+    "A row of a table or a dataset; cells that say nothing, or no part, are refused."
+    told = {k: said(v, k, where) for k, v in cells.items()}
+    for k in ('label', 'site'):
+        if told[k]: continue
+        raise ValueError(f'{where}: the {k} is {cells[k]!r}: give a name or a number, or leave the row out')
+    if told.get('split') and not part_named(told['split']):
+        raise ValueError(f'{where}: the split is {told["split"]}; write train, val or test')
+    return Row(path, line=line, **told | dict(split=part_named(told.get('split', ''))))
 
 def usual_name(root:Path)->str:
     "What the suite of a folder, or of a table, is called."
@@ -67,14 +79,12 @@ def read_row(file, line:int, fields:list, at:dict, wide:int)->Row:
     "One line of a CSV."
     where = f'{file}, row {line}'
     if len(fields) != wide: raise ValueError(f'{where}: {len(fields)} fields, {wide} columns; quote commas')
-    said = {k: fields[i] for k, i in at.items()}
-    for k in (k for k, v in said.items() if not v):
-        raise ValueError(f'{where}: the {k} is empty; fill it in, or leave the row out')
-    if said.get('split', 'test') not in PARTS:
-        raise ValueError(f'{where}: the split is {said["split"]}; write train, val or test')
-    image = said.pop('image')
+    cells = {k: fields[i] for k, i in at.items()}
+    for k in (k for k, v in cells.items() if not said(v, k, where)):
+        raise ValueError(f'{where}: the {k} is {cells[k] or "empty"}; fill it in, or leave the row out')
+    image = cells.pop('image')
     path = Path(image) if (Path(file).parent/image).exists() else Path(PureWindowsPath(image).as_posix())
-    return Row(path, line=line, **said)
+    return row_that_says(where, path, line, cells)
 
 # %% ../../nbs/5_data/21_sheet.ipynb #fe645c72
 def check_images(file, rows:list):
@@ -95,10 +105,11 @@ def check_images(file, rows:list):
 
 # %% ../../nbs/5_data/21_sheet.ipynb #8667f995
 def check_patients(file, rows:list):
-    "Refuse patients in two parts, or at two sites without parts."
-    said = {}
+    "Refuse names that are read as one, and patients in two parts, or at two sites without parts."
+    check_spelled(file, rows)
+    first_of = {}
     for r in (r for r in rows if r.patient):
-        first = said.setdefault(r.patient, r)
+        first = first_of.setdefault(r.patient, r)
         two = f'(row {first.line}) and in {{}} (row {r.line})'
         if r.split != first.split:
             raise ValueError(f'{file}: patient {r.patient} is in {first.split} {two.format(r.split)}; '

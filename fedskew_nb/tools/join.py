@@ -19,7 +19,7 @@ from ..analysis.probes import adabn, answers, shared_model
 from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json
-from ..core.names import one_of
+from ..core.names import one_of, part_named
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
@@ -27,7 +27,7 @@ from ..data.check import count, image_files, lost_at_door, unread_note
 from ..data.copies import notes_of, once, told_apart
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
-from ..data.sheet import PARTS, Row, in_parts, parts_of_site, read_sheet, tree_of
+from ..data.sheet import Row, in_parts, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
 from ..engine.setting import epoch
@@ -98,9 +98,10 @@ def rows_of_site(root:Path)->tuple: # (folder, [Row])
         rows = read_sheet(root)
         if len(sites := list(tree_of(rows))) == 1: return root.parent, rows
         raise ValueError(f'{root} has the sites {", ".join(sites)}: give the table of the one that joins')
-    if not root.is_dir(): raise ValueError(f'there is no {root}: give a folder of the classes, or a CSV')
-    rows = [Row(p, p.parent.name, root.name, split=p.parts[0]*(len(p.parts) == 3)) for p in image_files(root)]
-    odd = [r.path for r in rows if len(r.path.parts) != 2 and r.split not in PARTS]
+    if not root.is_dir(): raise ValueError(f'there is no {root}: give a folder or a CSV')
+    rows = [Row(p, p.parent.name, root.name, split=part_named(p.parts[0])*(len(p.parts) == 3))
+            for p in image_files(root)]
+    odd = [r.path for r in rows if len(r.path.parts) != 2 and not r.split]
     if rows and not odd: return root, rows
     found = odd[0].as_posix() if odd else 'no image'
     raise ValueError(f'{root} should hold <class>/<image> of one site, or <train or test>/<class>/<image>, '
@@ -132,7 +133,7 @@ def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row])
     return 'new', data, [Row(Path(str(k)), names[c], 'new') for k, c in enumerate(data.y.tolist())]
 
 # %% ../../nbs/7_app/05_join.ipynb #350d0aba
-def parted(fed:Federation, images, test:float, white)->tuple: # (name, to adapt to, held out)
+def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held out)
     "Both parts of a site's images, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
     site, data, rows = read(images, fed, fed.suite.white if white is None else window_of(white))

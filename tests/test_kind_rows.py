@@ -1,0 +1,163 @@
+"Rows that are no rows: what a cell says is read in one place, whichever door it comes through."
+import csv
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from PIL import Image
+from fedskew_nb import Suite
+from fedskew_nb.core.names import check_spelled, in_order, part_named, said, spelling
+from fedskew_nb.data.folder import load_folder
+from fedskew_nb.data.sheet import Row
+
+RNG = np.random.default_rng(0)
+IMAGES = [Image.fromarray(RNG.integers(0, 256, (8, 8, 3), np.uint8)) for _ in range(48)]
+
+def rows(*fields, n=40):
+    "Rows (image, label, site, …); a field is a function of the number of the row."
+    return [(IMAGES[k], *(f(k) if callable(f) else f for f in fields)) for k in range(n)]
+
+def two(k): return 'xy'[k//4%2]
+
+def parts(suite): return {p: sum(len(getattr(c, p)) for c in suite.clients) for p in ('train', 'val', 'test')}
+
+def table(tmp_path, rows, head):
+    "The same rows as a CSV with its images."
+    for k, r in enumerate(rows): r[0].save(tmp_path/f'{k}.png')
+    with open(tmp_path/'t.csv', 'w', newline='', encoding='utf-8') as f:
+        csv.writer(f).writerows([head, *([f'{k}.png', *r[1:]] for k, r in enumerate(rows))])
+    return load_folder(tmp_path/'t.csv', size=8, cache=False)
+
+HEAD = ['image', 'label', 'site', 'patient', 'split']
+
+# ---- parts
+
+WORDS = [('validation', 'val'), ('valid', 'val'), ('dev', 'val'), ('Val', 'val'),
+         ('training', 'train'), ('Train', 'train'), ('testing', 'test'), (' test ', 'test')]
+
+@pytest.mark.parametrize('word, part', WORDS)
+def test_a_part_under_another_name(tmp_path, word, part):
+    names = dict(train='train', val='val', test='test') | {part: word}
+    own = rows(two, 'a', lambda k: f'p{k}', lambda k: names[('train', 'train', 'val', 'test')[k%4]])
+    assert parts(Suite.from_rows(own)) == dict(train=20, val=10, test=10) == parts(table(tmp_path, own, HEAD))
+
+@pytest.mark.parametrize('word', ['holdout', 'unlabeled', 'tset', 'fold1', '0', 'eval'])
+def test_a_part_that_is_none_is_refused(tmp_path, word):
+    own = rows(two, 'a', 'p', lambda k: word if k == 7 else 'train')
+    with pytest.raises(ValueError, match=f'row 7: the split is {word}; write train'): Suite.from_rows(own)
+    with pytest.raises(ValueError, match=f'row 9: the split is {word}'): table(tmp_path, own, HEAD)
+
+@pytest.mark.parametrize('word', ['valid', 'validation', 'Val', 'dev'])
+def test_folders_of_parts_may_be_called_so(tmp_path, word):
+    for k, im in enumerate(IMAGES):
+        file = tmp_path/'a'/('train', word, 'test', 'train')[k%4]/two(k)/f'{k}.png'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        im.save(file)
+    assert parts(load_folder(tmp_path, size=8, cache=False)) == dict(train=24, val=12, test=12)
+
+@given(st.text(max_size=12))
+def test_a_word_is_a_part_or_none(word):
+    assert part_named(word) in ('', 'train', 'val', 'test')
+
+# ---- what is missing
+
+MISSING = [None, float('nan'), np.float32('nan'), pd.NA, pd.NaT, torch.tensor(float('nan')), 'nan', ' ']
+
+@pytest.mark.parametrize('gap', MISSING, ids=repr)
+def test_nobody_is_no_patient(gap):
+    own = rows(two, 'a', lambda k: gap if k%2 else f'p{k}')
+    alone = rows(two, 'a', lambda k: '' if k%2 else f'p{k}')
+    assert parts(Suite.from_rows(own)) == parts(Suite.from_rows(alone)) == dict(train=28, val=4, test=8)
+
+@pytest.mark.parametrize('gap', MISSING, ids=repr)
+@pytest.mark.parametrize('at', [0, 1])
+def test_no_label_and_no_site_are_refused(gap, at):
+    fields = [two, 'a']
+    usual = fields[at]
+    fields[at] = lambda k: gap if k == 3 else usual(k) if callable(usual) else usual
+    says = f'row 3: the {("label", "site")[at]} is'
+    with pytest.raises(ValueError, match=says): Suite.from_rows(rows(*fields))
+
+def test_a_printed_nothing_in_a_table_is_refused(tmp_path):
+    own = rows(two, 'a', lambda k: 'nan' if k == 4 else f'p{k}')
+    with pytest.raises(ValueError, match='row 6: the patient is nan; fill'): table(tmp_path, own, HEAD[:4])
+
+def test_none_is_a_name_of_a_class():
+    for name in ('none', 'None', 'NA'):
+        assert name in Suite.from_rows(rows(lambda k: name if k%2 else 'cat', 'a')).classes
+
+# ---- numbers and spellings
+
+ONES = [1, 1., '1', ' 1', np.int64(1), np.float32(1), torch.tensor(1), torch.tensor([1]), np.array(1)]
+
+@given(st.lists(st.sampled_from(ONES), min_size=40, max_size=40))
+@settings(max_examples=8, deadline=None)
+def test_a_number_is_its_digits(ones):
+    s = Suite.from_rows(rows(lambda k: ones[k] if k%2 else 0., lambda k: ones[-k-1]))
+    assert s.classes == ['0', '1'] and s.domains == ['1']
+
+PAIRS = [('Cat', 'cat', 'differ only in capitals'), ('1', '1.0', 'are one number'), ('1', '01', 'are one'),
+         ('caf\u00e9', 'cafe\u0301', 'look the same'), ('a  b', 'a b', 'look the same'),
+         ('\uff11', '1', 'are one'), ('a\u00a0b', 'a b', 'look the same')]
+
+@pytest.mark.parametrize('a, b, why', PAIRS)
+@pytest.mark.parametrize('at', [0, 1, 2])
+def test_names_that_are_read_as_one_are_refused(tmp_path, a, b, why, at):
+    fields = [two, 's', lambda k: f'p{k//8}']
+    fields[at] = lambda k: (a, b, 'c')[k//8%3]
+    own = rows(*fields)
+    with pytest.raises(ValueError, match=why): Suite.from_rows(own)
+    if at == 2:
+        with pytest.raises(ValueError, match=f'patients .* {why}'): table(tmp_path, own, HEAD[:4])
+
+@pytest.mark.parametrize('names', [('1', '1.0'), (' cat', 'cat'), ('caf\u00e9', 'cafe\u0301')])
+def test_so_are_folders(tmp_path, names):
+    for k, im in enumerate(IMAGES):
+        file = tmp_path/'a'/names[k%2]/f'{k}.png'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        im.save(file)
+    with pytest.raises(ValueError, match='give them one name'): load_folder(tmp_path, size=8, cache=False)
+
+@given(st.lists(st.text(st.characters(codec='utf-8'), min_size=1), min_size=1, max_size=4, unique=True))
+def test_different_spellings_are_let_through(names):
+    own = [Row('p', n, 'a') for n in names]
+    if len(set(map(spelling, names))) == len(names): check_spelled('here', own)
+    else:
+        with pytest.raises(ValueError, match='give them one name'): check_spelled('here', own)
+
+NO_NAMES = [['a'], ('a',), {'a': 1}, {1}, b'a', np.zeros(3), torch.zeros(2, 2), np.zeros(0)]
+
+@pytest.mark.parametrize('v', NO_NAMES, ids=repr)
+def test_what_is_no_name(v):
+    says = 'row 2: the label is .* give a name or a number'
+    with pytest.raises(ValueError, match=says): said(v, 'label', 'row 2')
+
+# ---- the order of classes
+
+@given(st.sets(st.integers(0, 10**6), min_size=1, max_size=30))
+def test_numbers_come_by_size(numbers):
+    assert in_order({str(n) for n in numbers}) == [str(n) for n in sorted(numbers)]
+
+def test_one_order_at_every_door(tmp_path):
+    own = rows(lambda k: k%12, 'a', n=48)
+    for k, r in enumerate(own):
+        file = tmp_path/'folder'/'a'/str(r[1])/f'{k}.png'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        r[0].save(file)
+    wanted = [str(k) for k in range(12)]
+    found = load_folder(tmp_path/'folder', size=8, cache=False)
+    assert found.classes == Suite.from_rows(own).classes == table(tmp_path, own, HEAD[:3]).classes == wanted
+
+def test_texts_come_by_the_alphabet():
+    assert in_order({'10', '9', 'cat', 'Bird'}) == ['10', '9', 'Bird', 'cat']
+    assert in_order({'1.5', '10', '2.25'}) == ['1.5', '2.25', '10']
+
+def test_a_dataset_that_names_its_classes():
+    class Named(list): classes = ['x', 'y']
+    for labels in ([0, 1], [0., 1.], ['x', ' y '], [np.int64(0), torch.tensor(1)]):
+        s = Suite.from_rows(Named(rows(lambda k: labels[k%2], 'a')))
+        assert s.classes == ['x', 'y'] and s.tests['a'].y.bincount().tolist() == [4, 4]
+    for wrong in (-1, 2, .5, '0', 'X', None, float('nan')):
+        with pytest.raises(ValueError, match='row 5: the label is'):
+            Suite.from_rows(Named(rows(lambda k: wrong if k == 5 else k%2, 'a')))
