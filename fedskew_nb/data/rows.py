@@ -9,7 +9,7 @@ __all__ = []
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from .check import known_names
+from .check import MOST_SIDE, count, known_names
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image
@@ -110,5 +110,6 @@ def from_rows(cls:Suite,
 )->Suite:
     "A suite from rows of any dataset."
     check_copies(copies)
+    if size is not None: count(size, 'size', 1, MOST_SIDE)
     known_names(more, WISHES, 'field')
     return suite_of_rows(*read_rows(rows, size, columns or {}), test, data_seed, name, copies, more)

@@ -252,9 +252,13 @@ def is_grey(x:Tensor)->bool:   # (N, 3, H, W)
     "Are the three channels equal?"
     return bool((x[:, :1] == x).all())
 
+def all_grey(suite:Suite)->bool:
+    "Are all images of the suite?"
+    return bool(suite.tests) and all(is_grey(d.x[:16]) for d in suite.tests.values())
+
 def check_colour(x:Tensor, suite:Suite):
     "Refuse colours where all images of the suite are grey."
-    if is_grey(x) or not all(is_grey(d.x[:16]) for d in suite.tests.values()): return
+    if is_grey(x) or not all_grey(suite): return
     raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
 
