@@ -6,7 +6,7 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import errno, json, operator, os, re, reprlib, stat, threading
+import errno, hashlib, json, operator, os, re, reprlib, stat, threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +53,12 @@ def write_json(obj, path):
     "Store obj as JSON, whole or not at all."
     text = json.dumps(obj, indent=1, allow_nan=False)
     with whole_file(path) as part: part.write_text(text, encoding='utf-8')
+
+# %% ../../nbs/4_core/12_files.ipynb #b5742d5a
+def digest_of_file(path)->str:
+    "Sixteen letters of all its bytes."
+    with open(path, 'rb') as f: found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=8))
+    return found.hexdigest()
 
 # %% ../../nbs/4_core/12_files.ipynb #bc25f658
 class Record(msgspec.Struct, frozen=True):

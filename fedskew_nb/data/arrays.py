@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.files import Record, read_json, sweep, whole_file, write_json
+from ..core.files import Record, digest_of_file, read_json, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
@@ -210,10 +210,25 @@ def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, m
     return fetched(suite_of_parts(domains, names, seed, name, **about), size)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
-def lies_there(root, key:tuple, n:int, shape:tuple)->bool:
-    "Are the images of (domain, part) written, in this number and shape?"
-    path = array_file(root, *key, 'images')
-    if not path.is_file(): return False
+SUMS = '.sums.json'      # {file: checksum of the array that was written}
+
+def sums_in(root)->dict:
+    "The checksums of the arrays that are written whole."
+    file = Path(root)/SUMS
+    if not file.is_file(): return {}
+    return read_json(file, dict[str, str], 'torn', 'delete it, and prepare the data set again')
+
+def sums_of(root, keys)->dict:
+    files = [array_file(root, *k, kind) for k in keys for kind in ('images', 'labels')]
+    return {p.name: digest_of_file(p) for p in files}
+
+def forget_arrays(root): (Path(root)/SUMS).unlink(missing_ok=True)
+
+# %% ../../nbs/5_data/20_arrays.ipynb #f1c8123d
+def lies_there(root, key:tuple, n:int, shape:tuple, sums:dict)->bool:
+    "Are images and labels of (domain, part) as they were written, in this number and shape?"
+    path, labels = (array_file(root, *key, kind) for kind in ('images', 'labels'))
+    if any(not p.is_file() or sums.get(p.name) != digest_of_file(p) for p in (path, labels)): return False
     try: return np.load(path, mmap_mode='r', allow_pickle=False).shape == (n, *shape)
     except (OSError, ValueError, EOFError): return False
 
@@ -230,22 +245,24 @@ def save_labels(root, key:tuple, y:np.ndarray):
 
 # %% ../../nbs/5_data/20_arrays.ipynb #5d1d3e09
 def write_arrays(root, counts:dict, shape:tuple, blocks):
-    "Store blocks (key, images, labels); `counts` is {key: images}, a key is (domain, part)."
+    "Store blocks ((domain, part), images, labels)."
     sweep(root)
-    todo = {k: n for k, n in counts.items() if not lies_there(root, k, n, shape)}
+    sums = sums_in(root)
+    todo = {k: n for k, n in counts.items() if not lies_there(root, k, n, shape, sums)}
     if not todo: return
     with ExitStack() as stack:
         x, at = new_arrays(root, todo, shape, stack), Counter()
         y = {k: np.empty(n, np.int64) for k, n in todo.items()}
         for key, images, labels in blocks:
             if key not in todo: continue
-            where = slice(at[key], at[key]+len(images))
-            x[key][where], y[key][where] = images, labels
+            i = slice(at[key], at[key]+len(images))
+            x[key][i], y[key][i] = images, labels
             at[key] += len(images)
         for k, n in todo.items():
             if at[k] != n: raise ValueError(f'{"-".join(k)}: {at[k]} of {n} images came')
         for k in todo: save_labels(root, k, y[k])
         x.clear()
+    write_json(sums | sums_of(root, todo), Path(root)/SUMS)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #d601e003
 def close_arrays(root, name:str, classes:list, counts:dict):

@@ -106,6 +106,14 @@ def check_alike(s, first):
         raise ValueError(f'the {k} of {s.name} change with the seed, from {was} to {now}: '
                          'a table adds up seeds, so give them all the same')
 
+# %% ../../nbs/5_data/03_check.ipynb #6a80916b
+def check_compared(s):
+    "Refuse a comparison on one client of one domain: nothing is averaged, and no skew can be seen."
+    if len(s.clients) > 1 or s.deal != 'skew': return
+    raise ValueError(f'{s.name} has one domain and one client, {s.clients[0].domain}: nothing is federated; '
+                     'a folder holds <domain>/<class>/<image>, and one of a single site is dealt to several '
+                     f'clients by load_folder(…, clients=3); its classes are {some(s.classes)}')
+
 # %% ../../nbs/5_data/03_check.ipynb #c7601749
 def check_clients(s):
     "Refuse clients that are none, or none at all."

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from ..core.names import in_order, said
-from .check import known_names, lost_at_door
+from .check import MOST_SIDE, count, known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
@@ -107,6 +107,7 @@ def from_rows(cls:Suite,
 )->Suite:
     "A suite from rows of any dataset."
     check_copies(copies)
+    if size is not None: count(size, 'size', 1, MOST_SIDE)
     known_names(more, WISHES, 'field')
     white = window_of(white)
     read = read_rows(rows, size, columns or {}, white)

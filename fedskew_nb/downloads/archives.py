@@ -6,14 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/5_data/25_archives.ipynb #9ea4b6d4
-import lzma, shutil, tarfile, zipfile, zlib
+import hashlib, lzma, shutil, tarfile, zipfile, zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from ..core.files import whole_file
+from ..core.files import digest_of_file, whole_file
 from ..data.check import HEAD, SUFFIXES, starts_an_image, walk
+
 
 # %% ../../nbs/5_data/25_archives.ipynb #ffd78ea9
 MOST_BYTES = 256 << 20      # of one image
@@ -98,10 +99,36 @@ def whole(source):
         raise ValueError(f'{source} is torn or locked ({e}): {mend}') from None
 
 # %% ../../nbs/5_data/25_archives.ipynb #a1c46669
+def same_bytes(f, g, size:int=1 << 20)->bool:
+    "Do two open files hold the same?"
+    while a := f.read(size):
+        if a != g.read(len(a)): return False
+    return not g.read(1)
+
 def put(entry:Entry, target:Path):
-    "Write an image where it belongs, unless it lies there."
-    if target.is_file() and target.stat().st_size == entry.size: return
+    "Write an image where it belongs, unless the same bytes lie there."
+    if target.is_file() and target.stat().st_size == entry.size:
+        with entry.open() as f, open(target, 'rb') as g:
+            if same_bytes(f, g): return
     with whole_file(target) as part, entry.open() as f, open(part, 'wb') as g: shutil.copyfileobj(f, g)
+
+# %% ../../nbs/5_data/25_archives.ipynb #9e053cd1
+def listing(source:Path, look:bool)->list:
+    "What a zip or a folder says of its files; without `look` of images in a folder the sizes alone."
+    if not source.is_dir():
+        with zipfile.ZipFile(source) as z: return [(i.filename, i.file_size, i.CRC) for i in z.infolist()]
+    def facts(p): return digest_of_file(p) if look or p.suffix.lower() not in SUFFIXES else ''
+    files = [p for p in walk(source) if p.is_file()]
+    return [(p.relative_to(source).as_posix(), p.stat().st_size, facts(p)) for p in files]
+
+# %% ../../nbs/5_data/25_archives.ipynb #3b83799c
+def digest_of(source:Path, look:bool=True)->str:
+    "Sixteen letters of what a source holds, wherever it lies."
+    if not source.is_dir() and not source.is_file():
+        raise ValueError(f'there is no {source}: give the archive, or the folder')
+    if source.is_file() and not zipfile.is_zipfile(source): return digest_of_file(source)
+    with whole(source): told = repr(sorted(listing(source, look)))
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/5_data/25_archives.ipynb #8960f0a0
 def is_hidden(path:str)->bool:

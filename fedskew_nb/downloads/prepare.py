@@ -8,16 +8,20 @@ __all__ = ['prepare']
 # %% ../../nbs/5_data/24_prepare.ipynb #b7c5727e
 import re
 from collections import Counter
+from contextlib import contextmanager
 from json import dumps
 from pathlib import Path, PurePosixPath
 from tqdm.auto import tqdm
-from .archives import Entry, check_path, images_in, is_image, put, sources_of, whole
+from .archives import (
+    Entry, check_path, digest_of, images_in, is_image, put, sources_of, whole)
 from .layouts import CLIENTS, LAYOUTS, Layout, known_as, placer
 from .readers import list_lines, read_pickle
 from .sets import ARRAY_SETS, prepare_arrays
-from ..core.files import write_json
+from ..core.files import Record, read_json, write_json
 from ..core.names import folded, live, one_of, plain
-from ..data.arrays import write_splits
+from ..data.arrays import forget_arrays, holds_arrays, write_splits
+from ..data.check import some_text
+from ..data.folder import looks_like_image, walk
 
 # %% ../../nbs/5_data/24_prepare.ipynb #6a7581a2
 LISTS = re.compile(r'(.+)_(train|test|train_kfold|crossval_kfold)\.(txt|pkl)', re.IGNORECASE)
@@ -111,11 +115,20 @@ def remarks(layout:Layout, came:dict)->list:
     return lines
 
 # %% ../../nbs/5_data/24_prepare.ipynb #6ede3c4a
+def check_strangers(out:Path, came:dict):
+    "Refuse a folder with images that no source has: they would be trained on."
+    more = {p.relative_to(out).parts for p in walk(out) if looks_like_image(p)}-came.keys()
+    if not more: return
+    raise ValueError(f'{out} holds {len(more)} images that are in no source, first {"/".join(min(more))}: '
+                     'delete them, or give another --out')
+
+# %% ../../nbs/5_data/24_prepare.ipynb #e8ff6356
 def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
     "A set as a folder of images."
     layout = LAYOUTS[name]
     came, splits = bring(layout, sources, out, progress)
     check_whole(layout, name, came, sources)
+    check_strangers(out, came)
     parts, lines = parts_of_set(layout, came, splits)
     if parts: write_splits(out, parts)
     n = Counter(d for d, *_ in came)
@@ -123,20 +136,65 @@ def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
                 published={d: k for d, k in layout.counts.items() if k}, remarks=remarks(layout, came)+lines,
                 cite=layout.cite, home=layout.home, parts=dict(Counter(parts.values())))
 
+# %% ../../nbs/5_data/24_prepare.ipynb #245fd17f
+PREPARED = 'prepared.json'
+
+class Prepared(Record):
+    "What a folder holds."
+    name:str
+    sources:list[str]
+    whole:bool=True              # was it brought to its end?
+    holds:dict[str, str]={}      # {source: sixteen letters of what is in it}
+
+def check_kept(out:Path, name:str, holds:dict)->bool:
+    "Refuse a folder that holds something else; is what lies there of these sources?"
+    was = read_json(out/PREPARED, Prepared, 'torn or changed', f'delete {out}, or give another --out')
+    said = f'{out} holds {was["name"]} from {", ".join(was["sources"])}'
+    if was['name'] != name: raise ValueError(f'{said}: give another --out')
+    same = {*was.get('holds', {}).values()} <= {*holds.values()}
+    if same or not was.get('whole', True): return same
+    raise ValueError(f'{said}, and other files are given now: give another --out, or delete {out}')
+
+# %% ../../nbs/5_data/24_prepare.ipynb #859a4483
+def begun(out:Path, name:str, holds:dict)->dict: # holds: {source: its digest}
+    "The identity of a folder, written before anything else."
+    if (out/PREPARED).exists(): known = check_kept(out, name, holds)
+    else:
+        known = False
+        there = next((p for p in walk(out) if looks_like_image(p)), None) if out.is_dir() else None
+        if there or holds_arrays(out):
+            raise ValueError(f'{out} holds images that prepare did not bring: give another --out, '
+                             'or delete them')
+    if not known: forget_arrays(out)
+    letters = {s.name: d for s, d in holds.items()}
+    facts = dict(name=name, sources=[s.name for s in holds], whole=False, holds=letters)
+    write_json(facts, out/PREPARED)
+    return facts
+
+# %% ../../nbs/5_data/24_prepare.ipynb #1c3f2f80
+@contextmanager
+def none_left(out:Path):
+    "A call that brought nothing leaves no folder that belongs to it."
+    try: yield
+    except Exception:
+        if {p.name for p in out.iterdir()} <= {PREPARED}: (out/PREPARED).unlink(missing_ok=True)
+        raise
+
 # %% ../../nbs/5_data/24_prepare.ipynb #1721cd73
 def prepare(
-    name:str,    # as `fedskew prepare` lists them: pacs, digits, nico-animal, …
+    name:str,    # as `fedskew prepare` lists them
     sources,     # archives, folders or files, in any order
-    out,         # folder for <domain>/<class>/<image>, or for arrays
-    progress:bool|None=None,    # a bar; default: where somebody looks
+    out,         # folder to be filled
+    progress:bool|None=None,
 )->dict:         # {'images': {domain: number}, 'remarks': [...], …}; also in `prepared.json`
     "A downloaded data set as a folder to load; call it again to go on."
-    out, name = Path(out).expanduser(), one_of(name, [*LAYOUTS, *ARRAY_SETS], 'data set')
-    sources = sources_of(sources, out)
-    make = prepare_arrays if name in ARRAY_SETS else prepare_images
-    facts = dict(name=name, sources=[s.name for s in sources])
-    facts |= make(name, sources, out, live() if progress is None else progress)
-    write_json(facts, out/'prepared.json')
+    name = one_of(name, [*LAYOUTS, *ARRAY_SETS], 'data set')
+    out = Path(some_text(str(out), 'out')).expanduser()
+    sources, look = sources_of(sources, out), name in ARRAY_SETS     # images are compared one by one
+    make = prepare_arrays if look else prepare_images
+    facts = begun(out, name, {s: digest_of(s, look) for s in sources})
+    with none_left(out): facts |= make(name, sources, out, live() if progress is None else progress)
+    write_json(facts := facts | dict(whole=True), out/PREPARED)
     return facts
 
 # %% ../../nbs/5_data/24_prepare.ipynb #47b4465f

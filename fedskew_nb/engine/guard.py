@@ -278,9 +278,13 @@ def as_batch(
     return x
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a70e1c11
+def all_grey(suite:Suite)->bool:
+    "Are all images of the suite?"
+    return bool(suite.tests) and all(is_grey(d.x[:16]) for d in suite.tests.values())
+
 def check_colour(x:Tensor, suite:Suite):
     "Refuse colours where all images of the suite are grey."
-    if is_grey(x) or not all(is_grey(d.x[:16]) for d in suite.tests.values()): return
+    if is_grey(x) or not all_grey(suite): return
     raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
 

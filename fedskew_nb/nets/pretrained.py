@@ -7,6 +7,7 @@ from __future__ import annotations
 import math, re
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from .convert import IMAGENET, as_net, child_at
 from .models import MODELS, conv_bn, gap, seq, signed
 from ..core.names import at_least, extra, one_of
@@ -58,7 +59,7 @@ def channels_of(body:nn.Module, size:int)->int:
 def group_norms(net:nn.Module, groups:int=8)->nn.Module:
     "Put GroupNorm in the place of every BatchNorm, with its scale and shift."
     def swap(bn):
-        if not isinstance(bn, nn.modules.batchnorm._BatchNorm): return bn
+        if not isinstance(bn, _BatchNorm): return bn
         group = nn.GroupNorm(math.gcd(groups, bn.num_features), bn.num_features, bn.eps)
         if bn.affine: group.load_state_dict(dict(weight=bn.weight, bias=bn.bias))
         return group
@@ -71,7 +72,9 @@ def finished(net:Net, name:str, frozen:str, norm:str, expects, adapter:int, seed
     "What all nets from elsewhere have in common."
     at_least(adapter=(adapter, 0, 'it counts channels'))
     if adapter: net = behind(net, adapter, net.image_size, seed)
-    net = freeze(SWAPS[one_of(norm, SWAPS, 'norm')](net), frozen)
+    if one_of(norm, SWAPS, 'norm') and not any(isinstance(m, _BatchNorm) for m in net.modules()):
+        raise ValueError(f'{name} has no BatchNorm that norm={norm!r} could replace: leave norm out')
+    net = freeze(SWAPS[norm](net), frozen)
     net.name, net.expects = name, expects
     return net
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType, structs
 from .. import __version__
 from ..analysis.comparison import Comparison
 from .plan import (
-    as_list, check_arguments, checked, grid_of,
+    as_list, check_arguments, check_tuned, checked, grid_of,
     grid_runs, known_name, planned, read_tuned, ready_runs, schedule_of, which_seeds)
 from .recipes import cut, files_in, read_method
 from .run import finished, noted, run_all, run_name
@@ -44,8 +44,13 @@ def at_rates(todo:list, rates)->list: # {method: lr} or None
     return list(map(own, todo))
 
 # %% ../../nbs/7_app/14_compare.ipynb #9e1e6dcf
+def is_new(out)->bool:
+    "Has no comparison begun there?"
+    return out is None or not Path(out, 'compare.json').exists()
+
 def opened(todo:list, executor, out, seeds, size, want:dict)->tuple: # (stamped runs, their folder)
     "Runs that can be made, and the folder in which what was asked for is kept."
+    if is_new(out): check_tuned(todo, read_tuned(want.get('tuned')))
     todo, runs = ready_runs(todo, executor, out)
     if out: request_of(todo, seeds, size, want).save(out, todo)
     return todo, runs
@@ -82,7 +87,9 @@ def compare_grid(
 )->Comparison:
     "Train what the claims of a paper need, or go on with it."
     if 'tuned' in more: more['tuned'] = read_tuned(more['tuned'])
-    todo, runs = ready_runs(grid_runs(grid, **more), executor, out)
+    planned_runs = grid_runs(grid, **more)
+    if is_new(out): check_tuned(planned_runs, more.get('tuned'))
+    todo, runs = ready_runs(planned_runs, executor, out)
     GridRequest(grid=grid, said=more).save(out, todo)
     how = dict(measure=grid_of(grid)[1], keep_stopped=True)
     return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, **how))

@@ -5,7 +5,7 @@
 # %% ../../nbs/7_app/13_plan.ipynb #00000003
 from __future__ import annotations
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import lru_cache, partial, wraps
 from importlib.resources import files
 from inspect import Parameter, signature
@@ -27,7 +27,7 @@ from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
 from ..engine.device import pick_device
 from ..engine.guard import copy_of
-from ..engine.setting import Setting, setting_for
+from ..engine.setting import HOUSES, Setting, Training, setting_for
 
 # %% auto #0
 __all__ = ['SCHEDULE']
@@ -124,15 +124,47 @@ def tuned_record(method:Recipe, suite:Recipe, tuned:dict)->tuple: # (record, who
     if name: return tuned[where][name], name
     raise ValueError(f'{method.name} was not tuned on {where}, only {names}: tune it, too')
 
+# %% ../../nbs/7_app/13_plan.ipynb #8e518000
+def trained(setting:dict, house:str|None)->dict:
+    "The facts of a training that a rate hangs on."
+    how = asdict(Training()) | HOUSES.get(house, {}) | setting
+    other = 'local_epochs' if how['local_steps'] else 'local_steps'
+    return {k: how[k] for k in BUDGET if k != other}
+
+# %% ../../nbs/7_app/13_plan.ipynb #efdb6532
+def tuned_elsewhere(record:dict, setting:dict, house:str|None, model:str)->dict: # {what: (there, here)}
+    "In what a rate was tuned otherwise than it is used; nothing where it does not say."
+    told, here = record.get('budget') or {}, trained(setting, house) | dict(model=model)
+    there = trained(told, record.get('house')) if told or record.get('house') else {}
+    if record.get('model'): there |= dict(model=record['model'])
+    else: del here['model']
+    if len(there) < 2: here = {k: here[k] for k in there}
+    return {k: (there.get(k), here.get(k)) for k in there | here if there.get(k) != here.get(k)}
+
+def side(other:dict, here:int)->str: # 0: there, 1: here
+    return ' and '.join(f'{k} {v[here]}' for k, v in other.items() if v[here] is not None)
+
 # %% ../../nbs/7_app/13_plan.ipynb #4a1113a5
-def tuned_budget(method:Recipe, suite:Recipe, tuned:dict)->dict: # fields of a Run
-    "The tuned rate of a method, its tuned hyper-parameters, and a note."
+def tuned_budget(method:Recipe, suite:Recipe, tuned:dict, setting=(), house=None, model='')->dict:
+    "The tuned rate of a method, its tuned hyper-parameters, and a note."       # → fields of a Run
     record, name = tuned_record(method, suite, tuned)
+    other = tuned_elsewhere(record, dict(setting), house, model)
     own = record.get('own', {}) if name == method.name else {}
     chosen = ', '.join(f'{k} {v}' for k, v in dict(lr=record['lr'], **own).items())
     seeds = ', '.join(map(str, record['seeds']))
-    note = f'{chosen}, chosen in {record["trials"]} trials on validation images of seeds {seeds}.'
-    return dict(setting=dict(lr=record['lr']), own=own, trials=record['trials'], note=note)
+    note = f'{chosen}, chosen in {record["trials"]} trials on validation images of seeds {seeds}'
+    if other: note += f' with {side(other, 0)}; here {side(other, 1)}'
+    return dict(setting=dict(lr=record['lr']), own=own, trials=record['trials'], note=f'{note}.')
+
+# %% ../../nbs/7_app/13_plan.ipynb #55db2e21
+def check_tuned(todo:list, tuned:dict|None):
+    "Refuse rates of another model, or of other batches: they are of another problem."
+    for run in todo if tuned else ():
+        record, _ = tuned_record(run.method, run.suite, tuned)
+        other = tuned_elsewhere(record, run.setting, run.house, run.model.name)
+        if not (other := {k: v for k, v in other.items() if k in ('model', 'batch_size')}): continue
+        raise ValueError(f'{run.method.name} was tuned with {side(other, 0)}, and here it has '
+                         f'{side(other, 1)}: tune it as it is compared, or leave tuned out')
 
 # %% ../../nbs/7_app/13_plan.ipynb #0000000b
 def budget(
@@ -144,7 +176,7 @@ def budget(
     if tuned:
         if 'lr' in setting:
             raise ValueError('lr is given, and tuned gives each method its own: leave one out')
-        chosen = tuned_budget(method, suite, tuned)
+        chosen = tuned_budget(method, suite, tuned, plan | setting, house, model)
         return chosen | dict(setting=plan | chosen['setting'] | setting)
     if house or 'lr' in setting: return dict(setting=plan | setting)
     lr, note = learning_rate(method, suite, plan | setting, model)
@@ -297,7 +329,10 @@ def are_seeds(o)->bool:
     if not isinstance(o, (list, tuple, range)): return is_count(o) and o <= MOST
     return len(o) <= MOST and all(is_count(s) and abs(s) < 2**63 for s in o)
 
-_FUNCTION, _SWITCH = (maybe(callable), 'give a function, or leave it out'), (is_switch, 'give True or False')
+# %% ../../nbs/7_app/13_plan.ipynb #e21405a6
+SWITCHES = dict.fromkeys(('control', 'pooled', 'trust', 'keep_models'), (is_switch, 'give True or False'))
+_FUNCTION = maybe(callable), 'give a function, or leave it out'
+SWITCHES |= dict.fromkeys(('measure', 'on_run', 'on_seed'), _FUNCTION)
 
 # %% ../../nbs/7_app/13_plan.ipynb #133faedc
 ARGUMENTS = dict(    # {argument: (its test, what to give)}
@@ -310,7 +345,7 @@ ARGUMENTS = dict(    # {argument: (its test, what to give)}
     house=(maybe(is_path), 'give f2dc, fedbn or fdse, or leave it out'),
     device=(lambda o: isinstance(o, (str, torch.device)), 'give auto, cpu, cuda or mps'),
     progress=(maybe(is_switch), 'give True, False or None'),
-    control=_SWITCH, pooled=_SWITCH, trust=_SWITCH, measure=_FUNCTION, on_run=_FUNCTION, on_seed=_FUNCTION)
+    **SWITCHES)
 
 # %% ../../nbs/7_app/13_plan.ipynb #cbc1ac21
 def check_arguments(given:dict, names):

@@ -23,7 +23,7 @@ from ..core.names import Recipe, live, plain
 from ..core.net import Net
 from ..core.seeding import seeded
 from ..data.suite import Suite
-from ..data.check import check_alike
+from ..data.check import check_alike, check_compared
 from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.device import pick_device
 from ..engine.federation import Federation
@@ -110,6 +110,12 @@ def first_net(run:Run, suite:Suite)->str:
                      'draw them with torch, whose seed is set, so that all methods start from the same')
 
 # %% ../../nbs/7_app/11_run.ipynb #2d78aaed
+def check_dealt(suite:Suite, methods:list):
+    "Refuse a suite on which these methods cannot be compared."
+    check_compared(suite)
+    for m in methods: check_wants(m, suite)
+
+# %% ../../nbs/7_app/11_run.ipynb #d7f56bf7
 def stamped(todo:list)->list: # of Run
     "Each run once, with what it is made of."
     held, shared, of_name = {}, {}, {}
@@ -117,8 +123,7 @@ def stamped(todo:list)->list: # of Run
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
-            for r in todo:
-                if r.suite.make == run.suite.make: check_wants(r.method.made, suite)
+            check_dealt(suite, [r.method.made for r in todo if r.suite.make == run.suite.make])
             check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         device = str(pick_device()) if run.device == 'auto' else run.device

@@ -24,9 +24,9 @@ from ..core.files import Number, Record, misfit, whole_file, write_json
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
-from ..data.check import image_files, unread_note
+from ..data.check import image_files, some, unread_note
 from ..engine.federation import Federation
-from ..engine.guard import read_images
+from ..engine.guard import all_grey, is_grey, read_images
 from ..engine.history import versions
 
 # %% ../../nbs/7_app/04_after.ipynb #2c6ed6cb
@@ -64,8 +64,9 @@ def card(fed:Federation, client:int|None)->dict:
         method=fed.method.name, model=getattr(net, 'recipe', fed.history.setting['model']),
         suite=s.name, client=client, domain=domain,
         rounds=fed.round_no, seed=fed.setting.seed, data_seed=s.data_seed,
-        accuracy=scores_of(fed, client), date=str(date.today()), versions=versions(),
+        grey=all_grey(s), accuracy=scores_of(fed, client), date=str(date.today()), versions=versions(),
         **(dict(white=list(s.white)) if s.white else {}))
+
 
 # %% ../../nbs/7_app/04_after.ipynb #b070d50b
 def in_plain_order(net:Net)->Net:
@@ -256,12 +257,22 @@ def opened(path)->tuple: # (session, card)
         raise ValueError(f'{path} is torn, or was not written by fedskew export ({why})') from None
 
 # %% ../../nbs/7_app/04_after.ipynb #456a0314
+def check_grey(x:Tensor, files:list):
+    "Refuse colours where the model was trained on grey images."
+    coloured = [f.as_posix() for f, im in zip(files, x) if not is_grey(im[None])]
+    if not coloured: return
+    raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
+                     'make them grey')
+
+
+# %% ../../nbs/7_app/04_after.ipynb #9fae5dc6
 def predictions(session, facts:dict, root, files:list)->pd.DataFrame:
     "A row for each file: its class, the probability of every class, the vacuity where there is one."
     rows = []
     for k in range(0, len(files), 64):
-        x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels'], facts.get('white')).numpy()
-        p, *more = session.run(None, {'images': x})
+        x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels'], facts.get('white'))
+        if facts.get('grey'): check_grey(x, files[k:k+64])
+        p, *more = session.run(None, {'images': x.numpy()})
         rows.append(pd.DataFrame(p, columns=facts['classes']).assign(**dict(zip(['vacuity'], more))))
     table = pd.concat(rows, ignore_index=True)
     best = table[facts['classes']].idxmax(axis=1)

@@ -30,6 +30,7 @@ from ..data.images import Data, as_data, join, window_of
 from ..data.sheet import Row, in_parts, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
+from ..engine.scoring import pixel_digests
 from ..engine.setting import epoch
 
 # %% ../../nbs/7_app/05_join.ipynb #1d9e09d9
@@ -153,6 +154,7 @@ class Joined:
     adapted:int        # images that could be adapted to
     labels:int         # how many of them have labels
     ways:dict          # {way: (Net, what it needs)}
+    known:int=0        # held-out images that a client trained on
 
 @patch
 def model(self:Joined, way:str)->Net:
@@ -167,6 +169,15 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
 
 # %% ../../nbs/7_app/05_join.ipynb #c2cb7929
+def trained_on(fed:Federation, data:Data, site:str)->int:
+    "How many of these pictures a client of the federation trained on; that is said."
+    seen = {d for c in fed.suite.clients for x in c.train.x.split(256) for d in pixel_digests(x)}
+    known = sum(d in seen for d in pixel_digests(data.x))
+    if known: warnings.warn(f'{site}: {known} of {len(data)} held-out images were trained on: '
+                            'of a site that took part, this says nothing about a new one')
+    return known
+
+# %% ../../nbs/7_app/05_join.ipynb #0765eb7b
 def join_site(
     fed:Federation,          # trained
     images,                  # of the site: a folder <class>/<image>, a CSV, or (images, labels)
@@ -178,7 +189,8 @@ def join_site(
     "What a trained federation gives a site that was not there, in every way that is open to it."
     site, own, held = parted(fed, images, test, white)
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
-    return Joined(fed, site, held, len(own), n, ways_of(fed, own, n, count(epochs, 'epochs')))
+    known = trained_on(fed, held, site)
+    return Joined(fed, site, held, len(own), n, ways_of(fed, own, n, count(epochs, 'epochs')), known)
 
 # %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
 @patch
@@ -202,6 +214,7 @@ def notes(self:Joined)->list:
     kept = self.fed.is_personal() and not self.fed.method.each('prepare')
     says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
             f'From the server: {self.bytes_down()/1e6:.2f} MB, once; nothing leaves the site.',
+            f'Trained on: {self.known} of the held-out images, so this is no new site.' if self.known else '',
             'What clients keep is averaged: each sends it, once.' if kept else '',
             'turned: images that became right and wrong, against the model as it is.']
     return [*filter(None, says)]

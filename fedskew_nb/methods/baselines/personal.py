@@ -6,6 +6,7 @@
 __all__ = ['Local', 'FedBN', 'KeepAll', 'KeepBatchNorm', 'AdaBN', 'FixBN', 'HBN', 'FixStatistics', 'MixStatistics']
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000003
+import warnings
 from dataclasses import dataclass
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -62,6 +63,10 @@ FAMILY = 'What to keep at home, and BatchNorm'    # its head in every list
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000019
 NO_BATCHNORM = ('KeepBatchNorm: the model has no BatchNorm, so nothing would stay at home: '
                 'build one that has (small_conv, resnet10), or use FedAvg')
+NO_STATISTICS = ('AdaBN: the model has no BatchNorm, so nothing is re-estimated: '
+                 'the method is the same without AdaBN')
+NOTHING_KEPT = ('KeepBatchNorm keeps neither statistics nor affine, so nothing stays at home: '
+                'this is FedAvg under another name')
 ALL_FROZEN = ('KeepBatchNorm: the model\'s BatchNorms are all frozen, so nothing would stay at home: '
               "put an adapter behind the frozen part (frozen='prefix', adapter=256), or use FedAvg")
 
@@ -71,6 +76,8 @@ class KeepBatchNorm(Mechanism):
     "Every client keeps its BatchNorm layers, found by type and never by name (FedBN, Alg. 1)."
     statistics:bool=True    # running means, variances and counters; FedBN: yes
     affine:bool=True        # scale and shift; FedBN: yes, SiloBN (Andreux et al. 2020): no
+    def __post_init__(self):
+        if not self.statistics and not self.affine: warnings.warn(NOTHING_KEPT)
     def rules(self, net):
         in_batchnorm = is_batchnorm(net)
         if not has_batchnorm(net):
@@ -78,6 +85,7 @@ class KeepBatchNorm(Mechanism):
         def stays(n): return self.statistics if is_statistic(n) else self.affine
         return [Rule(lambda n: in_batchnorm(n) and stays(n), keep)]
 
+# %% ../../../nbs/2_methods/baselines/03_personal.ipynb #4ec49fe4
 FedBN = Method('FedBN', KeepBatchNorm(), page='2_methods/baselines/03_personal', ink='green',
                says='BatchNorm layers stay at home; everything else is averaged.')
 
@@ -88,7 +96,8 @@ class AdaBN(Mechanism):
     size:int=64    # images of a batch
     def __post_init__(self): at_least(size=(self.size, 1, 'AdaBN cuts batches'))
     def rules(self, net):
-        if has_batchnorm(net) or not any(map(is_batchnorm(net), net.state_dict())): return []
+        if has_batchnorm(net): return []
+        if not any(map(is_batchnorm(net), net.state_dict())): return warnings.warn(NO_STATISTICS) or []
         raise ValueError("AdaBN: the model's BatchNorms are all frozen, so nothing would be re-estimated: "
                          "put an adapter behind the frozen part (frozen='prefix', adapter=256)")
     def prepare(self, c):
