@@ -14,6 +14,13 @@ import msgspec
 from .names import nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
+def shorter(name:str, most:int=180)->str: # bytes; a disk takes 255
+    "A name, or its beginning and a checksum of it all."
+    raw = os.fsencode(name)
+    if len(raw) <= most: return name
+    return f'{raw[:most-33].decode(errors="ignore")}-{hashlib.blake2b(raw, digest_size=16).hexdigest()}'
+
+# %% ../../nbs/4_core/12_files.ipynb #cc3d7abc
 @contextmanager
 def whole_file(
     path,    # final name; its folder is made
@@ -22,14 +29,14 @@ def whole_file(
     path = Path(path)
     if not path.name: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f'.{path.name}.{os.getpid()}-{threading.get_ident()}.part')
+    part = path.with_name(f'.{shorter(path.name)}.{os.getpid()}-{threading.get_ident()}.part')
     part.unlink(missing_ok=True)
     try:
         os.close(os.open(part, os.O_CREAT|os.O_EXCL|os.O_WRONLY, 0o666))
         yield part
         os.replace(part, path)
     except OSError as e:
-        if e.errno and e.filename is None: e.filename = str(path)
+        if e.errno and not e.filename2 and e.filename in (None, str(part)): e.filename = str(path)
         raise
     finally: part.unlink(missing_ok=True)
 
@@ -148,10 +155,15 @@ def misfit(o, kind)->str: # '' where it fits
 # %% ../../nbs/4_core/12_files.ipynb #b1089d01
 MOST_BYTES = 1<<28     # of a file that is read whole
 
+def regular(path)->os.stat_result:
+    "What the system says of a file; a pipe and a device, where reading never ends, are refused."
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode): return status
+    raise OSError('it is a pipe or a device')
+
 def read_bytes(path)->bytes:
     "The bytes of a file; a pipe, a device and a giant are refused."
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode) and not os.path.isdir(path): raise OSError('it is a pipe or a device')
+    status = regular(path)
     if status.st_size > MOST_BYTES: raise OSError(f'it has {status.st_size>>20} MiB')
     return Path(path).read_bytes()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.files import Record, digest_of_file, read_json, sweep, whole_file, write_json
+from ..core.files import Record, digest_of_file, read_json, regular, sweep, whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
@@ -124,7 +124,9 @@ def array_file(root, domain:str, part:str, kind:str)->Path:
 def mapped_array(path:Path, n:int)->np.ndarray:
     "An array as it lies on disk; what is written to it stays in memory."
     mend = 'prepare the data set again'
-    try: a = np.load(path, mmap_mode='c', allow_pickle=False)
+    try:
+        regular(path)
+        a = np.load(path, mmap_mode='c', allow_pickle=False)
     except FileNotFoundError: raise ValueError(f'{path} is missing: {mend}') from None
     except (OSError, ValueError, EOFError, SyntaxError) as e:
         raise ValueError(f'{path} is no whole array ({str(e)[:80]}): {mend}') from None

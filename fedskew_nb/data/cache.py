@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from ..core.files import whole_file
+from ..core.files import regular, whole_file
 from .images import join
 
 # %% ../../nbs/5_data/17_cache.ipynb #00000006
@@ -48,6 +48,7 @@ def save_atomic(
 # %% ../../nbs/5_data/17_cache.ipynb #0000000c
 def load_mapped(path:Path)->tuple[dict[str,Tensor],dict]:
     "(tensors, meta) of a file that `save_atomic` wrote; the tensors are mapped from disk, not copied."
+    regular(path)
     with safe_open(path, 'pt') as f:
         return {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {}).get('meta', '{}'))
 

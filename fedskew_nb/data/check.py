@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/5_data/03_check.ipynb #d09eae78
 import os
 from pathlib import Path
+from types import SimpleNamespace
 import torch
 from torch import Tensor
 from ..core.names import nearest, one_of, real, whole
@@ -96,6 +97,14 @@ def check_norm(s)->tuple:
     mean, std = three_numbers(s.mean, f'{s.name}: mean'), three_numbers(s.std, f'{s.name}: std')
     if min(std) > 0: return mean, std
     raise ValueError(f'{s.name}: std is {std}; images are divided by it, give numbers above 0')
+
+# %% ../../nbs/5_data/03_check.ipynb #c981076b
+def check_card(facts:dict, of:str):
+    "The suite's own checks, of what a card says."
+    check_classes(facts['classes'], of)
+    check_norm(SimpleNamespace(name=of, **{k: facts[k] for k in ('mean', 'std')}))
+    if not 1 <= facts['pixels'] <= 2**14: raise ValueError(f'{of}: {facts["pixels"]} pixels are no image')
+    if not -2**63 <= facts['seed'] < 2**63: raise ValueError(f'{of}: seed {facts["seed"]} has over 64 bits')
 
 # %% ../../nbs/5_data/03_check.ipynb #aac6eaf1
 def check_alike(s, first):

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
 from ..tools.shell import say
+from ..core.files import read_bytes
 from ..core.names import extra, message
 from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
@@ -340,7 +341,7 @@ def run_name(out:Path)->str:
     if not file.exists():
         out.mkdir(parents=True, exist_ok=True)
         file.write_text(secrets.token_hex(8))
-    return file.read_text().strip()
+    return read_bytes(file).decode().strip()
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #7c108152
 def started(app:Path, server:str, **env)->str: # Flower's number of the run

@@ -10,6 +10,7 @@ import os
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
+from ..core.files import read_bytes, whole_file
 from ..core.names import extra
 from .node import site_name
 
@@ -57,28 +58,45 @@ def certificates(hosts)->tuple: # (the authority's, the server's, the server's k
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #ac42d870
 def write_private(file:Path, key, form:str):
-    "A key that only its owner may read."
+    "A key that only its owner may read, whole or not at all."
     s = crypto('hazmat.primitives.serialization')
     text = key.private_bytes(s.Encoding.PEM, getattr(s.PrivateFormat, form), s.NoEncryption())
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as f: f.write(text)
+    with whole_file(file) as part:
+        os.chmod(part, 0o600)        # while it is empty
+        part.write_bytes(text)
 
 def write_certificates(out:Path, hosts):
-    "ca.crt, server.crt and server.key."
+    "ca.crt, server.crt and server.key; the first, which all get, is written last."
     s = crypto('hazmat.primitives.serialization')
     ca, server, key = certificates(hosts)
     write_private(out/'server.key', key, 'PKCS8')
     for name, made in (('server', server), ('ca', ca)):
-        (out/f'{name}.crt').write_bytes(made.public_bytes(s.Encoding.PEM))
+        with whole_file(out/f'{name}.crt') as part: part.write_bytes(made.public_bytes(s.Encoding.PEM))
 
 
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #03800222
+def check_sites(names):
+    "Refuse names of sites that are those of public keys."
+    for name in names:
+        if not site_name(name).endswith('.pub'): continue
+        raise ValueError(f'{name}: a site is not called like a public key')
+
+def check_server(out:Path):
+    "Refuse a folder that has lost what its ca.crt, which nodes have, belongs to."
+    for lost in (n for n in ('server.crt', 'server.key') if not (out/n).exists()):
+        raise ValueError(f'{out} has lost {lost}, and nobody can make it again: give another folder, and its '
+                         'ca.crt to every node')
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #2d9b876a
 def write_pair(folder:Path, name:str):
-    "A site's private key, and the public one beside it."
-    private, s, key = folder/site_name(name), crypto('hazmat.primitives.serialization'), new_key()
-    write_private(private, key, 'OpenSSH')
+    "A site's private key, and the public one beside it; a pair that was half written is made whole."
+    private, s = folder/site_name(name), crypto('hazmat.primitives.serialization')
+    if not private.exists(): write_private(private, new_key(), 'OpenSSH')
+    try: key = s.load_ssh_private_key(read_bytes(private), None)
+    except ValueError: raise ValueError(f'{private} is no whole key: delete it, and call again') from None
     public = key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
-    (folder/f'{name}.pub').write_bytes(public)
+    with whole_file(folder/f'{name}.pub') as part: part.write_bytes(public)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #8d8212d9
 def certs_command(
@@ -88,15 +106,18 @@ def certs_command(
 ):
     "Make a server's certificate and a key for each node; what is there stays."
     nodes = Path(out, 'nodes')
+    check_sites(node)
     nodes.mkdir(parents=True, exist_ok=True)
     there = Path(out, 'ca.crt').exists()
     if there and host: raise ValueError(f'{out} has a certificate: another --host needs another folder')
-    if not there: write_certificates(Path(out), host)
+    if there: check_server(Path(out))
+    else: write_certificates(Path(out), host)
     for name in node:
         if not (nodes/f'{name}.pub').exists(): write_pair(nodes, name)
     print(f'{out}/ca.crt goes to every node; server.crt and server.key stay')
     for name in node: print(f'{nodes/name} goes to {name} and to nobody else')
 
+# %% ../../nbs/8_deploy/07_keys.ipynb #90cbb52c
 def keys_in(certs)->list: # of files
     "The public keys of the nodes that may come."
     return sorted(Path(certs, 'nodes').glob('*.pub'))

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/5_data/25_archives.ipynb #9ea4b6d4
-import hashlib, lzma, shutil, tarfile, zipfile, zlib
+import hashlib, lzma, os, shutil, tarfile, zipfile, zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +37,8 @@ def refused(source, path:str, why:str):
 def check_path(source, path:str):
     "Refuse a path that leaves the folder."
     parts = PurePosixPath(path.replace('\\', '/')).parts
+    if longest := max((len(os.fsencode(p)) for p in parts if len(p) > 63), default=0):
+        if longest > 255: raise refused(source, path[:60]+'…', f'has a name of {longest} bytes, over 255')
     if not parts or '..' in parts or parts[0].startswith('/') or ':' in parts[0]:
         raise refused(source, path, 'leads out of the folder')
 
@@ -46,10 +48,19 @@ def check_size(source, path:str, size:int, packed:int, most:int=MOST_BYTES):
     raise refused(source, path, f'unpacks to {size} bytes from {packed}, as no data set does')
 
 # %% ../../nbs/5_data/25_archives.ipynb #3427a25e
+def check_sum(source:Path, size:int):
+    "Refuse an archive that unpacks to far more than it is; entry by entry it may look well."
+    packed = source.stat().st_size
+    if size <= RATIO*packed + (1 << 20): return
+    raise ValueError(f'{source} unpacks to {size} bytes or more from {packed}, as no data set does: '
+                     'nothing of it was written')
+
+# %% ../../nbs/5_data/25_archives.ipynb #5f9c9c6e
 def zip_entries(source:Path, most:int)->Iterator: # of Entry
     "What lies in a zip; all of it is looked at before the first is opened."
     with zipfile.ZipFile(source) as z:
         infos = [i for i in z.infolist() if not i.is_dir()]
+        check_sum(source, sum(i.file_size for i in infos))
         for i in infos:
             check_path(source, i.filename)
             check_size(source, i.filename, i.file_size, i.compress_size, most)
@@ -60,7 +71,10 @@ def zip_entries(source:Path, most:int)->Iterator: # of Entry
 def tar_entries(source:Path, most:int)->Iterator: # of Entry
     "What lies in a tar, packed or not; all of it is looked at before the first is opened."
     with tarfile.open(source) as t:
+        size = 0
         for m in t:
+            size += m.size
+            check_sum(source, size)
             if m.isdir(): continue
             check_path(source, m.name)
             check_size(source, m.name, m.size, m.size, most)

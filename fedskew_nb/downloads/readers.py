@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 import numpy as np
+from ..core.files import read_bytes, regular
 from .archives import MOST_ARRAY, check_size
 from ..core.names import extra
-from ..data.images import WEB_PAGE, upright
+from ..data.images import WEB_PAGE, file_bytes, upright
 
 # %% ../../nbs/5_data/26_readers.ipynb #4a42383e
 @dataclass(frozen=True)
@@ -49,10 +50,13 @@ def looks_like(path, e:Exception)->str:
     if head.startswith(b'matlab 7.3') or head.startswith(b'\x89hdf'): return 'it is HDF5 or MATLAB 7.3'
     return ' '.join(str(e).removeprefix(f'{path}: ').split())[:120] or type(e).__name__
 
+# %% ../../nbs/5_data/26_readers.ipynb #102b9a7a
 @contextmanager
 def reading(path, kind:str):
     "Name the file that cannot be read."
-    try: yield
+    try:
+        if Path(path).exists(): regular(path)
+        yield
     except FileNotFoundError: raise
     except Exception as e:
         raise ValueError(f'{path} is no readable {kind} ({looks_like(path, e)}): fetch it again') from None
@@ -125,11 +129,17 @@ def read_mat(part:str, path)->Rows:
     return rows_of(x, np.where(y == 10, 0, y), path)
 
 # %% ../../nbs/5_data/26_readers.ipynb #9d3e5ce1
+def some_text(o)->str:
+    "A text; a tuple that holds itself again and again would be written out without end."
+    if isinstance(o, str): return o
+    raise ValueError(f'a {type(o).__name__} where a text should be')
+
 class Kind:
     "Stands for a type of numbers."
-    def __init__(self, text, *_): self.text, self.order = text, '<'
+    def __init__(self, text, *_): self.text, self.order = some_text(text), '<'
     def __setstate__(self, state): self.order = state[1]
 
+# %% ../../nbs/5_data/26_readers.ipynb #85b7f095
 class Packed:
     "Stands for an array."
     def __setstate__(self, state): _, self.shape, self.kind, self.turned, self.raw = state
@@ -146,10 +156,11 @@ def rebuilt(*told): return Packed()
 def rebuilt_at_once(raw, kind, shape, order):
     "What newer pickles call: all in one."
     packed = Packed()
+    if not isinstance(raw, (bytes, bytearray)): raise ValueError('an array of no bytes')
     packed.__setstate__((1, shape, kind, order == 'F', bytes(raw)))
     return packed
 
-def text_bytes(text, code='latin1'): return str(text).encode('latin1')
+def text_bytes(text, code='latin1'): return some_text(text).encode('latin1')
 
 STANDINS = {'_reconstruct': rebuilt, '_frombuffer': rebuilt_at_once, 'ndarray': Packed, 'dtype': Kind,
             'scalar': lambda kind, raw: rebuilt_at_once(raw, kind, (), 'C')}
@@ -162,8 +173,29 @@ class Maker:
     def __call__(self, *told): return self.make(*told)
     def __setstate__(self, state): raise ValueError('it changes a function')
 
-class Plain(pickle.Unpickler):
+def check_key(o):
+    "Refuse what is no text or number: whether two nests are equal may take for ever."
+    if isinstance(o, (str, bytes, int, float)): return
+    raise ValueError(f'a {type(o).__name__} is the key of a table')
+
+def no_set(reader): raise ValueError('it holds a set')
+
+def looking(code:bytes, keys): # keys: slice of what lies on the stack
+    "The usual step of a reader, after a look at the keys."
+    usual = pickle._Unpickler.dispatch[code[0]]
+    def step(reader):
+        for k in reader.stack[keys]: check_key(k)
+        usual(reader)
+    return step
+
+# %% ../../nbs/5_data/26_readers.ipynb #121384b5
+class Plain(pickle._Unpickler):
     "Texts, numbers, containers and arrays; anything else is refused before it is called."
+    dispatch = pickle._Unpickler.dispatch | {
+        pickle.SETITEM[0]: looking(pickle.SETITEM, slice(-2, -1)),
+        pickle.SETITEMS[0]: looking(pickle.SETITEMS, slice(0, None, 2)),
+        pickle.DICT[0]: looking(pickle.DICT, slice(0, None, 2)),
+        pickle.ADDITEMS[0]: no_set, pickle.FROZENSET[0]: no_set}
     def find_class(self, module, name):
         if (module, name) == ('_codecs', 'encode'): return Maker(text_bytes)
         if module.split('.')[0] != 'numpy' or name not in STANDINS:
@@ -188,13 +220,20 @@ def read_pickle(raw, path):
     with reading(path, 'pickle of numbers'): return unpacked(Plain(raw, encoding='latin1').load())
 
 # %% ../../nbs/5_data/26_readers.ipynb #14bf190b
+def column(o, path)->np.ndarray:
+    "An array, or a list of numbers as one."
+    if isinstance(o, np.ndarray): return o
+    if isinstance(o, (list, tuple)) and all(isinstance(v, (int, np.integer)) for v in o): return np.array(o)
+    raise ValueError(f'{path}: a {type(o).__name__} stands where an array should; fetch it again')
+
 def read_mnistm(part:str, path)->Rows:
     "One part of FedBN's pickle of MNIST-M."
+    with reading(path, 'pickle of numbers'): regular(path)
     with open(path, 'rb') as f: told = read_pickle(f, path)
     names = {'val': 'valid'}.get(part, part), {'val': 'valid'}.get(part, part)+'_label'
     if not isinstance(told, dict) or any(n not in told for n in names):
         raise ValueError(f'{path}: it has no {" and ".join(names)}; fetch mnistm_data.pkl again')
-    return rows_of(*(np.asarray(told[n]) for n in names), path)
+    return rows_of(*(column(told[n], path) for n in names), path)
 
 # %% ../../nbs/5_data/26_readers.ipynb #4627647c
 def list_lines(text:str, path)->dict: # {path: label}
@@ -208,7 +247,7 @@ def list_lines(text:str, path)->dict: # {path: label}
     return found
 
 # %% ../../nbs/5_data/26_readers.ipynb #ce00a792
-def upright_file(path)->np.ndarray: return np.asarray(upright(path.read_bytes(), path))
+def upright_file(path)->np.ndarray: return np.asarray(upright(file_bytes(path), path))
 
 def one_by_one(home:Path, of:dict)->Iterator: # of (1 image, 1 label); of: {name: label}
     "Images of one shape."
@@ -224,7 +263,8 @@ def one_by_one(home:Path, of:dict)->Iterator: # of (1 image, 1 label); of: {name
 def read_ganin(part:str, labels)->Rows:
     "One part of Ganin's MNIST-M, the images of which lie beside the list."
     labels = Path(labels)
-    of, home = list_lines(labels.read_text('ascii', 'replace'), labels), labels.parent/f'mnist_m_{part}'
+    of = list_lines(read_bytes(labels).decode('ascii', 'replace'), labels)
+    home = labels.parent/f'mnist_m_{part}'
     lost = [n for n in of if Path(n).name != n or not (home/n).is_file()]
     if lost or not of:
         raise ValueError(f'{labels}: {len(lost)} of its {len(of)} images are not in {home}, '

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from ..core.files import whole_file
+from ..core.files import regular, whole_file
 from ..core.identity import digest
 from ..core.net import under
 from ..core.seeding import generator
@@ -68,6 +68,7 @@ def seal(keys:Tensor, fmaps:Tensor)->str:
 
 def read_maps(path:Path)->tuple: # (keys, maps)
     "What a file holds; an error where it is not what was written."
+    regular(path)
     with safe_open(path, 'pt') as f: keys, fmaps = f.get_tensor('keys'), f.get_tensor('maps')
     if path.stem == seal(keys, fmaps): return keys.tolist(), fmaps
     raise ValueError(f'{path} is not what was stored')

@@ -38,6 +38,7 @@ def tables_in(o, at:str='')->dict: # {key: {name: tensor}}
     for k, v in o.items(): found |= tables_in(v, f'{at}.{k}' if at else str(k))
     return found
 
+# %% ../../nbs/4_core/15_weights.ipynb #f597a3f6
 MOST_WORDS = 6    # of a beginning: `module.model.backbone.`
 
 def shortened(table:dict)->dict: # {beginning: {name: tensor}}
@@ -118,6 +119,18 @@ def fill(module:nn.Module, path, free:set, known=())->nn.Module: # free: entries
     if lacks and not fits: raise ValueError(misfit_of(module, path, own, lacks, tables, why))
     module.load_state_dict(fits, strict=False)
     return module
+
+# %% ../../nbs/4_core/15_weights.ipynb #9de89552
+def fill_by_card(net:nn.Module, weights:dict, path):
+    "Put weights into the net of their card; those of another, and no numbers, are refused."
+    own = net.state_dict()
+    odd = [n for n, v in weights.items() if n in own and v.is_floating_point() != own[n].is_floating_point()]
+    try: net.load_state_dict({} if odd else weights)
+    except RuntimeError:
+        raise ValueError(f'{path} holds the weights of another net than its card says') from None
+    for n, v in weights.items():
+        if v.isfinite().all(): continue
+        raise ValueError(f'{path}: {n} is NaN or infinite, and so would be every answer')
 
 # %% ../../nbs/4_core/15_weights.ipynb #d4dd9479
 def last_layer(module:nn.Module)->set:

@@ -20,7 +20,9 @@ from ..run.recipes import files_in, read_call, read_method, read_model
 from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
 from .shell import show_json
-from ..core.files import Number, Record, misfit, whole_file, write_json
+from ..core.files import Number, Record, misfit, regular, trouble, whole_file, write_json
+from ..data.check import check_card, check_classes
+from ..nets.weights import fill_by_card
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
@@ -168,14 +170,18 @@ class OriginCard(Record):
     mean:list[Number]
     std:list[Number]
 
+# %% ../../nbs/7_app/04_after.ipynb #7db3b35c
 def card_inside(path)->dict:
     "The card of weights that `export` wrote; one that names a Python file is refused."
     try:
+        regular(path)
         with safe_open(path, 'pt') as f: facts = json.loads((f.metadata() or {}).get('card', '{}'))
+    except OSError as e: raise ValueError(f'{path} is torn or holds no weights ({trouble(e)})') from None
     except Exception as e:
         raise ValueError(f'{path} is torn or holds no weights ({type(e).__name__})') from None
     if why := misfit(facts, OriginCard):
         raise ValueError(f'{path} has no card inside ({why}): fedskew export and federate write one')
+    check_card(facts, f'the card of {path}')
     if files_in(facts['model']) or files_in(facts['method']):
         raise ValueError(f'the card of {path} names a Python file: build that net, and load the weights')
     return facts
@@ -191,9 +197,7 @@ def rebuilt(path)->tuple: # (model, card)
     facts = card_inside(path)
     method, seed, n = read_method(facts['method']), facts['seed'], len(facts['classes'])
     net = method.adapt(read_model(untrained(facts['model']), n, facts['pixels'], seed), seed)
-    try: net.load_state_dict(load_file(path))
-    except RuntimeError:
-        raise ValueError(f'{path} holds the weights of another net than its card says') from None
+    fill_by_card(net, load_file(path), path)
     net.mean, net.std = facts['mean'], facts['std']
     return Standalone(net, method), facts
 
@@ -239,6 +243,7 @@ def known_card(session)->dict:
     "What the model says of itself."
     facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])
     if why := misfit(facts, Card): raise ValueError(why)
+    check_classes(facts['classes'], 'its card')
     return facts
 
 # %% ../../nbs/7_app/04_after.ipynb #f125fd32
