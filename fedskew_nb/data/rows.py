@@ -102,13 +102,12 @@ def from_rows(cls:Suite,
     data_seed:int=0, name:str='mine',
     columns:dict|None=None,   # their names, as {'site': 'hospital'}
     copies:str='once',        # or 'keep': count them only
-    white=None,               # of more than 8 bits: which value is white, or (black, white)
+    white=None,               # of more than 8 bits: what is white, or (black, white)
     **more,                   # clients, n, val, unseen, …
 )->Suite:
     "A suite from rows of any dataset."
     check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
     known_names(more, WISHES, 'field')
-    white = window_of(white)
-    read = read_rows(rows, size, columns or {}, white)
+    read = read_rows(rows, size, columns or {}, white := window_of(white))
     return suite_of_rows(*read, test, data_seed, name, copies, white, more)
