@@ -1,5 +1,5 @@
 "A layer that a net holds under two names is one layer; what is answered to an image is answered to it alone."
-import pytest, torch
+import pytest, torch, weakref
 from safetensors.torch import load_file, save_file
 from torch import nn
 from fedskew_nb import METHODS, FedAvg, FedBN, Net, read_method
@@ -150,6 +150,52 @@ def test_two_places_that_hold_one_tensor_are_refused(of, pair):
     of(net)
     with pytest.raises(ValueError, match='are one tensor in two places of the model'):
         fed_of(FedAvg, pair, net)
+
+# ---- what a copy would part
+
+def by_memory(net): net.body.blocks[2].bn.weight = nn.Parameter(net.body.blocks[0].bn.weight.data)
+
+def by_lambda(net):
+    conv = net.body.blocks[0].conv
+    net.body.blocks[0].relu.forward = lambda x: x.relu()+0*conv.weight.sum()
+
+def by_weak_reference(net): net.body.blocks[2].other = weakref.ref(net.body.blocks[0])
+
+PARTED = [(by_memory, 'body.blocks.0.bn.weight and body.blocks.2.bn.weight are two parameters of one memory'),
+          (by_lambda, 'body.blocks.0.relu.forward holds body.blocks.0.conv in a lambda'),
+          (by_weak_reference, 'body.blocks.2.other holds body.blocks.0 in a lambda or a weak reference')]
+
+@pytest.mark.parametrize('of, word', PARTED)
+def test_a_model_that_a_copy_would_part_is_refused(of, word, pair):
+    net = net_of()
+    of(net)
+    with pytest.raises(ValueError, match=word): fed_of(FedAvg, pair, net)
+
+def test_functions_that_hold_no_layer_are_fine(pair):
+    net, slope = net_of(), .1
+    net.body.blocks[0].relu.forward = lambda x: nn.functional.leaky_relu(x, slope)
+    net.body.also = [net.body.blocks[0], net.body.blocks[0].forward]
+    fed = fed_of(FedAvg, pair, net)
+    assert fed.net.body.also[0] is fed.net.body.blocks[0]
+
+class Colours(nn.Module):
+    "A table that knows the numbers of images alone."
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(64, 8)
+    def forward(self, x): return self.table(((x.mean(1)+2)*15.75).round().long()).permute(0, 3, 1, 2)
+
+def test_it_is_asked_about_images_alone(pair):
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    fed_of(FedAvg, pair, Net(Colours(), pool, nn.Linear(8, 7)))
+    soft = nn.Sequential(nn.Linear(8, 7), nn.Softmax(1))
+    with pytest.raises(ValueError, match='leave the Softmax at its end off'):
+        fed_of(FedAvg, pair, Net(Colours(), pool, soft))
+
+@pytest.mark.filterwarnings('ignore:.torch.jit.script. is deprecated')
+def test_a_program_is_named(pair):
+    with pytest.raises(ValueError, match='holds a TorchScript program'):
+        fed_of(FedAvg, pair, Net(torch.jit.script(Body()), nn.Flatten(), nn.Linear(4, 7)))
 
 # ---- an image beside others
 

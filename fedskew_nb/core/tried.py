@@ -20,7 +20,7 @@ WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 def unwrapped(m:nn.Module)->nn.Module:
     "The module inside of a wrapper, or itself."
     while True:
-        inner = m.module if isinstance(m, WRAPPERS) else m._modules.get('_orig_mod')
+        inner = m.module if isinstance(m, WRAPPERS) else dict(m.named_children()).get('_orig_mod')
         if inner is None: return m
         m = inner
 
@@ -33,6 +33,9 @@ def check_whole(module:nn.Module):
     "Refuse a model without parameters, and one whose parameters have no values yet."
     name, ps = type(module).__name__, dict(module.named_parameters())
     if not ps: raise ValueError(f'nothing in {name} learns: it has no parameters')
+    if any(isinstance(m, torch.jit.ScriptModule) for m in module.modules()):
+        raise ValueError(f'{name} is or holds a TorchScript program, whose layers are fixed: '
+                         'give the Python model that it was made of, with its weights')
     for n, p in ps.items():
         if is_lazy(p): raise ValueError(f'{n} has no shape yet: show the model an image before')
         if p.is_meta: raise ValueError(f'{n} has no values (device meta): load_state_dict(…, assign=True)')
@@ -82,7 +85,11 @@ def check_logits(net:Net, out):
     if not isinstance(out, Out) or getattr(out.logits, 'ndim', 0) != 2:
         raise ValueError(f'{type(net).__name__} gives no Out with logits (B, n_classes): '
                          'let its head return them')
-    if out.logits.isfinite().all(): return
+    p = out.logits.double()
+    if p.shape[1] > 1 and (p >= 0).all() and torch.allclose(p.sum(1), torch.ones_like(p[:, 0]), atol=1e-3):
+        raise ValueError('the model answers probabilities, and they would be made probabilities again: '
+                         'leave the Softmax at its end off')
+    if p.isfinite().all(): return
     raise ValueError('the model answers NaN or infinity before any training: look at its first weights')
 
 # %% ../../nbs/4_core/18_tried.ipynb #d985f8f9

@@ -6,12 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/06_guard.ipynb #50c0e48c
-import os, warnings
+import os, warnings, weakref
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType
+from types import CellType, FunctionType
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -57,20 +57,45 @@ def check_out(out):
 
 # %% ../../nbs/6_engine/06_guard.ipynb #05235f0c
 def check_apart(net:nn.Module):
-    "Refuse a model two of whose places hold one tensor: methods change and keep places apart."
-    held = {}
+    "Refuse tensors that two places hold, and two parameters of one memory, which a copy would part."
+    held, memory = {}, {}
     for n, v in nn.Module.state_dict(net, keep_vars=True).items():
-        one = held.setdefault(id(v), n)
-        if one.partition('.')[0] == n.partition('.')[0] or not isinstance(v, Tensor): continue
-        raise ValueError(f'{one} and {n} are one tensor in two places of the model, and a method may change '
-                         'or keep one of them: hold it in one place')
+        one = same = held.setdefault(id(v), n)
+        if isinstance(v, nn.Parameter) and v.numel() and not v.is_meta:
+            same = memory.setdefault(v.data_ptr(), one)
+        if isinstance(v, Tensor) and one.partition('.')[0] != n.partition('.')[0]:
+            raise ValueError(f'{one} and {n} are one tensor in two places of the model, and a method may '
+                             'change or keep one of them: hold it in one place')
+        if same == one: continue
+        raise ValueError(f'{same} and {n} are two parameters of one memory, and a copy of the model has two: '
+                         'let both be one parameter, or clone the values of one')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #99b799d1
+def held_outside(v)->list: # of what a copy of `v` shares with it
+    "What a function or a weak reference holds."
+    if isinstance(v, weakref.ref): return [v()]
+    cells = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
+    return [c.cell_contents for c in cells if c != CellType()]
+
+# %% ../../nbs/6_engine/06_guard.ipynb #ac2c8205
+def check_copies(net:nn.Module):
+    "Refuse a model whose copy would ask layers of the first."
+    names = {id(m): n or 'the model' for n, m in net.named_modules()}
+    for place, m in net.named_modules():
+        for k, v in vars(m).items():
+            found = [names[id(o)] for o in held_outside(v) if id(o) in names]
+            if not found: continue
+            who = f'{place}.{k}'.lstrip('.')
+            raise ValueError(f'{who} holds {found[0]} in a lambda or a weak reference, and in a copy of the '
+                             'model it would ask the first one: make it a method, which asks by self')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #6536b351
 def check_federation(method, net, suite, out):
     "Refuse what is of the wrong kind."
     check_method(method)
     check_net_and_suite(net, suite)
     check_apart(net)
+    check_copies(net)
     check_out(out)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
@@ -86,8 +111,8 @@ def frozen_names(net:nn.Module)->frozenset:
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
 def answers_alone(net:Net, size:int)->bool:
     "Does it answer to an image as it does among nine?"
-    p, loud = next(net.parameters()), torch.linspace(.1, 3, 9).view(-1, 1, 1, 1)
-    x = (loud*torch.randn(9, 3, size, size, generator=generator('alone'))).to(p)
+    loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)
+    x = net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
     among = tried(net, x)
     if not isinstance(getattr(among, 'logits', 0), Tensor): return True     # `check_net` says what it is
     with evaluating(net):
@@ -127,8 +152,8 @@ def made_ready(net:Net, suite:Suite)->Net:
     knowing_grey(net, suite.image_size)
     check_grey(net, suite)
     draws_nothing(own_noise(net), suite.image_size)
-    check_alone(net, suite.image_size)
     net.frozen, net.mean, net.std = frozen_names(net), suite.mean, suite.std
+    check_alone(net, suite.image_size)
     return net
 
 # %% ../../nbs/6_engine/06_guard.ipynb #cdac0092
