@@ -137,8 +137,9 @@ def test_a_site_that_took_part_is_no_new_one(home):
         j = join_site(fed, home/'both'/'east')
     held = {x.numpy().tobytes() for x in j.held.x}
     mine = {x.numpy().tobytes() for c in s.clients for x in c.train.x}
-    assert j.known == len(held & mine) > 0 and f'Trained on: {j.known} of the held-out' in '\n'.join(j.notes())
+    assert j.known() == len(held & mine) > 0
+    assert f'{j.known()} of the held-out were trained on' in '\n'.join(j.notes())
     x = torch.randint(0, 256, (8, 3, 8, 8), generator=torch.Generator().manual_seed(5)).byte()
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        assert join_site(fed, (x, torch.arange(8) % 2)).known == 0
+        assert join_site(fed, (x, torch.arange(8) % 2)).known() == 0

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/5_data/20_arrays.ipynb #322d27fe
-import csv
+import csv, warnings
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
@@ -96,14 +96,29 @@ def used_as(part:str, there:set, unseen:bool)->str|None:
     if there == {'train'}: return ''
     return 'test' if part == 'val' and 'test' not in there else part
 
-def used_parts(rows:list, more:dict)->tuple: # ([Row], arguments)
-    "Listed rows with the part that they are used as; domains without a training image are unseen."
+# %% ../../nbs/5_data/20_arrays.ipynb #6d6a8b61
+def parts_said(rows:list)->dict: # {site: parts}
     there = {}
     for r in rows: there.setdefault(r.site, set()).add(r.split)
+    return there
+
+def used_parts(rows:list, more:dict)->tuple: # ([Row], arguments)
+    "Listed rows with the part that they are used as; domains without a training image are unseen."
+    there = parts_said(rows)
     unseen = all_unseen(there, more)
     parts = [used_as(r.split, there[r.site], r.site in unseen) for r in rows]
     used = [r._replace(split=part) for r, part in zip(rows, parts) if part is not None]
     return used, more | dict(unseen=unseen)
+
+# %% ../../nbs/5_data/20_arrays.ipynb #3b3ebfa7
+def with_unseen(where, rows:list, more:dict)->dict:
+    "The arguments, with the sites of a table or of rows that only test among the unseen; it is said."
+    there = {site: parts for site, parts in parts_said(rows).items() if '' not in parts}
+    unseen = all_unseen(there, more)
+    if set(unseen) >= set(parts_said(rows)): return more       # nobody would train
+    new = [site for site in unseen if site not in more.get('unseen', ())]
+    if new: warnings.warn(f'{where}: nobody trains on {", ".join(new)}, which only test{"s"*(len(new) == 1)}')
+    return more | dict(unseen=unseen)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #15467b3c
 ARRAYS = 'suite.json'

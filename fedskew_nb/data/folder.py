@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 import torch
 from .arrays import (
-    as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts)
+    as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts, with_unseen)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import (
@@ -159,7 +159,7 @@ def listed(root, more:dict)->tuple: # (folder, [Row], arguments)
     home, rows = rows_in(root)
     check_names(root, rows)
     check_wishes(tree_of(rows), **more)
-    return home, *(used_parts(rows, more) if read_splits(root) else (rows, more))
+    return home, *(used_parts(rows, more) if read_splits(root) else (rows, with_unseen(root, rows, more)))
 
 # %% ../../nbs/5_data/05_folder.ipynb #fdb3aa68
 def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
@@ -200,24 +200,25 @@ def load_folder(
     return load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987
-def dealt_folder(data_seed:int, root, pixels:int, bad:str, boxes, copies:str='once', white=None)->Suite:
+def dealt_folder(data_seed:int, root, pixels:int, **how)->Suite:
     "A folder's suite with this seed."
-    return load_folder(root, pixels, bad=bad, data_seed=data_seed, boxes=boxes, copies=copies, white=white)
+    return load_folder(root, pixels, data_seed=data_seed, **how)
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001c
 def folder(
-    root,                    # holds <domain>/<class>/<image>; or a CSV of image, label, site
+    root,                    # holds <domain>/<class>/<image>; or a CSV
     pixels:int=32,
     bad:str='strict',        # broken images: strict refuses, skip leaves out
-    boxes:str|None=None,     # CSV of boxes, relative to the folder
-    copies:str='once',       # of a picture that is there twice; keep counts them
-    white=None,              # in scans: 4095 of 12 bits, or a window
+    boxes:str|None=None,     # CSV of boxes
+    copies:str='once',       # or 'keep'
+    white=None,              # in scans: 4095, or a window
+    unseen=(),               # they only test
 )->Recipe:
     "A suite made from a folder of images, for `compare`."
     check_copies(copies)
     options = dict(root=str(root), pixels=pixels, bad=bad, boxes=boxes)
-    if copies != 'once': options['copies'] = copies
-    if window_of(white): options['white'] = white
+    also = dict(copies=copies != 'once' and copies, white=window_of(white) and white, unseen=list(unseen))
+    options |= {k: v for k, v in also.items() if v}
     name = usual_name(Path(root).expanduser().resolve())
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')

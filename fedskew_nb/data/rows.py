@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from fastcore.basics import patch
 from ..core.names import in_order, said
+from .arrays import with_unseen
 from .check import MOST_SIDE, count, known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
@@ -86,6 +87,7 @@ WISHES = ('clients', 'n', 'val', 'unseen', *ABOUT)
 def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, white, more:dict)->Suite:
     "A suite of what was read."
     check_wishes(dict.fromkeys(r.site for r in rows), **more)
+    more = with_unseen(name, rows, more)
     lost = lost_at_door(pictures, white)
     parts, counts, notes = planned(rows, pictures, names, test, seed, copies, more)
     say(name, notes := lost+notes)

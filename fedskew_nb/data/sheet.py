@@ -186,7 +186,8 @@ def parts_given(rows:list, site:str, unseen:bool)->list: # of 'train', 'val' and
     if '' in parts: raise ValueError(f'{site} has images in {max(parts)} and images beside: move these')
     for part in ('train','test')[unseen:]:
         if part in parts: continue
-        raise ValueError(f'{site} has no image to {part} on: give some the split {part}')
+        other = ', or give a site that trains beside it' if part == 'train' else ''
+        raise ValueError(f'{site} has no image to {part} on: give some the split {part}{other}')
     return parts
 
 # %% ../../nbs/5_data/21_sheet.ipynb #0fdb24f1

@@ -16,7 +16,9 @@ from ..core.method import Method
 from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
 from ..nets.pretrained import NETS
+from ..data.copies import kinds_of, notes_of, say
 from ..data.folder import folder
+from ..data.survey import pictures_of
 from ..data.load import SIZES, SUITES, load_suite
 from ..data.splits import leave_out, uneven
 from ..data.suite import Suite
@@ -191,10 +193,19 @@ def embedded_suite(base:str, kind:str, gone:str, size:str, data_seed:int)->Suite
     return leave_out(suite, gone) if gone else suite
 
 # %% ../../nbs/7_app/09_recipes.ipynb #a072d3de
+def looked_at(suite:Suite)->Suite:
+    "A suite that somebody made; a picture in training and in a test is said, where nobody has looked."
+    if suite.copies or suite.base in SUITES: return suite
+    pictures = [p._replace(path=f'{p.domain}, {p.part}') for p in pictures_of(suite)]
+    found = dict(train_and_test=kinds_of(pictures)['train_and_test'])
+    say(suite.name, notes_of(pictures, found, 'keep'))
+    return suite
+
+# %% ../../nbs/7_app/09_recipes.ipynb #203eeaf9
 def suite_by(make, text:str, data_seed:int, **hp)->Suite:
     "What somebody's function gives for a seed, if it is a suite."
     suite = call_checked(make, text, data_seed, **hp) if callable(make) else make
-    if isinstance(suite, Suite): return suite
+    if isinstance(suite, Suite): return looked_at(suite)
     raise ValueError(f'{text} gives a {type(suite).__name__}: '
                      'it should be a function of the seed that returns a Suite')
 
@@ -227,7 +238,7 @@ GIVE_SUITE = 'give a name, a Suite, a function of the seed, or a list of them'
 def suite_recipe(o, size:str='quick')->Recipe: # size: of an embedded suite
     "What was typed, a Suite, or a function of the seed."
     if isinstance(o, Recipe): return o
-    if isinstance(o, Suite): return Recipe(o.name, partial(given, o), base=o.base)
+    if isinstance(o, Suite): return Recipe(o.name, partial(given, looked_at(o)), base=o.base)
     if isinstance(o, str) and o.strip(' ,'): return named_suite(o, size)
     if not callable(o) or isinstance(o, type):
         raise ValueError(f'suite is {short(o)}: {GIVE_SUITE}')

@@ -36,15 +36,16 @@ from ..data.boxes import boxes_file
 from ..data.folder import folder
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
-def folders_of(data, pixels:int, skip_broken:bool, boxes, white)->list:
+def folders_of(data, pixels:int, skip_broken:bool, boxes, white, unseen)->list:
     "The folders of one's own images, as recipes."
-    for option, v in (('boxes', boxes), ('white', white)):
+    for option, v in (('boxes', boxes), ('white', white), ('unseen', joined(unseen))):
         if v and not data: raise ValueError(f'--{option} {v} needs --data: give the folder of its images')
     for d in data:
         if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
         if boxes: boxes_file(d, boxes)
     bad = 'skip' if skip_broken else 'strict'
-    return [folder(str(Path(d).resolve()), pixels, bad, boxes, white=white) for d in data]
+    also = dict(white=white, unseen=unseen)
+    return [folder(str(Path(d).resolve()), pixels, bad, boxes, **also) for d in data]
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000010
 @delegates(executor_options)
@@ -52,17 +53,18 @@ def data_options(
     suite=(),                     # embedded suites, see `fedskew list`
     data=(),                      # folder <domain>/<class>/*.jpg, or a CSV (image, label, site)
     pixels:int=32,                # of --data
-    boxes:str=None,               # CSV of where objects are, in each folder
+    boxes:str=None,               # where objects are
     white:str=None,               # in scans: 4095, or 900,1700
-    skip_broken:bool=False,       # leave broken images out, and count them
-    size:str=None,                # of suites: tiny, quick, standard, full (default: quick)
+    unseen=(),                    # domains that only test
+    skip_broken:bool=False,       # leave broken images out
+    size:str=None,                # tiny, quick, standard, full
     **kwargs,
 )->dict:
     "What is trained on, as arguments of `compare`."
     suites = [s for text in suite for s in cut(text) or [text]]
-    suites += folders_of(data, pixels, skip_broken, boxes, white)
-    named = dict(suite=suites, size=size)
-    return {k: v for k, v in named.items() if v} | executor_options(**kwargs)
+    suites += folders_of(data, pixels, skip_broken, boxes, white, unseen)
+    named = {k: v for k, v in dict(suite=suites, size=size).items() if v}
+    return named | executor_options(**kwargs)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000012
 def read_settings(pairs, options=())->dict: # options: given otherwise

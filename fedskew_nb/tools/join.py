@@ -24,13 +24,13 @@ from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
 from ..data.check import count, image_files, lost_at_door, unread_note
-from ..data.copies import notes_of, once, told_apart
+from ..data.copies import Picture, notes_of, once, told_apart
+from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
 from ..data.sheet import Row, in_parts, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
-from ..engine.scoring import pixel_digests
 from ..engine.setting import epoch
 
 # %% ../../nbs/7_app/05_join.ipynb #1d9e09d9
@@ -109,39 +109,45 @@ def rows_of_site(root:Path)->tuple: # (folder, [Row])
                      f'but {found} is found')
 
 # %% ../../nbs/7_app/05_join.ipynb #51402f39
-def read_site(root, fed:Federation, white)->tuple: # (name, Data, [Row])
+def read_site(root, fed:Federation, white)->tuple: # (name, Data, [Row], [Picture])
     "The images of a site, and a row for each."
     home, rows = rows_of_site(Path(root).expanduser())
     (site, tree), = tree_of(rows).items()
     classes = list(fed.suite.classes)
     for c in tree: one_of(c, classes, 'class in the federation')
     data, rows, pictures = read_domain(home, rows, classes, fed.suite.image_size, white=white)
-    pictures = told_apart(pictures, home, white)
-    out, found = once(pictures)
-    lost = (unread_note(root) if Path(root).is_dir() else [])+lost_at_door(pictures, white)
-    for note in lost+notes_of(pictures, found, 'once'): warnings.warn(f'{site}: {note}')
-    kept = [k for k in range(len(rows)) if k not in out]
-    return site, data[torch.tensor(kept).long()], [rows[k] for k in kept]
+    for note in (unread_note(root) if Path(root).is_dir() else [])+lost_at_door(pictures, white):
+        warnings.warn(f'{site}: {note}')
+    return site, data, rows, told_apart(pictures, home, white)
 
 # %% ../../nbs/7_app/05_join.ipynb #6083e030
-def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row])
+def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row], [Picture])
     "The same of tensors."
     data, names = as_data(images, None, 'the new site', white), list(fed.suite.classes)
     as_batch(data.x, fed.suite)
     if len(data) and not 0 <= data.y.min() <= data.y.max() < len(names):
         raise ValueError(f'the new site: labels run from {data.y.min()} to {data.y.max()}, '
                          f'and the federation has {len(names)} classes')
-    return 'new', data, [Row(Path(str(k)), names[c], 'new') for k, c in enumerate(data.y.tolist())]
+    rows = [Row(Path(str(k)), names[c], 'new') for k, c in enumerate(data.y.tolist())]
+    looks = zip(rows, tensor_marks(data))
+    return 'new', data, rows, [Picture('new', r.label, pixels, '', str(r.path)) for r, (pixels, _) in looks]
 
 # %% ../../nbs/7_app/05_join.ipynb #350d0aba
+#| exporti
+
+# %% ../../nbs/7_app/05_join.ipynb #604ee0ea
 def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held out)
-    "Both parts of a site's images, the first in random order."
+    "Both parts, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
-    site, data, rows = read(images, fed, fed.suite.white if white is None else window_of(white))
+    site, data, rows, pictures = read(images, fed, window_of(white) or fed.suite.white)
+    out, found = once(pictures)
+    for note in notes_of(pictures, found, 'once'): warnings.warn(f'{site}: {note}')
+    kept = [k for k in range(len(rows)) if k not in out]
+    data, rows = data[torch.tensor(kept).long()], [rows[k] for k in kept]
     check_colour(data.x, fed.suite)
     *own, held = in_parts(data, rows, parts_of_site(rows, test, 0., fed.setting.seed, site))
     own = join(own)
-    if len(own) < 2: raise ValueError(f'{site}: {len(own)} image to adapt to; statistics need at least two')
+    if len(own) < 2: raise ValueError(f'{site}: {len(own)} image to adapt to; it takes two')
     return site, own[torch.randperm(len(own), generator=generator(fed.setting.seed, 'join'))], held
 
 # %% ../../nbs/7_app/05_join.ipynb #fb53bc02
@@ -154,12 +160,18 @@ class Joined:
     adapted:int        # images that could be adapted to
     labels:int         # how many of them have labels
     ways:dict          # {way: (Net, what it needs)}
-    known:int=0        # held-out images that a client trained on
 
 @patch
 def model(self:Joined, way:str)->Net:
     "The model of a way."
     return self.ways[one_of(way, self.ways, 'way')][0]
+
+# %% ../../nbs/7_app/05_join.ipynb #c2cb7929
+@patch
+def known(self:Joined)->int:
+    "How many held-out images the federation was trained on."
+    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels, _ in tensor_marks(d)}
+    return sum(pixels in seen for pixels, _ in tensor_marks(self.held))
 
 @patch
 def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
@@ -168,29 +180,23 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     check_colour(x, self.fed.suite)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
 
-# %% ../../nbs/7_app/05_join.ipynb #c2cb7929
-def trained_on(fed:Federation, data:Data, site:str)->int:
-    "How many of these pictures a client of the federation trained on; that is said."
-    seen = {d for c in fed.suite.clients for x in c.train.x.split(256) for d in pixel_digests(x)}
-    known = sum(d in seen for d in pixel_digests(data.x))
-    if known: warnings.warn(f'{site}: {known} of {len(data)} held-out images were trained on: '
-                            'of a site that took part, this says nothing about a new one')
-    return known
 
-# %% ../../nbs/7_app/05_join.ipynb #0765eb7b
+# %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def join_site(
     fed:Federation,          # trained
     images,                  # of the site: a folder <class>/<image>, a CSV, or (images, labels)
     test:float=.5,           # part of every class that is held out
     labels:int|None=None,    # how many of the others have labels; default: all, 0: none
     epochs:int=20,           # of head tuning
-    white=None,              # in its scans: what is white, or a window; default: as the federation has it
+    white=None,              # in scans; default: the federation's
 )->Joined:
     "What a trained federation gives a site that was not there, in every way that is open to it."
     site, own, held = parted(fed, images, test, white)
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
-    known = trained_on(fed, held, site)
-    return Joined(fed, site, held, len(own), n, ways_of(fed, own, n, count(epochs, 'epochs')), known)
+    ways = ways_of(fed, own, n, count(epochs, 'epochs'))
+    j = Joined(fed, site, held, len(own), n, ways)
+    if k := j.known(): warnings.warn(f'{site}: {k} of {len(held)} held-out images were trained on')
+    return j
 
 # %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
 @patch
@@ -211,10 +217,10 @@ def turned(now:Tensor, before:Tensor)->str:
 @patch
 def notes(self:Joined)->list:
     "What stands below the table."
-    kept = self.fed.is_personal() and not self.fed.method.each('prepare')
+    known, kept = self.known(), self.fed.is_personal() and not self.fed.method.each('prepare')
     says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
             f'From the server: {self.bytes_down()/1e6:.2f} MB, once; nothing leaves the site.',
-            f'Trained on: {self.known} of the held-out images, so this is no new site.' if self.known else '',
+            f'{known} of the held-out were trained on: no word on a new site.' if known else '',
             'What clients keep is averaged: each sends it, once.' if kept else '',
             'turned: images that became right and wrong, against the model as it is.']
     return [*filter(None, says)]
