@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor
+from .names import one_of
 
 # %% ../../nbs/4_core/09_rules.ipynb #00000006
 def mean(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
@@ -37,15 +38,28 @@ def by_all(name:str)->str:
     return ''
 
 # %% ../../nbs/4_core/09_rules.ipynb #b24ff1d0
+WANTED = dict(claims="give a function of a name, as under('head')", fn='give a function (V, g, w, srv)',
+              by="give 'tensor', 'layer', 'all', or a function of a name")
+GROUPS = dict(tensor=by_tensor, layer=by_layer, all=by_all)
+
+def check_parts(rule):
+    "Refuse a part that is no function."
+    for k, mend in WANTED.items():
+        if not callable(v := getattr(rule, k)): raise ValueError(f'Rule: {k} is {v!r}: {mend}')
+
+# %% ../../nbs/4_core/09_rules.ipynb #8367d31d
 @dataclass(frozen=True)
 class Rule:
     "Which names, what to do with them, and what counts as one group."
     claims:Callable           # name of a state_dict entry → bool
     fn:Callable               # (V, g, w, srv) → (P,) or (K, P)
-    by:Callable=by_tensor     # name → group
+    by:Callable=by_tensor     # name → group; or 'tensor', 'layer', 'all'
     travels:Callable|None=None    # (group, client, round, seed) → does it travel then? default: always
     of_mean:bool=False        # fn reads of V and g only mean(V, g, w, srv) and g[0]
     def __post_init__(self):
+        if isinstance(self.by, str):
+            object.__setattr__(self, 'by', GROUPS[one_of(self.by, GROUPS, 'group')])
+        check_parts(self)
         if self.travels is None or callable(self.travels): return
         raise ValueError(f'Rule: travels is {self.travels!r}: give a function '
                          '(group, client, round, seed) → bool')

@@ -261,7 +261,7 @@ def context(self:Worker, t:Task)->ClientContext:
     "The worker as this client, with the state that it gets."
     self.load(t.start)
     s = self.setting
-    if not s.pad: self.meet(t.client.train, s.flip)
+    if not s.pad and not s.turn: self.meet(t.client.train, s.flip)    # else no image comes twice
     c = ClientContext(
         t.client.id, self.net, t.client, t.states, t.caches, t.down, s.seed, t.round, s.rounds, self.device,
         lr=s.rate(t.round), receive=lambda: self.copy(t.start),

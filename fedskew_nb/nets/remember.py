@@ -258,10 +258,11 @@ def look_once(
     if (id(x), mirrored) in done: return
     folder, pieces = None, [w for p in x.split(256) for w in ([p, p.flip(-1)] if mirrored else [p])]
     with suppress(RuntimeError): folder = where()/'maps' if where else None    # nobody's home
+    entry = getattr(net, 'entry', lambda x: x)    # of one channel
     for m in net.modules():
         if not isinstance(m, Remember): continue
         done[id(x), mirrored] = x    # kept, so that nothing else gets its id
-        m.look(map(ready, pieces), folder)
+        m.look((entry(ready(p)) for p in pieces), folder)
 
 # %% ../../nbs/4_core/16_remember.ipynb #e41a4c68
 def parted(body:nn.Module)->tuple: # (Remember, the rest), or (None, body)

@@ -22,7 +22,7 @@ from ..analysis.style import INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
-from .questions import NEEDED, Found, asked, difference, first_path, found_in
+from .questions import NEEDED, Found, asked, check_own_tests, difference, first_path, found_in
 from .questions import left_open, suspected_labels, swapped_labels, vaguest
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
@@ -360,6 +360,7 @@ def examined(recipe:Recipe, seeds:list, on_found, **how)->Diagnosis:
     found = found_in(recipe, seeds[0])
     if on_found: on_found(found)
     if not found.suite: return Diagnosis(found)
+    check_own_tests(found.suite)
     steps = ({} if {'local_epochs', 'house'} & how.keys() else OWN) | dict(record=False)
     return Diagnosis(found, compare('Local,FedAvg,FedBN', recipe, seeds, measure=asked, **steps | how))
 

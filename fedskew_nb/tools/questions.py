@@ -89,6 +89,13 @@ def table(self:Found)->Table:
 @patch
 def __repr__(self:Found): return '\n'.join([*self.sentences(), '', str(self.table()), ''])
 
+# %% ../../nbs/7_app/18_questions.ipynb #c1486e3c
+def check_own_tests(suite:Suite):
+    "Refuse a suite in which no client is tested on its own domain."
+    if {c.domain for c in suite.clients} & {*suite.tests}: return
+    raise ValueError(f'{suite.name}: no client has test images of its own domain (tests: '
+                     f'{", ".join(suite.tests)}), and each is asked about its own: take compare')
+
 # %% ../../nbs/7_app/18_questions.ipynb #fb48d7db
 def correct(net, data:Data)->torch.Tensor: # (N,) of 0 and 1
     return (answers(net, data).logits.argmax(1) == data.y.cpu()).float()
