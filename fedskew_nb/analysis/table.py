@@ -109,8 +109,11 @@ def steps_text(s:dict, times:float=1)->str:
     if not all(each): return ''
     return ' to '.join(dict.fromkeys(f'{times*k:.0f}' for k in (min(each), max(each))))
 
+# %% ../../nbs/3_results/09_table.ipynb #0e6ffb0a
 def budget_text(s:dict)->str:
     "How long a client trains, from the setting of a run; nothing where that is not stored."
+    if s.get('patience'):
+        return f'{budget_text(s | dict(patience=None))}, cut to the best check on validation images'
     if not {'rounds', 'local_epochs'} <= s.keys(): return ''
     if not steps_text(s): return f'{s["rounds"]} rounds of {s["local_epochs"]} local epochs'
     part, head = s.get('participation', 1.), f'{s["rounds"]} rounds of {steps_text(s)}'

@@ -109,7 +109,7 @@ def from_bytes(data:bytes, device='cpu')->dict:
                          'ask for them again') from None
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70e5835b
-FIELDS = ('server', 'own', 'states', 'memory', 'down', 'scored')
+FIELDS = ('server', 'own', 'states', 'memory', 'down', 'scored', 'best')
 
 def save_state(state:State, path):
     "Write a checkpoint."
@@ -131,6 +131,7 @@ class Nest(Record):
     round_no:int
     setting:dict
     history:SoFar
+    best:dict={}               # earlier files have none
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #de93b4e2
 def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
@@ -173,7 +174,7 @@ def load_state(
     device='cpu',
 )->State:
     "The state in a checkpoint of the same run, on whatever device."
-    nest = load_nest(path, device)
+    nest = dict(best={}) | load_nest(path, device)
     why = misfit(nest, Nest) or unlikely(nest, setting['rounds'])
     if why: raise ValueError(f'{path} is no checkpoint ({why}): delete it')
     was, here = in_single_facts(nest['setting']), in_single_facts(setting)

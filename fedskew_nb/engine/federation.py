@@ -91,6 +91,7 @@ def _begin(self:Federation, lanes):
     self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)
     self.state = State(first, own, states, history=History(describe(self)))
     self.saved = 0                     # the round of the last checkpoint
+    if self.setting.patience: judges(self)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #0000000d
 @patch
@@ -235,6 +236,7 @@ def score(self:Federation, piece:int|None=None):
     "Ask the models, `piece` images at a time, and add rows to the history."
     rows = self.sites.score(self, piece)
     self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
+    if self.setting.patience: self._judge()
 
 # %% ../../nbs/6_engine/05_federation.ipynb #b954148f
 @patch
@@ -283,17 +285,17 @@ def fit(self:Federation,
     on_round=None,               # called with the federation after each round
     progress:bool|None=None,     # a bar; default: where somebody looks
 )->History:
-    "Run rounds, score, save checkpoints. After an interruption it goes on where it was."
+    "Run rounds, score, save checkpoints; after an interruption it goes on."
     end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n)
     shown = live() if progress is None else progress
     self._checkpoint()
     with tqdm(total=end-self.round_no, desc=self.method.name, disable=not shown, leave=False) as bar:
-        while self.round_no < end or self._due():
+        while self._due() or self.round_no < end and not self._over():
             self._advance()
             if on_round: on_round(self)
             bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}')
             bar.update()
-    return self.history
+    return self._settled()
 
 # %% ../../nbs/6_engine/05_federation.ipynb #12f2c46f
 @patch
@@ -358,3 +360,51 @@ def load(self:Federation, path)->Federation:
     self.state = state
     self.saved = self.scored
     return self
+
+# %% ../../nbs/6_engine/16_patience.ipynb #adb7e5b0
+from dataclasses import replace
+from fastcore.basics import patch
+from .scoring import Question, answered, model_of
+
+# %% ../../nbs/6_engine/16_patience.ipynb #93c8ed3e
+def judges(fed)->list: # of Client
+    "The clients with validation images; without any, and where clients are elsewhere, `patience` is refused."
+    if fed.sites.far:
+        raise ValueError('patience asks clients in this process: leave it out where sites are elsewhere')
+    if with_some := [c for c in fed.clients if len(c.val)]: return with_some
+    raise ValueError(f'patience asks validation images, and no client of {fed.suite.name} has any: '
+                     'keep some (val=), or leave patience out')
+
+# %% ../../nbs/6_engine/16_patience.ipynb #3b2fab1e
+@patch
+def _judge(self:Federation):
+    "Note what clients' models get right of their validation images, and hold the state if none was better."
+    wanted = [Question(model_of(self, c), c.val, 'personal', c.domain, c.id) for c in judges(self)]
+    right = answered(self, wanted, 256)
+    shares = [float(right[q.key][''].double().mean()) for q in wanted]
+    s, val = self.state, 100*sum(shares)/len(shares)
+    self.history.rounds[-1]['val'] = val
+    if s.best and val <= s.best['val']: return
+    held = {k: getattr(s, k) for k in ('server', 'own', 'states', 'memory', 'down', 'round')}
+    self.state = replace(s, best=held | dict(val=val))
+
+# %% ../../nbs/6_engine/16_patience.ipynb #fe9de0b9
+@patch
+def _over(self:Federation)->bool:
+    "Were there so many checks, and none better?"
+    if not self.setting.patience or not self.state.best: return False
+    later = [r for r in self.history.rounds if 'val' in r and r['round'] > self.state.best['round']]
+    return len(later) >= self.setting.patience
+
+# %% ../../nbs/6_engine/16_patience.ipynb #7f5de3f2
+@patch
+def _settled(self:Federation):
+    "The history; once a run with patience has ended, with the best check's models and no later scores."
+    best, h = self.state.best, self.history
+    if not best or not self._over() and self.round_no < self.setting.rounds: return h
+    h = replace(h, rows=[r for r in h.rows if r['round'] <= best['round']],
+                setting=h.setting | dict(best_round=best['round']))
+    fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
+    self.state = replace(self.state, history=h, **fields)
+    if self.out: self.save(self.out)
+    return h

@@ -120,6 +120,7 @@ class RoundRow(Record):
     participants:list
     up:Number           # bytes
     down:Number
+    val:Number|None=None    # of its check on validation images, percent
 
 class TimeRow(Record): seconds:Number
 class Scores(Record): scores:dict
@@ -251,6 +252,7 @@ class State:
     history:History=field(default_factory=History)
     round:int=0           # how many rounds have happened
     scored:int=0          # after which one the models were last scored
+    best:dict=field(default_factory=dict)    # with `patience`: these fields after the best check
 
 # %% ../../nbs/6_engine/04_history.ipynb #a062eb42
 @patch

@@ -38,6 +38,7 @@ class Scoring(Training):
     everywhere:bool=False       # clients are asked about all test sets
     record:bool=False           # the score of record: three last checks, three moments
     answers:bool=False          # keep which test images were right
+    patience:int|None=None      # checks without a better one on validation images, then the best counts
 
 # %% ../../nbs/6_engine/01_setting.ipynb #59d1c8be
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def fresh_optim(setting:Setting, params:list, lr:float, made:dict)->torch.optim.
 LIMITS = dict(
     rounds=(1, None), local_epochs=(1, 10**4), local_steps=(1, 10**5), batch_size=(1, None),
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
-    participation=(0, 1), eval_every=(1, None), pad=(0, 2048), turn=(0, 180),
+    participation=(0, 1), eval_every=(1, None), patience=(1, None), pad=(0, 2048), turn=(0, 180),
     seed=(-2**63, 2**63-1), threads=(1, 1024))
 ALLOWED = {f.name: kinds_of(Setting, f.name) for f in fields(Setting)}
 ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
@@ -103,6 +104,8 @@ def check_setting(s:Setting):
         if name in LIMITS and value is not None: _check_range(name, value)
     if s.adamw and s.momentum == 1: raise ValueError('momentum is 1: AdamW wants it below 1')
     for r in s.rungs or (): check_rung(r, s.rounds)
+    if s.patience and (s.record or s.rungs):
+        raise ValueError('patience ends a run at its best check: leave record and rungs out')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #816acc3e
 def check_rung(r, rounds:int):
@@ -122,7 +125,8 @@ def _check_range(name:str, value):
 
 # %% ../../nbs/6_engine/01_setting.ipynb #a1d0c0df
 def in_full(s:Setting, round:int)->bool:
-    "Is all scored after this round: a last check, a rung, or three quarters of one?"
+    "Is all scored after this round: a last check, a rung, three quarters of one, or what may be the best?"
+    if s.patience and round % s.eval_every == 0: return True
     horizons = {s.rounds, *(s.rungs or ())}
     early = {3*r//4 for r in horizons} if s.rungs else set()
     return round in {*last_checks(s.rounds, s.record), *horizons, *early}

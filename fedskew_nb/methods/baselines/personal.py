@@ -249,12 +249,10 @@ def rules(self:MixStatistics, net):
     def claims(name):
         layer, _, end = name.rpartition('.')
         return layer in norms and end in ('running_mean', 'running_var')
-    return [Rule(claims, self._pooled, by_layer)]
-
-@patch
-def _pooled(self:MixStatistics, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
-    new = torch.cat(pooled(w.to(V), *srv.split(V).values()))
-    return g[0].lerp(new, self.rate)
+    def pool(V, g, w, srv):
+        new = torch.cat(pooled(w.to(V), *srv.split(V).values()))
+        return g[0].lerp(new, self.rate)
+    return [Rule(claims, pool, by_layer)]
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #fe66662f
 HBN = Method('HBN', MixStatistics(), page=_PAGE, aliases=('FedHBN', 'HybridBN'),
