@@ -27,6 +27,7 @@ from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
 from ..engine.setting import setting_for
 from ..engine.stack import operations
+from ..core.files import check_ours, starts_with
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #0ffbd0de
 def protocols()->dict: # {name: Protocol}
@@ -242,26 +243,29 @@ def listed()->Table:
 
 def told(table:str, fields:bool)->Table: return named(table).facts() if table and fields else listed()
 
+# %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
+IS_TABLE = starts_with(r'\begin{table}')
+
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(executor_options)
 def reproduce_command(
     table='',           # F2DC-1-PACS, …; without: a list
     data:str=None,      # what prepare made
-    methods:str=None,   # some; default: all
+    methods:str=None,   # default: all
     seeds:int=0,        # default: the paper's
     rounds:int=0,       # default: the paper's
     pixels:int=0,       # default: the paper's
     out:str=None,       # folder for runs
-    device:str='auto',  # cpu, cuda, mps
+    device:str='auto',
     tex:str=None,       # LaTeX
-    list:bool=False,    # of tables
+    list:bool=False,
     fields:bool=False,  # its settings
     **kwargs,
 ):
     "A paper's table again: its numbers beside ours."
     if list or not table or fields: return print(told(table, fields))
-    more = executor_options(**kwargs)
-    if rounds: more |= dict(rounds=rounds)
+    more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
+    if tex: check_ours(tex, IS_TABLE, 'table')
     made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
     print(made)
     if tex: write_whole(tex, made.latex())
