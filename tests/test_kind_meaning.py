@@ -14,7 +14,7 @@ from fedskew_nb.methods.baselines.personal import AdaBN, KeepBatchNorm
 from fedskew_nb.nets.models import gap, seq
 from fedskew_nb.run.compare import is_new
 from fedskew_nb.run.plan import check_tuned, planned, tuned_elsewhere
-from fedskew_nb.tools.after import all_grey, check_grey
+from fedskew_nb.engine.guard import all_grey, check_grey_files
 from fedskew_nb.tools.diagnose import diagnose
 from feds import fed_of
 
@@ -124,10 +124,10 @@ def test_one_domain_dealt_to_several_is_one(home):
 def test_a_model_of_grey_images_says_so_and_is_asked_grey_ones(home):
     grey, both = (load_folder(home/n, 8, cache=False) for n in ('grey', 'both'))
     assert all_grey(grey) and not all_grey(both)
-    check_grey(grey.tests['grey'].x, list(range(len(grey.tests['grey']))))
+    check_grey_files(grey.tests['grey'].x, list(range(len(grey.tests['grey']))))
     x = torch.cat([grey.tests['grey'].x[:1], both.tests['east'].x[:1]])
     files = [Path('a.png'), Path('b.png')]
-    with pytest.raises(ValueError, match=r'b.png: in colours.*make them grey'): check_grey(x, files)
+    with pytest.raises(ValueError, match=r'b.png: in colours.*make them grey'): check_grey_files(x, files)
 
 def test_a_site_that_took_part_is_no_new_one(home):
     s = load_folder(home/'both', 8, cache=False)

@@ -67,6 +67,29 @@ def digest_of_file(path)->str:
     with open(path, 'rb') as f: found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=8))
     return found.hexdigest()
 
+# %% ../../nbs/4_core/12_files.ipynb #1a65345d
+def check_ours(path, is_ours, noun:str):
+    "Refuse to write over a file that is not ours."
+    path = Path(path)
+    try: ours = not path.exists() or path.is_file() and is_ours(path)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError): ours = False
+    if not ours: raise ValueError(f'{path} is there, and is no {noun}: give another name')
+
+def starts_with(*heads:str):
+    "f(path): does the file begin so?"
+    def starts(path):
+        with open(path, 'rb') as f: return f.read(200).lstrip().startswith(tuple(h.encode() for h in heads))
+    return starts
+
+# %% ../../nbs/4_core/12_files.ipynb #9e02a1fc
+def reserve(path):
+    "Room on the disk for a file that is mapped: a full disk is an error here, and a killed process later."
+    if not hasattr(os, 'posix_fallocate'): return
+    with open(path, 'r+b') as f:
+        try: os.posix_fallocate(f.fileno(), 0, f.seek(0, 2))
+        except OSError as e:
+            if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL): raise
+
 # %% ../../nbs/4_core/12_files.ipynb #bc25f658
 class Record(msgspec.Struct, frozen=True):
     "A table whose names and kinds are said once."

@@ -155,12 +155,25 @@ def _agreed(self:Method)->dict: # {field of Setting: value}
     return out
 
 # %% ../../nbs/4_core/06_method.ipynb #00000019
+def as_summand(o)->Method:
+    "A method, or a mechanism as one; anything else is refused."
+    if isinstance(o, Method): return o
+    if isinstance(o, Mechanism): return Method(kind(o), o)
+    a_class = isinstance(o, type) and issubclass(o, Mechanism)
+    mend = f'write {o.__name__}()' if a_class else 'add a method or a mechanism'
+    raise TypeError(f'{described(o)} is no summand: {mend}')
+
+# %% ../../nbs/4_core/06_method.ipynb #84d4d3cc
 @patch
-def __add__(self:Method, other:Method)->Method:
-    "Both lists of mechanisms as one method."
+def __add__(self:Method, other:Method|Mechanism)->Method:
+    "Both lists of mechanisms as one method; a mechanism counts as a method of its name."
+    other = as_summand(other)
     says, presets = f'{self.says} {other.says}'.strip(), self.presets | other.presets
     about = self.about | dict(says=says, presets=presets, aliases=())
     return Method(f'{self.name} + {other.name}', *self.mechanisms, *other.mechanisms, **about)
+
+@patch
+def __radd__(self:Method, other:Mechanism)->Method: return as_summand(other) + self
 
 @patch
 def named(self:Method, name:str)->Method:

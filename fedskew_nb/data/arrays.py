@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.files import Record, digest_of_file, read_json, regular, sweep, whole_file, write_json
+from ..core.files import Record, digest_of_file, read_json, regular, reserve, sweep
+from ..core.files import whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
@@ -254,7 +255,9 @@ def new_arrays(root, counts:dict, shape:tuple, stack:ExitStack)->dict: # {(domai
     "Arrays of nothing, which become files when the stack is left without an error."
     def new(key):
         part = stack.enter_context(whole_file(array_file(root, *key, 'images')))
-        return np.lib.format.open_memmap(part, 'w+', np.uint8, (counts[key], *shape))
+        a = np.lib.format.open_memmap(part, 'w+', np.uint8, (counts[key], *shape))
+        reserve(part)
+        return a
     return {key: new(key) for key in counts}
 
 def save_labels(root, key:tuple, y:np.ndarray):

@@ -20,11 +20,12 @@ from ..tools.after import export
 from ..tools.shell import say
 from ..core.files import Number, Record, misfit
 from ..core.identity import digest
+from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
 from .node import order_of
 from .surface import Job
-from ..engine.checkpoint import from_bytes, to_bytes
+from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.server import Marks, Server
 
@@ -113,7 +114,9 @@ def hub_of(job:Job, facts:list, post,
     sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
-    return hub.load(file) if file and file.exists() else hub
+    if file and file.exists(): return hub.load(file)
+    if file: good_of(file).unlink(missing_ok=True)
+    return hub
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
@@ -151,6 +154,15 @@ def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
             yield answer
     if away: say(f'{", ".join(away)} did not answer: on with {len(who)-len(away)} of {len(who)}')
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #b12f00d1
+def impossible(model:dict)->str: # '' if nothing is
+    "A BatchNorm's statistics that cannot be: negative variances or counts, and what no image can lead to."
+    for n, v in model.items():
+        kind = n.rpartition('.')[2]
+        least = float(v.min()) if is_statistic(n) and v.numel() else 0.
+        if kind != 'running_mean' and least < 0: return f'{n} of {least:g}'
+    return ''
+
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
 def train(self:Elsewhere, fed:Federation, who:list):
@@ -159,6 +171,9 @@ def train(self:Elsewhere, fed:Federation, who:list):
     for answer, c in zip(self.asked(fed, 'train', who), who):
         if answer is not None:
             server.sound(c.id, answer)
+            if why := impossible(answer['model']):
+                raise ValueError(f'{self.names[c.id]} sent {why}: no BatchNorm has that, '
+                                 'so nothing was merged; look at that site, and call again')
             if answer.get('round') != done:
                 raise ValueError(f'{self.names[c.id]} answered late: round {answer.get("round")}, not {done}')
             if answer.get('anew'): say(f'{self.names[c.id]} lost its memory and began anew in round {done}')

@@ -6,7 +6,8 @@
 __all__ = ['FOREIGN', 'save_nest', 'load_nest']
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #ec1f7b15
-import errno, json, os, re
+import errno, json, os, re, shutil
+from contextlib import contextmanager
 from pathlib import Path
 import safetensors, safetensors.torch
 import torch
@@ -116,6 +117,34 @@ def save_state(state:State, path):
     nest = {k: getattr(state, k) for k in FIELDS}
     history = state.history.as_dict()
     save_nest(dict(setting=history['setting'], round_no=state.round, history=history, **nest), path)
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #b28d7087
+NOT_FINITE = 'answers NaN', 'is not finite'     # in what a node or the hub says
+
+def good_of(out)->Path:
+    "Where the last checkpoint lies whose model could be scored."
+    return Path(out).with_suffix('.good.safetensors')
+
+def keep_good(out): shutil.copyfile(out, good_of(out))
+
+def go_back(out):
+    "The last good checkpoint in the place of the last one; without any the run begins anew."
+    if good_of(out).exists(): os.replace(good_of(out), out)
+    else: Path(out).unlink(missing_ok=True)
+
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #75598818
+@contextmanager
+def or_back(fed):
+    "Inside, a model that was spoilt since its last score is given up."
+    try: yield
+    except Exception as e:
+        merged = fed.history.rounds[fed.scored:] if fed.sites.far and fed.out else ()
+        if not merged or not any(text in str(e) for text in NOT_FINITE): raise
+        go_back(fed.out)
+        who = ', '.join(sorted({fed.members[k].domain for r in merged for k in r['participants']}))
+        note = f'one of {who} may have spoilt the model: the checkpoint is that of round {fed.scored} again, '
+        e.__notes__ = [f'{note}and the same call goes on from there', *getattr(e, '__notes__', ())]
+        raise
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #c5d2a7e4
 class SoFar(Course, kw_only=True): setting:dict

@@ -23,7 +23,7 @@ from ..data.suite import Client, Suite
 from .guard import (
     as_batch, check_colour, check_federation, check_fields, check_fits, check_images, copy_of, fields_held,
     as_expected, lane_count, made_ready, naming, who_trains)
-from .checkpoint import check_weights, load_state, save_state
+from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
 from .client import Worker
 from .device import calmly, keep_freed_memory, pick_device
 from .history import (
@@ -249,6 +249,7 @@ def _checkpoint(self:Federation):
     "Save what was scored and is not saved yet."
     if not self.out or self.saved >= self.scored: return
     self.save(self.out)
+    if self.sites.far: keep_good(self.out)
     self.saved = self.scored
 
 # %% ../../nbs/6_engine/05_federation.ipynb #0725f044
@@ -268,9 +269,10 @@ def _advance(self:Federation):
     "One round, unless one waits to be scored; its scores, if they are due; how long both took."
     if not torch.is_grad_enabled(): raise ValueError('gradients are off: call fit outside of torch.no_grad()')
     start = time.perf_counter()
-    if not self._due(): self.one_round()
-    trained = time.perf_counter()
-    if self._due(): self.score()
+    with or_back(self):
+        if not self._due(): self.one_round()
+        trained = time.perf_counter()
+        if self._due(): self.score()
     check_fields(self.method, self.fields)
     if self.scored == self.round_no: check_images(self.method, self.suite, self.made_of['data'])
     took = dict(seconds=trained-start, eval_seconds=time.perf_counter()-trained)

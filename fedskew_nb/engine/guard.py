@@ -27,6 +27,7 @@ from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
 from .setting import Setting
+from ..data.check import some
 
 # %% ../../nbs/6_engine/06_guard.ipynb #e690f50f
 def check_method(method):
@@ -312,6 +313,15 @@ def check_colour(x:Tensor, suite:Suite):
     if is_grey(x) or not all_grey(suite): return
     raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #e492f89b
+def check_grey_files(x:Tensor, files:list):
+    "Refuse colours where the model was trained on grey images."
+    coloured = [f.as_posix() for f, im in zip(files, x) if not is_grey(im[None])]
+    if not coloured: return
+    raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
+                     'make them grey')
+
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 def place_in_run(fed, clients, scored, round)->str:

@@ -27,6 +27,7 @@ from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
 from ..engine.setting import setting_for
 from ..engine.stack import operations
+from ..core.files import check_ours, starts_with
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #0ffbd0de
 def protocols()->dict: # {name: Protocol}
@@ -242,16 +243,21 @@ def listed()->Table:
 
 def told(table:str, fields:bool)->Table: return named(table).facts() if table and fields else listed()
 
+# %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
+def check_tex(tex):
+    "Refuse to write over a text that is no table."
+    if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
+
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(executor_options)
 def reproduce_command(
     table='',           # F2DC-1-PACS, …; without: a list
     data:str=None,      # what prepare made
     methods:str=None,   # some; default: all
-    seeds:int=0,        # default: the paper's
-    rounds:int=0,       # default: the paper's
-    pixels:int=0,       # default: the paper's
-    out:str=None,       # folder for runs
+    seeds:int=0,        # 0: the paper's
+    rounds:int=0,       # 0: the paper's
+    pixels:int=0,       # 0: the paper's
+    out:str=None,       # a folder
     device:str='auto',  # cpu, cuda, mps
     tex:str=None,       # LaTeX
     list:bool=False,    # of tables
@@ -260,8 +266,8 @@ def reproduce_command(
 ):
     "A paper's table again: its numbers beside ours."
     if list or not table or fields: return print(told(table, fields))
-    more = executor_options(**kwargs)
-    if rounds: more |= dict(rounds=rounds)
+    more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
+    check_tex(tex)
     made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
     print(made)
     if tex: write_whole(tex, made.latex())

@@ -20,15 +20,16 @@ from ..run.recipes import files_in, read_call, read_method, read_model
 from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
 from .shell import show_json
-from ..core.files import Number, Record, misfit, regular, trouble, whole_file, write_json
+from ..core.files import Number, Record, check_ours, misfit, regular, starts_with, trouble
+from ..core.files import whole_file, write_json
 from ..data.check import check_card, check_classes
 from ..nets.weights import fill_by_card
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
-from ..data.check import image_files, some, unread_note
+from ..data.check import image_files, unread_note
 from ..engine.federation import Federation
-from ..engine.guard import all_grey, is_grey, read_images
+from ..engine.guard import all_grey, check_grey_files, read_images
 from ..engine.history import versions
 
 # %% ../../nbs/7_app/04_after.ipynb #2c6ed6cb
@@ -106,12 +107,22 @@ def write_weights(model:Standalone, facts:dict, path:Path):
 WRITERS = {'.onnx': write_onnx, '.pt2': write_program, '.safetensors': write_weights}
 
 # %% ../../nbs/7_app/04_after.ipynb #b1a7c382
+def is_card(path:Path)->bool:
+    "Is this what is written beside a model?"
+    return {'classes', 'pixels', 'method'} <= json.loads(path.read_text(encoding='utf-8')).keys()
+
 def write_model(model:Standalone, facts:dict, path)->Path:
     "A model and its card, in the format that the name says."
     path = Path(path)
     write = WRITERS[one_of(path.suffix, WRITERS, 'format')]
-    with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
-    write_json(facts, path.with_suffix('.json'))
+    facts_at = path.with_suffix('.json')
+    check_ours(facts_at, is_card, 'card of a model')
+    check_ours(path, lambda _: is_card(facts_at), 'model that was exported')
+    write_json(facts, facts_at)
+    try:
+        with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
+    finally:
+        if not path.exists(): facts_at.unlink()
     return path
 
 # %% ../../nbs/7_app/04_after.ipynb #77ff0c73
@@ -261,22 +272,13 @@ def opened(path)->tuple: # (session, card)
         why = type(e).__name__
         raise ValueError(f'{path} is torn, or was not written by fedskew export ({why})') from None
 
-# %% ../../nbs/7_app/04_after.ipynb #456a0314
-def check_grey(x:Tensor, files:list):
-    "Refuse colours where the model was trained on grey images."
-    coloured = [f.as_posix() for f, im in zip(files, x) if not is_grey(im[None])]
-    if not coloured: return
-    raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
-                     'make them grey')
-
-
 # %% ../../nbs/7_app/04_after.ipynb #9fae5dc6
 def predictions(session, facts:dict, root, files:list)->pd.DataFrame:
     "A row for each file: its class, the probability of every class, the vacuity where there is one."
     rows = []
     for k in range(0, len(files), 64):
         x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels'], facts.get('white'))
-        if facts.get('grey'): check_grey(x, files[k:k+64])
+        if facts.get('grey'): check_grey_files(x, files[k:k+64])
         p, *more = session.run(None, {'images': x.numpy()})
         rows.append(pd.DataFrame(p, columns=facts['classes']).assign(**dict(zip(['vacuity'], more))))
     table = pd.concat(rows, ignore_index=True)
@@ -303,6 +305,7 @@ def predict_command(
 ):
     "Ask an exported model about a folder of pictures."
     session, facts = opened(model)
+    if not json: check_ours(out, starts_with('file,class,'), 'table of predictions')
     table = predictions(session, facts, *files_below(Path(images)))
     if json: return show_json(table.to_dict('records'))
     with whole_file(out) as part: part.write_text(csv_text(table), encoding='utf-8')

@@ -31,6 +31,8 @@ from ..run.scripts import no_exit
 from .shell import BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell
 from .shell import joined, parsed, parser_of, say, show_json
 from ..run.tune import trial_score, tune
+from ..analysis.overview import load_comparison
+from ..core.files import check_ours
 from ..core.names import message, modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
@@ -239,6 +241,7 @@ def report_command(
     left = read_request(out).command(out)
     if not done: raise ValueError(f'no run in {out} is finished: {left}')
     if len(done) < len(runs): complain(f'{len(runs)-len(done)} of {len(runs)} runs are missing: {left}')
+    if save: check_ours(save, load_comparison, 'stored comparison')
     if save: Comparison(done).save(save, date=str(date.today()))
     show(Comparison(done), out, json)
 
