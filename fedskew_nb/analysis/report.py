@@ -15,7 +15,7 @@ from .comparison import Comparison, deal_of, write_whole
 from ..engine.reading import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
-from .style import INK
+from .style import INK, families, key_text, make_legible
 from .table import Table, csv_text
 from ..core.identity import digest
 from .trust_tables import trust_figures, trust_tables
@@ -95,10 +95,11 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
 FORMATS = {'png': dict(dpi=140, metadata={'Software': None}),
            'pdf': dict(dpi=120, metadata={'CreationDate': None})}
 
-def rendered(make)->dict:
+def rendered(make, key:dict|None=None)->dict:     # key: gets the names that are numbers in it
     "A figure as {'png': bytes, 'pdf': bytes}, without dates, so that the same figure has the same bytes."
-    with mpl.rc_context({'text.parse_math': False}):          # a `$` in a name begins no formula
+    with mpl.rc_context({'text.parse_math': False, 'font.family': list(families())}):    # `$`: no formula
         fig, out = make().figure, {}
+        make_legible(fig, {} if key is None else key)
         for end, how in FORMATS.items():
             file = io.BytesIO()
             fig.savefig(file, format=end, bbox_inches='tight', **how)
@@ -181,11 +182,13 @@ def _drawn(figs)->dict: # {stem: (caption, {'png': bytes, …})}
     "Every figure; for one that cannot be drawn a sentence without a picture."
     out = {}
     for stem, (caption, make) in figs.items():
-        try: out[stem] = caption, rendered(make)
+        key = {}
+        try: kinds = rendered(make, key)
         except Exception as e:
             why = ' '.join(str(e).split())[:100] or type(e).__name__
             out[stem] = f'{caption} It could not be drawn: {why}', {}
             warnings.warn(f'the figure {stem} could not be drawn ({why}): the report goes on without it')
+        else: out[stem] = caption+key_text(key), kinds
     return out
 
 def short(name:str)->str:

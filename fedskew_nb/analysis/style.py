@@ -9,9 +9,12 @@ __all__ = ['INK', 'GREY', 'PALETTE', 'shades', 'ink', 'colour', 'style', 'subplo
 import zlib
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import groupby
 from types import MappingProxyType
 import matplotlib as mpl, matplotlib.pyplot as plt, numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.text import Text
 from ..core.names import registry, one_of
 from ..core.method import Method
 
@@ -105,6 +108,51 @@ def subplots(
     for a in np.ravel(axs):                        # ticks are made when drawn: fixed here
         a.tick_params(color=INK, labelcolor=INK, labelsize=8, length=0)
     return fig, axs
+
+# %% ../../nbs/3_results/14_style.ipynb #a8566751
+FONTS = ('Noto Sans CJK SC', 'Noto Sans SC', 'Source Han Sans SC', 'WenQuanYi Micro Hei', 'WenQuanYi Zen Hei',
+         'Microsoft YaHei', 'SimHei', 'PingFang SC', 'Hiragino Sans GB', 'Arial Unicode MS', 'Yu Gothic',
+         'Malgun Gothic', 'Apple SD Gothic Neo', 'NanumGothic', 'Noto Sans Devanagari', 'Nirmala UI',
+         'Noto Sans Bengali', 'Noto Sans Thai')
+
+@lru_cache(None)
+def families()->tuple:
+    "The usual font, and behind it those of other scripts that are here."
+    here = {f.name for f in font_manager.fontManager.ttflist}
+    return (*mpl.rcParamsDefault['font.family'], *(name for name in FONTS if name in here))
+
+@lru_cache(None)
+def drawable()->frozenset: # of code points
+    paths = [font_manager.findfont(font_manager.FontProperties(family=[name])) for name in families()]
+    return frozenset().union(*(font_manager.get_font(path).get_charmap() for path in paths))
+
+# %% ../../nbs/3_results/14_style.ipynb #3d95857e
+LONG = 40      # letters
+
+def legible(text:str, key:dict, most:int=10**6)->str: # key: {name: its number}, gets more
+    "A text of `drawable` letters: what no font has is a number, as is the end of a name that is too long."
+    def number(name): return f'[{key.setdefault(name, len(key)+1)}]'
+    def strange(word): return any(ord(c) not in drawable() for c in word)
+    if len(text) > most and not strange(text): return f'{text[:LONG//2]}… {number(text)}'
+    if not strange(''.join(text.split())): return text
+    parts = [(odd, ' '.join(words)) for odd, words in groupby(text.split(' '), strange)]
+    return ' '.join(number(part) if odd else part for odd, part in parts)
+
+# %% ../../nbs/3_results/14_style.ipynb #c8c21353
+def make_legible(fig, key:dict):
+    "All texts of a figure; `key` gets the names that are numbers."
+    for axis in (a for ax in fig.axes for a in (ax.xaxis, ax.yaxis)):
+        texts = [t.get_text() for t in axis.get_ticklabels()]
+        new = [legible(t, key, LONG) for t in texts]
+        if new != texts: axis.set_ticks(axis.get_ticklocs(), new)
+    entries = {id(t) for ax in fig.axes if ax.get_legend() for t in ax.get_legend().get_texts()}
+    for t in fig.findobj(Text):
+        new = legible(t.get_text(), key, LONG if id(t) in entries else 10**6)
+        if new != t.get_text(): t.set_text(new)
+
+def key_text(key:dict)->str:
+    "The sentence of a caption that says whose the numbers are; none where there are none."
+    return f' In the figure: {", ".join(f"[{k}] {name}" for name, k in key.items())}.' if key else ''
 
 # %% ../../nbs/3_results/14_style.ipynb #e47ca021
 def canvas(ax, size=(4.6,2.8), **kw)->Axes:

@@ -18,7 +18,7 @@ from ..analysis.comparison import DEALS, Comparison, write_whole
 from ..analysis.plots import domain_grid, seed_points
 from ..analysis.report import rendered, setting_table
 from ..analysis.stats import Interval, adjusted, effect_shown, span, t_interval
-from ..analysis.style import INK
+from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
@@ -338,7 +338,9 @@ def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(e
 def html(self:Diagnosis)->str:
     "The page."
     how = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    pngs = {c: rendered(make)['png'] for c, make in self.figures().items()}
+    keys = {c: {} for c in self.figures()}
+    pngs = {c: rendered(make, keys[c])['png'] for c, make in self.figures().items()}
+    pngs = {c+key_text(keys[c]): png for c, png in pngs.items()}
     return how.from_string(asset('diagnosis.html.j2')).render(
         name=self.found.name, version=__version__, answers=self.answers(),
         advice=[as_sentence(*a) for a in self.advice()],
