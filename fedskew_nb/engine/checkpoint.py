@@ -197,6 +197,7 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
 NOT_ASKED = 'device', 'chance', 'steps', 'images', 'odd', 'tests'    # the others follow from the setting
 
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #0519b804
 def load_state(
     path,
     setting:dict,     # what the run that goes on says of itself

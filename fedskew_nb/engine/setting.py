@@ -98,9 +98,8 @@ def check_setting(s:Setting):
     for name, kinds in ALLOWED.items():
         value = getattr(s, name)
         if not any(fits(value, k) for k in kinds):
-            part = name == 'local_epochs' and isinstance(value, float)
-            more = ', or for a part of an epoch so many local_steps' if part else ''
-            raise ValueError(f'{name} is {value!r}: give {KINDS[kinds[0]]}{more}')
+            part = ', or for a part of an epoch so many local_steps'*(name == 'local_epochs')
+            raise ValueError(f'{name} is {value!r}: give {KINDS[kinds[0]]}{part}')
         if name in LIMITS and value is not None: _check_range(name, value)
     if s.adamw and s.momentum == 1: raise ValueError('momentum is 1: AdamW wants it below 1')
     for r in s.rungs or (): check_rung(r, s.rounds)

@@ -71,6 +71,7 @@ def card(fed:Federation, client:int|None)->dict:
         **(dict(white=list(s.white)) if s.white else {}))
 
 
+
 # %% ../../nbs/7_app/04_after.ipynb #b070d50b
 def in_plain_order(net:Net)->Net:
     "The same net, each tensor with memory of its own, in the usual order."
@@ -213,6 +214,7 @@ def rebuilt(path)->tuple: # (model, card)
     return Standalone(net, method), facts
 
 # %% ../../nbs/7_app/04_after.ipynb #42593aed
+#| code-fold: true
 def client_of(fed:Federation, text:str|None)->int|None:
     "A client by its number, or by its domain where it is alone there."
     if text is None:

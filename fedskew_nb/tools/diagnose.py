@@ -332,6 +332,7 @@ def figures(self:Diagnosis)->dict: # {caption: function that draws}
     return out
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #43679fb9
+#| code-fold: true
 def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(encoding='utf-8')
 
 @patch
