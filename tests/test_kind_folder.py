@@ -18,8 +18,8 @@ def other(files): return {n.replace('/0.', '/7.'): raw for n, raw in files.items
 def test_images_of_another_download_are_refused(kind, tmp_path):
     one, two = (kind(tmp_path/n, files) for n, files in (('a', FILES), ('b', other(FILES))))
     prepare('pacs', one, tmp_path/'out')
-    with pytest.raises(ValueError, match='holds pacs from a, and other files are given now: give another --out'):
-        prepare('pacs', two, tmp_path/'out')
+    said = 'holds pacs from a, and other files are given now: give another --out'
+    with pytest.raises(ValueError, match=said): prepare('pacs', two, tmp_path/'out')
     assert brought(tmp_path/'out') == FILES and len(load_folder(tmp_path/'out', 8, cache=False).domains) == 4
 
 def other_digits(folder):
@@ -66,7 +66,8 @@ def test_images_that_no_source_has_are_refused(tmp_path):
         prepare('pacs', source, tmp_path/'hand')
 
 def test_a_call_that_brought_nothing_claims_no_folder(tmp_path):
-    with pytest.raises(ValueError): prepare('pacs', as_zip(tmp_path/'n.zip', {'x/y.png': b'z'}), tmp_path/'out')
+    nothing = as_zip(tmp_path/'n.zip', {'x/y.png': b'z'})
+    with pytest.raises(ValueError): prepare('pacs', nothing, tmp_path/'out')
     assert prepare('pacs', as_zip(tmp_path/'a.zip', FILES), tmp_path/'out')['whole']
 
 def test_a_folder_of_an_earlier_version_goes_on(tmp_path):
@@ -83,10 +84,12 @@ def test_more_sources_may_be_given_and_none_less(tmp_path):
     usps(tmp_path/'u')
     prepare('digits', tmp_path/'m', tmp_path/'out')
     assert set(prepare('digits', [tmp_path/'m', tmp_path/'u'], tmp_path/'out')['images']) == {'mnist', 'usps'}
-    with pytest.raises(ValueError, match='other files are given'): prepare('digits', tmp_path/'u', tmp_path/'out')
+    with pytest.raises(ValueError, match='other files are given'):
+        prepare('digits', tmp_path/'u', tmp_path/'out')
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from(sorted(FILES)), at=st.integers(0, 10**6), what=st.sampled_from(['byte', 'cut', 'gone']))
+@given(name=st.sampled_from(sorted(FILES)), at=st.integers(0, 10**6),
+       what=st.sampled_from(['byte', 'cut', 'gone']))
 def test_whatever_happened_to_an_image_the_next_call_brings_it(name, at, what, tmp_path_factory):
     home = tmp_path_factory.mktemp('one')
     source, file = as_zip(home/'a.zip', FILES), home/'out'/name

@@ -1,4 +1,4 @@
-"Nothing of somebody's is lost: files that are not ours, a federation with one bad site, two mechanisms in a sum."
+"Nothing of somebody's is lost: files not ours, a federation with one bad site, two mechanisms in a sum."
 import errno, os
 from unittest.mock import MagicMock
 import pytest, torch
@@ -29,8 +29,8 @@ OTHERS = ['compare', 'history', 'tuned', 'prepared', 'suite', 'package', 'diagno
 @pytest.mark.parametrize('name', OTHERS)
 def test_a_model_is_not_exported_over_a_neighbour(name, fed, tmp_path):
     (tmp_path/f'{name}.json').write_text('{"format": 3}')
-    with pytest.raises(ValueError, match=f'{name}.json is there, and is no card of a model: give another name'):
-        export(fed, tmp_path/f'{name}.safetensors')
+    said = f'{name}.json is there, and is no card of a model: give another name'
+    with pytest.raises(ValueError, match=said): export(fed, tmp_path/f'{name}.safetensors')
     assert [p.name for p in tmp_path.iterdir()] == [f'{name}.json']
     assert (tmp_path/f'{name}.json').read_text() == '{"format": 3}'
 
@@ -65,19 +65,22 @@ def test_predictions_do_not_replace_the_model(tmp_path, monkeypatch):
         assert (tmp_path/name).read_text() == text
 
 def test_a_report_saves_over_its_own_only(tmp_path, monkeypatch):
+    def runs(*_): return MagicMock(__iter__=lambda s: iter([(1, 1)]))
     for name in ('stored_runs', 'read_request', 'show'):
-        monkeypatch.setattr(f'fedskew_nb.tools.cli.{name}', lambda *_: MagicMock(__iter__=lambda s: iter([(1, 1)])))
-    (tmp_path/'paper.pdf').write_text('mine')
-    with pytest.raises(ValueError, match='is no stored comparison'): report_command(tmp_path, tmp_path/'paper.pdf')
-    assert (tmp_path/'paper.pdf').read_text() == 'mine'
+        monkeypatch.setattr(f'fedskew_nb.tools.cli.{name}', runs)
+    mine = tmp_path/'paper.pdf'
+    mine.write_text('mine')
+    with pytest.raises(ValueError, match='is no stored comparison'): report_command(tmp_path, mine)
+    assert mine.read_text() == 'mine'
 
 def test_what_begins_as_ours_is(tmp_path):
     (tmp_path/'t.tex').write_text('\n\\begin{table}')
     (tmp_path/'p.tex').write_text('\\documentclass{article}')
-    check_ours(tmp_path/'t.tex', starts_with(r'\begin{table}'), 'table')
+    begins = starts_with(r'\begin{table}')
+    check_ours(tmp_path/'t.tex', begins, 'table')
     check_ours(tmp_path/'none', starts_with('x'), 'table')
     for odd in (tmp_path/'p.tex', tmp_path, '/dev/null'):
-        with pytest.raises(ValueError, match='is no table'): check_ours(odd, starts_with(r'\begin{table}'), 'table')
+        with pytest.raises(ValueError, match='is no table'): check_ours(odd, begins, 'table')
 
 def test_room_is_asked_for_before_a_file_is_mapped(tmp_path, monkeypatch):
     (tmp_path/'a').write_bytes(b'x'*100)
@@ -105,7 +108,7 @@ def of_kind(end, value):
     return change
 
 @pytest.mark.parametrize('end, value', [('running_var', -50.), ('num_batches_tracked', -3)])
-def test_impossible_statistics_are_refused_and_the_next_call_goes_on(end, value, place, tmp_path):  # noqa: F811
+def test_impossible_statistics_are_refused_and_the_next_goes_on(end, value, place, tmp_path):  # noqa: F811
     hub = rehearsal(job(rounds=2, eval_every=1), sites(place), tmp_path/'out')
     hub.sites.post = spoilt(hub.sites.post, 'b', of_kind(end, value), (2,))
     with pytest.raises(ValueError, match='b sent .*: no BatchNorm has that'): hub.fit()
@@ -115,7 +118,7 @@ def test_impossible_statistics_are_refused_and_the_next_call_goes_on(end, value,
     assert honest.fit().rows == whole.fit().rows and same(honest.server, whole.server)
 
 @pytest.mark.parametrize('bad, every, back', [(2, 1, 1), (1, 1, 0), (2, 3, 0)])
-def test_a_model_that_answers_nan_takes_the_last_good_one_back(bad, every, back, place, tmp_path):  # noqa: F811
+def test_a_model_that_answers_nan_takes_the_last_good_back(bad, every, back, place, tmp_path):  # noqa: F811
     how = dict(rounds=3, eval_every=every)
     hub = rehearsal(job(**how), sites(place), tmp_path/'out')
     hub.sites.post = spoilt(hub.sites.post, 'b', of_kind('weight', 3e38), (bad,))

@@ -1,4 +1,4 @@
-"What a person asked for is done, or it is said that it was not: rates of another problem, wishes without effect."
+"What a person asked for is done, or it is said that it was not: rates of another problem, idle wishes."
 import warnings
 from pathlib import Path
 import numpy as np
@@ -30,7 +30,8 @@ def runs(tuned, **how):
     return planned('FedAvg', 'emoji-pacs', 1, 'tiny', control=False, tuned=tuned, **(BUDGET | how)), tuned
 
 @pytest.mark.parametrize('how, said', [
-    (dict(model='small_conv(width=4)'), r'tuned with model small_conv, and here it has model small_conv\(width=4\)'),
+    (dict(model='small_conv(width=4)'),
+     r'tuned with model small_conv, and here it has model small_conv\(width=4\)'),
     (dict(batch_size=4), 'tuned with batch_size 8, and here it has batch_size 4')])
 def test_rates_of_another_model_or_batch_are_refused(how, said):
     with pytest.raises(ValueError, match=said): check_tuned(*runs(record(), **how))
@@ -71,10 +72,12 @@ def without_batchnorm():
     with seeded(0): return Net(seq(conv=nn.Conv2d(3, 6, 5, stride=4)), gap(), nn.Linear(6, 7))
 
 def test_a_fedbn_that_keeps_nothing_says_so():
-    with pytest.warns(UserWarning, match='this is FedAvg under another name'): FedBN(statistics=False, affine=False)
+    with pytest.warns(UserWarning, match='this is FedAvg under another name'):
+        FedBN(statistics=False, affine=False)
 
 def test_an_adabn_without_batchnorm_says_so():
-    with pytest.warns(UserWarning, match='nothing is re-estimated'): assert AdaBN().rules(without_batchnorm()) == []
+    with pytest.warns(UserWarning, match='nothing is re-estimated'):
+        assert AdaBN().rules(without_batchnorm()) == []
 
 def test_a_frozen_body_leaves_fedbn_nothing():
     net = torchvision_net(3, 'resnet18', frozen='body', size=32)
@@ -85,9 +88,11 @@ def test_groups_for_no_batchnorm_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} has no BatchNorm that norm='group' could replace"):
         torchvision_net(3, name, norm='group', size=64)
 
-@pytest.mark.parametrize('what', [dict(keep_models='no'), dict(trust='no'), dict(control='no'), dict(keep_models=0)])
+@pytest.mark.parametrize('what', [
+    dict(keep_models='no'), dict(trust='no'), dict(control='no'), dict(keep_models=0)])
 def test_a_switch_is_no_text(what):
-    with pytest.raises(ValueError, match='give True or False'): compare('FedAvg', 'emoji-pacs', 1, 'tiny', **what)
+    with pytest.raises(ValueError, match='give True or False'):
+        compare('FedAvg', 'emoji-pacs', 1, 'tiny', **what)
 
 def test_no_pixels_is_no_size():
     rows = [(np.zeros((8, 8, 3), np.uint8), 'a', 'A')]
@@ -113,7 +118,8 @@ HOW = dict(seeds=1, rounds=1, local_steps=1, batch_size=4, control=False, progre
 @pytest.mark.parametrize('ask', [lambda s: compare('FedAvg', s, **HOW), lambda s: diagnose(s, seeds=1)])
 def test_one_domain_is_no_comparison(home, ask):
     s = load_folder(home/'grey', 8, cache=False)
-    with pytest.raises(ValueError, match='one domain and one client, grey.*clients=3.*its classes are x, y'): ask(s)
+    said = 'one domain and one client, grey.*clients=3.*its classes are x, y'
+    with pytest.raises(ValueError, match=said): ask(s)
 
 def test_one_domain_dealt_to_several_is_one(home):
     check_compared(load_folder(home/'grey', 8, cache=False, clients=2))

@@ -16,8 +16,9 @@ DOMAINS = 'abc'
 def made(method='FedAvg', seed=0, rounds=2, skip=(), **setting):
     "A run scored on three domains after each round, without the (round, domain) of `skip`."
     facts = dict(method=method, suite='toy', seed=seed, rounds=rounds, local_epochs=1) | setting
+    right = 3+seed%4+(method != 'FedAvg')
     rows = [dict(round=r, moment='post_agg', view='global', path='', domain=d, client=-1, n=10,
-                 correct=3+k+seed%4+(method != 'FedAvg')) for r in range(1, rounds+1) for k, d in enumerate(DOMAINS)]
+                 correct=right+k) for r in range(1, rounds+1) for k, d in enumerate(DOMAINS)]
     return History(facts, [r for r in rows if (r['round'], r['domain']) not in skip])
 
 def grid(*odd):
@@ -83,7 +84,8 @@ def test_a_score_of_record_is_whole_or_blank(skip):
     ([made(seed=0), made('FedBN', rounds=4)], set()),                         # methods may have their own
     ([made(seed=0), made('FedBN', skip=ODD['round'])], {1}),                  # the same budget, ended early
     ([made(seed=0, lr=.1), made(seed=0, lr=.2, rounds=4)], set()),            # one seed at two settings
-    ([made(seed=0, skip=[(r, 'a') for r in (1, 2)]), made(seed=1, skip=ODD['domain'])], set()),   # drawn by seed
+    ([made(seed=0, skip=[(r, 'a') for r in (1, 2)]),
+      made(seed=1, skip=ODD['domain'])], set()),                              # drawn by seed
 ])
 def test_who_is_odd(runs, odd): assert set(unlike(runs, 'global')) == odd
 
@@ -127,8 +129,9 @@ def test_every_door_says_it(door):
     x = torch.randint(0, 255, (24, 3, 16, 16), generator=gen).byte()
     y = torch.tensor([0, 1]*12)
     if door == 'datasets':
-        s = Suite.from_datasets({'A': ((x[:8], y[:8]), (x[8:12], y[8:12])),
-                                 'B': ((x[12:20], y[12:20]), (x[20:21], y[20:21]))}, classes=['cat', 'dog', 'eel'])
+        domains = {'A': ((x[:8], y[:8]), (x[8:12], y[8:12])),
+                   'B': ((x[12:20], y[12:20]), (x[20:21], y[20:21]))}
+        s = Suite.from_datasets(domains, classes=['cat', 'dog', 'eel'])
     else:
         parts = ['train']*8+['test']*4+['train']*8+['test']
         s = Suite.from_rows([(x[i], 'cd'[y[i]], 'AB'[i >= 12], '', parts[i]) for i in range(21)])

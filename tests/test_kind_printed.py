@@ -17,7 +17,8 @@ def run(method='FedAvg', up=3e6, rounds=2, who=((0, 1), (1, 2)), **setting):
     facts = dict(method=method, suite='toy', seed=0, rounds=rounds, local_steps=5, chance=25.) | setting
     rows = [dict(round=rounds, moment='post_agg', view=v, path='', domain=d, client=k, n=n, correct=c)
             for v in ('global', 'personal') for k, (d, n, c) in enumerate([('a', 10, 8), ('b', 30, 15)])]
-    spent = [dict(round=r+1, loss=1., terms={}, participants=[*w], up=up, down=1e6) for r, w in enumerate(who)]
+    spent = [dict(round=r+1, loss=1., terms={}, participants=[*w], up=up, down=1e6)
+             for r, w in enumerate(who)]
     return History(facts, rows, spent)
 
 def test_percent_of_domains():
@@ -32,19 +33,20 @@ def test_megabytes_of_a_client():
     "Two rounds of 3 + 1 MB among three clients: 8/3 MB each; the other method sends twice as much up."
     one, two = run(), run('FedX', up=7e6)
     assert bytes_of(one) == pytest.approx(8e6/3) and bytes_of(two) == pytest.approx(16e6/3)
-    assert cost_says(Comparison([one, two]), 'toy') == ('A client of FedAvg sends and receives 2.67 MB, one of '
-                                                        'FedX 2.00 times as much; each takes 10 local steps.')
+    assert cost_says(Comparison([one, two]), 'toy') == (
+        'A client of FedAvg sends and receives 2.67 MB, '
+        'one of FedX 2.00 times as much; each takes 10 local steps.')
 
 @pytest.mark.parametrize('ratio, text', [
-    (0, 'nothing'), (1, 'as much'), (.996, 'as much'), (1.005, '1.00 times as much'), (.5, '0.50 times as much'),
-    (1.999, '2.00 times as much')])
+    (0, 'nothing'), (1, 'as much'), (.996, 'as much'), (1.005, '1.00 times as much'),
+    (.5, '0.50 times as much'), (1.999, '2.00 times as much')])
 def test_times(ratio, text): assert times(ratio) == text
 
 def test_steps_and_budgets():
     "Half of the clients in each of ten rounds of four steps: twenty steps a client."
     h = run(rounds=10, local_steps=4, participation=.5, local_epochs=1, who=((0,),)*10)
     assert training_of(h) == '20 local steps'
-    assert budget_text(h.setting) == ('20 local steps per client (10 rounds of 4, 50 % of the clients in each)')
+    assert budget_text(h.setting) == '20 local steps per client (10 rounds of 4, 50 % of the clients in each)'
     assert steps_text(dict(steps=[2, 7]), 3) == '6 to 21' and steps_text(dict(steps=[3, 3])) == '3'
     assert steps_text({}) == ''
 
@@ -66,10 +68,11 @@ def test_hours_and_bytes_of_a_printed_table(monkeypatch):
 def test_a_cost_is_that_of_its_parts(monkeypatch):
     "5 rounds, half of 4 clients in each, 2 epochs over 100 images, 7 operations forwards: 3 × 7 × 200 × 2.5."
     monkeypatch.setattr(reproduce, 'net_costs', lambda *_: (7, 11))
-    p = SimpleNamespace(setting=dict(model='m', rounds=5, local_epochs=2, participation=.5), left_out=lambda: [])
+    setting = dict(model='m', rounds=5, local_epochs=2, participation=.5)
+    p = SimpleNamespace(setting=setting, left_out=lambda: [])
     c = reproduce.cost_of(p, 4, 100, 2, 8)
     assert (c.operations, c.sent) == (3*7*200*2.5, 11*4*2.5)
-    steps = SimpleNamespace(setting=p.setting | dict(local_steps=3, batch_size=8), left_out=lambda: [1, 2])
+    steps = SimpleNamespace(setting=setting | dict(local_steps=3, batch_size=8), left_out=lambda: [1, 2])
     assert reproduce.cost_of(steps, 4, 100, 2, 8).operations == 3*7*(3*8*4)*(2.5*2)
 
 def test_the_line_of_a_round(capsys):

@@ -29,7 +29,8 @@ def held(fed):
 @pytest.mark.parametrize('pad', [0, 2])
 def test_nothing_is_kept_of_images_that_change(pad, turn, flip):
     suite = small_suite()
-    how = dict(pad=pad, turn=turn, flip=flip, rounds=3, local_epochs=1, local_steps=None, lanes=1, stack=False)
+    how = dict(pad=pad, turn=turn, flip=flip, rounds=3, local_epochs=1, local_steps=None, lanes=1,
+               stack=False)
     fed = fed_of(METHODS['FedAvg'], suite, frozen(), **how)
     grown = []
     for _ in range(3):

@@ -21,8 +21,10 @@ def exercise(page, name):
     cell, = [c for c in cells if f'def {name}' in c and 'eval: false' in c]
     return re.sub(rf'def {name}.*\n', '', cell)
 
-HALVES = dict(hard_first=lambda hard, soft: hard+soft-soft.detach(), soft_first=lambda hard, soft: soft+(hard-soft).detach(),
-              bracket=lambda hard, soft: hard+(soft-soft.detach()), minus=lambda hard, soft: soft-soft.detach()+hard)
+HALVES = dict(hard_first=lambda hard, soft: hard+soft-soft.detach(),
+              soft_first=lambda hard, soft: soft+(hard-soft).detach(),
+              bracket=lambda hard, soft: hard+(soft-soft.detach()),
+              minus=lambda hard, soft: soft-soft.detach()+hard)
 
 @pytest.mark.parametrize('how', HALVES)
 def test_every_order_of_the_same_sum_is_a_right_answer(how):
@@ -40,16 +42,19 @@ def test_the_exercise_still_refuses_what_has_no_gradient():
 # --- rules
 
 @pytest.mark.parametrize(('word', 'by'), [('tensor', by_tensor), ('layer', by_layer), ('all', by_all)])
-def test_a_group_may_be_named(word, by): assert Rule(everything, mean, by=word) == Rule(everything, mean, by=by)
+def test_a_group_may_be_named(word, by):
+    assert Rule(everything, mean, by=word) == Rule(everything, mean, by=by)
 
 @settings(max_examples=20, deadline=None)
-@given(field=st.sampled_from(('claims', 'fn', 'by')), value=st.one_of(st.none(), st.integers(), st.lists(st.text())))
+@given(field=st.sampled_from(('claims', 'fn', 'by')),
+       value=st.one_of(st.none(), st.integers(), st.lists(st.text())))
 def test_a_rule_says_which_of_its_parts_is_none(field, value):
     how = dict(claims=under('head'), fn=mean, by=by_all) | {field: value}
     with pytest.raises(ValueError, match=f'Rule: {field} is '): Rule(**how)
 
 def test_a_group_that_is_misspelt():
-    with pytest.raises(ValueError, match="no group 'layers': did you mean layer"): Rule(everything, mean, by='layers')
+    with pytest.raises(ValueError, match="no group 'layers': did you mean layer"):
+        Rule(everything, mean, by='layers')
 
 # --- settings
 

@@ -1,7 +1,4 @@
-"""A net is tried in one place: what fails is sorted, and what can be taken is taken.
-
-Nets are drawn by their kind (channels, size, types, answers, wrappers, noise), not listed as somebody reported them.
-"""
+"A net is tried in one place: what fails is sorted, and what can be taken is taken."
 from dataclasses import dataclass, replace
 import pytest, torch
 from hypothesis import given, settings, strategies as st
@@ -14,6 +11,8 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.nets.convert import TWINS, as_net, own_noise
 from fedskew_nb.nets.models import gap, resnet, small_conv
 from fedskew_nb.run.recipes import METHODS
+
+# nets are drawn by their kind (channels, size, types, answers, wrappers, noise), not listed as reported
 
 @pytest.fixture(scope='module')
 def suite(): return cut(load_suite('emoji-pacs', 'tiny'), (8, 8), tests=2)
@@ -65,12 +64,14 @@ def test_a_net_that_takes_three_channels_gets_all_three_though_a_layer_takes_one
             super().__init__()
             self.one = nn.Conv2d(1, 4, 3)
         def forward(self, x): return self.one(x.flatten(0, 1)[:, None]).unflatten(0, (len(x), -1)).mean(1)
-    fed = fed_of(METHODS['FedAvg'], load_suite('emoji-pacs', 'tiny'), Net(EachAlone(), gap(), nn.Linear(4, 7)))
+    net = Net(EachAlone(), gap(), nn.Linear(4, 7))
+    fed = fed_of(METHODS['FedAvg'], load_suite('emoji-pacs', 'tiny'), net)
     assert fed.net.channels == 3
 
 @pytest.mark.parametrize('method', ['FDSE', 'F2DC', 'FedBN', 'MixStyle'])
 def test_methods_with_surgery_take_a_grey_net(suite, method):
-    fed_of(METHODS[method], grey_of(suite), resnet((1, 1, 1, 1), 7, size=32, width=4, in_ch=1), rounds=1).one_round()
+    net = resnet((1, 1, 1, 1), 7, size=32, width=4, in_ch=1)
+    fed_of(METHODS[method], grey_of(suite), net, rounds=1).one_round()
 
 @settings(max_examples=12, deadline=None)
 @given(channels=st.sampled_from((2, 4, 6, 12)), size=st.integers(8, 40))
@@ -109,7 +110,8 @@ def test_further_inputs_are_named_and_those_with_defaults_are_taken():
     assert isinstance(taken(Young()), Net)
 
 @settings(max_examples=12, deadline=None)
-@given(dtype=st.sampled_from((torch.float16, torch.bfloat16, torch.float64)), part=st.sampled_from(('body', 'head')))
+@given(dtype=st.sampled_from((torch.float16, torch.bfloat16, torch.float64)),
+       part=st.sampled_from(('body', 'head')))
 def test_types_that_differ_are_named_and_not_the_size(dtype, part):
     net = by_hand()
     setattr(net, part, getattr(net, part).to(dtype))
@@ -200,7 +202,7 @@ def test_layers_of_noise_are_known_by_their_type(suite, kind):
     fed.one_round()
     assert isinstance(taken(Plain(noise=LAYERS[kind])), Net)
 
-TAKES = {nn.Dropout1d: (2, 3), nn.Dropout2d: (2, 4), nn.Dropout3d: (4, 5)}      # dimensions, the rest takes any
+TAKES = {nn.Dropout1d: (2, 3), nn.Dropout2d: (2, 4), nn.Dropout3d: (4, 5)}    # dimensions, the rest takes any
 
 @pytest.mark.filterwarnings('ignore:dropout2d')
 @settings(max_examples=20, deadline=None)

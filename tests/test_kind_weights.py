@@ -1,4 +1,4 @@
-"Published weights: however deep they lie, and whatever stands before their names, they are found or refused by name."
+"Published weights are found or refused by name, however deep they lie and whatever their names begin with."
 import re, warnings
 import pytest, torch
 from hypothesis import given, settings, strategies as st
@@ -9,7 +9,9 @@ from fedskew_nb.nets.models import seq
 from fedskew_nb.nets.weights import fill
 
 def net(seed):
-    with seeded(seed): return seq(conv=nn.Conv2d(3, 4, 3), bn=nn.BatchNorm2d(4), more=seq(fc=nn.Linear(4, 4), out=nn.Linear(4, 2)))
+    with seeded(seed):
+        return seq(conv=nn.Conv2d(3, 4, 3), bn=nn.BatchNorm2d(4),
+                   more=seq(fc=nn.Linear(4, 4), out=nn.Linear(4, 2)))
 
 OURS, THEIRS = net(0).state_dict(), net(1).state_dict()
 
@@ -28,7 +30,9 @@ LAYER = st.one_of(st.sampled_from(('net', 'model', 'state_dict', 'teacher', 'wei
 
 def wrapped(layers, o):
     "A checkpoint as training scripts write it: the table in tables, or in a list, beside other things."
-    for k in layers: o = [o, 7] if k == 0 else {k: o, 'epoch': 3, 'optimizer': dict(state={0: dict(exp_avg=torch.zeros(3))})}
+    for k in layers:
+        beside = dict(epoch=3, optimizer=dict(state={0: dict(exp_avg=torch.zeros(3))}))
+        o = [o, 7] if k == 0 else {k: o} | beside
     return o
 
 @settings(max_examples=30, deadline=None)
@@ -59,7 +63,8 @@ def test_two_that_fit_are_named_so_that_one_can_be_taken(tmp_path):
         torch.save(o, tmp_path/'w.pth')
         with pytest.raises(ValueError, match='fit alike') as e: read(tmp_path/'w.pth')
         return str(e.value)
-    two = {p+n: v for p, o in (('module.encoder_q.', OURS), ('module.encoder_k.', THEIRS)) for n, v in o.items()}
+    encoders = dict(encoder_q=OURS, encoder_k=THEIRS)
+    two = {f'module.{e}.{n}': v for e, o in encoders.items() for n, v in o.items()}
     assert '(module.encoder_k.…, module.encoder_q.…)' in said(dict(state_dict=two))
     assert '(model, model_ema)' in said(dict(model=THEIRS, model_ema=OURS))
     assert '(0, 1)' in said([THEIRS, OURS])
