@@ -72,19 +72,14 @@ def check_apart(net:nn.Module):
                          'let both be one parameter, or clone the values of one')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #99b799d1
-def held_outside(v)->list: # of what a copy of `v` shares with it
-    "What a function or a weak reference holds."
-    if isinstance(v, weakref.ref): return [v()]
-    cells = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
-    return [c.cell_contents for c in cells if c != CellType()]
-
-# %% ../../nbs/6_engine/06_guard.ipynb #ac2c8205
 def check_copies(net:nn.Module):
     "Refuse a model whose copy would ask layers of the first."
     names = {id(m): n or 'the model' for n, m in net.named_modules()}
     for place, m in net.named_modules():
         for k, v in vars(m).items():
-            found = [names[id(o)] for o in held_outside(v) if id(o) in names]
+            cells = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
+            holds = [v()] if isinstance(v, weakref.ref) else [c.cell_contents for c in cells if c != CellType()]
+            found = [names[id(o)] for o in holds if id(o) in names]
             if not found: continue
             who = f'{place}.{k}'.lstrip('.')
             raise ValueError(f'{who} holds {found[0]} in a lambda or a weak reference, and in a copy of the '
@@ -321,6 +316,7 @@ def check_grey_files(x:Tensor, files:list):
     if not coloured: return
     raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
                      'make them grey')
+
 
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
