@@ -77,8 +77,9 @@ def check_copies(net:nn.Module):
     names = {id(m): n or 'the model' for n, m in net.named_modules()}
     for place, m in net.named_modules():
         for k, v in vars(m).items():
-            cells = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
-            holds = [v()] if isinstance(v, weakref.ref) else [c.cell_contents for c in cells if c != CellType()]
+            inside = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
+            holds = [c.cell_contents for c in inside if c != CellType()]
+            if isinstance(v, weakref.ref): holds = [v()]
             found = [names[id(o)] for o in holds if id(o) in names]
             if not found: continue
             who = f'{place}.{k}'.lstrip('.')
