@@ -58,13 +58,12 @@ def at(self:Comparison, round:int)->Comparison:
     return Comparison(h.at(round) for h in self.histories)
 
 # %% ../../nbs/3_results/11_overview.ipynb #c799d571
-def _mark(change:float)->str: return ', rising' if change >= RISE else ', falling' if change <= -RISE else ''
-
 def _rung(cmp, rung, st, where)->pd.Series:
     "A column of the table, from the statistics at this rung; marked is what its last quarter moved."
     try: change = st.set_index('method').AVG - cmp.at(3*rung//4).statistics(where).set_index('method').AVG
     except ValueError: change = {}                      # nobody looked
-    return pd.Series({r.method: _cell(r) + _mark(change.get(r.method, 0)) for r in st.itertuples()})
+    def mark(v): return ', rising' if v >= RISE else ', falling' if v <= -RISE else ''
+    return pd.Series({r.method: _cell(r) + mark(change.get(r.method, 0)) for r in st.itertuples()})
 
 # %% ../../nbs/3_results/11_overview.ipynb #89d662b5
 _RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % '

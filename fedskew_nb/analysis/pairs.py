@@ -55,34 +55,21 @@ def image_floor(cmp, suite:str, one:tuple, other:tuple, where, seeds)->float:
     return image_error([disagreement(*(runs[suite, *w, s] for w in (one, other)), where) for s in seeds])
 
 # %% ../../nbs/3_results/25_pairs.ipynb #df297383
-def end_of(h:History, where:Where)->tuple:
-    "The rounds of its score of record."
-    return tuple(sorted({*h.counts(where).index.get_level_values('round')})[-h.checks:])
-
-def same_end(ends:list, most:bool)->tuple:
-    "The rounds that runs of one kind should have: those of most, or the latest."
-    often = Counter(ends)
-    return max(often, key=lambda end: (most*often[end], end[::-1]))
-
 def budget(h:History)->tuple: return h.setting.get('suite'), h.setting.get('rounds'), h.checks
 def label(h:History)->tuple: return h.setting.get('suite'), h.label
-
-# %% ../../nbs/3_results/25_pairs.ipynb #0d523df5
-def groups_of(runs:list, places, kind)->list: # of lists of places
-    "Runs of one kind together."
-    groups = {}
-    for i in places: groups.setdefault(kind(runs[i]), []).append(i)
-    return list(groups.values())
 
 # %% ../../nbs/3_results/25_pairs.ipynb #0846dfe6
 def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
     "Runs scored last in another round than most of their method, or earlier than others of their budget."
     out = {}
     for kind in (budget, label):
-        for own in groups_of(runs, sorted({*range(len(runs))}-out.keys()), kind):
+        groups = {}
+        for i in sorted({*range(len(runs))}-out.keys()): groups.setdefault(kind(runs[i]), []).append(i)
+        for own in groups.values():
             seeds = {runs[i].setting.get('seed') for i in own}
             if kind is label and len(seeds) < len(own): continue          # a seed at two settings
-            end = same_end([ends[i] for i in own], kind is label)
+            often = Counter(ends[i] for i in own)     # of a method that of most counts, else the latest
+            end = max(often, key=lambda e: ((kind is label)*often[e], e[::-1]))
             odd = [i for i in own if ends[i] != end]
             out |= {i: f'scored last in round {ends[i][-1]}, others in {end[-1]}' for i in odd}
     return out
@@ -102,7 +89,8 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     asked = [answer_shown(h, where_of(where)) for h in runs]
     wanted = domains_asked(runs, asked)
     lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
-    late = early(runs, [end_of(h, w) for h, w in zip(runs, asked)])
+    rounds = [sorted({*h.counts(w).index.get_level_values('round')}) for h, w in zip(runs, asked)]
+    late = early(runs, [tuple(r[-h.checks:]) for h, r in zip(runs, rounds)])
     return late | {i: why for i, why in lost.items() if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e

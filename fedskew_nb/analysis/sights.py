@@ -20,10 +20,6 @@ def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
     x = net.normalised(data.x)
     return dict(cam=gradcam(net, x, data.y), ig=pixel_gradients(net, x, data.y).abs().sum(1))
 
-def object_share(masks)->float:
-    "The mean share of the picture that is object."
-    return float((masks[:, 0] > 0).float().mean())
-
 # %% ../../nbs/3_results/05_sights.ipynb #49c04a12
 def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing is right
     "How much of what a net answers right, and how much of its maps lies on the object."
@@ -32,7 +28,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
     if not good.any(): return facts
     seen = Data(data.x[good], data.y[good], data.masks[good])
     facts |= {f'{k}_inside': 100*inside(heat, seen.masks) for k, heat in heat_maps(net, seen).items()}
-    return facts | dict(object=100*object_share(seen.masks))
+    return facts | dict(object=100*float((seen.masks[:, 0] > 0).float().mean()))
 
 # %% ../../nbs/3_results/05_sights.ipynb #0417aec7
 def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, directions

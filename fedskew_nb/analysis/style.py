@@ -130,7 +130,7 @@ def drawable()->frozenset: # of code points
 LONG = 40      # letters
 
 def legible(text:str, key:dict, most:int=10**6)->str: # key: {name: its number}, gets more
-    "A text of `drawable` letters: what no font has is a number, as is the end of a name that is too long."
+    "A text that can be drawn: what no font has is a number, as is the end of a name that is too long."
     def number(name): return f'[{key.setdefault(name, len(key)+1)}]'
     def strange(word): return any(ord(c) not in drawable() for c in word)
     if len(text) > most and not strange(text): return f'{text[:LONG//2]}… {number(text)}'

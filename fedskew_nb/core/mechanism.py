@@ -96,8 +96,6 @@ def is_vector(o, *_)->bool: return isinstance(o, Tensor) and o.ndim == 1 and not
 
 def is_nothing(o, *_)->bool: return o is None
 
-def is_net(o, *_)->bool: return isinstance(o, Net)
-
 def is_out(o, *_)->bool: return isinstance(o, Out) and isinstance(o.logits, Tensor) and o.logits.ndim == 2
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #cc1cb534
@@ -156,7 +154,7 @@ AT_CLIENT = dict(    # in the order of a client's work
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #c0861309
 ELSEWHERE = dict(    # before the first round, at the server, and at the end
-    adapt  =Hook('chained', 'the net', answer_is(is_net), training=False),
+    adapt  =Hook('chained', 'the net', answer_is(lambda o, *_: isinstance(o, Net)), training=False),
     weights=Hook('exclusive', 'a tensor with one weight for each upload', answer_is(is_vector),
                  'n_k / Σ n', False),
     rules  =Hook('claims', 'a list of Rule(claims, fn)', answer_is(list_of(is_rule)), 'mean', False),

@@ -17,15 +17,13 @@ from fedskew_nb.core.seeding import generator
 # %% ../../nbs/4_core/18_tried.ipynb #63c23d69
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
-def unwrapped(m:nn.Module)->nn.Module:
-    "The module inside of a wrapper, or itself."
-    while True:
-        inner = m.module if isinstance(m, WRAPPERS) else dict(m.named_children()).get('_orig_mod')
-        if inner is None: return m
-        m = inner
-
 def bare(module:nn.Module)->nn.Module:
     "The same module; no part of it stands in a wrapper."
+    def unwrapped(m):
+        while True:
+            inner = m.module if isinstance(m, WRAPPERS) else dict(m.named_children()).get('_orig_mod')
+            if inner is None: return m
+            m = inner
     return swapped(nn.ModuleList([module]), unwrapped)[0]
 
 # %% ../../nbs/4_core/18_tried.ipynb #584d1c36

@@ -10,12 +10,10 @@ import csv, warnings
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 import numpy as np
 import torch
-from torch import Tensor
 from ..core.files import Record, digest_of_file, read_json, regular, reserve, sweep
 from ..core.files import whole_file, write_json
 from ..core.seeding import generator
@@ -150,11 +148,6 @@ def mapped_array(path:Path, n:int)->np.ndarray:
         raise ValueError(f'{path} does not hold whole numbers for {n} images, as {ARRAYS} says: {mend}')
     return a
 
-# %% ../../nbs/5_data/20_arrays.ipynb #7854238f
-def at_size(x:Tensor, size:int)->Tensor: # (N, 3, size, size) uint8
-    "Images at a size."
-    return x.expand(-1, 3, -1, -1) if x.shape[-2:] == (size, size) else as_images(x, size)
-
 # %% ../../nbs/5_data/20_arrays.ipynb #6d5cc4d7
 def read_part(root, domain:str, part:str, n:int)->Data:
     "The images of one domain and part, as they lie on disk."
@@ -189,7 +182,8 @@ def fetched(suite:Suite, size:int)->Suite:
     "The suite with the images that its numbers stand for."
     datas = suite._datas()
     room = room_for([(len(d), 3, size, size) for d in datas])
-    for x, d in zip(room, datas): fill(x, d.x.i, d.x.sources, partial(at_size, size=size))
+    def at_size(x): return x.expand(-1, 3, -1, -1) if x.shape[-2:] == (size, size) else as_images(x, size)
+    for x, d in zip(room, datas): fill(x, d.x.i, d.x.sources, at_size)
     return suite._with({id(d): replace(d, x=x) for d, x in zip(datas, room)})
 
 # %% ../../nbs/5_data/20_arrays.ipynb #c26f70de

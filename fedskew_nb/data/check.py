@@ -238,8 +238,6 @@ def some(names)->str:
     more = f' and {len(names)-3} more' if len(names) > 3 else ''
     return ', '.join(names[:3])+more
 
-def only_class(d:Data)->bool: return len(d) > 1 and d.y.unique().numel() == 1
-
 # %% ../../nbs/5_data/03_check.ipynb #edddf622
 def listed(said:dict)->list: # {sentence: names} → sentences
     "Those that have something to name."
@@ -260,7 +258,9 @@ def odd_classes(s)->list: # of sentences
     "Classes that nobody has or is asked about, and who has one only."
     tests, every = {**s.tests, **s.unseen}, set(range(len(s.classes)))
     def lost(datas): return [s.classes[k] for k in sorted(every.difference(*(d.y.tolist() for d in datas)))]
-    def only(named): return [f'{who} ({s.classes[int(d.y[0])]})' for who, d in named if only_class(d)]
+    def only(named):
+        those = [(who, d) for who, d in named if len(d) > 1 and d.y.unique().numel() == 1]
+        return [f'{who} ({s.classes[int(d.y[0])]})' for who, d in those]
     return listed({
         'no training image of {}': lost(c.train for c in s.clients),
         'no test image of {}': lost(tests.values()),

@@ -36,14 +36,13 @@ def checksum_of(x)->str: # x: bytes of a picture, in any layout
     return pixels.hexdigest()
 
 # %% ../../nbs/5_data/23_copies.ipynb #4319cfaa
-def pixels_of(path, white=None)->str:
-    "The checksum of a file's picture at its own size."
-    return checksum_of(np.asarray(upright(file_bytes(path), path, white)))
-
 def told_apart(pictures:list, root, white=None)->list: # of Picture
     "Pictures whose squeezed forms agree, with the checksum of all their pixels."
     count = Counter(p.pixels for p in pictures)
-    return [p._replace(pixels=pixels_of(Path(root)/p.path, white)) if count[p.pixels] > 1 else p
+    def own_size(p):
+        path = Path(root)/p.path
+        return checksum_of(np.asarray(upright(file_bytes(path), path, white)))
+    return [p._replace(pixels=own_size(p)) if count[p.pixels] > 1 else p
             for p in pictures]
 
 # %% ../../nbs/5_data/23_copies.ipynb #82a17f70

@@ -113,17 +113,15 @@ def whole(source):
         raise ValueError(f'{source} is torn or locked ({e}): {mend}') from None
 
 # %% ../../nbs/5_data/25_archives.ipynb #a1c46669
-def same_bytes(f, g, size:int=1 << 20)->bool:
-    "Do two open files hold the same?"
-    while a := f.read(size):
-        if a != g.read(len(a)): return False
-    return not g.read(1)
-
 def put(entry:Entry, target:Path):
     "Write an image where it belongs, unless the same bytes lie there."
+    def same(f, g):
+        while a := f.read(1 << 20):
+            if a != g.read(len(a)): return False
+        return not g.read(1)
     if target.is_file() and target.stat().st_size == entry.size:
         with entry.open() as f, open(target, 'rb') as g:
-            if same_bytes(f, g): return
+            if same(f, g): return
     with whole_file(target) as part, entry.open() as f, open(part, 'wb') as g: shutil.copyfileobj(f, g)
 
 # %% ../../nbs/5_data/25_archives.ipynb #9e053cd1

@@ -62,12 +62,11 @@ def reading(path, kind:str):
         raise ValueError(f'{path} is no readable {kind} ({looks_like(path, e)}): fetch it again') from None
 
 # %% ../../nbs/5_data/26_readers.ipynb #b17e2116
-def is_gzip(path)->bool:
-    with open(path, 'rb') as f: return f.read(2) == b'\x1f\x8b'
-
 def read_idx(path)->np.ndarray:
     "An array of bytes in MNIST's format."
-    with reading(path, 'IDX file'), (gzip.open if is_gzip(path) else open)(path, 'rb') as f:
+    def opened():
+        with open(path, 'rb') as f: return (gzip.open if f.read(2) == b'\x1f\x8b' else open)(path, 'rb')
+    with reading(path, 'IDX file'), opened() as f:
         zeros, kind, axes = struct.unpack('>HBB', f.read(4))
         if zeros or kind != 8 or not 1 <= axes <= 4: raise ValueError('its head is another')
         shape = struct.unpack(f'>{axes}I', f.read(4*axes))
@@ -160,8 +159,6 @@ def rebuilt_at_once(raw, kind, shape, order):
     packed.__setstate__((1, shape, kind, order == 'F', bytes(raw)))
     return packed
 
-def text_bytes(text, code='latin1'): return some_text(text).encode('latin1')
-
 STANDINS = {'_reconstruct': rebuilt, '_frombuffer': rebuilt_at_once, 'ndarray': Packed, 'dtype': Kind,
             'scalar': lambda kind, raw: rebuilt_at_once(raw, kind, (), 'C')}
 
@@ -173,18 +170,15 @@ class Maker:
     def __call__(self, *told): return self.make(*told)
     def __setstate__(self, state): raise ValueError('it changes a function')
 
-def check_key(o):
-    "Refuse what is no text or number: whether two nests are equal may take for ever."
-    if isinstance(o, (str, bytes, int, float)): return
-    raise ValueError(f'a {type(o).__name__} is the key of a table')
-
 def no_set(reader): raise ValueError('it holds a set')
 
 def looking(code:bytes, keys): # keys: slice of what lies on the stack
     "The usual step of a reader, after a look at the keys."
     usual = pickle._Unpickler.dispatch[code[0]]
     def step(reader):
-        for k in reader.stack[keys]: check_key(k)
+        for k in reader.stack[keys]:     # whether two nests are equal may take for ever
+            if isinstance(k, (str, bytes, int, float)): continue
+            raise ValueError(f'a {type(k).__name__} is the key of a table')
         usual(reader)
     return step
 
@@ -197,7 +191,8 @@ class Plain(pickle._Unpickler):
         pickle.DICT[0]: looking(pickle.DICT, slice(0, None, 2)),
         pickle.ADDITEMS[0]: no_set, pickle.FROZENSET[0]: no_set}
     def find_class(self, module, name):
-        if (module, name) == ('_codecs', 'encode'): return Maker(text_bytes)
+        if (module, name) == ('_codecs', 'encode'):
+            return Maker(lambda text, code='latin1': some_text(text).encode('latin1'))
         if module.split('.')[0] != 'numpy' or name not in STANDINS:
             raise ValueError(f'it asks for {module}.{name}; only numbers are read, and nothing was run')
         o = STANDINS[name]

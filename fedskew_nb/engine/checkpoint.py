@@ -44,15 +44,13 @@ def _unpack(o, tensors:dict):
     return v
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #7fd2da32
-def _order(t:Tensor)->list:
-    "The dimensions of a tensor as they lie in memory, the slowest first."
-    return sorted(range(t.ndim), key=lambda d: -t.stride(d))
 def _parts(nest)->tuple: # ({number: tensor}, {'tree': JSON})
     "A nest as tensors in plain order, and what puts them back."
     tensors = {}
     tree = _pack(nest, tensors)
     copies = {str(i): t.detach().to('cpu').clone() for i, t in tensors.values()}
-    orders = {i: _order(t) for i, t in copies.items() if not t.is_contiguous()}
+    orders = {i: sorted(range(t.ndim), key=lambda d: -t.stride(d))     # the slowest dimension first
+              for i, t in copies.items() if not t.is_contiguous()}
     named = copies | {i: copies[i].permute(order).contiguous() for i, order in orders.items()}
     return named or {'none': torch.zeros(1)}, dict(tree=json.dumps([tree, orders]))
 
@@ -127,11 +125,6 @@ def good_of(out)->Path:
 
 def keep_good(out): shutil.copyfile(out, good_of(out))
 
-def go_back(out):
-    "The last good checkpoint in the place of the last one; without any the run begins anew."
-    if good_of(out).exists(): os.replace(good_of(out), out)
-    else: Path(out).unlink(missing_ok=True)
-
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #75598818
 @contextmanager
 def or_back(fed):
@@ -140,7 +133,8 @@ def or_back(fed):
     except Exception as e:
         merged = fed.history.rounds[fed.scored:] if fed.sites.far and fed.out else ()
         if not merged or not any(text in str(e) for text in NOT_FINITE): raise
-        go_back(fed.out)
+        if good_of(fed.out).exists(): os.replace(good_of(fed.out), fed.out)
+        else: Path(fed.out).unlink(missing_ok=True)      # the run begins anew
         who = ', '.join(sorted({fed.members[k].domain for r in merged for k in r['participants']}))
         note = f'one of {who} may have spoilt the model: the checkpoint is that of round {fed.scored} again, '
         e.__notes__ = [f'{note}and the same call goes on from there', *getattr(e, '__notes__', ())]

@@ -128,11 +128,6 @@ def work(self:Federation,
     "Local training by an order; nothing of the federation changes."
     return self._worked(self.worker, [(order, mine or dict(kept={}, states={}))])[0]
 
-@patch
-def _mine(self:Federation, k:int)->dict:
-    "What stays with client `k`."
-    return dict(kept={n: v for n, v in self.own[k].items() if n in self.kept}, states=self.states[k])
-
 # %% ../../nbs/6_engine/05_federation.ipynb #564519ce
 @patch
 def _task(self:Federation, order:dict, mine:dict)->Task:
@@ -176,7 +171,9 @@ def train_client(self:Federation,
 # %% ../../nbs/6_engine/05_federation.ipynb #4d1a9f36
 @patch
 def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list: # of (answer, mine)
-    try: return self._worked(worker, [(self.order(c.id), self._mine(c.id)) for c in clients])
+    def mine(k):     # what stays with client k
+        return dict(kept={n: v for n, v in self.own[k].items() if n in self.kept}, states=self.states[k])
+    try: return self._worked(worker, [(self.order(c.id), mine(c.id)) for c in clients])
     except torch.cuda.OutOfMemoryError:
         if len(clients) == 1: raise
     half = len(clients)//2

@@ -51,7 +51,8 @@ def rows(self:Question, right:dict, round:int, moment:str, keep:bool=False)->lis
     counts = {path: int(marks.sum()) for path, marks in right.items()}
     rows = score_rows(counts, len(self.data), round, moment, **facts)
     if keep and '' in right:
-        rows[list(right).index('')] |= dict(right=packed(right['']), images=letters_of(self.data.x))
+        letters = hashlib.blake2b(b''.join(pixel_digests(self.data.x)), digest_size=8).hexdigest()
+        rows[list(right).index('')] |= dict(right=packed(right['']), images=letters)
     return rows
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #e2003e71
@@ -158,10 +159,6 @@ def packed(marks:Tensor)->str:
 def pixel_digests(x:Tensor)->list: # of 8 bytes each
     "A checksum of the pixels of each image, (N, 3, H, W) uint8."
     return [hashlib.blake2b(im.tobytes(), digest_size=8).digest() for im in x.cpu().numpy()]
-
-def letters_of(x:Tensor)->str:
-    "Sixteen letters of these images in this order."
-    return hashlib.blake2b(b''.join(pixel_digests(x)), digest_size=8).hexdigest()
 
 def kept_views(fed)->tuple:
     "Of which views the marks stay in the rows."

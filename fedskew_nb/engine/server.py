@@ -178,18 +178,14 @@ def aggregate(self:Server)->State:
     self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
     for mechanism, rule, names in self.fed.groups:
         if rule.fn in (mean, largest) and names[0] in self.sums: continue
-        if rule.fn is keep: self._keep(names)
+        if rule.fn is keep:
+            self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
         else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
     down = self.fed.method.union('extras', self.context(self.ups), self.ups)
     return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
-@patch
-def _keep(self:Server, names:list):
-    "Each client's row stays its own."
-    self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
-
 @patch
 def _hand_out(self:Server, rows:list):
     "Each client keeps its own row, {name: tensor}."

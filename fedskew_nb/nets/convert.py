@@ -99,17 +99,14 @@ TWINS = {    # a layer of noise: its twin
     nn.FeatureAlphaDropout: lambda m: SelfNormalDropout(m.p, maps=True),
     nn.RReLU: lambda m: RandomSlope(m.lower, m.upper)}
 
-# %% ../../nbs/4_core/03_convert.ipynb #eb6ddd49
-def drop_path(m:nn.Module)->nn.Module:
-    "Stochastic depth of other libraries as ours; anything else as it is."
-    kind = type(m).__name__
-    if kind == 'StochasticDepth' and getattr(m, 'mode', 'row') == 'row': return DropPath(m.p)
-    scaled = getattr(m, 'scale_by_keep', True) and not isinstance(m, Random)
-    return DropPath(m.drop_prob or 0.) if kind.endswith('DropPath') and scaled else m
-
 # %% ../../nbs/4_core/03_convert.ipynb #1db93ad7
 def own_noise(module:nn.Module)->nn.Module:
     "Swap every layer of noise for one with a generator of its own."
+    def drop_path(m):     # of other libraries as ours; anything else as it is
+        kind = type(m).__name__
+        if kind == 'StochasticDepth' and getattr(m, 'mode', 'row') == 'row': return DropPath(m.p)
+        scaled = getattr(m, 'scale_by_keep', True) and not isinstance(m, Random)
+        return DropPath(m.drop_prob or 0.) if kind.endswith('DropPath') and scaled else m
     return swapped(module, lambda m: TWINS.get(type(m), drop_path)(m))
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000e

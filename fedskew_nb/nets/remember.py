@@ -115,10 +115,6 @@ def keep(self:Maps, keys:list, fmaps:Tensor, shelf:Path|None=None):
     if new: self.add([keys[i] for i in new], fmaps[new])
 
 # %% ../../nbs/4_core/16_remember.ipynb #788845ed
-def per_batch(device)->int:
-    "Images at a time."
-    return 8 if device.type == 'cpu' else 64
-
 def filled(x:Tensor, n:int, order)->Tensor:
     "These images and black ones, `n` together."
     lacks = x.new_zeros(n-len(x), *x.shape[1:])
@@ -149,7 +145,7 @@ class Remember(nn.Module):
 @torch.no_grad()
 def computed(self:Remember, x:Tensor)->Tensor:
     "Maps of images, the same number at a time."
-    n, order = per_batch(x.device), order_of(x)
+    n, order = 8 if x.device.type == 'cpu' else 64, order_of(x)
     with torch.autocast(x.device.type, enabled=False):
         return torch.cat([self.body(filled(part, n, order))[:len(part)] for part in x.split(n)])
 
@@ -160,14 +156,12 @@ def parts(module:nn.Module)->list:
     return found
 
 # %% ../../nbs/4_core/16_remember.ipynb #f272652a
-def unlike_usual(m:nn.Module)->bool: return m.training or m._forward_hooks or m._forward_pre_hooks
-
 @patch
 def live(self:Remember, x:Tensor)->bool:
     "Is nothing to be looked up: gradients of images, an export, a stack, hooks, statistics that move?"
     if x.requires_grad or x.is_meta or torch.compiler.is_compiling(): return True
     wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.tensors())))
-    return wrapped or any(map(unlike_usual, parts(self.body)))
+    return wrapped or any(m.training or m._forward_hooks or m._forward_pre_hooks for m in parts(self.body))
 
 # %% ../../nbs/4_core/16_remember.ipynb #0a897a3a
 CODES = WeakKeyDictionary()    # {Remember: [(its tensors, letters), …]}

@@ -136,10 +136,9 @@ def on_slurm(_, folder):
     return nullcontext(ex)
 
 # %% ../../nbs/7_app/12_executors.ipynb #5a288990
-def on_processes(n:str, folder): return Processes(int(n))
-
 KINDS = dict(    # (what the text looks like, what opens it)
-    processes=(r'processes:[1-9]\d*', on_processes), dask=(r'dask://\S+:\d+', on_dask),
+    processes=(r'processes:[1-9]\d*', lambda n, folder: Processes(int(n))),
+    dask=(r'dask://\S+:\d+', on_dask),
     ray=('ray', on_ray), slurm=('slurm', on_slurm))
 
 def can_submit(o)->bool:

@@ -321,7 +321,6 @@ def is_path(o)->bool:
 
 def is_switch(o)->bool: return isinstance(o, bool)
 def is_count(o)->bool: return isinstance(o, int) and not isinstance(o, bool)
-def is_grid(o)->bool: return isinstance(o, dict) and not misfit(o, dict[str, dict])
 def maybe(good): return lambda o: o is None or good(o)
 
 def are_seeds(o)->bool:
@@ -338,7 +337,8 @@ SWITCHES |= dict.fromkeys(('measure', 'on_run', 'on_seed'), _FUNCTION)
 ARGUMENTS = dict(    # {argument: (its test, what to give)}
     seeds=(are_seeds, f'give how many (3, at most {MOST}), or a list of whole numbers'),
     trials=(lambda o: is_count(o) and o <= 100, 'give a whole number from 2 to 100'),
-    own=(maybe(is_grid), "give a table like {'FedProx': {'mu': [.001, .1]}}"),
+    own=(maybe(lambda o: isinstance(o, dict) and not misfit(o, dict[str, dict])),
+         "give a table like {'FedProx': {'mu': [.001, .1]}}"),
     jobs=(lambda o: is_count(o) and o > 0, 'give 1 or more'), executor=SUBMITS,
     out=(maybe(is_path), 'give the name of a folder'),
     tuned=(maybe(lambda o: is_path(o) or isinstance(o, dict)), 'give the tuned.json that tune wrote'),

@@ -87,17 +87,13 @@ def check_set(p:Protocol, suite:Suite, root):
     if wanted and sorted(suite.classes) != wanted:
         raise ValueError(f'{p.name} needs {p.suite}, and {root} has the classes {first}: give its folder')
     there = {*held_domains(suite), *suite.unseen}
-    for d in domains_of(p):
+    counts = LAYOUTS[p.suite].counts
+    for d in list(p.clients) or [d for d, n in counts.items() if n] or list(counts):
         if d in there: continue
         raise ValueError(f'{p.name} needs the domain {d}, and {root} has {", ".join(sorted(there))}: '
                          f'prepare {p.suite} with all of its domains')
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #4815c390
-def domains_of(p:Protocol)->list:
-    "The domains of clients."
-    counts = LAYOUTS[p.suite].counts
-    return list(p.clients) or [d for d, n in counts.items() if n] or list(counts)
-
 def check_lists(p:Protocol, root):
     "Refuse lists of training and test images where the table draws its own."
     if p.lists or not read_splits(root): return
@@ -171,9 +167,6 @@ def chosen(p:Protocol, methods)->list: # of their names
     asked = cut(methods) if isinstance(methods, str) else list(methods)
     return [either[spelt(m, either, f'method of {p.name}')] for m in asked]
 
-
-def ours_of(p:Protocol, names)->list: return list(dict.fromkeys(p.methods()[m] for m in names))
-
 # %% ../../nbs/7_app/02_reproduce.ipynb #184f8dc3
 def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     "(a protocol with what was asked for, its methods' names there, what is now other than in the paper)"
@@ -193,7 +186,8 @@ def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduc
     if how['progress'] is not False: print(price(p, first))
     rates = {p.methods()[m]: p.rates[m] for m in names if m in p.rates}
     how = how | dict(control=False, measure=p.measure, rates=rates or None)
-    cmp = compare(ours_of(p, names), suites, p.seeds, **how, **(dict(record=True) | p.setting))
+    ours = list(dict.fromkeys(p.methods()[m] for m in names))
+    cmp = compare(ours, suites, p.seeds, **how, **(dict(record=True) | p.setting))
     return Reproduction(p, cmp, notes+counted(p, first))
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #1b75996f

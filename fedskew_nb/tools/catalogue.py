@@ -36,15 +36,12 @@ def one_line(o)->str:
     doc = inspect.getdoc(o if callable(o) else type(o)) or ''
     return doc.split('\n')[0].partition('; see')[0]
 
-def _model_line(make)->str:
-    "A model that says nothing of itself is described by its size."
-    return one_line(make) or f'{n_params(make(10))/1e6:.1f} M parameters with ten classes'
-
 # %% ../../nbs/7_app/10_catalogue.ipynb #ef1f0d69
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
     kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=NETS, houses=HOUSES)
-    say = {'models': _model_line}
+    def sized(make): return f'{n_params(make(10))/1e6:.1f} M parameters with ten classes'
+    say = {'models': lambda make: one_line(make) or sized(make)}
     return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #4e1b9045

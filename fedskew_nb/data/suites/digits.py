@@ -179,8 +179,6 @@ ABOUT_DIGITS = dict(
            'and accuracies are not those of papers')
 
 # %% ../../../nbs/5_data/09_digits.ipynb #00000027
-def per_domain(v, domain:str): return v[domain] if isinstance(v, dict) else v
-
 def hand_out(fit:Data, domain:str, k:int, n:int, first:int, test:Data)->list:
     "The clients of one domain: `n` images each to train on, a fifth as many to validate."
     v = n//5
@@ -195,7 +193,8 @@ def skew_digits(size:str='quick', data_seed:int=0)->Suite:
     s = DIGITS[one_of(size, DIGITS, 'size')]
     data_seed, clients, tests = whole(data_seed), [], {}
     for d in DRAW:
-        k, n, n_test = (per_domain(s[part], d) for part in ('clients', 'train', 'test'))
+        sizes = [s[part] for part in ('clients', 'train', 'test')]
+        k, n, n_test = (v[d] if isinstance(v, dict) else v for v in sizes)
         tests[d] = draw_digits(d, 'test', n_test, s['px'], data_seed)
         fit = draw_digits(d, 'fit', k*(n+n//5), s['px'], data_seed)
         clients += hand_out(fit, d, k, n, len(clients), tests[d])

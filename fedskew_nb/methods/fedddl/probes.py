@@ -93,13 +93,11 @@ def client_alone(fed, c)->dict:
     hole = Data(d.x*~box_mask(object_boxes(d), d.x.shape[2:]), d.y)
     trained = fed.train_client(c, states=deepcopy(fed.states[c.id])).upload.state
     questions = dict(empty=(trained, empty), hole=(trained, hole), global_empty=(fed.server, empty))
-    facts = {k: facts_of_state(fed, *about) for k, about in questions.items()}
+    def says(state, d):
+        fed.worker.load(state)
+        return alone_facts(fed.worker.probabilities(d.x)[''].cpu(), d.y.cpu())
+    facts = {k: says(*about) for k, about in questions.items()}
     return {f'{k}_{measure}': v for k, pair in facts.items() for measure, v in zip(('p', 'entropy'), pair)}
-
-def facts_of_state(fed, state, d)->tuple:
-    "What a model of this state says of backgrounds."
-    fed.worker.load(state)
-    return alone_facts(fed.worker.probabilities(d.x)[''].cpu(), d.y.cpu())
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #8c93bad8
 def closeness(U:Tensor)->float:
