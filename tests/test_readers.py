@@ -474,4 +474,5 @@ def test_from_the_command_line(digits, tmp_path, capsys, monkeypatch):
     assert '50 images in data/digits: 50 usps' in said and 'note: there are no files of mnist' in said
     assert not main(['prepare']) and 'dsprites' in capsys.readouterr().out
     short = '--pixels 16 --methods FedAvg --rounds 1 --out run --seeds 1'.split()
-    assert not main(['compare', '--data', 'data/digits', *short])
+    assert main(['compare', '--data', 'data/digits', *short])
+    assert 'digits has one domain and one client, usps: nothing is federated' in capsys.readouterr().err
