@@ -388,12 +388,18 @@ def test_dropout_does_not_depend_on_what_ran_before(suite):
 class Rough(nn.Module):
     def forward(self, x): return x+torch.randn_like(x) if self.training else x
 
-SHARED = [nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU(), Rough()]
 REFUSED = 'draws noise from the global generator'
+DICE = [nn.Dropout(.5), nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU()]
 
-@pytest.mark.parametrize('layer', SHARED, ids=lambda l: type(l).__name__)
-def test_other_shared_dice_are_refused(suite, layer):
-    with pytest.raises(ValueError, match=REFUSED): fed_of(FedAvg, suite, noisy(layer))
+@pytest.mark.parametrize('layer', DICE, ids=lambda l: type(l).__name__)
+def test_dice_that_are_known_by_their_type_do_not_depend_on_what_ran_before(suite, layer):
+    def trained(before):
+        torch.manual_seed(before)
+        return run(FedAvg, suite, noisy(layer), lanes=1)
+    assert equal(trained(0), trained(1))
+
+def test_other_shared_dice_are_refused(suite):
+    with pytest.raises(ValueError, match=REFUSED): fed_of(FedAvg, suite, noisy(Rough()))
 
 def test_dice_that_a_mechanism_brings_are_refused(suite):
     def adapt(self, net):
