@@ -332,7 +332,7 @@ def test_quick_finds_the_tests_of_a_module():
     def tests_of(module):
         return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}
 
-    assert tests_of('nets.remember') == {'remember'}
+    assert tests_of('nets.remember') == {'remember', 'kind_remember', 'kind_readers'}
     assert {'methods', 'hooks'} <= tests_of('core.merge')  # which patches Method
     assert 'claims' in tests_of('data.load')  # claims says `from fedskew_nb import load_suite`
     assert tests_of('data.suites.rooms') == {'dfl_data'}
@@ -543,7 +543,7 @@ def test_pages_are_numbered_as_they_are_read():
         assert read == sorted(read), part['id']
 
 # ---- a notebook is source and test; a page is what somebody reads
-PAGES = 116  # may only fall; the references of the rooms are not counted
+PAGES = 117  # FixBN and HBN are a page; may only fall else, and the references of the rooms are not counted
 
 def test_what_is_a_page():
     "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."

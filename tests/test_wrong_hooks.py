@@ -161,7 +161,6 @@ WRONG = dict(
         (lambda s, net: None, 'None: return a list of Rule'),
         (lambda s, net: Rule(head, keep), 'a Rule: return a list'),
         (lambda s, net: [keep], 'function'),
-        (lambda s, net: [Rule('head', keep)], 'a Rule'),
         (lambda s, net: dict(head=keep), 'a dict')],
     extras=[
         (lambda s, srv, ups: None, 'None: return'),
@@ -180,6 +179,11 @@ CASES = [(hook, f, says) for hook, cases in WRONG.items() for f, says in cases]
 @pytest.mark.parametrize('hook, f, says', CASES, ids=[f'{h}-{i}' for i, (h, *_) in enumerate(CASES)])
 def test_a_wrong_answer_is_named(suite, hook, f, says):
     with pytest.raises(ValueError, match=rf'^Mine\.{hook} returned .*{says}'): one(suite, made(**{hook: f}))
+
+def test_a_rule_of_a_name_alone_says_where(suite):
+    bad = made(rules=lambda s, net: [Rule('head', keep)])
+    with pytest.raises(ValueError, match=r"(?s)^Rule: claims is 'head': give a function.*in Mine\.rules"):
+        one(suite, bad)
 
 @pytest.mark.parametrize('w', [[1., 2.], [1., 2., -3.], [1., float('nan'), 1.], [0., 0., 0.]], ids=str)
 def test_weights_that_are_none_name_the_mechanism(suite, w):
@@ -388,12 +392,18 @@ def test_dropout_does_not_depend_on_what_ran_before(suite):
 class Rough(nn.Module):
     def forward(self, x): return x+torch.randn_like(x) if self.training else x
 
-SHARED = [nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU(), Rough()]
 REFUSED = 'draws noise from the global generator'
+DICE = [nn.Dropout(.5), nn.Dropout1d(.5), nn.AlphaDropout(.5), nn.RReLU()]
 
-@pytest.mark.parametrize('layer', SHARED, ids=lambda l: type(l).__name__)
-def test_other_shared_dice_are_refused(suite, layer):
-    with pytest.raises(ValueError, match=REFUSED): fed_of(FedAvg, suite, noisy(layer))
+@pytest.mark.parametrize('layer', DICE, ids=lambda l: type(l).__name__)
+def test_dice_that_are_known_by_their_type_do_not_depend_on_what_ran_before(suite, layer):
+    def trained(before):
+        torch.manual_seed(before)
+        return run(FedAvg, suite, noisy(layer), lanes=1)
+    assert equal(trained(0), trained(1))
+
+def test_other_shared_dice_are_refused(suite):
+    with pytest.raises(ValueError, match=REFUSED): fed_of(FedAvg, suite, noisy(Rough()))
 
 def test_dice_that_a_mechanism_brings_are_refused(suite):
     def adapt(self, net):
@@ -653,6 +663,7 @@ BAD = dict(
     flip=['no', 1],
     seed=['0', 1.5, None, True],
     threads=[10**5, '2', 2., 0],
+    patience=['2', 1.5, 0, True],
     channels_last=['no', 1],
     adamw=['no', 1],
     stack=['no', 1, 0],

@@ -198,6 +198,19 @@ def is_conv(net:nn.Module)->Callable:
     "Predicate: an entry of a convolution."
     return of_type(net, nn.modules.conv._ConvNd)
 
+# %% ../../nbs/4_core/01_net.ipynb #7a502b07
+def moving_norms(net:Net)->list:
+    "Its BatchNorms with running statistics that are not frozen."
+    frozen = getattr(net, 'frozen', ())
+    norms = [(n, m) for n, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [m for n, m in norms if m.running_mean is not None and f'{n}.running_mean' not in frozen]
+
+def some_images(x:Tensor, size:int=64)->list: # of tensors
+    "Images, so many at a time; a lonely last one joins those before it, for it has no variance."
+    cut = list(x.split(size))
+    if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
+    return cut
+
 # %% ../../nbs/4_core/01_net.ipynb #00000014
 def everything(name:str)->bool:
     "Predicate: every entry."

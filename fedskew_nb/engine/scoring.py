@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
-from ..core.net import Net
+from ..core.net import Net, moving_norms, some_images
 from ..data.images import Data
 from .client import Worker
 from .guard import naming
@@ -99,19 +98,6 @@ def own_tests(
         who = sharing[id(c.test)]
         return replace(c, test=c.test[who.index(c.id)::len(who)]) if len(who) > 1 else c
     return [part(c) for c in clients]
-
-# %% ../../nbs/6_engine/07_scoring.ipynb #84470532
-def moving_norms(net:Net)->list:
-    "Its BatchNorms with running statistics that are not frozen."
-    frozen = getattr(net, 'frozen', ())
-    return [m for n, m in net.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None
-            and f'{n}.running_mean' not in frozen]
-
-def some_images(x:Tensor, size:int=64)->list: # of tensors
-    "Images, so many at a time; a lonely last one joins those before it, for it has no variance."
-    cut = list(x.split(size))
-    if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-    return cut
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #7736880b
 @contextmanager

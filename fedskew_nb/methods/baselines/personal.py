@@ -114,7 +114,7 @@ from ...core.method import Method
 from ...core.names import at_least
 from ...core.net import at_least_float32, evaluating, swapped
 from ...core.rules import Rule, by_layer
-from ...engine.scoring import moving_norms, some_images
+from ...core.net import moving_norms, some_images
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #1627eefb
 def check_moving(who:str, norms):
