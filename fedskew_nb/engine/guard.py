@@ -70,7 +70,7 @@ def check_apart(net:nn.Module):
         same = memory.setdefault(isinstance(v, nn.Parameter) and v.data_ptr() or id(v), one)
         if same == one: continue
         raise ValueError(f'{same} and {n} are two parameters of one memory, and a copy has two: '
-                         'let both be one parameter, or clone the values of one')
+                         'make them one parameter, or clone one')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #99b799d1
 def check_copies(net:nn.Module):
