@@ -65,8 +65,8 @@ def check_apart(net:nn.Module):
         one = held.setdefault(id(v), n)
         apart = {name.partition('.')[0] for name in (one, n)}
         if len(apart & {'body', 'neck', 'pool', 'head'}) == 2:
-            raise ValueError(f'{one} and {n} are one tensor in two places of the model, and a method may '
-                             'change or keep one of them: hold it in one place')
+            raise ValueError(f'{one} and {n} are one tensor in two places of the model, of which a method '
+                             'may change one: hold it in one')
         same = memory.setdefault(isinstance(v, nn.Parameter) and v.data_ptr() or id(v), one)
         if same == one: continue
         raise ValueError(f'{same} and {n} are two parameters of one memory, and a copy has two: '
