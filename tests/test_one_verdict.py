@@ -7,7 +7,7 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.overview import stored_names, stored_results
 from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
-from fedskew_nb.analysis.stats import holm, t_interval, verdict
+from fedskew_nb.analysis.stats import holm, t_interval
 from fedskew_nb.analysis.story import gains, lead, main_view
 from fedskew_nb.tools.choose import above, pays, results
 from fedskew_nb.tools.questions import difference
@@ -35,11 +35,11 @@ def test_the_sign_is_that_of_the_interval_and_of_p(seed):
     by_itself = 0 if np.ptp(d) < 1e-9 else int(i.lo > 0)-int(i.hi < 0)
     assert i.sign() == by_itself and i.sign(p) == (by_itself if p < .05 else 0)
     assert t_interval([-v for v in d]).sign() == -i.sign()
-    assert (verdict(i) == 'resolved') == bool(i.sign())
+    assert i.verdict(p=p).above == {1: 'yes', -1: 'below', 0: 'open'}[i.sign(p)]
 
 # ---- never surer than the images
 
-def test_two_seeds_that_differ_by_the_same_image_are_not_resolved():
+def test_two_seeds_that_differ_by_the_same_image_are_open():
     "One of 36, on one domain; by hand: p(1 − p)/36 of each seed, over two seeds."
     p = 1/36
     assert image_error([[(p*(1-p), 36)]]*2) == pytest.approx(100*(p*(1-p)/36/2)**.5)
@@ -96,26 +96,26 @@ def test_the_tables_column_is_holms():
 def test_a_control_is_judged_alone():
     few, many = (Comparison(hs).statistics('global').set_index('method').verdict['FedAvg, IID deal']
                  for hs in (BASE, BASE + sum((runs(m, 60.3, 61.9, 58.2) for m in 'ABCDEFGH'), [])))
-    assert few == many == 'resolved'
+    assert few == many == 'above 0'
 
 # ---- no screen gives a pair two verdicts
 
-WORDS = {'resolved': True, 'one seed: no interval': False}
+WORDS = {'above 0': True, 'below 0': True, 'open': False}
 
 def said(cmp, suite, view, method):
-    "Is a method's difference to FedAvg resolved, as the printed table says? None: there is no such row."
+    "Is a method's difference to FedAvg told from 0, as the printed table says? None: there is no such row."
     cells = cmp.table(view, suite).cells
     if 'difference' not in cells: return None
     row = cells[[name.partition(' [')[0] == method for name in cells.method]]
-    return WORDS.get(row.difference.iloc[0], False) if len(row) else None
+    return WORDS[row.difference.iloc[0]] if len(row) and row.difference.iloc[0] else None
 
 def one_verdict(cmp, suite):
     "Every sentence of the story beside the table under it."
     story = cmp.story(suite)
     if list(story) == ['next']: return
     view, d = main_view(cmp, suite), lead(cmp, suite)
-    if d and (m := re.search(r'seeds?\), (not )?resolved', story['ahead'])):
-        assert said(cmp, suite, view, d['first']) == (not m[1])
+    if d and (m := re.search(r'seeds?\), (open|above 0|below 0)', story['ahead'])):
+        assert said(cmp, suite, view, d['first']) == WORDS[m[1]]
     if d and d['first'] == 'FedAvg':
         assert said(cmp, suite, view, d['second']) == ('not told apart' not in story['ahead'])
     each = gains(cmp, suite)
@@ -127,7 +127,7 @@ def one_verdict(cmp, suite):
     if suite in cmp.skew_cost():
         word, = [n for n in cmp.table('global', suite).notes if n.startswith('Skew cost')]
         head = story['skew'].startswith(('The skew costs accuracy', 'The skew costs nothing'))
-        assert head == word.endswith(': resolved.') == said(cmp, suite, 'global', 'FedAvg, IID deal')
+        assert head == word.endswith((': above 0.', ': below 0.')) == said(cmp, suite, 'global', 'FedAvg, IID deal')
 
 METHODS = ('FedBN', 'Local', 'A', 'B', 'C')
 
@@ -170,6 +170,6 @@ def test_the_report_says_what_the_terminal_says(tmp_path):
     cmp = Comparison(BASE + runs('A', 62.1, 64.9, 61.5) + runs('B', 60.3, 61.9, 58.2))
     page, screen = write_report(cmp, tmp_path)['report.html'].read_text(), last_screen(cmp)
     for text in cmp.story().values(): assert text in screen
-    rows = re.findall(r'<td>(A|B|Local)</td>.*?<td>(resolved|not resolved[^<]*)</td>', page, re.S)
+    rows = re.findall(r'<td>(A|B|Local)</td>.*?<td>(above 0|below 0|open)</td>', page, re.S)
     tables = [cmp.table(v).cells.set_index('method').difference for v in ('global', 'personal')]
     assert rows and all(word in [t.get(m) for t in tables] for m, word in rows)

@@ -19,8 +19,7 @@ from fastcore.basics import patch
 from .comparison import Comparison
 from .pairs import by_domain, unlike
 from .overview import stored_results
-from .stats import (
-    BELOW, SMALLER, difference_text, judge, holm, p_value, seeds_for, t_interval)
+from .stats import difference_text, judge, holm, p_value, seeds_for, t_interval
 from ..engine.reading import Where, summary
 from .table import Table
 from ..core.names import papers, nearest
@@ -43,7 +42,7 @@ class Claim:
     path: str = ''         # of a method with several answers
     rounds: int|None = None      # of its runs; default: the shortest
     pending: str = ''      # needs this first
-    instead: str = ''      # of a verdict: 'not tested'
+    instead: str = ''      # of a verdict: 'not testable here: …'
 
 # %% ../../nbs/3_results/12_claims.ipynb #3eb1d62c
 @patch(as_prop=True)
@@ -135,22 +134,20 @@ def seed_values(c:Claim, cmp:Comparison, suite)->list:
 def chance(c:Claim, cmp:Comparison)->float:
     "p of a claim on its first suite; 1 where there is none."
     values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0])
-    p = p_value(t_interval(values), c.needed) if values else math.nan
+    p = p_value(t_interval(values)) if values else math.nan
     return 1. if math.isnan(p) else p
 
 def family_p(family:list, cmp:Comparison)->dict: # {id: p}
     "p of the headline claims of a family, as Holm adjusts them."
-    heads = [c for c in family if c.headline and c.needed is not None]
+    heads = [c for c in family if c.headline and c.margin is None]
     return dict(zip([c.id for c in heads], holm([chance(c, cmp) for c in heads])))
 
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def judged(c:Claim, suite, values:list, together:dict)->dict:
     "The verdict of a claim on one suite; `together` is the `family_p`."
-    r = dict(suite=group_name(suite), values=values) | judge(values, c.margin, c.needed)
-    if c.instead: r['verdict'] = c.instead
-    if c.id not in together or suite != c.suites[0]: return r
-    falls = r['verdict'] in ('holds', 'contradicted') and together[c.id] >= .05
-    return r | dict(holm=together[c.id]) | (dict(verdict='undecided') if falls else {})
+    p = together.get(c.id) if suite == c.suites[0] else None
+    r = dict(suite=group_name(suite), holm=p) | judge(values, c.margin, c.needed, p)
+    return r | (dict(above='', large='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
 def why_none(c:Claim)->str:
@@ -159,7 +156,7 @@ def why_none(c:Claim)->str:
     return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
 
 VERDICT_COLUMNS = ('id says headline one other path suite n mean lo hi needed showable holm '
-                   'verdict values').split()
+                   'above large verdict values').split()
 
 def group_name(s)->str:
     "A suite's name, or that of a tuple of suites with one domain left out each."
@@ -219,36 +216,43 @@ def budget_of(cmp:Comparison)->str:
     return f'{time}, {often(s.get("model", "") for s in settings)}{clients}, {rate_of(settings)}'
 
 # %% ../../nbs/3_results/12_claims.ipynb #ec103132
+def answers(d:pd.DataFrame)->dict: # {question: {answer: how many}}
+    "Of some `verdicts`, what their intervals answered."
+    asked = {'above 0': (d.above, ('yes', 'below', 'open')),
+             'as large as printed': (d.large, ('yes', 'smaller', 'open')),
+             'no difference': (d.verdict, ('within the margin', 'outside the margin'))}
+    def counts(column, words): return {w: n for w in words if (n := int((column == w).sum()))}
+    return {k: counts(*of) for k, of in asked.items()}
+
 def by_chance(d:pd.DataFrame)->str:
     "How many of these verdicts chance alone would give."
-    n, got = int((d.n > 1).sum()), Counter(d.verdict)
-    counts = [f'{got["holds"]} hold', f'{got["does not hold"] + got["contradicted"]} do not',
-            *(f'{got[w]} are {w.replace(",", "")}' for w in (SMALLER, BELOW) if got[w]),
-            f'{got["undecided"]} are undecided']
-    chance = f'about {n/40:.1f} hold and {n/40:.1f} fail'
-    return f'{n} intervals: {", ".join(counts)}. Chance alone would let {chance}.'
+    n = int((d.n > 1).sum())
+    counts = [f'{asked}: {", ".join(f"{n} {word}" for word, n in got.items())}'
+              for asked, got in answers(d).items() if got]
+    return f'Intervals: {n}; {"; ".join(counts)}. Chance alone would put about {n/40:.1f} on each side of 0.'
 
 # %% ../../nbs/3_results/12_claims.ipynb #81a4e4c8
 def verdict_cells(r)->dict:
     "One row of `verdicts` as text."
     return dict(
-        verdict=r.verdict + (f' (Holm: p = {r.holm:.2g})' if r.holm < 1 else ''),
+        verdict=r.verdict,
         claim=f'{r.id}*' if r.headline else r.id,
         sentence=r.says,
         suite=r.suite if r.n > 0 else '',
         n=f'{r.n:.0f}' if r.n > 0 else '',
         difference=difference_text(**r._asdict()),
+        holm=f'{r.holm:.2g}' if r.holm < 1 else '',
         needed='' if math.isnan(r.needed) else f'{r.needed:g}')
 
 # %% ../../nbs/3_results/12_claims.ipynb #7a9541cf
-def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'holds, 3.8 (2.0 to 5.5)'
+def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 0, 3.8 (2.0 to 5.5)'
     "A verdict and its difference, on the first suite whose name begins so."
     rows = [r for r in verdicts([c], cmp, family).itertuples() if r.n > 0 and r.suite.startswith(suite)]
     return f'{rows[0].verdict}, {difference_text(**rows[0]._asdict())}' if rows else 'not run'
 
 # %% ../../nbs/3_results/12_claims.ipynb #892a1f11
-NEEDED = ("needed: the smallest effect worth calling the paper's; a headline claim that has one is judged "
-          "on its first suite together with the others of its paper, by Holm's rule.")
+NEEDED = "needed: the smallest effect worth calling the paper's, half of what it prints."
+HOLM = "holm: p by Holm's rule over the headline claims of this paper, on their first suites; empty where 1."
 STARRED = ('With a star: a headline, named beforehand. Difference: mean over n seeds (95 % t-interval). '
            'A stroke stands between the suites.')
 
@@ -265,6 +269,8 @@ def claims_table(
     notes = [STARRED, by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
+    if d.holm.isna().all(): cells = cells.drop(columns='holm')
+    else: notes.insert(1, HOLM)
     at = f', at {budget_of(of_methods(claims, deciding(claims, cmp)))}' if cmp else ''
     return Table(title+at, cells, notes, d, 27)
 

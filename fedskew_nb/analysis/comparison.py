@@ -9,7 +9,7 @@ import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
     answer_shown, image_floor, is_scored, judged, odd_notes, odd_runs, without_odd)
-from .stats import Interval, span, t_interval, verdict
+from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
 from ..engine.reading import SCORES, TABLED, Where, where_of
@@ -167,7 +167,7 @@ def _statistics_row(cmp, where, runs, suite, deal, method, path)->dict:
     else: d, p = cmp.paired(suite, (deal, method), where=where._replace(path=path)), None
     if d is None: return row
     row |= dict(diff=d.mean, diff_se=d.se, lo=d.lo, hi=d.hi, pairs=d.n)
-    return row | dict(holm=p, verdict=verdict(d, p))
+    return row | dict(holm=p, verdict=str(d.verdict(p=p)))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000019
 @patch
@@ -200,7 +200,7 @@ def sentence(suite:str, i:Interval)->str:
     subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
     if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
-    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {verdict(i)}.'
+    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {i.verdict()}.'
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001e
 def _the_suite(cmp, view, suite)->str:

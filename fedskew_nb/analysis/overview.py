@@ -26,7 +26,7 @@ _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
 def _cell(r)->str:
     "`66.5 ± 2.1 (+0.4; -1.0 to 1.8)`."
     text = pm(r.AVG, r.AVG_se)
-    return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or r.verdict})'
+    return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or "one seed"})'
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000007
 def _all_notes(cmp, where)->list:

@@ -31,7 +31,7 @@ def pair(cmp, suite:str, one:str, other:str, view:str)->tuple|None: # (interval,
     return pairs.pair(cmp, suite, one, other, view) if scored else None
 
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
-OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is not resolved',
+OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is open',
         -1: 'The skew costs nothing here'}
 
 def skew_says(cmp, suite:str)->str:
@@ -50,7 +50,7 @@ def whether_it_pays(each:dict)->str:
     sides = {m: i.sign(p) for m, (i, p, _) in each.items()}
     if won := [m for m in sides if sides[m] > 0]: return f'Federating pays with {" and ".join(won)}'
     lost = set(sides.values()) == {-1}
-    return 'Federating does not pay' if lost else 'Whether federating pays is not resolved'
+    return 'Federating does not pay' if lost else 'Whether federating pays is open'
 
 # %% ../../nbs/3_results/22_story.ipynb #e6606015
 def federating_says(cmp, suite:str)->str:
@@ -101,7 +101,7 @@ def ahead_says(cmp, suite:str)->str:
     if first == 'FedAvg': return f'No method is ahead of FedAvg, which has {has}{behind}.'
     if not d['base']: return f'{first} is first with {has}{behind}; FedAvg was not run.'
     i, p, family = d['base']
-    judged = f', {"resolved" if i.sign(p) else "not resolved"}{over(family)}'*(i.n > 1)
+    judged = f', {i.verdict(p=p)}{over(family)}'*(i.n > 1)
     if d['second'] == 'FedAvg': behind = ''
     return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}.'
 
@@ -180,7 +180,7 @@ def seeds_to_show(i:Interval, needed:float, family:int=1)->int|None:
 
 # %% ../../nbs/3_results/22_story.ipynb #45a33375
 def open_skew(cmp, suite:str)->str:
-    "A skew cost that is not resolved."
+    "A skew cost that is open."
     i = cmp.skew_cost().get(suite)
     if i is None or i.sign() > 0: return ''
     n = seeds_to_show(i, COUNTS)
@@ -191,7 +191,7 @@ def open_skew(cmp, suite:str)->str:
 
 # %% ../../nbs/3_results/22_story.ipynb #57c9ee70
 def open_lead(cmp, suite:str)->str:
-    "A first place that is not resolved, or that points at the BatchNorm statistics."
+    "A first place that is open, or that points at the BatchNorm statistics."
     d = lead(cmp, suite)
     if not d: return ''
     i, p, family = d['base'] or d['gap']

@@ -154,7 +154,7 @@ class Need:
 
 # %% ../../nbs/7_app/01_choose.ipynb #fd351487
 def pays(c:Candidate)->bool:
-    "Above training alone, resolved, on every suite where that was measured."
+    "Above training alone on every suite where that was measured."
     return bool(c.local) and all(i.sign(p) > 0 for i, p, _ in c.local.values())
 
 # %% ../../nbs/7_app/01_choose.ipynb #c46850bc

@@ -262,7 +262,7 @@ def as_sentence(do:str, why:str, gain:Interval|None)->str:
     return f'{do}. {why[0].upper()}{why[1:]}.' + (f' Expected: {points(gain)}.' if gain else '')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #c2823fd2
-SHORT = dict(above='shown', below='shown', small='less than 5', open='not shown')
+SHORT = dict(above='above 0', below='below 0', small='open, less than 5', open='open')
 NOTES = ['Paired by seed. Could show: with these seeds, in four of five tries. '
          'Pictures alone: what their choice leaves open, however many seeds.']
 

@@ -37,18 +37,19 @@ EMOJI, UNEVEN_EMOJI = ('emoji-pacs',), ('emoji-pacs-uneven',)
 AVG, STD, LOST = gain('AVG'), gain('STD', -1), gain('AVG', -1)
 GATE = dict(suites=EMOJI, rounds=24)
 ACCURATE = [
-    Claim('F2DC-01', 'beats FedAvg', 'Tables 1, 2', 'F2DC', 'FedAvg', AVG, headline=True, **GATE),
+    Claim('F2DC-01', 'beats FedAvg', 'Tables 1, 2', 'F2DC', 'FedAvg', AVG,
+          needed=5.04, headline=True, **GATE),
     Claim('F2DC-02', 'is fairer than FedAvg (STD)', 'Tables 1, 2', 'F2DC', 'FedAvg', STD,
-          headline=True, **GATE),
+          needed=2.955, headline=True, **GATE),
     Claim('F2DC-03', 'beats FedProx', 'Tables 1, 2', 'F2DC', 'FedProx', AVG, **GATE),
     Claim('F2DC-05', 'DFD + DFC lift FedAvg', 'Table 3',
-          'FedAvg + DC', 'FedAvg', AVG, headline=True, suites=UNEVEN_EMOJI, rounds=24),
+          'FedAvg + DC', 'FedAvg', AVG, needed=4.47, headline=True, suites=UNEVEN_EMOJI, rounds=24),
 ]
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #0000000e
 PROBED = [
     Claim('F2DC-11', 'f⁺ is better than f⁻ through the main head', 'Table 7',
-          'F2DC', 'F2DC', within('plus', 'minus'), headline=True, **GATE),
+          'F2DC', 'F2DC', within('plus', 'minus'), needed=8.63, headline=True, **GATE),
     Claim('F2DC-12', 'f* is better than f⁻ through the main head', 'Table 7',
           'F2DC', 'F2DC', within('star', 'minus'), **GATE),
     Claim('F2DC-13', 'f~ is better than f⁺ and f*', 'Table 7', 'F2DC', 'F2DC', whole_over_parts, **GATE),
@@ -113,7 +114,7 @@ def stressed(c, name='', **changes):
     "The same sentence at the stress budget."
     return c.variant(f'stress{name}', rounds=4, **changes)
 
-SEEN = [replace(c, suites=EMOJI if c.id == 'F2DC-15' else BOTH, **of_letter(c)) for c in PROBED]
+SEEN = [replace(c, suites=EMOJI if c.id == 'F2DC-15' else BOTH, needed=None, **of_letter(c)) for c in PROBED]
 STRESS = MODULES + PLUGGED + AGGREGATION + SWEEPS + SEEN
 BACKBONE = [stressed(c, '-backbone', path='backbone') for c in MODULES + AGGREGATION + SWEEPS]
 

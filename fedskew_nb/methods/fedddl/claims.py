@@ -54,7 +54,7 @@ HEADLINES = [
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #4cb4ef54
 HEADLINES += [
     Claim('FedDDL-5', 'local models come closer together', 'Table 2',
-          'FedDDL', 'FedAvg', closer, needed=.2, **HEADLINE),
+          'FedDDL', 'FedAvg', closer, needed=.2, instead='not testable here: 70 seeds', **HEADLINE),
     Claim('FedDDL-6', 'an empty background says less', 'Fig. 7',
           'FedDDL', 'FedAvg', measured('empty_p', -1), needed=.2, **HEADLINE),
 ]
