@@ -235,7 +235,7 @@ def run_notes(cmp, suite:str, where:Where)->list:
 # %% ../../nbs/3_results/10_comparison.ipynb #04904de0
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
-_FAMILY = " Resolved: by Holm's rule over the {} methods beside FedAvg."
+_FAMILY = " Above or below 0: by Holm's rule over the {} methods beside FedAvg."
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000020
