@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/06_guard.ipynb #50c0e48c
-import os, warnings, weakref
+import dis, os, warnings, weakref
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -78,9 +78,11 @@ def check_copies(net:nn.Module):
     names = {id(m): n or 'the model' for n, m in net.named_modules()}
     for place, m in net.named_modules():
         for k, v in vars(m).items():
-            inside = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
-            holds = [c.cell_contents for c in inside if c != CellType()]
-            if isinstance(v, weakref.ref): holds = [v()]
+            holds = [v()] if isinstance(v, weakref.ref) else []
+            if isinstance(v, FunctionType):
+                known = {i.argval for i in dis.get_instructions(v) if i.opname == 'LOAD_GLOBAL'}
+                holds = [c.cell_contents for c in v.__closure__ or () if c != CellType()]
+                holds += [v.__globals__.get(n) for n in known]
             found = [names[id(o)] for o in holds if id(o) in names]
             if not found: continue
             who = f'{place}.{k}'.lstrip('.')
