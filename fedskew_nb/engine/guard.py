@@ -80,11 +80,9 @@ def check_copies(net:nn.Module):
         for k, v in vars(m).items():
             holds = [v()] if isinstance(v, weakref.ref) else []
             if isinstance(v, FunctionType):
-                known = {i.argval for i in dis.get_instructions(v) if i.opname == 'LOAD_GLOBAL'}
                 holds = [c.cell_contents for c in v.__closure__ or () if c != CellType()]
-                holds += [v.__globals__.get(n) for n in known]
-            found = [names[id(o)] for o in holds if id(o) in names]
-            if not found: continue
+                holds += [v.__globals__.get(i.argval) for i in dis.Bytecode(v) if i.opname == 'LOAD_GLOBAL']
+            if not (found := [names[id(o)] for o in holds if id(o) in names]): continue
             who = f'{place}.{k}'.lstrip('.')
             raise ValueError(f'{who} holds {found[0]} in a lambda or a weak reference, and in a copy of the '
                              'model it would ask the first one: make it a method, which asks by self')

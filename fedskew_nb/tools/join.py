@@ -177,8 +177,6 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     check_colour(x, self.fed.suite)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
 
-
-
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def join_site(
     fed:Federation,          # trained
