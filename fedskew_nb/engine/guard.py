@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/06_guard.ipynb #50c0e48c
-import os, warnings, weakref
+import dis, os, warnings, weakref
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -78,11 +78,11 @@ def check_copies(net:nn.Module):
     names = {id(m): n or 'the model' for n, m in net.named_modules()}
     for place, m in net.named_modules():
         for k, v in vars(m).items():
-            inside = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
-            holds = [c.cell_contents for c in inside if c != CellType()]
-            if isinstance(v, weakref.ref): holds = [v()]
-            found = [names[id(o)] for o in holds if id(o) in names]
-            if not found: continue
+            holds = [v()] if isinstance(v, weakref.ref) else []
+            if isinstance(v, FunctionType):
+                holds = [c.cell_contents for c in v.__closure__ or () if c != CellType()]
+                holds += [v.__globals__.get(i.argval) for i in dis.Bytecode(v) if i.opname == 'LOAD_GLOBAL']
+            if not (found := [names[id(o)] for o in holds if id(o) in names]): continue
             who = f'{place}.{k}'.lstrip('.')
             raise ValueError(f'{who} holds {found[0]} in a lambda or a weak reference, and in a copy of the '
                              'model it would ask the first one: make it a method, which asks by self')
