@@ -259,5 +259,5 @@ def test_an_archive_and_a_folder_agree_on_what_an_image_is(tmp_path, name):
     raw = b'\x89PNG rest' if name == 'a' else b'no image'
     (tmp_path/name).write_bytes(raw)
     with zipfile.ZipFile(tmp_path/'all.zip', 'w') as z: z.writestr(f'in/{name}', raw)
-    entry, = entries_of(tmp_path/'all.zip')
-    assert is_image(entry) == looks_like_image(tmp_path/name) == (name not in ('notes', 'a.gz'))
+    told = [is_image(entry) for entry in entries_of(tmp_path/'all.zip')]
+    assert told == [looks_like_image(tmp_path/name)] == [name not in ('notes', 'a.gz')]
