@@ -94,7 +94,7 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
 
 # %% ../../nbs/7_app/05_join.ipynb #3d8c8c8a
 def rows_of_site(root:Path)->tuple: # (folder, [Row])
-    "The images of one site, from a table or a folder."
+    "A site's images, by table or folder."
     if root.is_file():
         rows = read_sheet(root)
         if len(sites := list(tree_of(rows))) == 1: return root.parent, rows
@@ -136,7 +136,7 @@ def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row], [Pic
 #| exporti
 
 # %% ../../nbs/7_app/05_join.ipynb #604ee0ea
-def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held out)
+def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held)
     "Both parts, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
     site, data, rows, pictures = read(images, fed, window_of(white) or fed.suite.white)
@@ -269,7 +269,7 @@ def join_command(
 ):
     "Say what a trained model gives a site that was not there."
     if not data: raise ValueError('say where the images of the site are: --data FOLDER')
-    joined = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels, white=white)
-    if to: joined.export(to, way)
-    if json: show_json(joined.table().numbers.to_dict('records'))
-    else: print(joined)
+    site = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels, white=white)
+    if to: site.export(to, way)
+    if json: show_json(site.table().numbers.to_dict('records'))
+    else: print(site)
