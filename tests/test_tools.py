@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, mathfont, mutations, own_links, pages, project, quick, readme, reference, search, slides
+import check_docs, check_site, mathfont, mutations, own_links, pages, project, quick
+import readme, reference, search, slides
 import sync
 import versions
 

@@ -251,8 +251,6 @@ def odd_sizes(s, tests:dict)->list: # of sentences; {domain: test images}
         'few test images, and as much of AVG as any other domain: {}':
             [f'{d} ({n})' for d, n in tests.items() if 0 < n < FEW]})
 
-
-
 # %% ../../nbs/5_data/03_check.ipynb #593e2cd8
 def odd_classes(s)->list: # of sentences
     "Classes that nobody has or is asked about, and who has one only."

@@ -292,8 +292,6 @@ def reach(server:str):
         except OSError: time.sleep(1)
         if not tries: say(f'waiting for {server}')
 
-
-
 # %% ../../nbs/8_deploy/06_flower.ipynb #51154e2f
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 

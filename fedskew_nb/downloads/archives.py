@@ -16,7 +16,6 @@ from ..core.files import MOST_BYTES, digest_of_file, whole_file
 from ..data.check import HEAD, SUFFIXES, starts_an_image, walk
 from ..data.images import kind_of
 
-
 # %% ../../nbs/5_data/25_archives.ipynb #ffd78ea9
 MOST_ARRAY = 16 << 30       # of a file of many
 RATIO = 200                 # unpacked over packed

@@ -323,8 +323,6 @@ def check_grey_files(x:Tensor, files:list):
     raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
                      'make them grey')
 
-
-
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 def place_in_run(fed, clients, scored, round)->str:
     "Where something went wrong: 'FedAvg: at client 2 (photo) in round 5'."

@@ -132,9 +132,6 @@ def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row], [Pic
     looks = zip(rows, tensor_marks(data))
     return 'new', data, rows, [Picture('new', r.label, pixels, '', str(r.path)) for r, (pixels, _) in looks]
 
-# %% ../../nbs/7_app/05_join.ipynb #350d0aba
-#| exporti
-
 # %% ../../nbs/7_app/05_join.ipynb #604ee0ea
 def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held)
     "Both parts, the first in random order."
@@ -179,7 +176,6 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     x = as_batch(images, self.fed.suite)
     check_colour(x, self.fed.suite)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
-
 
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def join_site(
