@@ -38,6 +38,13 @@ def one_of(name, options, noun:str):
     if name not in list(options): raise ValueError(f'there is no {noun} {name!r}: {nearest(name, options)}')
     return name
 
+# %% ../../nbs/4_core/11_names.ipynb #9c41f0aa
+def some(names, most:int=3)->str:
+    "Names in a sentence, or the first of them and how many more."
+    names = list(map(str, names))
+    more = f' and {len(names)-most} more' if len(names) > most else ''
+    return ', '.join(names[:most])+more
+
 # %% ../../nbs/4_core/11_names.ipynb #ed7105b8
 def spelt(
     name:str, names,

@@ -20,10 +20,10 @@ from ..core.identity import digest, made_from
 from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
+from ..core.names import some
 from ..core.net import Net, evaluating
 from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
-from ..data.check import some
 from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
