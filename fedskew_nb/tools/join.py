@@ -19,7 +19,7 @@ from ..analysis.probes import adabn, answers, shared_model
 from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json
-from ..core.names import one_of, part_named
+from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
@@ -28,7 +28,7 @@ from ..data.copies import Picture, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
-from ..data.sheet import Row, in_parts, parts_of_site, read_sheet, tree_of
+from ..data.sheet import Row, in_parts, part_named, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
 from ..engine.setting import epoch
