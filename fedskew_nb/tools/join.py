@@ -31,6 +31,7 @@ from ..data.images import Data, as_data, join, window_of
 from ..data.sheet import Row, in_parts, part_named, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
+from ..engine.scoring import pixel_digests
 from ..engine.setting import epoch
 
 # %% ../../nbs/7_app/05_join.ipynb #1d9e09d9
@@ -167,8 +168,8 @@ def model(self:Joined, way:str)->Net:
 @patch
 def known(self:Joined)->int:
     "How many held-out images the federation was trained on."
-    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels, _ in tensor_marks(d)}
-    return sum(pixels in seen for pixels, _ in tensor_marks(self.held))
+    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels in pixel_digests(d.x)}
+    return sum(pixels in seen for pixels in pixel_digests(self.held.x))
 
 @patch
 def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
