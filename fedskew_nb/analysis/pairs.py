@@ -67,7 +67,7 @@ def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
         for i in sorted({*range(len(runs))}-out.keys()): groups.setdefault(kind(runs[i]), []).append(i)
         for own in groups.values():
             seeds = {runs[i].setting.get('seed') for i in own}
-            if kind is label and len(seeds) < len(own): continue          # a seed at two settings
+            if kind is label and len(seeds) < len(own): continue  # a seed at two settings
             often = Counter(ends[i] for i in own)     # of a method that of most counts, else the latest
             end = max(often, key=lambda e: ((kind is label)*often[e], e[::-1]))
             odd = [i for i in own if ends[i] != end]

@@ -8,8 +8,7 @@ import json
 from typing import NamedTuple, get_args
 import numpy as np
 from fastcore.basics import patch
-from ..core.names import lazy
-from ..data.check import some
+from ..core.names import lazy, some
 from .history import History, Moment, View
 from .setting import last_checks
 

@@ -170,8 +170,8 @@ def check_tuned(todo:list, tuned:dict|None):
 def budget(
     method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, model='small_conv',
     **setting,
-)->dict: # fields of a Run
-    "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
+)->dict: # of a Run
+    "How a run trains: by its size or a protocol, its chosen rate; then what the caller says."
     plan = {} if house else schedule_of(suite, size, setting)
     if tuned:
         if 'lr' in setting:
@@ -191,7 +191,7 @@ def other_method(one:Method, two:Method)->bool:
 
 # %% ../../nbs/7_app/13_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe
-    "The methods of a comparison, every name once."
+    "Methods of a comparison, each name once."
     given = cut(methods) if isinstance(methods, str) else as_list(methods)
     if not given or not all(isinstance(o, (str, Method, Recipe)) for o in given):
         raise ValueError(f'methods is {short(methods)}: name at least one method')
@@ -231,11 +231,11 @@ def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
 # %% ../../nbs/7_app/13_plan.ipynb #a053e3a3
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
-    control=True,      # FedAvg, IID
-    pooled=False,      # one has all
+    control=True,  # FedAvg, IID
+    pooled=False,  # one has all
     model='small_conv', house=None, device='auto', tuned=None, trust=False,
     keep_models=False,
-    **setting,         # fields of Setting
+    **setting,     # fields of Setting
 )->list: # of Run
     "Every run, seed by seed."
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
@@ -258,7 +258,7 @@ def check_runs(todo:list, executor=None):
     if not executor: pick_device(todo[0].device)
 
 # %% ../../nbs/7_app/13_plan.ipynb #dcf91ca6
-def check_ours(runs:list):
+def check_namesakes(runs:list):
     "Refuse a suite of your own that is called like an embedded one."
     for run in {(r.suite, r.seed): r for r in runs}.values():
         name = run.made_of['suite']
@@ -291,7 +291,7 @@ def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     check_runs(todo, executor)
     folder = open_folder(out) if out else None
     todo = stamped(todo)
-    check_ours(todo)
+    check_namesakes(todo)
     return todo, folder
 
 # %% ../../nbs/7_app/13_plan.ipynb #00000019

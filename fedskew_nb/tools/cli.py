@@ -62,7 +62,7 @@ def data_options(
     size:str=None,                # tiny, quick, standard, full
     **kwargs,
 )->dict:
-    "What is trained on, as arguments of `compare`."
+    "What is trained on, for `compare`."
     suites = [s for text in suite for s in cut(text) or [text]]
     suites += folders_of(data, pixels, skip_broken, boxes, white, unseen)
     named = {k: v for k, v in dict(suite=suites, size=size).items() if v}
@@ -160,7 +160,7 @@ def which_options(
     pooled:bool=False,       # also one client that has all
     **kwargs,
 )->dict:
-    "Which runs."
+    "The runs."
     want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
@@ -347,6 +347,7 @@ def outcome(argv)->int:
         return 1
     return 0
 
+# %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:
     "The entry point `fedskew`."
     argv = list(sys.argv[1:] if argv is None else argv)
