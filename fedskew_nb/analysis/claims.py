@@ -142,10 +142,13 @@ def family_p(family:list, cmp:Comparison)->dict: # {id: p}
     heads = [c for c in family if c.headline and c.margin is None]
     return dict(zip([c.id for c in heads], holm([chance(c, cmp) for c in heads])))
 
-def families_of(claims:list)->list: # of lists
-    "All that was declared beside these claims, paper by paper; themselves, if they are of no paper."
-    ids = {c.id for c in claims}
-    return [family for family in claims_of().values() if ids & {c.id for c in family}] or [claims]
+def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
+    "Of claims in their families: all that their papers declare, or themselves if they are of no paper."
+    ids, p = {c.id for c in claims}, {}
+    of_papers = [declared for declared in claims_of().values() if ids & {c.id for c in declared}]
+    for declared in ([family] if family else of_papers or [claims]) if cmp else ():
+        p |= family_p(declared, cmp)
+    return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def judged(c:Claim, suite, values:list, together:dict)->dict:
@@ -175,9 +178,7 @@ def verdicts(
     family:list|None=None,      # claims under Holm's rule; default: those of the papers that these are of
 )->pd.DataFrame:                # a row per claim and suite, or one that says why not
     "Every verdict that these runs can give."
-    rows, together = [], {}
-    for declared in ([family] if family else families_of(claims)) if cmp else []:
-        together |= family_p(declared, cmp)
+    rows, together = [], all_p(claims, cmp, family)
     for c in claims:
         fixed = {k: getattr(c, k) for k in ('id', 'says', 'headline', 'one', 'other', 'path', 'needed')}
         values = {s: seed_values(c, cmp, s) for s in c.suites} if cmp and not c.pending else {}

@@ -89,9 +89,12 @@ def known_name(recipe:Recipe, names)->str|None:
 
 # %% ../../nbs/7_app/13_plan.ipynb #c326d740
 def rates_at(setting:dict, model:str='small_conv')->dict: # {(suite, method): record}
-    "The shipped rates that were chosen at this budget and with this model."
-    fits = lambda r: r.get('budget') == budget_of(setting) and r.get('model') == model
-    return {(s, m): r for s, m, r in shipped_rates() if fits(r)}
+    "The shipped rates that were chosen with such steps and this model, in as many rounds or the nearest."
+    here = budget_of(setting)
+    rounds = here.get('rounds', 0)
+    def fits(r): return r.get('model') == model and r.get('budget', {}) | dict(rounds=rounds) == here
+    def far(rate): return -abs(rate[2]['budget']['rounds']-rounds)       # the nearest is the last
+    return {(s, m): r for s, m, r in sorted((r for r in shipped_rates() if fits(r[2])), key=far)}
 
 def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')->tuple: # (lr or None, note)
     "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
@@ -99,7 +102,9 @@ def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')
     names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in rates]
     if not names: return None, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
     record = rates[names[0]]
-    return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}.'
+    seeds, there, here = ', '.join(map(str, record['seeds'])), record['budget']['rounds'], setting.get('rounds')
+    at = '' if there == here else f', at {there} rounds'
+    return record['lr'], f'lr chosen per method on pilot seeds {seeds}{at}.'
 
 # %% ../../nbs/7_app/13_plan.ipynb #9038ed77
 def read_tuned(tuned)->dict|None:
