@@ -90,7 +90,9 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     wanted = domains_asked(runs, asked)
     lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
     rounds = [sorted({*h.counts(w).index.get_level_values('round')}) for h, w in zip(runs, asked)]
-    late = early(runs, [tuple(r[-h.checks:]) for h, r in zip(runs, rounds)])
+    ends = [(h.setting['rounds'],) if r[-1:] == [h.setting.get('best_round')] else tuple(r[-h.checks:])
+            for h, r in zip(runs, rounds)]      # with `patience` each run has a best check of its own
+    late = early(runs, ends)
     return late | {i: why for i, why in lost.items() if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
