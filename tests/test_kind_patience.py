@@ -162,3 +162,12 @@ def test_a_run_with_patience_that_was_interrupted_is_in_no_mean(suite, scored):
         scored(9., 8., 7.)
         runs.append(fed_of(FedAvg, suite, patience=9, **HOW | dict(rounds=3, seed=seed)).fit(rounds))
     assert [*unlike(runs, 'global')] == [1]
+
+def test_a_run_whose_last_check_was_its_best_perhaps_still_rises(suite, scored):
+    scored(1., 2., 3., 4.)
+    h = fed_of(FedAvg, suite, patience=9, **HOW | dict(rounds=4)).fit()
+    agg = [r for r in h.rows if r['moment'] == 'post_agg']
+    for r in agg: r['correct'] = r['n']*r['round']//4
+    said = [n for n in Comparison([h]).table().notes if n.startswith('Rose ')]
+    assert said == ['Rose by more than 1 point from round 3 to 4: FedAvg +25.0.']
+    assert h.setting['best_round'] == 4
