@@ -81,7 +81,7 @@ def test_refused_before_anything_is_trained(bad, word):
 QUICK = budget_of(SCHEDULE['quick'])
 AT = dict(seeds=[100, 101], trials=4, budget=QUICK, model='small_conv')
 RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT | dict(lr=.005)),
-         ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(rounds=100))),
+         ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(batch_size=100))),
          ('skew-digits', 'F2DC', AT | dict(lr=.1, model='resnet10')),
          ('skew-digits', 'FedBN', dict(lr=.1, seeds=[7]))]
 
@@ -125,7 +125,7 @@ def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
 def test_a_rate_holds_at_any_number_of_rounds(monkeypatch):
     "The nearest one, which is named; at 48 rounds all trained at .03 before."
     other = [(s, m, r | dict(lr=lr, budget=r['budget'] | dict(rounds=rounds)))
-             for s, m, r in RATES for lr, rounds in ((.7, 64), (.9, 6))]
+             for s, m, r in RATES[:2] for lr, rounds in ((.7, 64), (.9, 6))]
     for rates in (RATES+other, other+RATES):
         monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
         runs = {n: planned('F2DC', 'emoji-pacs', 1, rounds=n) for n in (24, 40, 48, 64, 8)}

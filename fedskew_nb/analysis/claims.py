@@ -142,6 +142,7 @@ def family_p(family:list, cmp:Comparison)->dict: # {id: p}
     heads = [c for c in family if c.headline and c.margin is None]
     return dict(zip([c.id for c in heads], holm([chance(c, cmp) for c in heads])))
 
+# %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
     "Of claims in their families: all that their papers declare, or themselves if they are of no paper."
     ids, p = {c.id for c in claims}, {}
@@ -150,7 +151,6 @@ def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
         p |= family_p(declared, cmp)
     return p
 
-# %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def judged(c:Claim, suite, values:list, together:dict)->dict:
     "The verdict of a claim on one suite; `together` is the `family_p`."
     p = together.get(c.id) if suite == c.suites[0] else None

@@ -90,7 +90,9 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     wanted = domains_asked(runs, asked)
     lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
     rounds = [sorted({*h.counts(w).index.get_level_values('round')}) for h, w in zip(runs, asked)]
-    late = early(runs, [tuple(r[-h.checks:]) for h, r in zip(runs, rounds)])
+    ends = [(h.setting['rounds'],) if r[-1:] == [h.setting.get('best_round')] else tuple(r[-h.checks:])
+            for h, r in zip(runs, rounds)]      # with `patience` each run has a best check of its own
+    late = early(runs, ends)
     return late | {i: why for i, why in lost.items() if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
@@ -109,13 +111,17 @@ def odd_runs(cmp, where:Where)->dict: # {id of a History: what its score lacks}
     return cmp.odd[where]
 
 # %% ../../nbs/3_results/25_pairs.ipynb #497c2805
-def odd_notes(cmp, suite:str, where:Where)->list: # of at most one sentence
-    "Which runs are in no mean, and why."
-    odd, of = odd_runs(cmp, where), {}
-    for h in (h for h in scored_runs(cmp, where, suite) if id(h) in odd):
-        of.setdefault((h.label, odd[id(h)]), []).append(str(h.setting['seed']))
-    said = [f'{name}, seed {", ".join(seeds)} ({why})' for (name, why), seeds in of.items()]
-    return [f'In no mean: {"; ".join(said)}.'] if said else []
+def odd_notes(cmp, suite:str, where:Where)->list: # of at most two sentences
+    "Which runs are in no mean, and why; which had other images than the first of their seed."
+    odd, said, of_seed = odd_runs(cmp, where), {}, {}
+    for h in scored_runs(cmp, where, suite):
+        s, data = h.setting, h.setting.get('made_of', {}).get('data')
+        first = data and of_seed.setdefault((s['deal'], s.get('data_seed', s['seed'])), data)
+        twin = 'another suite has its name' if data != first else ''
+        for head, why in (('In no mean', odd.get(id(h))), ('Other images', twin)):
+            if why: said.setdefault(head, {}).setdefault((h.label, why), []).append(str(s['seed']))
+    def text(of): return '; '.join(f'{m}, seed {", ".join(seeds)} ({why})' for (m, why), seeds in of.items())
+    return [f'{head}: {text(of)}.' for head, of in said.items()]
 
 # %% ../../nbs/3_results/25_pairs.ipynb #8875d0df
 def without_odd(cmp, scores, suite:str, where:Where): # a frame with deal, method and seed

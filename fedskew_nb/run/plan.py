@@ -96,14 +96,15 @@ def rates_at(setting:dict, model:str='small_conv')->dict: # {(suite, method): re
     def far(rate): return -abs(rate[2]['budget']['rounds']-rounds)       # the nearest is the last
     return {(s, m): r for s, m, r in sorted((r for r in shipped_rates() if fits(r[2])), key=far)}
 
+# %% ../../nbs/7_app/13_plan.ipynb #c326d741
 def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')->tuple: # (lr or None, note)
     "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
     rates = rates_at(setting, model)
     names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in rates]
     if not names: return None, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
     record = rates[names[0]]
-    seeds, there, here = ', '.join(map(str, record['seeds'])), record['budget']['rounds'], setting.get('rounds')
-    at = '' if there == here else f', at {there} rounds'
+    seeds, rounds = ', '.join(map(str, record['seeds'])), record['budget']['rounds']
+    at = '' if rounds == setting.get('rounds') else f', at {rounds} rounds'
     return record['lr'], f'lr chosen per method on pilot seeds {seeds}{at}.'
 
 # %% ../../nbs/7_app/13_plan.ipynb #9038ed77
