@@ -1,5 +1,6 @@
 "An interval is one value: no screen judges one pair in two ways, none is surer than the test images."
 import re
+from copy import deepcopy
 from types import SimpleNamespace
 import numpy as np, pytest
 from scipy import stats
@@ -10,6 +11,7 @@ from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval
 from fedskew_nb.analysis.story import gains, lead, main_view
 from fedskew_nb.tools.choose import above, pays, results
+from fedskew_nb.tools.cli import stored_beside
 from fedskew_nb.tools.questions import difference
 from test_story import BASE, FEDAVG, runs
 
@@ -165,6 +167,19 @@ def test_choose_judges_as_the_table_and_the_story():
             i, p, _ = of[m].fedavg[suite]
             assert bool(i.sign(p)) == said(results(), suite, 'personal', m)
     assert pays(of['FedBN']) and not pays(of['Local'])
+
+def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
+    "And nowhere else: not beside themselves, nor beside another length or another suite."
+    ours = results()
+    def of(seeds, **changed):
+        runs = [h for h in ours.histories if h.setting['seed'] in seeds and h.setting['suite'] == 'emoji-pacs']
+        for h in (runs := deepcopy(runs)): h.setting |= changed
+        return Comparison(runs)
+    line = f"emoji-pacs: on the package's {len(ours.seeds)} stored seeds the skew cost is " \
+           f"{ours.skew_cost()['emoji-pacs']: points}."
+    assert stored_beside(of({0, 1, 2})).strip() == line
+    none = of({0, 1}, rounds=48), of({0, 1}, suite='mine'), of({0, 1}, model='resnet10'), ours
+    assert not any(stored_beside(c).strip() for c in none)
 
 def test_the_report_says_what_the_terminal_says(tmp_path):
     cmp = Comparison(BASE + runs('A', 62.1, 64.9, 61.5) + runs('B', 60.3, 61.9, 58.2))

@@ -19,7 +19,7 @@ from ..analysis.report import last_screen, suite_tables, tables_text, write_repo
 from .boxes import boxes_command
 from .catalogue import claims_command, notebooks_command, usual_methods
 from .after import export_command, predict_command
-from .choose import list_command
+from .choose import RESULTS, list_command
 from .join import join_command
 from ..downloads.prepare import prepare_command
 from ..run.reproduce import reproduce_command
@@ -27,11 +27,12 @@ from ..run.executors import executor_options
 from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
+from ..run.plan import BUDGET
 from ..run.scripts import no_exit
 from .shell import BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell
 from .shell import joined, parsed, parser_of, say, show_json
 from ..run.tune import trial_score, tune
-from ..analysis.overview import load_comparison
+from ..analysis.overview import load_comparison, stored_results
 from ..core.files import check_ours
 from ..core.names import message, modules_of, nearest, spelt
 from ..data.boxes import boxes_file
@@ -120,12 +121,25 @@ def meanwhile(json:bool)->dict:
     "What a command asks `compare` to call while it runs."
     return dict(on_run=tell, on_seed=None if json else after_seed)
 
+# %% ../../nbs/7_app/03_cli.ipynb #5b7a2e11
+def stored_beside(cmp:Comparison)->str:
+    "What the skew costs on the package's own seeds, of each suite that was trained alike."
+    ours, lines = stored_results(RESULTS), ['']
+    for s in {*cmp.skew_cost()} & {*ours.suites}:
+        one, other = (next(h.setting for h in c.histories if h.setting['suite'] == s) for c in (cmp, ours))
+        alike = all(one.get(k) == other.get(k) for k in ('size', 'model', *BUDGET))
+        if not alike or cmp.seeds == ours.seeds: continue
+        cost = ours.skew_cost()[s]
+        lines.append(f"{s}: on the package's {cost.n} stored seeds the skew cost is {cost: points}.")
+    return '\n'.join(lines)
+
+# %% ../../nbs/7_app/03_cli.ipynb #5b7a2e12
 def show(cmp:Comparison, out, json:bool=False):
     "Print the tables, or JSON; write the report."
-    if not json: print(harmless(last_screen(cmp)), flush=True)
+    if not json: print(harmless(f'{last_screen(cmp)}\n{stored_beside(cmp)}'), flush=True)
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     paths = write_report(cmp, out)
-    if not json: return print(f'\nreport: {paths["report.html"]}')
+    if not json: return print(f'\nreport, with all views and moments: {paths["report.html"]}')
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     says = {s: cmp.story(s) for s in cmp.suites}
