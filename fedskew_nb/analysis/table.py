@@ -131,7 +131,7 @@ def alike(texts:dict)->str: # of {label: text}
 # %% ../../nbs/3_results/09_table.ipynb #d46d0a81
 def cut(h)->bool: # no where the last check was the best: it perhaps still rose
     "Is an earlier check than the last the result?"
-    return h.setting.get('best_round') not in (None, h.setting['rounds'])
+    return h.setting.get('best_round') not in (None, h.setting.get('rounds'))
 
 def checks_text(h)->str:
     "Of which checks its score is the mean."
