@@ -4,6 +4,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 import numpy as np, pytest
 from scipy import stats
+from fedskew_nb.analysis.claims import claims_of, stored_claims, verdicts
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.overview import stored_names, stored_results
 from fedskew_nb.analysis.pairs import image_error, pair
@@ -167,6 +168,15 @@ def test_choose_judges_as_the_table_and_the_story():
             i, p, _ = of[m].fedavg[suite]
             assert bool(i.sign(p)) == said(results(), suite, 'personal', m)
     assert pays(of['FedBN']) and not pays(of['Local'])
+
+@pytest.mark.parametrize('id, view', [('F2DC-01', 'global'), ('FDSE-01a', 'personal'), ('FDSE-02a', 'personal')])
+def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
+    "The same runs, among a paper's claims and among the methods of a table."
+    paper = id.partition('-')[0]
+    claim, = (c for c in claims_of()[paper] if c.id == id)
+    there = verdicts([claim], stored_claims(paper)).iloc[0]
+    i, p, _ = pair(results(), 'emoji-pacs', claim.one, claim.other, view)
+    assert there['mean'] == pytest.approx(i.mean) and there.above == i.verdict(p=p).above
 
 def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
     "And nowhere else: not beside themselves, nor beside another length or another suite."
