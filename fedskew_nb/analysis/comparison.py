@@ -8,7 +8,7 @@ import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
-    answer_shown, image_floor, is_scored, judged, odd_notes, odd_runs, without_odd)
+    answer_shown, by_seed, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
@@ -42,7 +42,7 @@ def _refuse_twins(histories:list):
 class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
-        self.histories, self._scores, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
+        self.histories, self._read, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
         _refuse_twins(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
@@ -102,8 +102,8 @@ def scores(self:Comparison,
 )->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
     "The score of record of every run that has this view; read once."
     where = where_of(where)
-    if where not in self._scores: self._scores[where] = scores_at(self, where)
-    return self._scores[where].copy()
+    if where not in self._read: self._read[where] = scores_at(self, where)
+    return self._read[where].copy()
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000011
 @patch
@@ -115,15 +115,9 @@ def paired(self:Comparison,
     column:str='AVG',      # AVG, STD, ALL or worst
 )->Interval|None:      # None when no seed has both, or one has several runs
     "one − other by seed; AVG no surer than the test images, others by seeds alone."
-    s = self.scores(where)
-    s = s[s.suite == suite]
-    by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
-    try: a, b = by_seed.loc[one], by_seed.loc[other]
-    except KeyError: return None
-    d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
-    if not len(d): return None
-    images = image_floor(self, suite, one, other, where, d.index) if column == 'AVG' else 0.
-    return t_interval(d, floor=images)
+    asked = suite, tuple(one), tuple(other), where_of(where), column
+    if asked not in self._read: self._read[asked] = by_seed(self, *asked)
+    return self._read[asked]
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000013
 @patch

@@ -6,9 +6,9 @@
 from __future__ import annotations
 import math
 from collections import Counter
-from .stats import adjusted
+from .stats import Interval, adjusted, t_interval
 from ..engine.history import History
-from ..engine.reading import Where, lost_of, where_of
+from ..engine.reading import Where, lost_of, sums_of, where_of
 
 # %% auto #0
 __all__ = ['by_domain']
@@ -54,6 +54,18 @@ def image_floor(cmp, suite:str, one:tuple, other:tuple, where, seeds)->float:
     runs = {tuple(h.setting[k] for k in keys): h for h in cmp.histories}
     return image_error([disagreement(*(runs[suite, *w, s] for w in (one, other)), where) for s in seeds])
 
+# %% ../../nbs/3_results/25_pairs.ipynb #92f3e8f2
+def by_seed(cmp, suite:str, one:tuple, other:tuple, where:Where, column:str)->Interval|None:
+    "one − other, from the frame of scores."
+    s = cmp.scores(where)
+    runs = s[s.suite == suite].set_index(['deal', 'method', 'seed'])[column].sort_index()
+    try: a, b = runs.loc[one], runs.loc[other]
+    except KeyError: return None
+    d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
+    if not len(d): return None
+    images = image_floor(cmp, suite, one, other, where, d.index) if column == 'AVG' else 0.
+    return t_interval(d, floor=images)
+
 # %% ../../nbs/3_results/25_pairs.ipynb #df297383
 def budget(h:History)->tuple: return h.setting.get('suite'), h.setting.get('rounds'), h.checks
 def label(h:History)->tuple: return h.setting.get('suite'), h.label
@@ -77,7 +89,7 @@ def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
 # %% ../../nbs/3_results/25_pairs.ipynb #dca17d56
 def domains_asked(runs:list, asked:list)->list: # of sets
     "The domains that each run should have: all that there are, if any seed has them; else those of its seed."
-    own, of_seed = [{*h.counts(w).index.get_level_values('domain')} for h, w in zip(runs, asked)], {}
+    own, of_seed = [set().union(*sums_of(h, w).values()) for h, w in zip(runs, asked)], {}
     keys = [(h.setting.get('suite'), h.setting.get('data_seed', h.setting.get('seed'))) for h in runs]
     for key, domains in zip(keys, own): of_seed.setdefault(key, set()).update(domains)
     every = set().union(*own)
@@ -89,7 +101,7 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     asked = [answer_shown(h, where_of(where)) for h in runs]
     wanted = domains_asked(runs, asked)
     lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
-    rounds = [sorted({*h.counts(w).index.get_level_values('round')}) for h, w in zip(runs, asked)]
+    rounds = [sorted(sums_of(h, w)) for h, w in zip(runs, asked)]
     ends = [(h.setting['rounds'],) if r[-1:] == [h.setting.get('best_round')] else tuple(r[-h.checks:])
             for h, r in zip(runs, rounds)]      # with `patience` each run has a best check of its own
     late = early(runs, ends)

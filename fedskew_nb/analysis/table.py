@@ -8,7 +8,7 @@ from html import escape
 import math, re
 import pandas as pd
 from fastcore.basics import patch
-from ..engine.reading import Where
+from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0
@@ -173,9 +173,9 @@ def late_rise(h, where:Where)->tuple|None: # (points, since which round, of whic
     views, agg = h.views(), where._replace(moment='post_agg')
     for w in (where, agg, agg._replace(view='global', path=''), agg._replace(view='personal', path='')):
         if not any(v[:2] == w[:2] for v in views): continue
-        avg = h.curve(w if w in views else w._replace(path=''))['AVG']
-        end = avg.index[-1]
-        before = [r for r in avg.index if end/2 <= r <= 3*end/4]
+        avg = {r: of['AVG'] for r, of in percents(h, w if w in views else w._replace(path='')).items()}
+        end = [*avg][-1]
+        before = [r for r in avg if end/2 <= r <= 3*end/4]
         if before: return avg[end] - avg[before[-1]], before[-1], end, w
 
 # %% ../../nbs/3_results/09_table.ipynb #95cb4d44
