@@ -288,5 +288,5 @@ def test_every_table_of_scores_has_the_foot():
 
 def test_a_control_is_in_the_foot_of_the_view_that_shows_it():
     cmp = Comparison(FEDAVG + runs('FedAvg', 66, 68, 64, deal='iid', rise=2.))
-    assert 'FedAvg (IID deal) +2.0' in ' '.join(cmp.table('global').notes)
+    assert 'FedAvg, IID deal +2.0' in ' '.join(cmp.table('global').notes)
     assert 'IID deal' not in ' '.join(cmp.table('personal').notes)

@@ -170,7 +170,7 @@ def which_options(
     seeds:str=None,          # how many, or 0,4,7 (default: 3)
     grid:str=None,           # instead: the runs of a paper's claims, e.g. fdse
     tuned:str=None,          # file of `fedskew tune`
-    no_control:bool=False,   # without FedAvg on the IID split
+    no_control:bool=False,   # without FedAvg on the IID deal
     pooled:bool=False,       # also one client that has all
     **kwargs,
 )->dict:
