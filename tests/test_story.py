@@ -55,6 +55,14 @@ def test_a_skew_cost_that_is_open():
     assert story(FEDAVG, runs('FedAvg', 66, 61, 59, deal='iid'))['skew'].startswith(
         'Whether the skew costs anything is open')
 
+def test_a_broken_control_is_said_and_judges_nothing():
+    "At chance, which is 10 %, in one seed of three."
+    broken = FEDAVG, runs('FedAvg', 66, 10, 63.7, deal='iid'), LOCAL
+    says = story(*broken)['skew']
+    assert says.startswith('What the skew costs cannot be told, for its control is no better than chance: FedAvg on')
+    note, = (n for n in Comparison(sum(broken, [])).table('global').notes if n.startswith('Skew cost'))
+    assert note.endswith('no verdict, for this control is no better than chance.')
+
 def test_a_skew_that_costs_nothing():
     says = story(FEDAVG, runs('FedAvg', 57, 59.5, 54.8, deal='iid'))['skew']
     assert says.startswith('The skew costs nothing')

@@ -8,7 +8,7 @@ import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
-    answer_shown, by_seed, is_scored, judged, odd_notes, odd_runs, without_odd)
+    answer_shown, broken_control, by_seed, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
@@ -189,12 +189,16 @@ WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training',
 
 def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.moment]}'
 
-def sentence(suite:str, i:Interval)->str:
+# %% ../../nbs/3_results/10_comparison.ipynb #7d1e0a12
+BROKEN = 'no verdict, for this control is no better than chance'
+
+def sentence(suite:str, i:Interval, histories=())->str:
     "The skew cost of one suite in one line."
     subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
     if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
-    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {i.verdict()}.'
+    word = BROKEN if broken_control(histories, suite) else i.verdict()
+    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {word}.'
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001e
 def _the_suite(cmp, view, suite)->str:
@@ -235,8 +239,8 @@ _BY_CLIENT = "[client]: every domain is answered by each client's own model; mea
 # %% ../../nbs/3_results/10_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
-    where='global',          # a view, or a Where: a table never mixes them; `F2DC [client]` names the path
-    suite:str|None=None,     # one suite; needed where the comparison holds several
+    where='global',          # a view, or a Where: no table mixes them; `F2DC [client]` names the path
+    suite:str|None=None,     # needed where the comparison holds several
 )->Table:
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
     where = where_of(where)
@@ -246,7 +250,7 @@ def table(self:Comparison,
     notes = [_SAYS + (_FAMILY.format(family) if family > 1 else ''), *run_notes(self, suite, where)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(where) if where.view == 'global' else {}
-    if suite in cost: notes.append(sentence(suite, cost[suite]))
+    if suite in cost: notes.append(sentence(suite, cost[suite], self.histories))
     return Table(f'{suite}, {title_of(where)}', _cells(st), notes, st)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000024

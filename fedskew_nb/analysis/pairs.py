@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from .stats import Interval, adjusted, t_interval
+from .table import at_chance
 from ..engine.history import History
 from ..engine.reading import Where, lost_of, sums_of, where_of
 
@@ -167,3 +168,10 @@ def pair(cmp, suite:str, one:str, other:str, where='global')->tuple|None: # (int
     family = judged(cmp, suite, where, base)
     who = one if base == other else other
     return i, next(p for (m, _), (_, p) in family.items() if m == who), len(family)
+
+# %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a11
+def broken_control(histories, suite:str)->bool:
+    "Did FedAvg learn nothing on the IID deal, with any seed?"
+    control = 'FedAvg', suite, 'iid'
+    runs = [h for h in histories if tuple(h.setting[k] for k in ('method', 'suite', 'deal')) == control]
+    return any('stopped' in h.measures or at_chance(h, Where()) for h in runs)

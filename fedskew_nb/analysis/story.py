@@ -34,12 +34,14 @@ def pair(cmp, suite:str, one:str, other:str, view:str)->tuple|None: # (interval,
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
 OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is open',
         -1: 'The skew costs nothing here'}
+BROKEN = 'What the skew costs cannot be told, for its control is no better than chance'
 
 def skew_says(cmp, suite:str)->str:
     "Is there a skew?"
     i = cmp.skew_cost().get(suite)
     if i is None: return 'Whether the skew costs anything is not known: that takes FedAvg on both deals.'
-    return f'{OPEN[i.sign()]}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
+    head = BROKEN if pairs.broken_control(cmp.histories, suite) else OPEN[i.sign()]
+    return f'{head}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
 
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
 def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
