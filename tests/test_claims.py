@@ -27,8 +27,8 @@ def toy(method, seed, avg, suite='skew-digits', path='', view='global', moment='
     "A run of one round on two domains, ten points below and above `avg`."
     h = History(dict(method=method, suite=suite, seed=seed, rounds=1))
     h.measures = measures
-    where = dict(round=1, moment=moment, view=view, path=path, client=-1, n=100)
-    h.rows = [where | dict(domain=d, correct=avg+k) for d, k in (('a', -10), ('b', 10))]
+    where = dict(round=1, moment=moment, view=view, path=path, client=-1, n=10**6)     # images leave no doubt
+    h.rows = [where | dict(domain=d, correct=10**4*(avg+k)) for d, k in (('a', -10), ('b', 10))]
     return h
 
 def toys(*pairs): return Comparison([toy(m, s, avg) for m, seeds in pairs for s, avg in seeds.items()])
@@ -187,9 +187,37 @@ def test_a_table_says_budget_and_chance():
     t = claims_table([c for c in PAPERS['F2DC'].CLAIMS if c.rounds == 4], cmp, 'Claims')
     assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, or tuned' in t.caption
     assert 'Chance alone would put' in t.notes[-1]
-    forty = pd.DataFrame(dict(n=[3]*40, verdict='above 0', above=['yes']*30+['open']*10, large=''))
+    forty = pd.DataFrame(dict(n=[3]*40, verdict='above 0', above=['yes']*30+['open']*10, large='', within=''))
     assert by_chance(forty) == ('Intervals: 40; above 0: 30 yes, 10 open. '
                                 'Chance alone would put about 1.0 on each side of 0.')
+
+def test_the_foot_counts_what_was_answered():
+    "Neither one seed nor what is said instead of a verdict; a margin that is open is one of its question."
+    runs = toys(('FedAvg', {s: 50+s for s in range(4)}), ('F2DC', {s: 58+s+s % 2 for s in range(4)}),
+                ('FedBN', {0: 50, 1: 53, 2: 59, 3: 54}), ('Ditto', {0: 60}), ('MOON', {s: 61+s*s for s in range(4)}))
+    def of(k, one, **more): return replace(BEATS, id=f'X-{k}', one=one, suites=('skew-digits',), **more)
+    d = verdicts([of(1, 'F2DC'), of(2, 'FedBN', margin=1.), of(3, 'Ditto'),
+                  of(4, 'MOON', instead='not testable here')], runs)
+    assert by_chance(d).startswith('Intervals: 2; above 0: 1 yes; no difference: 1 open.')
+
+def test_a_claim_is_no_surer_than_the_test_images():
+    "As the table of the same runs: three seeds, 20 images a domain, one of them more right."
+    def run(m, s, right):
+        h = toy(m, s, 0)
+        for r, k in zip(h.rows, right): r.update(n=20, correct=k)
+        return h
+    runs = [run('FedAvg', s, (10, 11)) for s in range(3)] + [run('F2DC', s, (11, 11+(s == 2))) for s in range(3)]
+    for h in runs: h.setting['deal'] = 'skew'
+    cmp, claim = Comparison(runs), replace(BEATS, suites=('skew-digits',), needed=1.)
+    i, r = cmp.paired('skew-digits', ('skew', 'F2DC')), verdicts([claim], cmp).iloc[0]
+    assert (r['lo'], r['hi'], r.above) == (pytest.approx(i.lo), pytest.approx(i.hi), i.verdict().above)
+    assert i.se > t_interval(r['values']).se and f'{i.lo:.1f}' in claims_table([claim], cmp).cells.difference[0]
+
+@pytest.mark.parametrize('call, word', [
+    (lambda: judge([1, 2, math.nan]), 'leave out seeds without a number'),
+    (lambda: judge([.1, 0, -.1], margin=-1), 'give a number above 0')])
+def test_no_word_for_what_is_no_number(call, word):
+    with pytest.raises(ValueError, match=word): call()
 
 def test_both_suites_stand_in_one_row():
     "Verdict first, words at the left, numbers at the right."

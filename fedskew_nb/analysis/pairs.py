@@ -49,11 +49,9 @@ def disagreement(a:History, b:History, where)->list: # [(variance of what one im
     apart = {d: abs(one[d]-other[d])/100 for d in one if d in other}
     return [(p*(1-p), min(n[d], m[d])) for d, p in apart.items()]
 
-def image_floor(cmp, suite:str, one:tuple, other:tuple, where, seeds)->float:
+def image_floor(one:dict, other:dict, where, seeds)->float: # one, other: {seed: History}
     "What the test images of these pairs leave open, as a standard error."
-    keys = 'suite', 'deal', 'method', 'seed'
-    runs = {tuple(h.setting[k] for k in keys): h for h in cmp.histories}
-    return image_error([disagreement(*(runs[suite, *w, s] for w in (one, other)), where) for s in seeds])
+    return image_error([disagreement(one[s], other[s], where) for s in seeds])
 
 # %% ../../nbs/3_results/25_pairs.ipynb #92f3e8f2
 def by_seed(cmp, suite:str, one:tuple, other:tuple, where:Where, column:str)->Interval|None:
@@ -64,8 +62,12 @@ def by_seed(cmp, suite:str, one:tuple, other:tuple, where:Where, column:str)->In
     except KeyError: return None
     d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
     if not len(d): return None
-    images = image_floor(cmp, suite, one, other, where, d.index) if column == 'AVG' else 0.
-    return t_interval(d, floor=images)
+    floor = 0.
+    if column == 'AVG':
+        of = {tuple(h.setting[k] for k in ('suite', 'deal', 'method', 'seed')): h for h in cmp.histories}
+        each = [{seed: of[suite, *who, seed] for seed in d.index} for who in (one, other)]
+        floor = image_floor(*each, where, d.index)
+    return t_interval(d, floor=floor)
 
 # %% ../../nbs/3_results/25_pairs.ipynb #df297383
 def budget(h:History)->tuple: return h.setting.get('suite'), h.setting.get('rounds'), h.checks

@@ -127,10 +127,12 @@ WITHIN = dict(yes='within the margin', no='outside the margin', open='open')
 
 # %% ../../nbs/3_results/08_stats.ipynb #6a5bed75
 def within_margin(i:Interval, margin:float)->str:
+    if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
     if i.alike: return 'open'
     if -margin < i.lo and i.hi < margin: return 'yes'
     return 'no' if i.lo > margin or i.hi < -margin else 'open'
 
+# %% ../../nbs/3_results/08_stats.ipynb #08c00001
 @patch
 def verdict(self:Interval,
     needed:float|None=None,    # the smallest effect that counts
@@ -170,13 +172,14 @@ def judge(
     margin:float|None=None,     # of "makes no difference"
     needed:float|None=None,     # the smallest effect that counts
     p:float|None=None,          # after Holm
-)->dict:                        # n, mean, se, lo, hi, values, showable, above, large, verdict
+    floor:float=0.,             # no smaller standard error
+)->dict:                        # n, mean, se, lo, hi, values, showable, above, large, within, verdict
     "Verdict of one comparison."
-    i = t_interval(values)
+    i = t_interval(values, floor=floor)
+    if math.isnan(i.mean): raise ValueError(f'{values}: leave out seeds without a number')
     showable = effect_shown(i.se*math.sqrt(i.n), i.n)
     v = i.verdict(needed, margin, p)
-    answers = dict(above=v.above, large=v.large, verdict=str(v))
-    return i.as_dict() | dict(values=list(i.values), showable=showable) | answers
+    return i.as_dict() | dict(values=list(i.values), showable=showable) | vars(v) | dict(verdict=str(v))
 
 # %% ../../nbs/3_results/08_stats.ipynb #8825dec4
 def adjusted(intervals)->list:
@@ -184,10 +187,10 @@ def adjusted(intervals)->list:
     p = [p_value(i) for i in intervals]
     return holm([1. if math.isnan(v) else v for v in p])
 
-def difference_text(n:int, values:list, showable:float, verdict:str, **other)->str:
+def difference_text(n, values, mean:float, lo:float, hi:float, showable:float, verdict:str, **other)->str:
     "Of a `judge`: mean and interval; beside an open one, what these seeds could have shown."
     if not n > 0: return ''
-    i = t_interval(values)
-    text = f'{i:.3}' if max(abs(i.lo), abs(i.hi)) < 1 else f'{i:}'
+    i = Interval(tuple(values), mean, math.nan, lo, hi)
+    text = f'{i:.3}' if max(abs(lo), abs(hi)) < 1 else f'{i:}'
     if verdict != 'open' or n == 1: return text
-    return text + (f', could show {showable:.2g}' if showable else ', all seeds alike')
+    return text + (', all seeds alike' if i.alike else f', could show {showable:.2g}')
