@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest, torch
 from hypothesis import given, settings, strategies as st
 from fedskew_nb import FedAvg, Comparison, Suite, load_suite
+from fedskew_nb.analysis.claims import Claim, claims_table, gain, verdicts
 from fedskew_nb.analysis.pairs import by_domain, unlike
 from fedskew_nb.analysis.plots import finals
 from fedskew_nb.analysis.report import suite_tables
@@ -163,3 +164,33 @@ def test_two_suites_of_one_name_are_said():
     by_seed = [of(f'{s}', m, s) for m in ('FedAvg', 'FedBN') for s in range(2)]
     for runs in (alike, by_seed, [*alike, of('', 'FedProx', 0)]):
         assert not [n for n in Comparison(runs).table().notes if n.startswith('Other')]
+
+# ---- means over what is not alike, said
+
+def test_pairs_are_counted_where_two_methods_have_other_seeds():
+    "Four seeds each, two of them shared: the difference is of two."
+    cmp = Comparison([made('FedAvg', s) for s in range(4)] + [made('FedBN', s) for s in range(2, 6)])
+    cells = cmp.table().cells.set_index('method')
+    assert cells.n.tolist() == ['4', '4'] and cells.pairs['FedBN'] == '2'
+    assert 'pairs' not in grid().table().cells
+
+def test_seeds_that_lack_other_domains_are_said():
+    runs = [made(m, s, skip=[(r, DOMAINS[s]) for r in (1, 2)]) for m in ('FedAvg', 'FedBN') for s in range(3)]
+    note, = (n for n in Comparison(runs).table().notes if n.startswith('Means are over other domains'))
+    assert 'seed 0 without a; seed 1 without b; seed 2 without c' in note
+    assert not any('other domains' in n for n in grid().table().notes)
+
+def test_two_suites_of_one_name_have_two_levels_of_chance():
+    runs = [made(seed=s, chance=c) for s, c in ((0, 50.), (1, 25.))]
+    assert any(n.startswith('Chance level 25.0 to 50.0 %') for n in Comparison(runs).table().notes)
+
+def test_a_stopped_run_is_said_where_it_counts():
+    lost = made('FedBN', 1)
+    lost.measures['stopped'] = 'nan'
+    claim = Claim('X-1', 'beats', 'made up', 'FedBN', 'FedAvg', gain(), suites=('toy',))
+    assert 'Counted as 0, for they stopped: FedBN, seed 1.' in claims_table([claim], grid(lost)).notes
+    assert len(claims_table([claim], grid()).notes) == 2
+
+def test_a_view_that_a_method_lacks_is_not_run():
+    claim = Claim('X-1', 'beats', 'made up', 'FedBN', 'FedAvg', gain(where='personal'), suites=('toy',))
+    assert verdicts([claim], grid()).verdict.tolist() == ['not run']

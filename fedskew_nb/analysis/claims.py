@@ -58,7 +58,8 @@ def variant(self:Claim, name:str, **changes)->Claim:
 def accuracy(h:History, column:str='AVG', where='global')->float:
     "AVG, STD, ALL or worst of the last round, percent; 0 for a run that stopped."
     if 'stopped' in h.measures: return 0.
-    return summary(*by_domain(h, where))[column]
+    scored = by_domain(h, where)
+    return summary(*scored)[column] if scored[0] else math.nan
 
 # %% ../../nbs/3_results/12_claims.ipynb #0000000c
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class gain:
     where: str|Where = 'global'
     def __call__(self, a, b):
         one, other = (accuracy(h, self.column, self.where) for h in (a, b))
+        if math.isnan(one+other): return math.nan
         whole = 'stopped' in a.measures | b.measures or not unlike([a, b], self.where)
         return self.sign*(one-other) if whole else math.nan
 
@@ -287,6 +289,11 @@ def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 
 
 # %% ../../nbs/3_results/12_claims.ipynb #892a1f11
 NEEDED = "needed: the smallest effect worth calling the paper's, half of what it prints."
+def stop_notes(claims:list, cmp:Comparison|None)->list: # of at most one sentence
+    runs = of_methods(claims, cmp).histories if cmp else ()
+    stopped = [f'{h.label}, seed {h.setting["seed"]}' for h in runs if 'stopped' in h.measures]
+    return [f'Counted as 0, for they stopped: {"; ".join(stopped)}.'] if stopped else []
+
 HOLM = ("holm: p by Holm's rule over the paper's headline claims, on their first suites; empty where 1; "
         'every other interval is judged by itself.')
 STARRED = ('With a star: a headline, named beforehand. Difference: mean over n seeds (95 % t-interval). '
@@ -302,7 +309,7 @@ def claims_table(
     rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
     one = lambda said: said.iloc[0] if said.nunique() == 1 else ' / '.join(said)      # of several suites
     cells = rows.groupby(d.id.values, sort=False).agg(one).reset_index(drop=True)
-    notes = [STARRED, by_chance(d)]
+    notes = [STARRED, *stop_notes(claims, cmp), by_chance(d)]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
     if d.holm.isna().all(): cells = cells.drop(columns='holm')

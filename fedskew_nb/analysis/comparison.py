@@ -8,7 +8,7 @@ import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
-    answer_shown, broken_control, by_seed, is_scored, judged, odd_notes, odd_runs, without_odd)
+    answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
@@ -215,6 +215,8 @@ def _cells(st:pd.DataFrame)->pd.DataFrame:
     if st['diff'].isna().all(): return out
     out['vs FedAvg'] = [pm(*v, sign=True) for v in zip(st['diff'], st.diff_se)]
     out['95 % interval'] = [span(*v) for v in zip(st.lo, st.hi)]
+    if (st.pairs.notna() & (st.pairs != st.n)).any():
+        out['pairs'] = [f'{v:.0f}' if v > 0 else '' for v in st.pairs]
     out['difference'] = st.verdict.fillna('')
     return out
 
@@ -228,7 +230,8 @@ def run_notes(cmp, suite:str, where:Where)->list:
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
     kinds = sorted({s.get('device', 'cpu') for s in runs})
     if kinds[1:]: notes.append(f'Trained on {" and ".join(kinds)}, which round differently.')
-    return notes + odd_notes(cmp, suite, where) + foot(rows_of(cmp.histories, suite, where), where)
+    notes += odd_notes(cmp, suite, where) + domain_note(cmp, suite, where)
+    return notes + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #04904de0
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '

@@ -171,6 +171,17 @@ def pair(cmp, suite:str, one:str, other:str, where='global')->tuple|None: # (int
     who = one if base == other else other
     return i, next(p for (m, _), (_, p) in family.items() if m == who), len(family)
 
+# %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a09
+def domain_note(cmp, suite:str, where:Where)->list: # of at most one sentence
+    "Which domains a seed lacks, where no seed has them all."
+    seen = {}
+    for h in scored_runs(cmp, where, suite):
+        seen.setdefault(h.setting['seed'], set()).update(by_domain(h, where)[0])
+    every = set().union(*seen.values())
+    if not seen or every in seen.values(): return []
+    lacks = [f'seed {s} without {", ".join(sorted(every-have))}' for s, have in sorted(seen.items())]
+    return [f'Means are over other domains with each seed: {"; ".join(lacks)}.']
+
 # %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a11
 def broken_control(histories, suite:str)->bool:
     "Did FedAvg learn nothing on the IID deal, with any seed?"

@@ -148,7 +148,9 @@ def counted(runs:dict, bad)->str:
 # %% ../../nbs/3_results/09_table.ipynb #558e68e0
 def mean_chance(runs:dict)->str:
     levels = [h.setting['chance'] for hs in runs.values() for h in hs if 'chance' in h.setting]
-    return f'{sum(levels)/len(levels):.1f}' if levels else ''
+    if not levels: return ''
+    lo, hi = min(levels), max(levels)
+    return f'{lo:.1f} to {hi:.1f}' if hi-lo > 5 else f'{sum(levels)/len(levels):.1f}'     # of several suites
 
 # %% ../../nbs/3_results/09_table.ipynb #12de0181
 def score_of(h, where:Where)->float:
