@@ -74,6 +74,7 @@ class gain:
         whole = 'stopped' in a.measures | b.measures or not unlike([a, b], self.where)
         return self.sign*(one-other) if whole else math.nan
 
+# %% ../../nbs/3_results/12_claims.ipynb #12c00009
 @dataclass(frozen=True)
 class measured:
     "one − other in a stored measure; `sign=-1` where less is better."
