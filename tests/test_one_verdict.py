@@ -9,7 +9,8 @@ from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval
 from fedskew_nb.analysis.story import gains, lead, main_view
-from fedskew_nb.tools.choose import above, pays, results
+from fedskew_nb.analysis.index import RESULTS, Asked, above
+from fedskew_nb.tools.choose import pays
 from fedskew_nb.tools.questions import difference
 from test_story import BASE, FEDAVG, runs
 
@@ -148,7 +149,7 @@ def test_story_and_table_agree_on_stored_runs(name):
     for suite in cmp.suites: one_verdict(cmp, suite)
 
 def test_a_pair_has_one_p_from_both_sides():
-    cmp = results()
+    cmp = stored_results(RESULTS)
     for suite in cmp.suites:
         for one, other in (('FDSE', 'FedAvg'), ('FedAvg', 'Local'), ('FedBN', 'Local'), ('FedBN', 'FDSE')):
             i, p, n = pair(cmp, suite, one, other, 'personal')
@@ -156,15 +157,15 @@ def test_a_pair_has_one_p_from_both_sides():
             assert (i.mean, p, n) == (-j.mean, q, m)
 
 def test_choose_judges_as_the_table_and_the_story():
-    of = {m: SimpleNamespace(fedavg=above(m, 'FedAvg'), local=above(m, 'Local')) for m in results().methods}
-    for suite in results().suites:
-        i, p, _ = of['FedAvg'].local[suite]
-        assert bool(i.sign(p)) == said(results(), suite, 'personal', 'Local')
-        for m, (i, p, _) in gains(results(), suite).items(): assert of[m].local[suite][:2] == (i, p)
-        for m in (m for m in of if suite in of[m].fedavg):
-            i, p, _ = of[m].fedavg[suite]
-            assert bool(i.sign(p)) == said(results(), suite, 'personal', m)
-    assert pays(of['FedBN']) and not pays(of['Local'])
+    results, local = stored_results(RESULTS), Asked(over='Local')
+    for suite in results.suites:
+        for m, (i, p, _) in gains(results, suite).items():
+            cell = above(m, local)[suite]
+            assert (cell.verdict, f'{cell}') == (str(i.verdict(p=p)), f'{i:+}')
+            assert cell.p == pytest.approx(p, abs=1e-6)
+        for m in (m for m in results.methods if m != 'FedAvg' and suite in above(m)):
+            assert WORDS[above(m)[suite].verdict] == said(results, suite, 'personal', m)
+    assert pays(SimpleNamespace(name='FedBN')) and not pays(SimpleNamespace(name='Local'))
 
 def test_the_report_says_what_the_terminal_says(tmp_path):
     cmp = Comparison(BASE + runs('A', 62.1, 64.9, 61.5) + runs('B', 60.3, 61.9, 58.2))
