@@ -1,6 +1,7 @@
 "Small federations, and what their tests ask of them."
 import os
 from dataclasses import replace
+from functools import partial
 import torch
 from torch import nn
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
@@ -21,11 +22,13 @@ def run_of(method='FedAvg', suite='emoji-pacs', model='small_conv', size='tiny',
     "A run of what can be typed."
     return Run(method_recipe(method), suite_recipe(suite, size), model_recipe(model), size=size, **facts)
 
-def small(seed=0, width=4): return small_conv(7, size=32, width=width, seed=seed)
+def small(seed=0, width=4, size=32): return small_conv(7, size=size, width=width, seed=seed)
+little = partial(small, size=16)      # for what `halved` gives
 
 def fed_of(method, suite, net=None, **kw):
     how = dict(rounds=2, local_steps=2, batch_size=8, lr=.05) | kw
-    return Federation(method, small() if net is None else net, suite, device=DEVICE, **how)
+    net = small(size=getattr(suite, 'image_size', 32)) if net is None else net
+    return Federation(method, net, suite, device=DEVICE, **how)
 
 def run(method, suite, net=None, **kw):
     fed = fed_of(method, suite, net, **kw)
@@ -41,6 +44,18 @@ def cut(suite, sizes, tests):
     "The first clients with so many images, and that many test images of each client and domain."
     clients = [replace(c, train=c.train[:n], test=c.test[:tests]) for c, n in zip(suite.clients, sizes)]
     return replace(suite, clients=clients, tests={d: t[:tests] for d, t in suite.tests.items()})
+
+def halved(suite):
+    "Every second pixel of each row and column: a quarter of the work, for what holds at any size."
+    def boxes(b): return torch.cat([b[:, :2]//2, (b[:, 2:]+1)//2], 1)
+    def half(d):
+        masks, box = d.masks, d.boxes
+        return replace(d, x=d.x[..., ::2, ::2].contiguous(),
+                       masks=None if masks is None else masks[..., ::2, ::2].contiguous(),
+                       boxes=None if box is None else boxes(box))
+    clients = [replace(c, train=half(c.train), val=half(c.val), test=half(c.test)) for c in suite.clients]
+    tests, unseen = ({n: half(d) for n, d in of.items()} for of in (suite.tests, suite.unseen))
+    return replace(suite, clients=clients, tests=tests, unseen=unseen)
 
 def trained_once(suite, train=run):
     "`train` on a suite, done once for the same method and keywords: for tests that only read what came out."

@@ -5,7 +5,8 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_regularise as plain
-from feds import batches_of, cut, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
+from feds import batches_of, cut, equal, fed_of, halved, name_of, narrow, rounds_of, same, sizes_of
+from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
@@ -29,6 +30,9 @@ HOW = dict(rounds=3, local_steps=None, local_epochs=1, batch_size=16, lr=.05, mo
            eval_every=9, channels_last=False)
 
 def near(a, b): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=1e-9)
+
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
 
 LEARNT = {n for n, _ in small().named_parameters()}
 

@@ -6,7 +6,8 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_server as plain
-from feds import batches_of, equal, fed_of, name_of, narrow, rounds_of, same, sizes_of, small
+from feds import batches_of, equal, fed_of, halved, name_of, narrow, rounds_of, same, sizes_of
+from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
@@ -28,6 +29,9 @@ ALL = [FedHEAL, FedGen, Fed_ensemble(K=3)]
 IDS = ['FedHEAL', 'FedGen', 'Fed-ensemble']
 HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0.,
            eval_every=9, channels_last=False)
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
+
 PARAMETERS = dict(small().named_parameters())
 
 @pytest.fixture(scope='module')

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 import plain_base_updates as plain
-from feds import batches_of, equal, fed_of, name_of, odd_suites, rounds_of, same, sizes_of, small
+from feds import batches_of, equal, fed_of, halved, name_of, odd_suites, rounds_of, same, sizes_of
+from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.net import is_batchnorm
@@ -30,6 +31,9 @@ HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, mo
 WAYS = [dict(), dict(uniform=True), dict(participation=.5)]
 NAMES = ['by size', 'uniform', 'half']
 LEARNT = {n for n, _ in small().named_parameters()}
+
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
 
 def close(a, b, eps=1e-9): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=eps)
 

@@ -88,6 +88,17 @@ def test_only_pairs_that_are_not_stored_are_trained(store_of_pairs):
     stored = json.loads(pairs.FILE.read_text(encoding='utf-8'))['pairs']
     assert list(stored) == list(every) and all(stored[k] == every[k] for k in every if k not in asked)
 
+def test_what_stays_stored_keeps_its_date(store_of_pairs):
+    every, old = stored_pairs(), dict(date='2026-01-01', torch='2', pairs=3)
+    pairs.FILE.write_text(json.dumps(dict(trained=[old], pairs={})), encoding='utf-8')
+    asked = store_of_pairs({k: v for k, v in every.items() if 'FDSE' not in k})
+    first, last = json.loads(pairs.FILE.read_text(encoding='utf-8'))['trained']
+    assert first == old and last['pairs'] == len(asked) and last['date'] > old['date']
+
+def test_the_dates_of_the_stored_pairs_are_of_all():
+    found = json.loads(pairs.FILE.read_text(encoding='utf-8'))
+    assert sum(t['pairs'] for t in found['trained']) == len(found['pairs'])
+
 def test_nothing_is_trained_or_written_where_every_pair_is_stored(store_of_pairs):
     assert not store_of_pairs(stored_pairs()) and not pairs.FILE.exists()
 

@@ -81,7 +81,7 @@ def test_refused_before_anything_is_trained(bad, word):
 QUICK = budget_of(SCHEDULE['quick'])
 AT = dict(seeds=[100, 101], trials=4, budget=QUICK, model='small_conv')
 RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT | dict(lr=.005)),
-         ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(rounds=100))),
+         ('skew-digits', 'FedAvg', AT | dict(lr=.1, budget=QUICK | dict(batch_size=100))),
          ('skew-digits', 'F2DC', AT | dict(lr=.1, model='resnet10')),
          ('skew-digits', 'FedBN', dict(lr=.1, seeds=[7]))]
 
@@ -117,10 +117,22 @@ def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID deal': .02}
     assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
     assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
-    for other in (dict(suite='context-vehicles'), dict(suite='emoji-pacs', rounds=3)):
+    for other in (dict(suite='context-vehicles'), dict(suite='emoji-pacs', batch_size=3)):
         runs = planned('F2DC', **other, seeds=1)
         assert {r.title: r.note for r in runs}['F2DC'] == 'lr 0.03, not chosen on pilot seeds.'
     assert budget(method_recipe('F2DC'), suite_recipe('emoji-pacs'), house='fedbn') == dict(setting={})
+
+def test_a_rate_holds_at_any_number_of_rounds(monkeypatch):
+    "The nearest one, which is named; at 48 rounds all trained at .03 before."
+    other = [(s, m, r | dict(lr=lr, budget=r['budget'] | dict(rounds=rounds)))
+             for s, m, r in RATES[:2] for lr, rounds in ((.7, 64), (.9, 6))]
+    for rates in (RATES+other, other+RATES):
+        monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
+        runs = {n: planned('F2DC', 'emoji-pacs', 1, rounds=n) for n in (24, 40, 48, 64, 8)}
+        rate_of = {n: next(r for r in of if r.title == 'F2DC') for n, of in runs.items()}
+        assert {n: r.setting['lr'] for n, r in rate_of.items()} == {24: .005, 40: .005, 48: .7, 64: .7, 8: .9}
+        ends = {n: r.note.rpartition('101')[2] for n, r in rate_of.items()}
+        assert ends == {24: '.', 40: ', at 24 rounds.', 48: ', at 64 rounds.', 64: '.', 8: ', at 6 rounds.'}
 
 def test_epochs_that_are_asked_for_go_before_planned_steps():
     run, = planned('Local', 'emoji-pacs', 1, control=False, local_epochs=3)

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from fedskew_nb import Federation, FedAvg, Suite, small_conv
 from fedskew_nb.data.folder import folder, load_folder
-from fedskew_nb.data.images import as_images, depth_notes, depth_of, read_image, to_rgb, window_of
+from fedskew_nb.data.images import Depth, as_images, depth_notes, depth_of, read_image, to_rgb, window_of
 from fedskew_nb.engine.guard import as_batch
 from fedskew_nb.tools.cli import main
 
@@ -47,6 +47,11 @@ def test_a_range_that_is_hardly_used_is_refused(tmp_path, ext, low, high):
     with pytest.raises(ValueError, match=says): load_folder(tmp_path)
     suite, said = loaded(tmp_path, white=(low, high))
     assert levels(suite) > 200 and not said and suite.white == (low, high)
+
+def test_an_eighth_of_the_range_is_the_border():
+    def notes(high): return depth_notes('a', [Depth(0., high, 5000, 30, 65535.)], None)
+    assert len(notes(8192.)) == 1
+    with pytest.raises(ValueError, match='bytes keep 30 levels'): notes(8191.)
 
 def test_what_may_be_said_instead(tmp_path):
     scans(tmp_path)

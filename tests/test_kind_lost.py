@@ -82,6 +82,15 @@ def test_what_begins_as_ours_is(tmp_path):
     for odd in (tmp_path/'p.tex', tmp_path, '/dev/null'):
         with pytest.raises(ValueError, match='is no table'): check_ours(odd, begins, 'table')
 
+@pytest.mark.parametrize('error', [OSError, ValueError, KeyError, TypeError, AttributeError])
+def test_what_cannot_be_read_or_is_no_file_is_not_ours(error, tmp_path):
+    os.mkfifo(tmp_path/'pipe')
+    (tmp_path/'torn').write_text('x')
+    def torn(path): raise error('torn')
+    for name, is_ours in (('pipe', lambda path: True), ('torn', torn)):
+        with pytest.raises(ValueError, match=f'{name} is there, and is no card'):
+            check_ours(tmp_path/name, is_ours, 'card')
+
 def test_room_is_asked_for_before_a_file_is_mapped(tmp_path, monkeypatch):
     (tmp_path/'a').write_bytes(b'x'*100)
     reserve(tmp_path/'a')

@@ -140,3 +140,26 @@ def test_every_door_says_it(door):
 
 def test_what_is_usual_is_not_odd(suite):
     assert load_suite('emoji-pacs', 'tiny').odd() == [] and suite.iid(0).odd() == []
+
+# ---- what is left out is named at every door
+
+def better(h, by):
+    for r in h.rows: r['correct'] = min(10, r['correct']+by)
+    return h
+
+def test_a_story_names_the_method_that_lacks_a_seed():
+    best = [better(made('FedProx', s, skip=ODD['domain'] if s == 1 else ()), 3) for s in range(3)]
+    says = Comparison([*grid().histories, *best]).story('toy')['ahead']
+    assert says.startswith('FedBN is first with') and '; not at every seed: FedProx)' in says
+    assert 'not at every seed' not in grid().story('toy')['ahead']
+
+def of(data, *args): return made(*args, made_of=dict(data=data) if data else {})
+
+def test_two_suites_of_one_name_are_said():
+    alike = [of('x', m, s) for m in ('FedAvg', 'FedBN') for s in range(2)]
+    other = [of('y', 'FedProx', s) for s in range(2)]
+    for t in (Comparison(alike+other).table(), Comparison(alike+other).domains()):
+        assert 'Other images: FedProx, seed 0, 1 (another suite has its name).' in t.notes
+    by_seed = [of(f'{s}', m, s) for m in ('FedAvg', 'FedBN') for s in range(2)]
+    for runs in (alike, by_seed, [*alike, of('', 'FedProx', 0)]):
+        assert not [n for n in Comparison(runs).table().notes if n.startswith('Other')]

@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest, torch
 from feds import equal, fed_of, first, same
 from fedskew_nb import load_suite
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.pairs import unlike
 from fedskew_nb.analysis.table import budget_text
 from fedskew_nb.engine import federation as engine
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
@@ -142,3 +144,30 @@ def test_a_tables_foot_says_it():
     assert budget_text(s) == '24 local steps per client (6 rounds of 4)'
     said = budget_text(s | dict(patience=2))
     assert said.endswith('(6 rounds of 4), cut to the best check on validation images')
+
+def test_runs_whose_best_checks_differ_are_all_in_the_mean(suite, scored):
+    runs = []
+    for seed, values in enumerate([(1., 9., 3.), (1., 2., 9.), (8., 2., 3.)]):
+        scored(*values)
+        runs.append(fed_of(FedAvg, suite, patience=9, **HOW | dict(rounds=3, seed=seed)).fit())
+    assert [h.setting['best_round'] for h in runs] == [2, 3, 1] and unlike(runs, 'global') == {}
+    t = Comparison(runs).table()
+    assert list(t.numbers.n) == [3] and not [n for n in t.notes if 'In no mean' in n]
+    assert 'Score: the best check on validation images.' in t.notes
+    assert not [n for n in Comparison([runs[0]]).table().notes if n.startswith('Rose ')]
+
+def test_a_run_with_patience_that_was_interrupted_is_in_no_mean(suite, scored):
+    runs = []
+    for seed, rounds in enumerate((3, 2)):
+        scored(9., 8., 7.)
+        runs.append(fed_of(FedAvg, suite, patience=9, **HOW | dict(rounds=3, seed=seed)).fit(rounds))
+    assert [*unlike(runs, 'global')] == [1]
+
+def test_a_run_whose_last_check_was_its_best_perhaps_still_rises(suite, scored):
+    scored(1., 2., 3., 4.)
+    h = fed_of(FedAvg, suite, patience=9, **HOW | dict(rounds=4)).fit()
+    agg = [r for r in h.rows if r['moment'] == 'post_agg']
+    for r in agg: r['correct'] = r['n']*r['round']//4
+    said = [n for n in Comparison([h]).table().notes if n.startswith('Rose ')]
+    assert said == ['Rose by more than 1 point from round 3 to 4: FedAvg +25.0.']
+    assert h.setting['best_round'] == 4

@@ -8,9 +8,10 @@ from safetensors.torch import save_file
 from fedskew_nb.core.files import read_bytes, sweep, whole_file
 from fedskew_nb.data.arrays import mapped_array
 from fedskew_nb.data.cache import load_mapped
+from fedskew_nb.data.check import looks_like_image
 from fedskew_nb.deploy.flower import run_name
 from fedskew_nb.downloads import readers
-from fedskew_nb.downloads.archives import check_path, entries_of
+from fedskew_nb.downloads.archives import check_path, entries_of, is_image
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.nets.remember import read_maps
@@ -252,3 +253,11 @@ def test_a_site_is_not_called_like_a_public_key(tmp_path):
     says = refused(lambda: certs(tmp_path/'c', node=['b', 'a.pub']))
     assert 'a.pub: a site is not called like a public key' in says
     assert not (tmp_path/'c').exists()                      # nothing was made
+
+@pytest.mark.parametrize('name', ['scan.nii.gz', 'SCAN.NII.GZ', 'scan.dcm', 'a.png', 'a', 'notes', 'a.gz'])
+def test_an_archive_and_a_folder_agree_on_what_an_image_is(tmp_path, name):
+    raw = b'\x89PNG rest' if name == 'a' else b'no image'
+    (tmp_path/name).write_bytes(raw)
+    with zipfile.ZipFile(tmp_path/'all.zip', 'w') as z: z.writestr(f'in/{name}', raw)
+    told = [is_image(entry) for entry in entries_of(tmp_path/'all.zip')]
+    assert told == [looks_like_image(tmp_path/name)] == [name not in ('notes', 'a.gz')]

@@ -238,6 +238,7 @@ def test_what_the_methods_need():
     probe = small_conv(3, size=28, width=4)
     needs = {n: needs_of(m, probe) for n, m in METHODS.items()}
     assert (needs['FedAvg']['needs'], needs['FedBN']['needs']) == ('nothing', 'BatchNorm')
+    assert needs['FixBN']['needs'] == 'BatchNorm'        # no rule of its own, but it refuses a net without
     one = {n for n, d in needs.items() if d['global_model'] == 'yes'}
     assert one >= ONE_MODEL and not one & NO_MODEL
 

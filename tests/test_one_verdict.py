@@ -1,8 +1,10 @@
 "An interval is one value: no screen judges one pair in two ways, none is surer than the test images."
 import re
+from copy import deepcopy
 from types import SimpleNamespace
 import numpy as np, pytest
 from scipy import stats
+from fedskew_nb.analysis.claims import claims_of, stored_claims, verdicts
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.overview import stored_names, stored_results
 from fedskew_nb.analysis.pairs import image_error, pair
@@ -11,6 +13,7 @@ from fedskew_nb.analysis.stats import holm, t_interval
 from fedskew_nb.analysis.story import gains, lead, main_view
 from fedskew_nb.analysis.index import RESULTS, Asked, above
 from fedskew_nb.tools.choose import pays
+from fedskew_nb.tools.cli import stored_beside
 from fedskew_nb.tools.questions import difference
 from test_story import BASE, FEDAVG, runs
 
@@ -166,6 +169,28 @@ def test_choose_judges_as_the_table_and_the_story():
         for m in (m for m in results.methods if m != 'FedAvg' and suite in above(m)):
             assert WORDS[above(m)[suite].verdict] == said(results, suite, 'personal', m)
     assert pays(SimpleNamespace(name='FedBN')) and not pays(SimpleNamespace(name='Local'))
+
+@pytest.mark.parametrize('id, view', [('F2DC-01', 'global'), ('FDSE-01a', 'personal'), ('FDSE-02a', 'personal')])
+def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
+    "The same runs, among a paper's claims and among the methods of a table."
+    paper = id.partition('-')[0]
+    claim, = (c for c in claims_of()[paper] if c.id == id)
+    there = verdicts([claim], stored_claims(paper)).iloc[0]
+    i, p, _ = pair(stored_results(RESULTS), 'emoji-pacs', claim.one, claim.other, view)
+    assert there['mean'] == pytest.approx(i.mean) and there.above == i.verdict(p=p).above
+
+def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
+    "And nowhere else: not beside themselves, nor beside another length or another suite."
+    ours = stored_results(RESULTS)
+    def of(seeds, **changed):
+        runs = [h for h in ours.histories if h.setting['seed'] in seeds and h.setting['suite'] == 'emoji-pacs']
+        for h in (runs := deepcopy(runs)): h.setting |= changed
+        return Comparison(runs)
+    line = f"emoji-pacs: on the package's {len(ours.seeds)} stored seeds the skew cost is " \
+           f"{ours.skew_cost()['emoji-pacs']: points}."
+    assert stored_beside(of({0, 1, 2})).strip() == line
+    none = of({0, 1}, rounds=48), of({0, 1}, suite='mine'), of({0, 1}, model='resnet10'), ours
+    assert not any(stored_beside(c).strip() for c in none)
 
 def test_the_report_says_what_the_terminal_says(tmp_path):
     cmp = Comparison(BASE + runs('A', 62.1, 64.9, 61.5) + runs('B', 60.3, 61.9, 58.2))

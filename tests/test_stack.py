@@ -29,9 +29,12 @@ PLAIN = sorted(n for n, m in METHODS.items() if not any(p.wants for p in m.mecha
 @pytest.fixture(scope='module')
 def w4(): return noise_suite(20, 64)
 
+@pytest.fixture(scope='module')
+def w2(): return noise_suite(20, 64, size=16)      # for what holds at any size
+
 def fed(method, suite, net=None, **k):
     how = dict(rounds=1, local_steps=2, batch_size=8, lr=.05, device=DEVICE) | k
-    net = net or small_conv(suite.n_classes, width=4, seed=0)
+    net = net or small_conv(suite.n_classes, suite.image_size, width=4, seed=0)
     return Federation(method, net, suite, **how)
 
 def trained(*args, **k):
@@ -45,7 +48,7 @@ def participants(f): return [r['participants'] for r in f.history.rounds]
 
 def both(method, suite, width=4, **how):
     "A federation stacked and one by one, in 64 bits: rounding must not hide a difference, nor make one."
-    def net(): return small_conv(suite.n_classes, width=width, seed=0).double()
+    def net(): return small_conv(suite.n_classes, suite.image_size, width, seed=0).double()
     return [trained(method, suite, net(), stack=s, **dict(rounds=3) | how) for s in (True, False)]
 
 def equal(a, b):
@@ -57,8 +60,8 @@ def equal(a, b):
 STACKED = [n for n in PLAIN if n not in TRAINS]
 
 @pytest.mark.parametrize('name', STACKED)
-def test_stacked_equals_lanes(w4, name):
-    few = replace(w4, clients=[replace(c, train=c.train[:16]) for c in w4.clients[:3]])
+def test_stacked_equals_lanes(w2, name):
+    few = replace(w2, clients=[replace(c, train=c.train[:16]) for c in w2.clients[:3]])
     a, b = both(METHODS[name], few)
     assert a.plan()['engine'] == 'stacks of at most 3 clients'
     assert b.plan()['engine'] == 'lanes' and b.why_lanes == 'stack=False was asked for'
@@ -73,13 +76,13 @@ def nested(o):
 HOW = [dict(clip=.1), dict(weight_decay=.1), dict(pad=2, flip=True), dict(batch_size=5, local_steps=None)]
 
 @pytest.mark.parametrize('how', HOW, ids=lambda how: next(iter(how)))
-def test_stacked_equals_lanes_in_every_setting(w4, how):
-    little = replace(w4, clients=[replace(c, train=c.train[:19]) for c in w4.clients])
+def test_stacked_equals_lanes_in_every_setting(w2, how):
+    little = replace(w2, clients=[replace(c, train=c.train[:19]) for c in w2.clients])
     assert equal(*both(FedAvg, little, **how))
 
 @pytest.mark.parametrize('method', [METHODS['FedAvg'], METHODS['MOON'], METHODS['F2DC']], ids=name_of)
-def test_clients_of_unequal_size_share_a_stack(w4, method):
-    uneven = replace(w4, clients=[replace(c, train=c.train[:n]) for c, n in zip(w4.clients, (17, 8, 33, 2))])
+def test_clients_of_unequal_size_share_a_stack(w2, method):
+    uneven = replace(w2, clients=[replace(c, train=c.train[:n]) for c, n in zip(w2.clients, (17, 8, 33, 2))])
     a, b = both(method, uneven, local_steps=None, local_epochs=2)
     assert a.plan()['engine'] == 'stacks of at most 4 clients' and equal(a, b)
 
@@ -91,15 +94,15 @@ def as_on_an_accelerator(monkeypatch):
 
 @pytest.mark.parametrize('name', ['FedAvg', 'MOON', 'F2DC', 'RFedDis'])
 @pytest.mark.parametrize('width', [1, 4])
-def test_batch_norms_side_by_side(w4, name, width, as_on_an_accelerator):
-    uneven = replace(w4, clients=[replace(c, train=c.train[:n]) for c, n in zip(w4.clients, (17, 8, 40))])
+def test_batch_norms_side_by_side(w2, name, width, as_on_an_accelerator):
+    uneven = replace(w2, clients=[replace(c, train=c.train[:n]) for c, n in zip(w2.clients, (17, 8, 40))])
     a, b = both(METHODS[name], uneven, width, local_steps=None, rounds=2)
     assert equal(a, b) and not any('forward' in vars(m) for m in a.worker.terms.modules())
 
 def test_batch_norms_side_by_side_in_bf16(w4, as_on_an_accelerator): test_bf16_in_a_stack(w4)
 
-def test_whoever_comes_for_the_first_time_has_another_memory(w4):
-    a, b = both(METHODS['MOON'], w4, participation=.25)
+def test_whoever_comes_for_the_first_time_has_another_memory(w2):
+    a, b = both(METHODS['MOON'], w2, participation=.25)
     assert equal(a, b) and len({k for p in participants(a) for k in p}) > 5
 
 def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w4):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest, yaml
 from fontTools.ttLib import TTFont
 from PIL import Image
-import check_docs, check_site, mathfont, own_links, pages, project, quick, readme, reference, search, slides
+import check_docs, check_site, mathfont, mutations, own_links, pages, project, quick
+import readme, reference, search, slides
 import sync
 import versions
 
@@ -308,6 +309,13 @@ def test_quick_chooses():
 def test_quick_takes_every_page_of_a_module():
     nbs, _ = quick.to_run(['fedskew_nb/methods/fdse/erase.py'])
     assert nbs == ['nbs/2_methods/fdse/02_erase.ipynb', 'nbs/2_methods/fdse/09_surgery.ipynb']
+
+def test_a_mutation_is_tried_on_the_page_that_wrote_the_line():
+    path = project.ROOT / 'fedskew_nb/methods/baselines/personal.py'
+    text = path.read_text(encoding='utf-8')
+    for name, page in (('KeepAll', '03_personal'), ('FixStatistics', '17_batchnorm')):
+        line = 1 + text[: text.index(f'class {name}')].count('\n')
+        assert mutations.page_of(text, line) == f'nbs/2_methods/baselines/{page}.ipynb'
 
 def test_a_page_begins_a_module_or_adds_to_one():
     begins, adds = (

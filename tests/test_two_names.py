@@ -159,10 +159,16 @@ def by_lambda(net):
     conv = net.body.blocks[0].conv
     net.body.blocks[0].relu.forward = lambda x: x.relu()+0*conv.weight.sum()
 
+def by_global_name(net):
+    "As in a notebook: the layer is a name of the module."
+    known = dict(conv=net.body.blocks[0].conv)
+    net.body.blocks[0].relu.forward = eval('lambda x: x.relu()+0*conv.weight.sum()', known)
+
 def by_weak_reference(net): net.body.blocks[2].other = weakref.ref(net.body.blocks[0])
 
 PARTED = [(by_memory, 'body.blocks.0.bn.weight and body.blocks.2.bn.weight are two parameters of one memory'),
           (by_lambda, 'body.blocks.0.relu.forward holds body.blocks.0.conv in a lambda'),
+          (by_global_name, 'body.blocks.0.relu.forward holds body.blocks.0.conv in a lambda'),
           (by_weak_reference, 'body.blocks.2.other holds body.blocks.0 in a lambda or a weak reference')]
 
 @pytest.mark.parametrize('of, word', PARTED)
@@ -174,6 +180,7 @@ def test_a_model_that_a_copy_would_part_is_refused(of, word, pair):
 def test_functions_that_hold_no_layer_are_fine(pair):
     net, slope = net_of(), .1
     net.body.blocks[0].relu.forward = lambda x: nn.functional.leaky_relu(x, slope)
+    net.body.blocks[2].relu.forward = eval('lambda x: x.relu()', dict(relu=net.body.blocks[0].relu))
     net.body.also = [net.body.blocks[0], net.body.blocks[0].forward]
     fed = fed_of(FedAvg, pair, net)
     assert fed.net.body.also[0] is fed.net.body.blocks[0]

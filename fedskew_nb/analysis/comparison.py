@@ -8,7 +8,7 @@ import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
-    answer_shown, image_floor, is_scored, judged, odd_notes, odd_runs, without_odd)
+    answer_shown, broken_control, by_seed, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History
@@ -42,7 +42,7 @@ def _refuse_twins(histories:list):
 class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
-        self.histories, self._scores, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
+        self.histories, self._read, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
         if not self.histories: raise ValueError('a comparison needs at least one finished run')
         _refuse_twins(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
@@ -102,8 +102,8 @@ def scores(self:Comparison,
 )->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
     "The score of record of every run that has this view; read once."
     where = where_of(where)
-    if where not in self._scores: self._scores[where] = scores_at(self, where)
-    return self._scores[where].copy()
+    if where not in self._read: self._read[where] = scores_at(self, where)
+    return self._read[where].copy()
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000011
 @patch
@@ -115,15 +115,9 @@ def paired(self:Comparison,
     column:str='AVG',      # AVG, STD, ALL or worst
 )->Interval|None:      # None when no seed has both, or one has several runs
     "one − other by seed; AVG no surer than the test images, others by seeds alone."
-    s = self.scores(where)
-    s = s[s.suite == suite]
-    by_seed = s.set_index(['deal', 'method', 'seed'])[column].sort_index()
-    try: a, b = by_seed.loc[one], by_seed.loc[other]
-    except KeyError: return None
-    d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
-    if not len(d): return None
-    images = image_floor(self, suite, one, other, where, d.index) if column == 'AVG' else 0.
-    return t_interval(d, floor=images)
+    asked = suite, tuple(one), tuple(other), where_of(where), column
+    if asked not in self._read: self._read[asked] = by_seed(self, *asked)
+    return self._read[asked]
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000013
 @patch
@@ -195,12 +189,16 @@ WHEN = {'post_agg': 'after aggregation', 'post_local': 'after local training',
 
 def title_of(where:Where)->str: return f'{TITLES[where.view]}, {WHEN[where.moment]}'
 
-def sentence(suite:str, i:Interval)->str:
+# %% ../../nbs/3_results/10_comparison.ipynb #7d1e0a12
+BROKEN = 'no verdict, for this control is no better than chance'
+
+def sentence(suite:str, i:Interval, histories=())->str:
     "The skew cost of one suite in one line."
     subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
     if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
-    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {i.verdict()}.'
+    word = BROKEN if broken_control(histories, suite) else i.verdict()
+    return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {word}.'
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001e
 def _the_suite(cmp, view, suite)->str:
@@ -235,14 +233,14 @@ def run_notes(cmp, suite:str, where:Where)->list:
 # %% ../../nbs/3_results/10_comparison.ipynb #04904de0
 _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
          'differences are paired by seed, with a 95 % t-interval.')
-_FAMILY = " Resolved: by Holm's rule over the {} methods beside FedAvg."
+_FAMILY = " Above or below 0: by Holm's rule over the {} methods beside FedAvg."
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000020
 @patch
 def table(self:Comparison,
-    where='global',          # a view, or a Where: a table never mixes them; `F2DC [client]` names the path
-    suite:str|None=None,     # one suite; needed where the comparison holds several
+    where='global',          # a view, or a Where: no table mixes them; `F2DC [client]` names the path
+    suite:str|None=None,     # needed where the comparison holds several
 )->Table:
     "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
     where = where_of(where)
@@ -252,7 +250,7 @@ def table(self:Comparison,
     notes = [_SAYS + (_FAMILY.format(family) if family > 1 else ''), *run_notes(self, suite, where)]
     if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
     cost = self.skew_cost(where) if where.view == 'global' else {}
-    if suite in cost: notes.append(sentence(suite, cost[suite]))
+    if suite in cost: notes.append(sentence(suite, cost[suite], self.histories))
     return Table(f'{suite}, {title_of(where)}', _cells(st), notes, st)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000024

@@ -111,12 +111,6 @@ def differences(cmp:Comparison, suite:str, where:Where): # (method, path, base, 
                 yield method, paths['skew', method], base, seeds(('skew', method), base), *judged[:2]
 
 # %% ../../nbs/3_results/26_index.ipynb #251b0713
-def family_of(suite:str, suites:Iterable)->str:
-    "emoji-pacs-without-art: the name of the family, if others of it are there."
-    base, cut, _ = suite.partition('-without-')
-    alone = not cut or sum(s.startswith(base+cut) for s in suites) < 2
-    return suite if alone else f'{base}, one domain left out'
-
 def together(by_suite:list)->tuple|None: # of {seed: points}; (seeds, Interval, nan)
     "The mean over suites, for the seeds that all have."
     seeds = sorted(set.intersection(*map(set, by_suite)))
@@ -185,7 +179,10 @@ def cells_of(name:str)->list: # of Cell
     page = PAGES[kind_of(name)] or papers()[name.partition('-')[2]].EVIDENCE
     for rest in dict.fromkeys(tuple(r) for _, *r in by):
         of, suites = {}, [s for s, *r in by if tuple(r) == rest]
-        for s in suites: of.setdefault(family_of(s, suites), []).append(s)
+        for s in suites:
+            base, cut, _ = s.partition('-without-')
+            others = cut and sum(o.startswith(base+cut) for o in suites) > 1
+            of.setdefault(f'{base}, one domain left out' if others else s, []).append(s)
         for family, members in of.items():
             for key, (seeds, i, p) in family_cells(by, members, rest).items():
                 if key[2] in {*BASES} - own: continue

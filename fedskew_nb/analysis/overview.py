@@ -48,7 +48,7 @@ def overview(self:Comparison, where='global')->Table:
     cells = st.pivot(index='method', columns='suite', values='cell')
     cells = cells.reindex(index=names, columns=self.suites).fillna('')
     cost = self.skew_cost(where) if where.view == 'global' else {}
-    notes = [_OVERVIEW, *(sentence(s, i) for s, i in cost.items()), *_all_notes(self, where)]
+    notes = [_OVERVIEW, *(sentence(s, i, self.histories) for s, i in cost.items()), *_all_notes(self, where)]
     return Table(title_of(where), named_rows(cells, 'method'), notes, st)
 
 # %% ../../nbs/3_results/11_overview.ipynb #e8d1e39c

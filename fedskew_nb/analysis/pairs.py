@@ -6,9 +6,10 @@
 from __future__ import annotations
 import math
 from collections import Counter
-from .stats import adjusted
+from .stats import Interval, adjusted, t_interval
+from .table import at_chance
 from ..engine.history import History
-from ..engine.reading import Where, lost_of, where_of
+from ..engine.reading import Where, lost_of, sums_of, where_of
 
 # %% auto #0
 __all__ = ['by_domain']
@@ -54,6 +55,18 @@ def image_floor(cmp, suite:str, one:tuple, other:tuple, where, seeds)->float:
     runs = {tuple(h.setting[k] for k in keys): h for h in cmp.histories}
     return image_error([disagreement(*(runs[suite, *w, s] for w in (one, other)), where) for s in seeds])
 
+# %% ../../nbs/3_results/25_pairs.ipynb #92f3e8f2
+def by_seed(cmp, suite:str, one:tuple, other:tuple, where:Where, column:str)->Interval|None:
+    "one − other, from the frame of scores."
+    s = cmp.scores(where)
+    runs = s[s.suite == suite].set_index(['deal', 'method', 'seed'])[column].sort_index()
+    try: a, b = runs.loc[one], runs.loc[other]
+    except KeyError: return None
+    d = (a-b).dropna() if a.index.is_unique and b.index.is_unique else ()    # settings are no seeds
+    if not len(d): return None
+    images = image_floor(cmp, suite, one, other, where, d.index) if column == 'AVG' else 0.
+    return t_interval(d, floor=images)
+
 # %% ../../nbs/3_results/25_pairs.ipynb #df297383
 def budget(h:History)->tuple: return h.setting.get('suite'), h.setting.get('rounds'), h.checks
 def label(h:History)->tuple: return h.setting.get('suite'), h.label
@@ -67,7 +80,7 @@ def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
         for i in sorted({*range(len(runs))}-out.keys()): groups.setdefault(kind(runs[i]), []).append(i)
         for own in groups.values():
             seeds = {runs[i].setting.get('seed') for i in own}
-            if kind is label and len(seeds) < len(own): continue          # a seed at two settings
+            if kind is label and len(seeds) < len(own): continue  # a seed at two settings
             often = Counter(ends[i] for i in own)     # of a method that of most counts, else the latest
             end = max(often, key=lambda e: ((kind is label)*often[e], e[::-1]))
             odd = [i for i in own if ends[i] != end]
@@ -77,7 +90,7 @@ def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
 # %% ../../nbs/3_results/25_pairs.ipynb #dca17d56
 def domains_asked(runs:list, asked:list)->list: # of sets
     "The domains that each run should have: all that there are, if any seed has them; else those of its seed."
-    own, of_seed = [{*h.counts(w).index.get_level_values('domain')} for h, w in zip(runs, asked)], {}
+    own, of_seed = [set().union(*sums_of(h, w).values()) for h, w in zip(runs, asked)], {}
     keys = [(h.setting.get('suite'), h.setting.get('data_seed', h.setting.get('seed'))) for h in runs]
     for key, domains in zip(keys, own): of_seed.setdefault(key, set()).update(domains)
     every = set().union(*own)
@@ -89,8 +102,10 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     asked = [answer_shown(h, where_of(where)) for h in runs]
     wanted = domains_asked(runs, asked)
     lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
-    rounds = [sorted({*h.counts(w).index.get_level_values('round')}) for h, w in zip(runs, asked)]
-    late = early(runs, [tuple(r[-h.checks:]) for h, r in zip(runs, rounds)])
+    rounds = [sorted(sums_of(h, w)) for h, w in zip(runs, asked)]
+    ends = [(h.setting['rounds'],) if r[-1:] == [h.setting.get('best_round')] else tuple(r[-h.checks:])
+            for h, r in zip(runs, rounds)]      # with `patience` each run has a best check of its own
+    late = early(runs, ends)
     return late | {i: why for i, why in lost.items() if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
@@ -109,13 +124,17 @@ def odd_runs(cmp, where:Where)->dict: # {id of a History: what its score lacks}
     return cmp.odd[where]
 
 # %% ../../nbs/3_results/25_pairs.ipynb #497c2805
-def odd_notes(cmp, suite:str, where:Where)->list: # of at most one sentence
-    "Which runs are in no mean, and why."
-    odd, of = odd_runs(cmp, where), {}
-    for h in (h for h in scored_runs(cmp, where, suite) if id(h) in odd):
-        of.setdefault((h.label, odd[id(h)]), []).append(str(h.setting['seed']))
-    said = [f'{name}, seed {", ".join(seeds)} ({why})' for (name, why), seeds in of.items()]
-    return [f'In no mean: {"; ".join(said)}.'] if said else []
+def odd_notes(cmp, suite:str, where:Where)->list: # of at most two sentences
+    "Which runs are in no mean, and why; which had other images than the first of their seed."
+    odd, said, of_seed = odd_runs(cmp, where), {}, {}
+    for h in scored_runs(cmp, where, suite):
+        s, data = h.setting, h.setting.get('made_of', {}).get('data')
+        first = data and of_seed.setdefault((s['deal'], s.get('data_seed', s['seed'])), data)
+        twin = 'another suite has its name' if data != first else ''
+        for head, why in (('In no mean', odd.get(id(h))), ('Other images', twin)):
+            if why: said.setdefault(head, {}).setdefault((h.label, why), []).append(str(s['seed']))
+    def text(of): return '; '.join(f'{m}, seed {", ".join(seeds)} ({why})' for (m, why), seeds in of.items())
+    return [f'{head}: {text(of)}.' for head, of in said.items()]
 
 # %% ../../nbs/3_results/25_pairs.ipynb #8875d0df
 def without_odd(cmp, scores, suite:str, where:Where): # a frame with deal, method and seed
@@ -149,3 +168,10 @@ def pair(cmp, suite:str, one:str, other:str, where='global')->tuple|None: # (int
     family = judged(cmp, suite, where, base)
     who = one if base == other else other
     return i, next(p for (m, _), (_, p) in family.items() if m == who), len(family)
+
+# %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a11
+def broken_control(histories, suite:str)->bool:
+    "Did FedAvg learn nothing on the IID deal, with any seed?"
+    control = 'FedAvg', suite, 'iid'
+    runs = [h for h in histories if tuple(h.setting[k] for k in ('method', 'suite', 'deal')) == control]
+    return any('stopped' in h.measures or at_chance(h, Where()) for h in runs)

@@ -42,22 +42,20 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #bb348ec8
-def shown_tables(cmp:Comparison, suite:str)->dict:
-    return {k: t for k, t in suite_tables(cmp, suite).items() if not k.endswith('-domains')}
+def main_table(cmp:Comparison, suite:str)->str:
+    "That of the view in which most methods were scored."
+    view = main_view(cmp, suite)
+    return str(cmp.table(view, suite)) if view else ''
 
 def tables_text(cmp:Comparison)->str:
-    "Every table of a comparison but those by domain."
-    return '\n\n'.join(str(t) for s in cmp.suites for t in shown_tables(cmp, s).values())
+    "The main table of every suite."
+    return '\n\n'.join(filter(None, (main_table(cmp, s) for s in cmp.suites)))
 
 def last_screen(cmp:Comparison)->str:
-    "The same; each suite ends with five sentences and their table."
-    texts = []
-    for s in cmp.suites:
-        tables = shown_tables(cmp, s)
-        main = tables.pop(main_view(cmp, s), '')
-        says = '\n- '.join([f'{s}, in short:', *cmp.story(s).values()])
-        texts += [*tables.values(), says, main]
-    return '\n\n'.join(map(str, texts)).rstrip()
+    "Of every suite five sentences, and the table that they are of."
+    says = ['\n- '.join([f'{s}, in short:', *cmp.story(s).values()]) for s in cmp.suites]
+    texts = [f'{said}\n\n{main_table(cmp, s)}' for s, said in zip(cmp.suites, says)]
+    return '\n\n'.join(texts).rstrip()
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):

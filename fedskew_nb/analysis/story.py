@@ -13,6 +13,7 @@ from . import pairs
 from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
+from ..data.check import some
 from ..engine.reading import VIEWS, Where
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
@@ -33,12 +34,14 @@ def pair(cmp, suite:str, one:str, other:str, view:str)->tuple|None: # (interval,
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
 OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is open',
         -1: 'The skew costs nothing here'}
+BROKEN = 'What the skew costs cannot be told, for its control is no better than chance'
 
 def skew_says(cmp, suite:str)->str:
     "Is there a skew?"
     i = cmp.skew_cost().get(suite)
     if i is None: return 'Whether the skew costs anything is not known: that takes FedAvg on both deals.'
-    return f'{OPEN[i.sign()]}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
+    head = BROKEN if pairs.broken_control(cmp.histories, suite) else OPEN[i.sign()]
+    return f'{head}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
 
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
 def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
@@ -87,7 +90,11 @@ def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None
     if len(avg) < 2: return None
     first, second = avg.index[:2]
     over_fedavg = pair(cmp, suite, first, 'FedAvg', view) if 'FedAvg' in avg and first != 'FedAvg' else None
-    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg,
+    s = cmp.scores(view)
+    odd = s[(s.suite == suite) & (s.deal == 'skew') & s.AVG.isna()].method
+    left = some(m for m in dict.fromkeys(odd) if m not in avg)
+    left = left and f'; not at every seed: {left}'
+    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg, left=left,
                 gap=pair(cmp, suite, first, second, view))
 
 # %% ../../nbs/3_results/22_story.ipynb #65e4e704
@@ -95,7 +102,8 @@ def ahead_says(cmp, suite:str)->str:
     "Who is ahead, and how sure?"
     d = lead(cmp, suite)
     if d is None: return 'Nobody is ahead: fewer than two methods have a score at every seed.'
-    first, (gap, p, _), has = d['first'], d['gap'], f'{d["avg"]:.1f} % ({d["view"]} view)'
+    has = f'{d["avg"]:.1f} % ({d["view"]} view{d["left"]})'
+    first, (gap, p, _) = d['first'], d['gap']
     far = f'{gap: behind}' if gap.sign(p) else f'{pm(gap.mean)} behind, not told apart'
     behind = f'; next comes {d["second"]}, {far}'
     if first == 'FedAvg': return f'No method is ahead of FedAvg, which has {has}{behind}.'

@@ -8,7 +8,7 @@ from html import escape
 import math, re
 import pandas as pd
 from fastcore.basics import patch
-from ..engine.reading import Where
+from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0
@@ -129,8 +129,13 @@ def alike(texts:dict)->str: # of {label: text}
     return first + ''.join(f'; {", ".join(who[text])}: {text}' for text in rest)
 
 # %% ../../nbs/3_results/09_table.ipynb #d46d0a81
+def cut(h)->bool: # no where the last check was the best: it perhaps still rose
+    "Is an earlier check than the last the result?"
+    return h.setting.get('best_round') not in (None, h.setting.get('rounds'))
+
 def checks_text(h)->str:
     "Of which checks its score is the mean."
+    if 'best_round' in h.setting: return 'the best check on validation images'
     if h.checks == 1: return 'the last check'
     *first, last = last_checks(h.setting['rounds'], True)
     return f'mean of the checks after rounds {", ".join(map(str, first))} and {last}'
@@ -164,12 +169,13 @@ RISE = 1.      # points in the last quarter of the rounds
 
 def late_rise(h, where:Where)->tuple|None: # (points, since which round, of which last one, in which view)
     "What the last quarter of the rounds added to AVG; None where no score before the end tells."
+    if cut(h): return None        # it ended where it was best
     views, agg = h.views(), where._replace(moment='post_agg')
     for w in (where, agg, agg._replace(view='global', path=''), agg._replace(view='personal', path='')):
         if not any(v[:2] == w[:2] for v in views): continue
-        avg = h.curve(w if w in views else w._replace(path=''))['AVG']
-        end = avg.index[-1]
-        before = [r for r in avg.index if end/2 <= r <= 3*end/4]
+        avg = {r: of['AVG'] for r, of in percents(h, w if w in views else w._replace(path='')).items()}
+        end = [*avg][-1]
+        before = [r for r in avg if end/2 <= r <= 3*end/4]
         if before: return avg[end] - avg[before[-1]], before[-1], end, w
 
 # %% ../../nbs/3_results/09_table.ipynb #95cb4d44
@@ -190,7 +196,8 @@ def rise_notes(runs:dict, where:Where)->list:
     def beside(w): return '' if w[:2] == where[:2] else f' ({w.view} view, after aggregation)'
     notes = [f'Rose by more than {RISE:g} point from round {a} to {b}{beside(w)}: {", ".join(each)}.'
              for (a, b, w), each in who.items()]
-    silent = [k for k, r in known.items() if not r and max(row['round'] for row in runs[k][0].rows) > 1]
+    once = [k for k, r in known.items() if not r and not all(map(cut, runs[k]))]
+    silent = [k for k in once if max(row['round'] for row in runs[k][0].rows) > 1]
     if silent: notes.append(f'Scored at the end only, so perhaps still rising: {", ".join(silent)}.')
     return notes
 
@@ -200,7 +207,7 @@ def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     out = {}
     for h in (h for h in histories if h.setting['suite'] == suite):
         shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
-        deal = {'skew': '', 'iid': ' (IID deal)', 'pooled': ' (pooled)'}[h.setting['deal']]
+        deal = {'skew': '', 'iid': ', IID deal', 'pooled': ' (pooled)'}[h.setting['deal']]
         if not shown or (where.view == 'personal' and deal): continue
         out.setdefault(h.setting['method'] + deal, []).append(h)
     return out

@@ -14,7 +14,7 @@ from .table import Table, pm
 from .trust import (
     answers_of_client, auroc, density, density_plot, noisy,
     risk_coverage, risk_curves, strangers, together, uncertainty)
-from ..data.check import some
+from ..core.names import some
 from ..data.images import join
 from ..data.suite import Suite
 from ..engine.federation import Federation

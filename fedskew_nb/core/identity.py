@@ -161,10 +161,13 @@ def _of_module(o):
 # %% ../../nbs/4_core/13_identity.ipynb #9f881737
 class Walk:
     "Through the parts of things, into a hash."
-    def __init__(self, memory):    # what is left out
-        self.hash, self.said, self.ways = hashlib.blake2b(digest_size=8), [], {}
-        self.met, self.count = {}, 0
-        self.memory, self.found = memory, set()
+    def __init__(self,
+        memory:set,    # what is left out
+        known:dict,    # {id: (thing, its parts)}
+    ):
+        self.hash, self.said = hashlib.blake2b(digest_size=8), []
+        self.met, self.count, self.ways = {}, 0, {}
+        self.memory, self.known = memory, known
         self.whose = {i for i, _ in memory}
     def say(self, text:str): self.said.append(text)
     def letters(self)->str:
@@ -184,14 +187,12 @@ class Walk:
 def enter(self:Walk, o):
     self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
     self.count += 1
-    if isinstance(o, types.FunctionType) and not of_library(o): self.found |= memory_of(o)
 
 @patch
 def parts(self:Walk, o)->list:
     "What it is made of, without its memory."
-    kind = type(o)
-    if kind not in self.ways: self.ways[kind] = made_from.dispatch(kind)
-    parts = self.ways[kind](o)
+    _, parts = self.known.get(id(o), (o, None))
+    if parts is None: parts = self.ways[type(o)](o)
     if id(o) not in self.whose: return parts
     mine = {n for i, n in self.memory if i == id(o)}
     def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
@@ -211,6 +212,11 @@ def into(self:Walk, name:str, *rows):
 ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module
 KINDS, TABLES = frozenset(PLAIN), (dict, OrderedDict)
 
+def way_of(kind:type, ends:tuple):
+    "What says of such things what they are made of; None at the end of a way."
+    return None if issubclass(kind, ends) else made_from.dispatch(kind)
+
+# %% ../../nbs/4_core/13_identity.ipynb #ae07b417
 @patch
 def go(self:Walk, o):
     "Into one thing."
@@ -220,7 +226,8 @@ def go(self:Walk, o):
         kept = (id(o.owner), o.name) not in self.memory
         return self.go(seed_of(o.value)) if kept else self.say('memory;')
     if o is NONE: return self.say('nothing;')
-    if isinstance(o, FLAT): return self.flat(o)
+    if kind not in self.ways: self.ways[kind] = way_of(kind, FLAT)
+    if not self.ways[kind]: return self.flat(o)
     if (id(o), None) in self.memory: return self.say('memory;')
     if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
     self.enter(o)
@@ -232,13 +239,29 @@ def go(self:Walk, o):
     if not isinstance(o, ONCE): del self.met[id(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9197f8b7
+LEAVES = *FLAT, torch.Tensor, np.ndarray, torch.Generator     # no code in them
+
+def searched(things)->tuple: # memory, {id: (thing, its parts)}
+    "All memory of the functions that are reached, and what was met."
+    memory, known, todo, ways = set(), {}, [things], {}
+    while todo:
+        o = todo.pop()
+        if type(o) is Read: o = seed_of(o.value)
+        kind = type(o)
+        if kind not in ways: ways[kind] = way_of(kind, LEAVES)
+        if not ways[kind] or o is NONE or id(o) in known: continue
+        if kind is types.FunctionType and not of_library(o): memory |= memory_of(o)
+        if kind in TABLES: found, parts = None, [*o, *o.values()]      # a walk sorts them
+        else: found = parts = ways[kind](o)
+        known[id(o)] = o, found             # kept, so that nothing else gets its id
+        todo += parts
+    return memory, known
+
+# %% ../../nbs/4_core/13_identity.ipynb #8addfa53
 def digest(
     *things,    # methods, mechanisms, models, functions, numbers
 )->str:
     "Sixteen letters that depend on what the things are made of, not on their names, files or prose."
-    walks = [Walk(set())]
-    walks[0].go(things)
-    while not walks[-1].found <= walks[-1].memory:
-        walks.append(Walk(walks[-1].memory | walks[-1].found))
-        walks[-1].go(things)
-    return walks[-1].letters()
+    walk = Walk(*searched(things))
+    walk.go(things)
+    return walk.letters()

@@ -6,7 +6,7 @@
 __all__ = ['nearest', 'one_of', 'whole', 'at_least', 'not_negative', 'extra', 'registry', 'Recipe']
 
 # %% ../../nbs/4_core/11_names.ipynb #67374aa6
-import inspect, math, numbers, os, pickle, pkgutil, re, reprlib, sys, types, unicodedata, warnings
+import inspect, math, numbers, os, pickle, pkgutil, re, reprlib, sys, types, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -37,6 +37,13 @@ def one_of(name, options, noun:str):
     "`name` if it is among the options, or a refusal with the nearest."
     if name not in list(options): raise ValueError(f'there is no {noun} {name!r}: {nearest(name, options)}')
     return name
+
+# %% ../../nbs/4_core/11_names.ipynb #9c41f0aa
+def some(names, most:int=3)->str:
+    "Names in a sentence, or the first of them and how many more."
+    names = list(map(str, names))
+    more = f' and {len(names)-most} more' if len(names) > most else ''
+    return ', '.join(names[:most])+more
 
 # %% ../../nbs/4_core/11_names.ipynb #ed7105b8
 def spelt(
@@ -81,55 +88,6 @@ def not_negative(who:str='', **values):
     for name, v in values.items():
         if isinstance(v, numbers.Real) and 0 <= v < float('inf'): continue
         raise ValueError(f'{who}{who and ": "}{name} is {v!r}: give a number of 0 or more')
-
-# %% ../../nbs/4_core/11_names.ipynb #0b9a813a
-NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
-PART_WORDS = dict(training='train', valid='val', validation='val', dev='val', testing='test')
-
-def part_named(word:str)->str: # train, val or test; '' for another word
-    "The part that a word means."
-    word = PART_WORDS.get(word.casefold(), word.casefold())
-    return word if word in ('train', 'val', 'test') else ''
-
-# %% ../../nbs/4_core/11_names.ipynb #490bbc8c
-def said(v, noun:str, where:str)->str: # '' where it says nothing
-    "What a cell says, as text."
-    if hasattr(v, 'item') and tuple(getattr(v, 'shape', ())) in ((), (1,)): v = v.item()
-    if isinstance(v, (list, tuple, dict, set, bytes)) or hasattr(v, 'shape'):
-        shown = ' '.join(str(v).split())[:40]
-        raise ValueError(f'{where}: the {noun} is {shown}, a {type(v).__name__}: give a name or a number')
-    if isinstance(v, float) and v.is_integer(): v = int(v)
-    text = str(v).strip()
-    return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
-
-# %% ../../nbs/4_core/11_names.ipynb #9d3c6e55
-NUMBER = re.compile(r'\d+(\.\d*)?')
-
-def spelling(name:str)->str:
-    "What a reader takes a name for."
-    text = ' '.join(unicodedata.normalize('NFKC', name).casefold().split())
-    if not NUMBER.fullmatch(text): return text
-    whole, _, part = text.partition('.')
-    return f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
-
-# %% ../../nbs/4_core/11_names.ipynb #72e80b15
-def check_spelled(where, rows:list): # of Row
-    "Refuse names of sites, classes or patients that a reader takes for one."
-    for noun, part in (('domains', 'site'), ('classes', 'label'), ('patients', 'patient')):
-        of = {}
-        for name in sorted({getattr(r, part) for r in rows}): of.setdefault(spelling(name), []).append(name)
-        for key, names in of.items():
-            if len(names) == 1: continue
-            why = 'are one number' if NUMBER.fullmatch(key) else 'look the same'
-            if len(set(map(str.casefold, names))) == 1: why = 'differ only in capitals'
-            raise ValueError(f'{where}: {noun} {" and ".join(map(repr, names))} {why}; give them one name'
-                             +', or two people two'*(noun == 'patients'))
-
-# %% ../../nbs/4_core/11_names.ipynb #cc34f208
-def in_order(labels)->list:
-    "Names of classes: numbers by size, if all are; else by the alphabet."
-    numbers = all(NUMBER.fullmatch(v) for v in labels)
-    return sorted(labels, key=lambda v: (float(v) if numbers else 0, v))
 
 # %% ../../nbs/4_core/11_names.ipynb #093d6623
 KINDS = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'True or False', dict: 'a dict',

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from fedskew_nb.core.net import Net, Out, evaluating, swapped
-from fedskew_nb.core.seeding import generator
+from .net import Net, Out, evaluating, swapped
+from .seeding import generator
 
 # %% ../../nbs/4_core/18_tried.ipynb #63c23d69
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)

@@ -19,11 +19,10 @@ from ..core.files import whole_file, write_json
 from ..core.seeding import generator
 from .boxes import csv_rows
 from .cache import fill, room_for
-from ..core.names import part_named
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
 from .images import Data, Later, as_images, join
-from .sheet import PARTS
+from .sheet import PARTS, part_named
 from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import torch
 from torch import Tensor
-from ..core.names import nearest, one_of, real, whole
+from ..core.names import nearest, one_of, real, some, whole
 from .images import Data, Later, UNREAD, depth_notes, kind_of, page_notes, volume
 
 # %% ../../nbs/5_data/03_check.ipynb #cff58b43
@@ -229,16 +229,9 @@ def lost_at_door(pictures:list, white)->list: # of sentences
     pages = page_notes([(p.path, p.pages) for p in pictures])
     return pages+[note for site, depths in sites.items() for note in depth_notes(site, depths, white)]
 
-# %% ../../nbs/5_data/03_check.ipynb #4f1c8b61
+# %% ../../nbs/5_data/03_check.ipynb #edddf622
 FEW = 5      # test images
 
-def some(names)->str:
-    "Names in a sentence, three at most."
-    names = list(map(str, names))
-    more = f' and {len(names)-3} more' if len(names) > 3 else ''
-    return ', '.join(names[:3])+more
-
-# %% ../../nbs/5_data/03_check.ipynb #edddf622
 def listed(said:dict)->list: # {sentence: names} → sentences
     "Those that have something to name."
     return [text.format(some(names)) for text, names in said.items() if names]
@@ -250,8 +243,6 @@ def odd_sizes(s, tests:dict)->list: # of sentences; {domain: test images}
         'no test image, so in no mean: {}': sorted(str(d) for d in home if not tests.get(d)),
         'few test images, and as much of AVG as any other domain: {}':
             [f'{d} ({n})' for d, n in tests.items() if 0 < n < FEW]})
-
-
 
 # %% ../../nbs/5_data/03_check.ipynb #593e2cd8
 def odd_classes(s)->list: # of sentences

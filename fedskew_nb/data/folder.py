@@ -20,9 +20,9 @@ from .copies import (
     Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
 from .datasets import check_wishes, suite_of_parts
 from .images import Data, content, join, read_image, window_of
-from ..core.names import Recipe, check_spelled, in_order, whole
+from ..core.names import Recipe, whole
 from .sheet import (
-    check_test, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
+    check_spelled, check_test, in_order, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c

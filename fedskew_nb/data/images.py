@@ -291,8 +291,6 @@ def as_images(
     if top != 255: x = (x*(255/top)).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
 
-
-
 # %% ../../nbs/5_data/01_images.ipynb #0000000f
 def one_image(im, size, white=None, seen:list|None=None)->Tensor:    # seen: gets (pages, Depth)
     "One image of a dataset, PIL, array or tensor, as (3, H, W) bytes."

@@ -9,13 +9,12 @@ __all__ = []
 from pathlib import Path
 import torch
 from fastcore.basics import patch
-from ..core.names import in_order, said
 from .arrays import with_unseen
 from .check import MOST_SIDE, count, known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
-from .sheet import COLUMNS, check_patients, row_that_says
+from .sheet import COLUMNS, check_patients, in_order, row_that_says, said
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922

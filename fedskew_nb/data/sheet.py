@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from ..core.seeding import generator
 from .boxes import csv_rows
-from ..core.names import check_spelled, part_named, real, said
+from ..core.names import real
 from .images import Data
 
 # %% ../../nbs/5_data/21_sheet.ipynb #116c955c
@@ -217,3 +217,55 @@ def lacking(tree:dict, names)->list:
     "A sentence for each site that lacks a class."
     lost = {site: [c for c in names if c not in own] for site, own in tree.items()}
     return [f'{site} has no image of {", ".join(cs)}' for site, cs in lost.items() if cs]
+
+# %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
+import re, unicodedata
+
+# %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
+NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
+PART_WORDS = dict(training='train', valid='val', validation='val', dev='val', testing='test')
+
+def part_named(word:str)->str: # train, val or test; '' for another word
+    "The part that a word means."
+    word = PART_WORDS.get(word.casefold(), word.casefold())
+    return word if word in PARTS else ''
+
+# %% ../../nbs/5_data/30_cells.ipynb #490bbc8c
+def said(v, noun:str, where:str)->str: # '' where it says nothing
+    "What a cell says, as text."
+    if hasattr(v, 'item') and tuple(getattr(v, 'shape', ())) in ((), (1,)): v = v.item()
+    if isinstance(v, (list, tuple, dict, set, bytes)) or hasattr(v, 'shape'):
+        shown = ' '.join(str(v).split())[:40]
+        raise ValueError(f'{where}: the {noun} is {shown}, a {type(v).__name__}: give a name or a number')
+    if isinstance(v, float) and v.is_integer(): v = int(v)
+    text = str(v).strip()
+    return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
+
+# %% ../../nbs/5_data/30_cells.ipynb #9d3c6e55
+NUMBER = re.compile(r'\d+(\.\d*)?')
+
+def spelling(name:str)->str:
+    "What a reader takes a name for."
+    text = ' '.join(unicodedata.normalize('NFKC', name).casefold().split())
+    if not NUMBER.fullmatch(text): return text
+    whole, _, part = text.partition('.')
+    return f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
+
+# %% ../../nbs/5_data/30_cells.ipynb #72e80b15
+def check_spelled(where, rows:list): # of Row
+    "Refuse names of sites, classes or patients that a reader takes for one."
+    for noun, part in (('domains', 'site'), ('classes', 'label'), ('patients', 'patient')):
+        of = {}
+        for name in sorted({getattr(r, part) for r in rows}): of.setdefault(spelling(name), []).append(name)
+        for key, names in of.items():
+            if len(names) == 1: continue
+            why = 'are one number' if NUMBER.fullmatch(key) else 'look the same'
+            if len(set(map(str.casefold, names))) == 1: why = 'differ only in capitals'
+            raise ValueError(f'{where}: {noun} {" and ".join(map(repr, names))} {why}; give them one name'
+                             +', or two people two'*(noun == 'patients'))
+
+# %% ../../nbs/5_data/30_cells.ipynb #cc34f208
+def in_order(labels)->list:
+    "Names of classes: numbers by size, if all are; else by the alphabet."
+    numbers = all(NUMBER.fullmatch(v) for v in labels)
+    return sorted(labels, key=lambda v: (float(v) if numbers else 0, v))

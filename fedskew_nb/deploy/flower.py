@@ -197,6 +197,7 @@ def run_flower(*command, **env)->int:
     "The exit code of a program of Flower."
     with running(*command, **env) as program: return program.wait()
 
+# %% ../../nbs/8_deploy/06_flower.ipynb #20f11582
 def free_port()->int:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
@@ -291,8 +292,6 @@ def reach(server:str):
         except OSError: time.sleep(1)
         if not tries: say(f'waiting for {server}')
 
-
-
 # %% ../../nbs/8_deploy/06_flower.ipynb #51154e2f
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 
@@ -318,14 +317,14 @@ def shown(ca, key)->list:
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #32c3edd8
 def node_command(
-    data:str=None,                # folder
+    data:str=None,    # folder
     server:str='127.0.0.1:8000',
-    ca:str=None,                  # its ca.crt
-    key:str=None,                 # its private key
-    name:str=None,                # default: key's, or folder's
-    memory:str=None,              # of what stays; default: memory/NAME
-    peers:bool=False,             # others may get what it sends
-    white:str=None,               # in scans: 4095
+    ca:str=None,      # its ca.crt
+    key:str=None,     # its private key
+    name:str=None,    # default: key's, or folder's
+    memory:str=None,  # of what stays; default: memory/NAME
+    peers:bool=False, # others may get what it sends
+    white:str=None,   # in scans: 4095
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
@@ -365,8 +364,8 @@ def follow(run:str, **env):
         raise
 
 # %% ../../nbs/8_deploy/06_flower.ipynb #a70d5fee
-def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):    # patience, least, lost
-    "Run a job over the nodes of a server; Flower's own exit code says nothing."
+def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):  # patience, least, lost
+    "Run a job over nodes of a server; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
     said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
     with tempfile.TemporaryDirectory() as home:

@@ -43,8 +43,6 @@ def signed(name:str, key, theirs, *more):
     for what in more: made = made.add_extension(what, critical=isinstance(what, x509.BasicConstraints))
     return made.sign(theirs, crypto('hazmat.primitives.hashes').SHA256())
 
-
-
 # %% ../../nbs/8_deploy/07_keys.ipynb #ed303df7
 def certificates(hosts)->tuple: # (the authority's, the server's, the server's key)
     "For a server that is reached by these names."
@@ -72,8 +70,6 @@ def write_certificates(out:Path, hosts):
     write_private(out/'server.key', key, 'PKCS8')
     for name, made in (('server', server), ('ca', ca)):
         with whole_file(out/f'{name}.crt') as part: part.write_bytes(made.public_bytes(s.Encoding.PEM))
-
-
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #03800222
 def check_sites(names):

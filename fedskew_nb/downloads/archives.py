@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from ..core.files import digest_of_file, whole_file
+from ..core.files import MOST_BYTES, digest_of_file, whole_file
 from ..data.check import HEAD, SUFFIXES, starts_an_image, walk
-
+from ..data.images import kind_of
 
 # %% ../../nbs/5_data/25_archives.ipynb #ffd78ea9
-MOST_BYTES = 256 << 20      # of one image
 MOST_ARRAY = 16 << 30       # of a file of many
 RATIO = 200                 # unpacked over packed
 
@@ -129,7 +128,7 @@ def listing(source:Path, look:bool)->list:
     "What a zip or a folder says of its files; without `look` of images in a folder the sizes alone."
     if not source.is_dir():
         with zipfile.ZipFile(source) as z: return [(i.filename, i.file_size, i.CRC) for i in z.infolist()]
-    def facts(p): return digest_of_file(p) if look or p.suffix.lower() not in SUFFIXES else ''
+    def facts(p): return digest_of_file(p) if look or kind_of(p) not in SUFFIXES else ''
     files = [p for p in walk(source) if p.is_file()]
     return [(p.relative_to(source).as_posix(), p.stat().st_size, facts(p)) for p in files]
 
@@ -160,7 +159,7 @@ NO_IMAGE = ('.txt', '.pkl', '.md', '.json', '.csv', '.xml', '.mat', '.html', '.p
 
 def is_image(entry:Entry)->bool:
     "By its suffix, else by its first bytes."
-    suffix = PurePosixPath(entry.path).suffix.lower()
+    suffix = kind_of(entry.path)
     if suffix in SUFFIXES or suffix in NO_IMAGE: return suffix in SUFFIXES
     with entry.open() as f: return starts_an_image(f.read(HEAD))
 

@@ -128,14 +128,14 @@ def read_mat(part:str, path)->Rows:
     return rows_of(x, np.where(y == 10, 0, y), path)
 
 # %% ../../nbs/5_data/26_readers.ipynb #9d3e5ce1
-def some_text(o)->str:
+def only_text(o)->str:
     "A text; a tuple that holds itself again and again would be written out without end."
     if isinstance(o, str): return o
     raise ValueError(f'a {type(o).__name__} where a text should be')
 
 class Kind:
     "Stands for a type of numbers."
-    def __init__(self, text, *_): self.text, self.order = some_text(text), '<'
+    def __init__(self, text, *_): self.text, self.order = only_text(text), '<'
     def __setstate__(self, state): self.order = state[1]
 
 # %% ../../nbs/5_data/26_readers.ipynb #85b7f095
@@ -192,7 +192,7 @@ class Plain(pickle._Unpickler):
         pickle.ADDITEMS[0]: no_set, pickle.FROZENSET[0]: no_set}
     def find_class(self, module, name):
         if (module, name) == ('_codecs', 'encode'):
-            return Maker(lambda text, code='latin1': some_text(text).encode('latin1'))
+            return Maker(lambda text, code='latin1': only_text(text).encode('latin1'))
         if module.split('.')[0] != 'numpy' or name not in STANDINS:
             raise ValueError(f'it asks for {module}.{name}; only numbers are read, and nothing was run')
         o = STANDINS[name]

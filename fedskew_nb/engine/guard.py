@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/06_guard.ipynb #50c0e48c
-import os, warnings, weakref
+import dis, os, warnings, weakref
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -20,6 +20,7 @@ from ..core.identity import digest, made_from
 from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
+from ..core.names import some
 from ..core.net import Net, evaluating
 from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
@@ -27,7 +28,6 @@ from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
 from .device import has_bf16, usual_lanes
 from .setting import Setting
-from ..data.check import some
 
 # %% ../../nbs/6_engine/06_guard.ipynb #e690f50f
 def check_method(method):
@@ -58,12 +58,12 @@ def check_out(out):
 
 # %% ../../nbs/6_engine/06_guard.ipynb #05235f0c
 def check_apart(net:nn.Module):
-    "Refuse tensors that two places hold, and two parameters of one memory, which a copy would part."
+    "Refuse tensors of two places, and two parameters of one memory, which a copy would part."
     held, memory = {}, {}
     for n, v in nn.Module.state_dict(net, keep_vars=True).items():
         if not isinstance(v, Tensor): continue
         one = held.setdefault(id(v), n)
-        apart = {name.partition('.')[0] for name in (one, n)}
+        apart = {k.partition('.')[0] for k in (one, n)}
         if len(apart & {'body', 'neck', 'pool', 'head'}) == 2:
             raise ValueError(f'{one} and {n} are one tensor in two places of the model, of which a method '
                              'may change one: hold it in one')
@@ -78,11 +78,11 @@ def check_copies(net:nn.Module):
     names = {id(m): n or 'the model' for n, m in net.named_modules()}
     for place, m in net.named_modules():
         for k, v in vars(m).items():
-            inside = (v.__closure__ or ()) if isinstance(v, FunctionType) else ()
-            holds = [c.cell_contents for c in inside if c != CellType()]
-            if isinstance(v, weakref.ref): holds = [v()]
-            found = [names[id(o)] for o in holds if id(o) in names]
-            if not found: continue
+            holds = [v()] if isinstance(v, weakref.ref) else []
+            if isinstance(v, FunctionType):
+                holds = [c.cell_contents for c in v.__closure__ or () if c != CellType()]
+                holds += [v.__globals__.get(i.argval) for i in dis.Bytecode(v) if i.opname == 'LOAD_GLOBAL']
+            if not (found := [names[id(o)] for o in holds if id(o) in names]): continue
             who = f'{place}.{k}'.lstrip('.')
             raise ValueError(f'{who} holds {found[0]} in a lambda or a weak reference, and in a copy of the '
                              'model it would ask the first one: make it a method, which asks by self')
@@ -108,7 +108,7 @@ def frozen_names(net:nn.Module)->frozenset:
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
 def answers_alone(net:Net, size:int)->bool:
-    "Does it answer to an image as among nine (with noise in it: as at the first place)?"
+    "Does it answer to an image as among nine (with noise: as at the first place)?"
     loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)
     x = net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
     if not isinstance(getattr(tried(net, x), 'logits', 0), Tensor): return True     # `check_net` says so
@@ -288,10 +288,10 @@ def read_images(paths:list, size:int, white=None)->Tensor: # (N, 3, size, size) 
 
 # %% ../../nbs/6_engine/06_guard.ipynb #c0e2b970
 def as_batch(
-    images,                  # (N, 3, H, W), (N, H, W, 3), one (H, W, 3), or files
+    images,                # (N, 3, H, W), (N, H, W, 3), one (H, W, 3), or files
     suite:Suite,
-    normalised:bool=False,   # floats already?
-)->Tensor:                   # (N, 3, H, W)
+    normalised:bool=False, # floats already?
+)->Tensor:                 # (N, 3, H, W)
     "Images as a batch; those of the wrong kind are refused."
     if paths := paths_of(images): return read_images(paths, suite.image_size, suite.white)
     x = as_tensor(images, 'images')
@@ -322,8 +322,6 @@ def check_grey_files(x:Tensor, files:list):
     if not coloured: return
     raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
                      'make them grey')
-
-
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 def place_in_run(fed, clients, scored, round)->str:

@@ -8,8 +8,7 @@ import json
 from typing import NamedTuple, get_args
 import numpy as np
 from fastcore.basics import patch
-from ..core.names import lazy
-from ..data.check import some
+from ..core.names import lazy, some
 from .history import History, Moment, View
 from .setting import last_checks
 
@@ -57,7 +56,8 @@ def where_of(o)->Where:
 def views(self:History)->list:  # of Where
     "What was scored in this run, the headline first."
     def place(w): return VIEWS.index(w.view), MOMENTS.index(w.moment), w.path
-    return sorted({Where(r['view'], r['moment'], r['path']) for r in self.rows}, key=place)
+    scored = {(r['view'], r['moment'], r['path']) for r in self.rows}
+    return sorted((Where(*w) for w in scored), key=place)
 
 @patch
 def headline(self:History, where='global')->Where:
@@ -76,7 +76,8 @@ def _unscored(h, where)->str:
     scored = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
     return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {scored}'
 
-def _sums(h, where)->dict: # {round: {domain: [n, correct]}}
+def sums_of(h, where)->dict: # {round: {domain: [n, correct]}}
+    "Test images and right answers of each round, in plain numbers."
     where, sums = where_of(where), {}
     if not where.path: where = h.headline(where)
     for r in h.rows:
@@ -93,7 +94,7 @@ def counts(self:History,
     where='global',    # a view, or a Where
 )->pd.DataFrame:       # n and correct by (round, domain)
     "Test images and right answers; clients of one domain are added up."
-    sums = _sums(self, where)
+    sums = sums_of(self, where)
     flat = {(r, d): both for r, of in sums.items() for d, both in of.items()}
     index = pd.MultiIndex.from_tuples(flat, names=['round', 'domain'])
     return pd.DataFrame(list(flat.values()), index, ['n', 'correct'])
@@ -117,7 +118,7 @@ def lacking(got:dict, whole:dict, moment:str)->dict: # {domain: what a round lac
 # %% ../../nbs/6_engine/08_reading.ipynb #d3b3e9a7
 def lost_of(h, where, domains=())->dict: # {(what, domain): [round]}
     "What the rounds of record lack of each domain."
-    where, sums, out = where_of(where), _sums(h, where), {}
+    where, sums, out = where_of(where), sums_of(h, where), {}
     whole = dict.fromkeys(domains, 1) | whole_scoring(h, where, sums)
     for r in sorted(sums)[-h.checks:]:
         for d, what in lacking(sums[r], whole, where.moment).items():
@@ -133,26 +134,31 @@ def gaps(self:History, where='global', domains=())->list: # of texts; domains: t
     return [f'{what} of {some(names)} in round {rounds}' for (what, rounds), names in of.items()]
 
 # %% ../../nbs/6_engine/08_reading.ipynb #f8b99671
+def percents(h, where, last:int=0)->dict: # {round: {domain, AVG, STD, ALL or worst: percent}}
+    "What a curve is drawn from, in plain numbers: tables ask it of hundreds of runs."
+    rows, sums, where = {}, sums_of(h, where), where_of(where)
+    whole = whole_scoring(h, where, sums)
+    for r in list(sums)[-last:]:
+        n, right = zip(*(sums[r].get(d, (1, 0)) for d in whole))
+        acc = {d: 100*k/m for d, m, k in zip(whole, n, right)} | dict.fromkeys(
+            lacking(sums[r], whole, where.moment), float('nan'))
+        rows[r] = acc | summary(acc, n)
+    return rows
+
+# %% ../../nbs/6_engine/08_reading.ipynb #d1766175
 @patch
 def curve(self:History,
     where='global',    # a view, or a Where
     last:int=0,        # only so many evaluated rounds; 0: all
 )->pd.DataFrame:       # percent; rounds × (domains, AVG, STD, ALL, worst)
     "Accuracy per domain and the four numbers, after each evaluated round."
-    rows, sums, where = {}, _sums(self, where), where_of(where)
-    whole = whole_scoring(self, where, sums)
-    for r in list(sums)[-last:]:
-        n, right = zip(*(sums[r].get(d, (1, 0)) for d in whole))
-        acc = {d: 100*k/m for d, m, k in zip(whole, n, right)} | dict.fromkeys(
-            lacking(sums[r], whole, where.moment), float('nan'))
-        rows[r] = acc | summary(acc, n)
-    return pd.DataFrame(rows).T.rename_axis('round')
+    return pd.DataFrame(percents(self, where, last)).T.rename_axis('round')
 
-# %% ../../nbs/6_engine/08_reading.ipynb #d1766175
 @patch
 def summary(self:History, where='global', last:int=0)->dict: # last: evaluated rounds; 0: those of record
     "The score of record: AVG, STD, ALL and worst in percent, or the mean of the `last` evaluated rounds."
-    return self.curve(where, last or self.checks)[[*SCORES]].mean(skipna=False).to_dict()
+    rows = percents(self, where, last or self.checks).values()
+    return {name: float(sum(row[name] for row in rows)/len(rows)) for name in SCORES}
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000018
 @patch(as_prop=True)

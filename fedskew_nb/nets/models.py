@@ -120,8 +120,6 @@ def resnet(
         net = Net(body, gap(), nn.Linear(8*width, n_classes))
         return signed(net, size, f'resnet{2+2*sum(blocks)}', width, 64)
 
-
-
 # %% ../../nbs/4_core/02_models.ipynb #0000001a
 def resnet10(n_classes, width=64, size=32, seed=0)->Net:
     "ResNet-10: one residual block per stage."

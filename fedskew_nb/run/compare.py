@@ -63,17 +63,17 @@ def compare(
     suite='skew-digits', # a name, a Suite, a function, a list
     seeds=3,             # or which
     size='quick',        # tiny, quick, standard, full
-    out=None,            # folder for the runs
-    jobs=1, executor=None,   # processes; or anything with submit
+    out=None,            # folder for runs
+    jobs=1, executor=None, # processes; or anything with submit
     measure=None,        # federation → dict
-    progress=None, on_run=None, on_seed=None,  # see Watch
+    progress=None, on_run=None, on_seed=None, # see Watch
     rates=None,          # {method: lr}
     **kwargs,            # model, lr, …
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
     todo = at_rates(planned(methods, suite, seeds, size, **kwargs), rates)
-    todo, runs = opened(todo, executor, out, seeds, size, kwargs | {'rates': rates})
-    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, measure=measure))
+    todo, at = opened(todo, executor, out, seeds, size, kwargs | {'rates': rates})
+    return Comparison(run_all(todo, at, jobs, progress, on_run, on_seed, executor, measure=measure))
 
 # %% ../../nbs/7_app/14_compare.ipynb #0c48057e
 @checked
@@ -149,7 +149,7 @@ def request_of(todo, seeds, size, want)->ListRequest:
     if not want.get('house'):
         plan, *others = (schedule_of(r.suite, size, setting) for r in todo)
         setting = {k: v for k, v in plan.items() if all(p.get(k) == v for p in others)} | setting
-        if want.get('tuned'): setting.pop('lr', None)         # each method's own
+        if want.get('tuned'): setting.pop('lr', None)  # each has its own
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     said = {k: want[k] for k in SAID if k in want}
     methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)

@@ -89,17 +89,23 @@ def known_name(recipe:Recipe, names)->str|None:
 
 # %% ../../nbs/7_app/13_plan.ipynb #c326d740
 def rates_at(setting:dict, model:str='small_conv')->dict: # {(suite, method): record}
-    "The shipped rates that were chosen at this budget and with this model."
-    fits = lambda r: r.get('budget') == budget_of(setting) and r.get('model') == model
-    return {(s, m): r for s, m, r in shipped_rates() if fits(r)}
+    "The shipped rates that were chosen with such steps and this model, in as many rounds or the nearest."
+    here = budget_of(setting)
+    rounds = here.get('rounds', 0)
+    def fits(r): return r.get('model') == model and r.get('budget', {}) | dict(rounds=rounds) == here
+    def far(rate): return -abs(rate[2]['budget']['rounds']-rounds)       # the nearest is the last
+    return {(s, m): r for s, m, r in sorted((r for r in shipped_rates() if fits(r[2])), key=far)}
 
+# %% ../../nbs/7_app/13_plan.ipynb #c326d741
 def learning_rate(method:Recipe, suite:Recipe, setting:dict, model='small_conv')->tuple: # (lr or None, note)
     "What pilots chose for a method on a suite with this budget and model, and what a table says of it."
     rates = rates_at(setting, model)
     names = [(s, m) for s in (suite.name, suite.base) for m in (method.name, method.base) if (s, m) in rates]
     if not names: return None, f'lr {UNTUNED:g}, not chosen on pilot seeds.'
     record = rates[names[0]]
-    return record['lr'], f'lr chosen per method on pilot seeds {", ".join(map(str, record["seeds"]))}.'
+    seeds, rounds = ', '.join(map(str, record['seeds'])), record['budget']['rounds']
+    at = '' if rounds == setting.get('rounds') else f', at {rounds} rounds'
+    return record['lr'], f'lr chosen per method on pilot seeds {seeds}{at}.'
 
 # %% ../../nbs/7_app/13_plan.ipynb #9038ed77
 def read_tuned(tuned)->dict|None:
@@ -170,8 +176,8 @@ def check_tuned(todo:list, tuned:dict|None):
 def budget(
     method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, model='small_conv',
     **setting,
-)->dict: # fields of a Run
-    "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
+)->dict: # of a Run
+    "How a run trains: by its size or a protocol, its chosen rate; then what the caller says."
     plan = {} if house else schedule_of(suite, size, setting)
     if tuned:
         if 'lr' in setting:
@@ -191,7 +197,7 @@ def other_method(one:Method, two:Method)->bool:
 
 # %% ../../nbs/7_app/13_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe
-    "The methods of a comparison, every name once."
+    "Methods of a comparison, each name once."
     given = cut(methods) if isinstance(methods, str) else as_list(methods)
     if not given or not all(isinstance(o, (str, Method, Recipe)) for o in given):
         raise ValueError(f'methods is {short(methods)}: name at least one method')
@@ -231,11 +237,11 @@ def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
 # %% ../../nbs/7_app/13_plan.ipynb #a053e3a3
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
-    control=True,      # FedAvg, IID
-    pooled=False,      # one has all
+    control=True,  # FedAvg, IID
+    pooled=False,  # one has all
     model='small_conv', house=None, device='auto', tuned=None, trust=False,
     keep_models=False,
-    **setting,         # fields of Setting
+    **setting,     # fields of Setting
 )->list: # of Run
     "Every run, seed by seed."
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
@@ -258,7 +264,7 @@ def check_runs(todo:list, executor=None):
     if not executor: pick_device(todo[0].device)
 
 # %% ../../nbs/7_app/13_plan.ipynb #dcf91ca6
-def check_ours(runs:list):
+def check_namesakes(runs:list):
     "Refuse a suite of your own that is called like an embedded one."
     for run in {(r.suite, r.seed): r for r in runs}.values():
         name = run.made_of['suite']
@@ -291,7 +297,7 @@ def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     check_runs(todo, executor)
     folder = open_folder(out) if out else None
     todo = stamped(todo)
-    check_ours(todo)
+    check_namesakes(todo)
     return todo, folder
 
 # %% ../../nbs/7_app/13_plan.ipynb #00000019

@@ -70,8 +70,6 @@ def card(fed:Federation, client:int|None)->dict:
         grey=all_grey(s), accuracy=scores_of(fed, client), date=str(date.today()), versions=versions(),
         **(dict(white=list(s.white)) if s.white else {}))
 
-
-
 # %% ../../nbs/7_app/04_after.ipynb #b070d50b
 def in_plain_order(net:Net)->Net:
     "The same net, each tensor with memory of its own, in the usual order."

@@ -7,8 +7,10 @@ __all__ = ['needs_table', 'methods_table', 'usual_methods']
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #8ec5d590
 import inspect, json, re, warnings
+from copy import deepcopy
 from pathlib import Path
 import pandas as pd, torch
+from torch import nn
 import fedskew_nb
 from ..analysis.claims import claims_of, claims_table, stored_claims
 from ..run.compare import runs_in
@@ -21,7 +23,7 @@ from ..core.method import Method
 from ..nets.models import MODELS, n_params
 from ..nets.pretrained import NETS
 from ..core.names import modules_of, papers, registry
-from ..core.net import Net, is_batchnorm, is_conv
+from ..core.net import Net, is_batchnorm, is_conv, swapped
 from ..core.rules import rule_groups
 from ..data.images import lacks
 from ..data.load import SUITES
@@ -94,7 +96,10 @@ def asks_of_net(method:Method, probe:Net)->list:
     asks = [f'a place: {", ".join(changed)}'] if changed else []
     for kind, is_so in (('BatchNorm', is_batchnorm(net)), ('convolutions', is_conv(net))):
         if any(all(map(is_so, names)) for names in _claimed(method, net)): asks.append(kind)
-    return asks
+    def bare(m): return nn.Identity() if isinstance(m, nn.BatchNorm2d) else m
+    try: method.rules(method.adapt(swapped(deepcopy(probe), bare)))
+    except ValueError: asks.append('BatchNorm')        # it refuses a net without
+    return [*dict.fromkeys(asks)]
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #69abaa94
 def needs_of(method:Method, probe:Net)->dict:

@@ -14,6 +14,7 @@ import matplotlib
 from fastcore.meta import delegates
 from tqdm import tqdm
 from .. import __version__
+from ..analysis.index import RESULTS
 from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .boxes import boxes_command
@@ -27,11 +28,12 @@ from ..run.executors import executor_options
 from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
+from ..run.plan import BUDGET
 from ..run.scripts import no_exit
 from .shell import BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell
 from .shell import joined, parsed, parser_of, say, show_json
 from ..run.tune import trial_score, tune
-from ..analysis.overview import load_comparison
+from ..analysis.overview import load_comparison, stored_results
 from ..core.files import check_ours
 from ..core.names import message, modules_of, nearest, spelt
 from ..data.boxes import boxes_file
@@ -62,7 +64,7 @@ def data_options(
     size:str=None,                # tiny, quick, standard, full
     **kwargs,
 )->dict:
-    "What is trained on, as arguments of `compare`."
+    "What is trained on, for `compare`."
     suites = [s for text in suite for s in cut(text) or [text]]
     suites += folders_of(data, pixels, skip_broken, boxes, white, unseen)
     named = {k: v for k, v in dict(suite=suites, size=size).items() if v}
@@ -120,12 +122,25 @@ def meanwhile(json:bool)->dict:
     "What a command asks `compare` to call while it runs."
     return dict(on_run=tell, on_seed=None if json else after_seed)
 
+# %% ../../nbs/7_app/03_cli.ipynb #5b7a2e11
+def stored_beside(cmp:Comparison)->str:
+    "What the skew costs on the package's own seeds, of each suite that was trained alike."
+    ours, lines = stored_results(RESULTS), ['']
+    for s in {*cmp.skew_cost()} & {*ours.suites}:
+        one, other = (next(h.setting for h in c.histories if h.setting['suite'] == s) for c in (cmp, ours))
+        alike = all(one.get(k) == other.get(k) for k in ('size', 'model', *BUDGET))
+        if not alike or cmp.seeds == ours.seeds: continue
+        cost = ours.skew_cost()[s]
+        lines.append(f"{s}: on the package's {cost.n} stored seeds the skew cost is {cost: points}.")
+    return '\n'.join(lines)
+
+# %% ../../nbs/7_app/03_cli.ipynb #5b7a2e12
 def show(cmp:Comparison, out, json:bool=False):
     "Print the tables, or JSON; write the report."
-    if not json: print(harmless(last_screen(cmp)), flush=True)
+    if not json: print(harmless(f'{last_screen(cmp)}\n{stored_beside(cmp)}'), flush=True)
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
     paths = write_report(cmp, out)
-    if not json: return print(f'\nreport: {paths["report.html"]}')
+    if not json: return print(f'\nreport, with all views and moments: {paths["report.html"]}')
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     says = {s: cmp.story(s) for s in cmp.suites}
@@ -156,11 +171,11 @@ def which_options(
     seeds:str=None,          # how many, or 0,4,7 (default: 3)
     grid:str=None,           # instead: the runs of a paper's claims, e.g. fdse
     tuned:str=None,          # file of `fedskew tune`
-    no_control:bool=False,   # without FedAvg on the IID split
+    no_control:bool=False,   # without FedAvg on the IID deal
     pooled:bool=False,       # also one client that has all
     **kwargs,
 )->dict:
-    "Which runs."
+    "The runs."
     want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned
@@ -347,6 +362,7 @@ def outcome(argv)->int:
         return 1
     return 0
 
+# %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:
     "The entry point `fedskew`."
     argv = list(sys.argv[1:] if argv is None else argv)

@@ -26,7 +26,7 @@ from .questions import NEEDED, Found, asked, check_own_tests, difference, first_
 from .questions import left_open, suspected_labels, swapped_labels, vaguest
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
-from ..core.names import Recipe, plain
+from ..core.names import Recipe, plain, some
 from ..data.survey import picture_counts, too_few
 from ..engine.reading import Where
 
@@ -164,15 +164,12 @@ def on_background(self:Diagnosis)->str: # '' without masks or boxes
     return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #549d2f7c
-def listed(words:list, most:int=4)->str:
-    return ', '.join(words[:most])+(f' and {len(words)-most} more' if len(words) > most else '')
-
 @patch
 def budgets(self:Diagnosis)->str:
     "How long, how often, at which rate."
     settings = [h.setting for h in self.cmp.histories]
     plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
-    return f'All this with {len(self.cmp.seeds)} seeds at {listed(sorted(plans))}.'
+    return f'All this with {len(self.cmp.seeds)} seeds at {some(sorted(plans), 4)}.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #82eacb95
 @patch
@@ -190,7 +187,8 @@ LACKING = 'Give every domain at least two pictures of each class, or leave the c
 def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
     "What to mend before any training."
     same, few = self.found.same, [] if self.cmp else too_few(picture_counts(self.found.pictures))
-    if few: yield LACKING, 'nothing can be trained: '+listed([f'{d} has {n} of {c}' for d, c, n in few]), None
+    lacks = some([f'{d} has {n} of {c}' for d, c, n in few], 4)
+    if few: yield LACKING, f'nothing can be trained: {lacks}', None
     if same['labels']:
         yield 'Decide on one label for each picture', f'{len(same["labels"])} lie under two labels', None
     if shared := same['tested'] or same['domains']:
@@ -201,11 +199,11 @@ def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
 def label_advice(self:Diagnosis):
     "Labels of a domain that the others exchange, or seem to: a look costs nothing."
     for d, pairs in self.swapped().items():
-        names, gain = listed([f'{a} and {b}' for a, b in pairs]), points(self.by_domain('gain')[d])
+        names, gain = some([f'{a} and {b}' for a, b in pairs], 4), points(self.by_domain('gain')[d])
         yield (f'Look at the labels of {d}', f'models of the other domains exchange {names}, and no method '
                f'mends that; FedAvg there against training alone: {gain}', None)
     if odd := self.suspected():
-        yield 'Look at some labels', f'they are perhaps exchanged, which is not shown: {listed(odd)}', None
+        yield 'Look at some labels', f'they are perhaps exchanged, which is not shown: {some(odd, 4)}', None
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #fb456309
 @patch
@@ -249,7 +247,7 @@ def training_advice(self:Diagnosis):
     if blind and not few: yield self.more_evidence()
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
-        yield 'Train twice as long (--rounds, new --out)', f'still rising: {listed(won)}', None
+        yield 'Train twice as long (--rounds, new --out)', f'still rising: {some(won, 4)}', None
     if not blind and self.effects['cost'].told == 'open': yield self.more_evidence()
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #2180080f

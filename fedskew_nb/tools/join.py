@@ -19,7 +19,7 @@ from ..analysis.probes import adabn, answers, shared_model
 from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json
-from ..core.names import one_of, part_named
+from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
@@ -28,9 +28,10 @@ from ..data.copies import Picture, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
-from ..data.sheet import Row, in_parts, parts_of_site, read_sheet, tree_of
+from ..data.sheet import Row, in_parts, part_named, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
+from ..engine.scoring import pixel_digests
 from ..engine.setting import epoch
 
 # %% ../../nbs/7_app/05_join.ipynb #1d9e09d9
@@ -94,7 +95,7 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
 
 # %% ../../nbs/7_app/05_join.ipynb #3d8c8c8a
 def rows_of_site(root:Path)->tuple: # (folder, [Row])
-    "The images of one site, from a table or a folder."
+    "A site's images, by table or folder."
     if root.is_file():
         rows = read_sheet(root)
         if len(sites := list(tree_of(rows))) == 1: return root.parent, rows
@@ -132,11 +133,8 @@ def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row], [Pic
     looks = zip(rows, tensor_marks(data))
     return 'new', data, rows, [Picture('new', r.label, pixels, '', str(r.path)) for r, (pixels, _) in looks]
 
-# %% ../../nbs/7_app/05_join.ipynb #350d0aba
-#| exporti
-
 # %% ../../nbs/7_app/05_join.ipynb #604ee0ea
-def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held out)
+def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held)
     "Both parts, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
     site, data, rows, pictures = read(images, fed, window_of(white) or fed.suite.white)
@@ -170,8 +168,8 @@ def model(self:Joined, way:str)->Net:
 @patch
 def known(self:Joined)->int:
     "How many held-out images the federation was trained on."
-    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels, _ in tensor_marks(d)}
-    return sum(pixels in seen for pixels, _ in tensor_marks(self.held))
+    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels in pixel_digests(d.x)}
+    return sum(pixels in seen for pixels in pixel_digests(self.held.x))
 
 @patch
 def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
@@ -179,7 +177,6 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     x = as_batch(images, self.fed.suite)
     check_colour(x, self.fed.suite)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
-
 
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def join_site(
@@ -269,7 +266,7 @@ def join_command(
 ):
     "Say what a trained model gives a site that was not there."
     if not data: raise ValueError('say where the images of the site are: --data FOLDER')
-    joined = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels, white=white)
-    if to: joined.export(to, way)
-    if json: show_json(joined.table().numbers.to_dict('records'))
-    else: print(joined)
+    site = join_site(kept_federation(out, method, trust_code=trust_code), data, test, labels, white=white)
+    if to: site.export(to, way)
+    if json: show_json(site.table().numbers.to_dict('records'))
+    else: print(site)

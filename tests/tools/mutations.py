@@ -65,7 +65,9 @@ def naming(module:Path)->list: # test files
     files = [p for p in tests if p.stem == f'test_{name}' or asks.search(p.read_text())]
     return sorted(files, key=lambda p: name not in p.stem)
 
-def page_of(module:Path)->str: return re.search(r'(nbs/\S+\.ipynb)', (REPO/module).read_text())[1]
+def page_of(text:str, line:int)->str:
+    "The page whose cell makes a line of a module, which two pages may write."
+    return re.findall(r'^# %% \S*?(nbs/\S+\.ipynb)', ''.join(text.splitlines(keepends=True)[:line]), re.M)[-1]
 
 def tried(module:Path, place, copy:Path)->str:
     "Who told, in the copy."
@@ -77,7 +79,7 @@ def tried(module:Path, place, copy:Path)->str:
             call = [sys.executable, '-m', 'pytest', '-q', '-x', '-n', '0', f'tests/{test.name}']
             out = subprocess.run(call, **how).stdout
             if failed := re.search(r'^(?:FAILED|ERROR) (\S+)', out, re.M): return failed[1]
-        page = page_of(module)
+        page = page_of(whole, place[0])
         call = [sys.executable, 'tests/tools/nbtest.py', '--path', page, '--n_workers', '1']
         if subprocess.run(call, **how).returncode: return f'its page: {page}'
         return 'SURVIVES'

@@ -63,8 +63,11 @@ def all_pairs(names=tuple(METHODS), known=()):
     pairs = {pair_name(*p): p for p in combinations(names, 2)}
     return {n: known[n] if n in known else verdict(*p) for n, p in pairs.items()}
 
-def store(pairs):
-    found = dict(date=str(date.today()), torch=torch.__version__, pairs=pairs)
+def store(pairs, known):
+    "Write them, and when how many of them were trained; what stays stored keeps its date."
+    fresh = dict(date=str(date.today()), torch=torch.__version__, pairs=len(pairs.keys()-known.keys()))
+    before = json.loads(FILE.read_text(encoding='utf-8'))['trained'] if known and FILE.exists() else []
+    found = dict(trained=[*before, fresh], pairs=pairs)
     FILE.write_text(json.dumps(found, indent=0, ensure_ascii=False)+'\n', encoding='utf-8')
 
 def main():
@@ -74,7 +77,7 @@ def main():
     torch.set_num_threads(1)
     pairs = all_pairs(known=known)
     if list(pairs.items()) == list(known.items()): return print('every pair is stored')
-    store(pairs)
+    store(pairs, known)
     print(f'{len(pairs.keys()-known.keys())} pairs trained, {len(pairs)} stored in {FILE}')
 
 if __name__ == '__main__': main()

@@ -363,7 +363,8 @@ class Stub:
         had = {n.target.id for n in fields} | hidden | above
         plain = [p for n in cls.body if isinstance(n, ast.Assign) for p in pairs(n)]
         taken = {f'{ast.unparse(b)}.{t.id}': t.id for b in cls.bases for t, _ in plain}
-        had |= {taken[e] for _, v in plain for e in map(ast.unparse, ast.walk(v)) if e in taken}  # a base says it
+        written = {ast.unparse(e) for _, v in plain for e in ast.walk(v)}
+        had |= {t for base, t in taken.items() if base in written}  # a base says it
         for t, v in plain:
             if t.id.startswith('_') or t.id in had:
                 continue

@@ -112,9 +112,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.names import at_least
-from ...core.net import at_least_float32, evaluating, swapped
+from ...core.net import at_least_float32, evaluating, moving_norms, some_images, swapped
 from ...core.rules import Rule, by_layer
-from ...core.net import moving_norms, some_images
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #1627eefb
 def check_moving(who:str, norms):
