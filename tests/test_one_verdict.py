@@ -11,7 +11,8 @@ from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval
 from fedskew_nb.analysis.story import gains, lead, main_view
-from fedskew_nb.tools.choose import above, pays, results
+from fedskew_nb.analysis.index import RESULTS, Asked, above
+from fedskew_nb.tools.choose import pays
 from fedskew_nb.tools.cli import stored_beside
 from fedskew_nb.tools.questions import difference
 from test_story import BASE, FEDAVG, runs
@@ -151,7 +152,7 @@ def test_story_and_table_agree_on_stored_runs(name):
     for suite in cmp.suites: one_verdict(cmp, suite)
 
 def test_a_pair_has_one_p_from_both_sides():
-    cmp = results()
+    cmp = stored_results(RESULTS)
     for suite in cmp.suites:
         for one, other in (('FDSE', 'FedAvg'), ('FedAvg', 'Local'), ('FedBN', 'Local'), ('FedBN', 'FDSE')):
             i, p, n = pair(cmp, suite, one, other, 'personal')
@@ -159,15 +160,15 @@ def test_a_pair_has_one_p_from_both_sides():
             assert (i.mean, p, n) == (-j.mean, q, m)
 
 def test_choose_judges_as_the_table_and_the_story():
-    of = {m: SimpleNamespace(fedavg=above(m, 'FedAvg'), local=above(m, 'Local')) for m in results().methods}
-    for suite in results().suites:
-        i, p, _ = of['FedAvg'].local[suite]
-        assert bool(i.sign(p)) == said(results(), suite, 'personal', 'Local')
-        for m, (i, p, _) in gains(results(), suite).items(): assert of[m].local[suite][:2] == (i, p)
-        for m in (m for m in of if suite in of[m].fedavg):
-            i, p, _ = of[m].fedavg[suite]
-            assert bool(i.sign(p)) == said(results(), suite, 'personal', m)
-    assert pays(of['FedBN']) and not pays(of['Local'])
+    results, local = stored_results(RESULTS), Asked(over='Local')
+    for suite in results.suites:
+        for m, (i, p, _) in gains(results, suite).items():
+            cell = above(m, local)[suite]
+            assert (cell.verdict, f'{cell}') == (str(i.verdict(p=p)), f'{i:+}')
+            assert cell.p == pytest.approx(p, abs=1e-6)
+        for m in (m for m in results.methods if m != 'FedAvg' and suite in above(m)):
+            assert WORDS[above(m)[suite].verdict] == said(results, suite, 'personal', m)
+    assert pays(SimpleNamespace(name='FedBN')) and not pays(SimpleNamespace(name='Local'))
 
 @pytest.mark.parametrize('id, view', [('F2DC-01', 'global'), ('FDSE-01a', 'personal'), ('FDSE-02a', 'personal')])
 def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
@@ -175,12 +176,12 @@ def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
     paper = id.partition('-')[0]
     claim, = (c for c in claims_of()[paper] if c.id == id)
     there = verdicts([claim], stored_claims(paper)).iloc[0]
-    i, p, _ = pair(results(), 'emoji-pacs', claim.one, claim.other, view)
+    i, p, _ = pair(stored_results(RESULTS), 'emoji-pacs', claim.one, claim.other, view)
     assert there['mean'] == pytest.approx(i.mean) and there.above == i.verdict(p=p).above
 
 def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
     "And nowhere else: not beside themselves, nor beside another length or another suite."
-    ours = results()
+    ours = stored_results(RESULTS)
     def of(seeds, **changed):
         runs = [h for h in ours.histories if h.setting['seed'] in seeds and h.setting['suite'] == 'emoji-pacs']
         for h in (runs := deepcopy(runs)): h.setting |= changed

@@ -1,0 +1,221 @@
+"The index of the evidence, worked out again from the raw stored runs by plain loops, not the package's."
+import json, lzma, math
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+import pytest
+from scipy.stats import t
+
+ASSETS = Path(__file__).parent.parent/'fedskew_nb'/'assets'
+NEST = json.loads((ASSETS/'evidence.json').read_text())
+CELLS = [dict(zip(NEST['fields'], row)) for row in NEST['cells']]
+KINDS = 'quick', 'baselines', 'claims', 'sums', 'sights'
+FILES = sorted(p.name[:-8] for p in (ASSETS/'runs').glob('*.json.xz')
+               if p.name.partition('-')[0] in KINDS and 'pilots' not in p.name)
+KEY = 'suite', 'size', 'rounds', 'steps', 'epochs'
+VIEW = {'own domain': 'personal', 'one model': 'global', 'new domain': 'unseen'}
+MOMENT = dict(received='post_agg', trained='post_local')
+_RUNS = {}
+
+def runs(file):
+    "Of a file; an old run says its deal in the suite's name."
+    if file not in _RUNS:
+        _RUNS[file] = json.loads(lzma.decompress((ASSETS/'runs'/f'{file}.json.xz').read_bytes()))['runs']
+        for s in (r['setting'] for r in _RUNS[file]):
+            suite, _, deal = s['suite'].partition('/')
+            if 'deal' not in s: s.update(suite=suite, deal=deal or 'skew')
+    return _RUNS[file]
+
+def budget(s): return s['suite'], s.get('size'), s['rounds'], s.get('local_steps'), s.get('local_epochs')
+
+def of(cell): return tuple(cell[k] for k in KEY)
+
+def by_domain(run, view, moment):
+    "({domain: right}, {domain: n}) of the last check, by the answer that tables show."
+    rows = [r for r in run['rows'] if (r['view'], r['moment']) == (view, moment)]
+    if not rows: return {}, {}
+    last, paths = max(r['round'] for r in rows), {r['path'] for r in rows}
+    path = next((p for p in ('', 'client') if p in paths), None)
+    right, n = Counter(), Counter()
+    for r in rows:
+        if (r['round'], r['path']) != (last, path): continue
+        right[r['domain']] += r['correct']
+        n[r['domain']] += r['n']
+    return right, n
+
+def share(right, n): return {d: right[d]/n[d] for d in n}
+
+def scores_of(file, cell):
+    """{(deal, method): {seed: ({domain: share}, {domain: n}, domains of any round)}} of the cell's budget.
+
+    A file without bases has those of the results."""
+    mine = [r for r in runs(file) if budget(r['setting']) == of(cell)]
+    if not {'FedAvg', 'Local'} & {r['setting']['method'] for r in runs(file)}:
+        mine += [r for r in runs('quick-2026-11-25') if budget(r['setting']) == of(cell)
+                 and r['setting']['method'] in ('FedAvg', 'Local') and r['setting']['deal'] == 'skew']
+    found = defaultdict(dict)
+    for r in mine:
+        where = VIEW[cell['question']], MOMENT[cell['moment']]
+        s, (right, n) = r['setting'], by_domain(r, *where)
+        ever = {o['domain'] for o in r['rows'] if (o['view'], o['moment']) == where}
+        if n: found[s['deal'], s['method']][s['seed']] = share(right, n), n, ever
+    return found
+
+def expected(cell, scores):
+    "(n, mean, se, lo, hi, seeds) by hand, with what the test images leave open."
+    method, _, iid = cell['method'].partition(', IID')
+    one, other = scores['iid' if iid else 'skew', method], scores['skew', cell['over']]
+    seeds = sorted(one.keys() & other)
+    points = [100*(fmean(one[s][0].values())-fmean(other[s][0].values())) for s in seeds]
+    variance, least = 0., 0.
+    for s in seeds:
+        (a, n, _), (b, m, _) = one[s], other[s]
+        for d in a:
+            p, k = abs(a[d]-b[d]), min(n[d], m[d])
+            variance += p*(1-p)/k/len(a)**2
+            least = max(least, .5/len(a)/k)
+    return interval(points, 100*max(variance**.5, least)/len(seeds)) + (seeds,)
+
+def interval(points, floor=0.):
+    n, mean = len(points), fmean(points)
+    if n == 1: return n, mean, None, None, None
+    se = max(stdev(points)/n**.5, floor)
+    half = t.ppf(.975, n-1)*se
+    return n, mean, se, mean-half, mean+half
+
+def numbers(cell): return tuple(cell[k] for k in ('n', 'mean', 'se', 'lo', 'hi'))
+
+def same(got, wanted):
+    for g, w in zip(got, wanted, strict=True):
+        assert (g is None and w is None) or g == pytest.approx(w, abs=2e-6)
+
+def scored(cell):
+    "Is it read off rows of scores, and of one suite?"
+    return cell['moment'] in MOMENT and ', one domain' not in cell['suite']
+
+@pytest.mark.parametrize('file', FILES)
+def test_every_cell_of_rows_is_what_the_runs_say(file):
+    mine = [c for c in CELLS if c['file'] == file and scored(c)]
+    groups = defaultdict(list)
+    for c in mine: groups[of(c), c['question'], c['moment']].append(c)
+    assert len(groups) >= 2
+    for cells in groups.values():
+        scores = scores_of(file, cells[0])
+        for c in cells:
+            *wanted, seeds = expected(c, scores)
+            same(numbers(c), wanted)
+            assert c['seeds'] == seeds
+
+@pytest.mark.parametrize('file', FILES)
+def test_no_pair_of_rows_is_left_out(file):
+    "As many cells as pairs of a method with FedAvg or Local that share a seed, on suites that are no family."
+    keys = {budget(r['setting']) for r in runs(file)}
+    alone = [k for k in keys if sum(k[0].partition('-without-')[:2] == o[0].partition('-without-')[:2]
+                                    and k[1:] == o[1:] for o in keys) == 1 or '-without-' not in k[0]]
+    count = sum(pairs(file, k, question, moment) for k in alone for question in VIEW for moment in MOMENT)
+    assert count == sum(c['file'] == file and scored(c) for c in CELLS)
+
+def pairs(file, key, question, moment):
+    "A score of record has all domains; where only some clients train, those after training have not."
+    probe = dict(zip(KEY, key)) | dict(question=question, moment=moment)
+    scores, count = scores_of(file, probe), 0
+    of_seed = defaultdict(set)
+    for own in scores.values():
+        for s, (*_, ever) in own.items(): of_seed[s] |= ever
+    every = set().union(*of_seed.values())
+    mine = {r['setting']['method'] for r in runs(file)}
+    if every not in of_seed.values(): every = None          # each seed has its own
+    for over in ('FedAvg', 'Local'):
+        for (deal, m), own in scores.items():
+            if m in {'FedAvg', 'Local'} - mine or (deal, m) == ('skew', over): continue
+            if deal != 'skew' and (m, question) != ('FedAvg', 'one model'): continue
+            base = scores.get(('skew', over), {})
+            both = {s: own[s][0].keys() & base[s][0].keys() for s in own.keys() & base}
+            whole = [s for s, d in both.items() if moment != 'trained' or d == (every or of_seed[s])]
+            count += bool(whole)
+    return count
+
+# ---- measures of newcomers
+
+def newcomers(rounds):
+    "{method: {seed: {domain: measures}}} of the family of emoji-pacs."
+    found = defaultdict(lambda: defaultdict(dict))
+    for r in runs('claims-FDSE'):
+        s = r['setting']
+        base, _, domain = s['suite'].partition('-without-')
+        if (base, s['rounds']) == ('emoji-pacs', rounds) and domain:
+            found[s['method']][s['seed']][domain] = r['measures']
+    return found
+
+READ = {('received', ''): ('plain', 'plain'), ('re-estimated', ''): ('restated', 'restated'),
+        ('received', ' + AdaBN'): ('restated', 'plain'), ('adapted', ''): ('adapted', 'plain')}
+
+@pytest.mark.parametrize('rounds', [24, 4])
+def test_a_new_style_is_the_mean_over_styles(rounds):
+    runs_of, done = newcomers(rounds), 0
+    asked = ('claims-FDSE', 'new domain', rounds, 'emoji-pacs, one domain left out', 'FedAvg')
+    cells = [c for c in CELLS
+             if tuple(c[k] for k in ('file', 'question', 'rounds', 'suite', 'over')) == asked]
+    for c in cells:
+        for (moment, added), (mine, theirs) in READ.items():
+            method = c['method'].removesuffix(added)
+            if c['moment'] != moment or added != ' + AdaBN'*c['method'].endswith(' + AdaBN'): continue
+            one, other = runs_of[method], runs_of['FedAvg']
+            seeds = sorted(s for s in one.keys() & other if len(one[s]) == len(other[s]) == 4)
+            points = [fmean(one[s][d][mine]-other[s][d][theirs] for d in one[s]) for s in seeds]
+            same(numbers(c), interval(points))
+            assert c['seeds'] == seeds
+            done += 1
+    assert done == len(cells) >= 6
+
+# ---- the whole
+
+def test_every_file_with_verdicts_is_in_it():
+    assert sorted({c['file'] for c in CELLS}) == FILES
+
+def test_a_cell_stands_once():
+    key = [tuple(str(c[k]) for k in ('file', *KEY, 'question', 'moment', 'method', 'over')) for c in CELLS]
+    assert len(key) == len(set(key))
+
+@pytest.mark.parametrize('file', FILES)
+def test_methods_and_seeds_are_those_of_the_runs(file):
+    stored = {(r['setting']['method'], r['setting']['seed']) for r in runs(file)}
+    names, mine = {m for m, _ in stored}, [c for c in CELLS if c['file'] == file]
+    for c in mine:
+        name = c['method'].removesuffix(', IID deal')
+        if name not in names: name = name.removesuffix(' + AdaBN')
+        assert {(name, s) for s in c['seeds']} <= stored
+        assert len(c['seeds']) == c['n'] and c['lo'] is None or c['lo'] <= c['mean'] <= c['hi']
+
+def test_numbers_have_six_digits():
+    for c in CELLS: assert all(v is None or v == round(v, 6) and not math.isnan(v) for v in numbers(c)[1:])
+
+def test_the_package_reads_it_and_writes_it_again():
+    from fedskew_nb.analysis.index import evidence, index_text, verdict_files
+    assert index_text(evidence()) == (ASSETS/'evidence.json').read_text()
+    assert sorted(verdict_files()) == FILES
+
+@pytest.mark.parametrize('file', ['sums-2026-11-25', 'sights-2026-11-25'])
+def test_the_tool_would_write_the_same(file):
+    "Of the short files; the tables' p by Holm's rule with them."
+    from fedskew_nb.analysis.index import cells_of, evidence, index_text
+    assert index_text(cells_of(file)) == index_text([c for c in evidence() if c.file == file])
+
+def test_the_best_has_most_seeds_then_rounds():
+    from fedskew_nb.analysis.index import best, found
+    asked = dict(suite='context-vehicles', question='new domain', moment='received', over='FedAvg')
+    cells = found(method='FedDDL', **asked)
+    assert len(cells) > 1 and (best(cells).n, best(cells).rounds) == max((c.n, c.rounds) for c in cells)
+    assert best([]) is None
+
+def test_its_words_are_those_of_the_tables():
+    from fedskew_nb.analysis.index import RESULTS, found
+    from fedskew_nb.analysis.overview import stored_results
+    cmp = stored_results(RESULTS)
+    for suite in cmp.suites:
+        for question, view in (('own domain', 'personal'), ('one model', 'global')):
+            for r in cmp.statistics(view, suite).dropna(subset='diff').itertuples():
+                cell, = found(file=RESULTS, suite=suite, question=question, moment='received', over='FedAvg',
+                              method=r.method.partition(' [')[0])
+                assert (cell.verdict, cell.n) == (r.verdict, r.pairs)
+                assert cell.mean == pytest.approx(r.diff, abs=1e-6)
