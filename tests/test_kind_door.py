@@ -1,4 +1,6 @@
 "Pictures that lose content at the door: levels, pages, kinds that are not read."
+import io
+import struct
 import warnings
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from fedskew_nb import Federation, FedAvg, Suite, small_conv
 from fedskew_nb.data.folder import folder, load_folder
-from fedskew_nb.data.images import Depth, as_images, depth_notes, depth_of, read_image, to_rgb, window_of
+from fedskew_nb.data.images import (
+    Depth, as_images, depth_notes, depth_of, read_image, to_rgb, upright, window_of)
 from fedskew_nb.engine.guard import as_batch
 from fedskew_nb.tools.cli import main
 
@@ -137,6 +140,102 @@ def test_how_white_is_written():
 def test_few_different_values_are_no_loss():
     flat = np.zeros(100, np.uint16)
     assert depth_notes('a', [depth_of(flat, (0, 65535), 65535), None], None) == []
+
+# ---- TIFF in all its ways, masks, giants
+
+def tiff(a, colours=1, sign=0, more=()):
+    "A file of one strip; colours: 0 counts from white, 1 from black, 2 is RGB; more: what further bands are."
+    a = np.atleast_3d(a)
+    raw, (h, w, c) = a.astype(a.dtype.newbyteorder('<')).tobytes(), a.shape
+    tags = {256: [w], 257: [h], 258: [8*a.dtype.itemsize]*c, 259: [1], 262: [colours], 273: [0], 277: [c],
+            278: [h], 279: [len(raw)], 338: more, 339: [2]*c if sign else []}
+    tags = {k: struct.pack(f'<{len(v)}H', *v) for k, v in tags.items() if len(v)}
+    at, far, rows = 14+12*len(tags), b'', b''
+    long = sum(len(v) for v in tags.values() if len(v) > 4)
+    tags[273] = struct.pack('<H', at+long)
+    for k, v in tags.items():
+        rows += struct.pack('<HHI', k, 3, len(v)//2)
+        rows += v.ljust(4, b'\0') if len(v) <= 4 else struct.pack('<I', at+len(far))
+        far += v if len(v) > 4 else b''
+    return b'II*\0'+struct.pack('<IH', 8, len(tags))+rows+bytes(4)+far+raw
+
+def read(raw, white=None): return np.asarray(upright(raw, 'x.tif', white))[..., 0]
+
+@pytest.mark.parametrize('kind', [np.uint8, np.uint16])
+@pytest.mark.parametrize('white', [None, 'top', 'half'])
+def test_what_counts_from_white_is_turned_round(kind, white):
+    top = np.iinfo(kind).max
+    a = np.linspace(0, top, 32*32).astype(kind).reshape(32, 32)
+    said = dict(top=float(top), half=top/2).get(white)
+    if kind is np.uint8 and said == top/2: return      # bytes know no white
+    assert np.abs(read(tiff(a, 0), said).astype(int)+read(tiff(a, 1), said)-255).max() <= 1
+
+@given(st.integers(-128, 127), st.integers(-128, 127))
+@settings(max_examples=20, deadline=None)
+def test_bytes_with_a_sign(low, high):
+    a = np.linspace(low, high, 64).astype(np.int8).reshape(8, 8)
+    if a.min() >= 0: assert (read(tiff(a, sign=1)) == a).all()
+    else:
+        with pytest.raises(ValueError, match='signed 8-bit pixels without a range'): read(tiff(a, sign=1))
+    got = read(tiff(a, sign=1), (-128, 127))
+    assert (got == a.astype(int)+128).all()
+
+@pytest.mark.parametrize('bands, more, fine', [
+    (3, (), True), (4, [2], True), (4, [1], True), (4, [0], False), (4, (), False), (5, [0, 0], False),
+    (5, [2, 0], False), (6, [0]*3, False)])
+def test_bands_beside_the_colours(bands, more, fine):
+    a = np.random.default_rng(0).integers(100, 200, (16, 16, bands), np.uint8)
+    if bands == 4 and fine: a[..., 3] = 255
+    if fine: assert (np.asarray(upright(tiff(a, 2, more=more), 'x.tif')) == a[..., :3]).all()
+    else:
+        says = 'it has . bands|it is a TIFF whose bands'
+        with pytest.raises(ValueError, match=says): read(tiff(a, 2, more=more))
+
+def test_grey_beside_another_band():
+    a = np.full((16, 16, 2), 255, np.uint8)
+    assert (read(tiff(a, 1, more=[2])) == 255).all()
+    with pytest.raises(ValueError, match='it has 2 bands, 1 beside its colours'): read(tiff(a, 1, more=[0]))
+
+def test_an_alpha_channel_is_no_level(tmp_path):
+    "Twelve bits of grey beside an opaque channel of sixteen."
+    import zlib
+    a = np.stack([values(0, 4095), np.full((32, 32), 65535)], 2)
+    raw = b''.join(b'\0'+row.astype('>u2').tobytes() for row in a)
+    def chunk(kind, data):
+        return struct.pack('>I', len(data))+kind+data+struct.pack('>I', zlib.crc32(kind+data))
+    head = chunk(b'IHDR', struct.pack('>IIBBBBB', 32, 32, 16, 4, 0, 0, 0))
+    png = b'\x89PNG\r\n\x1a\n'+head+chunk(b'IDAT', zlib.compress(raw))+chunk(b'IEND', b'')
+    for name in ('a/x/0.png', 'a/x/1.png', 'a/x/2.png', 'a/y/0.png', 'a/y/1.png', 'a/y/2.png'):
+        (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/name).write_bytes(png+name.encode())
+    depth = upright(png, 'a.png').info['depth']
+    assert depth.high < 4096
+    with pytest.raises(ValueError) as e: depth_notes('a', [depth], None)
+    assert 'store 8 bits, or 16 of grey alone' in str(e.value) and '4095' not in str(e.value)[40:]
+    grey = Image.fromarray(values(0, 4095))     # the mend, followed
+    assert len(np.unique(np.asarray(to_rgb(grey, 4095)))) > 200
+
+def masks(top): return lambda k: Image.fromarray((shuffled(values(0, 1), k)*top).astype(np.uint8))
+
+def test_masks_of_0_and_1_are_refused(tmp_path):
+    with pytest.raises(ValueError, match='a: bytes are only 0 and 1, and 1 is black: store 0 and 255'):
+        load_folder(tree(tmp_path/'s', masks(1)))
+    suite, said = loaded(tmp_path/'s', white=255)      # if somebody wants it so
+    assert 'bytes are only 0 and 1' in said and suite.tests['a'].x.max() == 1
+    assert loaded(tree(tmp_path/'t', masks(255)))[1] == ''
+    assert loaded(tree(tmp_path/'u', masks(2)))[1] == ''
+
+def test_one_dark_picture_is_nobodys_mask(tmp_path):
+    tree(tmp_path, colours)
+    masks(1)(0).save(tmp_path/'a'/'x'/'0.png')
+    assert loaded(tmp_path)[1] == ''
+
+@pytest.mark.parametrize('size', [(15000, 13000), (20000, 13000)])
+def test_a_giant_is_told_how_large_it_may_be(size):
+    out = io.BytesIO()
+    Image.new('1', size).save(out, 'PNG')
+    says = f'{size[0]*size[1]//10**6} million pixels; store it smaller, with at most 134 million'
+    with pytest.raises(ValueError, match=says): upright(out.getvalue(), 'x.png')
 
 # ---- pages, and kinds that are not read
 

@@ -3,10 +3,11 @@ import pytest, torch, weakref
 from safetensors.torch import load_file, save_file
 from torch import nn
 from fedskew_nb import METHODS, FedAvg, FedBN, Net, read_method
+from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.core.net import swapped
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.nets.pretrained import group_norms
-from feds import fed_of, name_of, rounds_of
+from feds import fed_of, first, name_of, rounds_of
 
 class Block(nn.Module):
     def __init__(self, n):
@@ -217,8 +218,91 @@ ASKS = dict(blind=lambda m: blind(m) if isinstance(m, nn.BatchNorm2d) else m,
             instance=lambda m: nn.InstanceNorm2d(4) if isinstance(m, nn.BatchNorm2d) else m)
 
 @pytest.mark.parametrize('kind, word', [('blind', 'body.blocks.0.bn, body.blocks.2.bn keeps no running'),
-                                        ('centred', 'one of its layers asks the batch'), ('instance', None)])
+                                        ('centred', r'body.blocks.0.bn \(Centred\) asks the batch; let its'),
+                                        ('instance', None)])
 def test_a_net_that_asks_the_batch_is_refused(kind, word, pair):
     net = swapped(net_of(), ASKS[kind])
     if word is None: return rounds_of(FedAvg, pair, net, rounds=1) and None
     with pytest.raises(ValueError, match=word): fed_of(FedAvg, pair, net)
+
+# ---- the layer that asks is named, with what helps it
+
+class Tokens(nn.Module):
+    "Attention that takes the images for a sequence."
+    def __init__(self, **kw):
+        super().__init__()
+        self.a = nn.MultiheadAttention(4, 2, **kw)
+    def forward(self, x):
+        t = x.flatten(2).transpose(1, 2)
+        return x+self.a(t, t, t)[0].transpose(1, 2).reshape(x.shape)
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.r = nn.GRU(4, 4)
+    def forward(self, x): return x+self.r(x.mean(3).transpose(1, 2))[0].transpose(1, 2)[..., None]
+
+class Squeezed(nn.Module):
+    def forward(self, x): return x.mean((2, 3), keepdim=True).squeeze()
+
+class InPlace(nn.Module):
+    "Its input is what it gave: the layer before it is not to blame."
+    def forward(self, x): return x.sub_(x.mean(0))
+
+class Between(nn.Module):
+    "What asks stands between layers, not in one."
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+    def forward(self, x): return self.two(self.one(x).softmax(0))
+
+def behind(layer, pool=None):
+    with seeded(0): net = net_of()
+    net.body.blocks.append(layer)
+    if pool: net.pool = pool
+    return net
+
+ASKING = [(lambda: behind(Tokens()), r'body.blocks.3.a \(MultiheadAttention\) .* batch_first=True'),
+          (lambda: behind(Recurrent()), r'body.blocks.3.r \(GRU\) asks .* batch_first=True'),
+          (lambda: behind(nn.ReLU(), Squeezed()), r'pool \(Squeezed\) asks the batch; .*no squeeze'),
+          (lambda: behind(InPlace()), r'body.blocks.3 \(InPlace\) asks'),
+          (lambda: behind(nn.Sequential(nn.ReLU(), Between())), r'body.blocks.3.1 \(Between\) asks')]
+
+@pytest.mark.parametrize('make, word', ASKING)
+def test_the_first_layer_that_asks_is_named(make, word, pair):
+    with pytest.raises(ValueError, match=word): fed_of(FedAvg, pair, make())
+
+def test_attention_over_an_images_own_tokens_is_taken(pair):
+    fed_of(FedAvg, pair, behind(Tokens(batch_first=True)))
+
+# ---- and once more when a run ends
+
+VIEW = dict(FedAvg='global', FedBN='personal')
+
+class Above(nn.Module):
+    "Asks the batch only where it is large."
+    def forward(self, x): return x-x.mean(0) if len(x) > 11 else x
+
+class Gate(nn.Module):
+    "Asks the batch behind a gate that begins at 0."
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(1))
+    def forward(self, x): return x+9*self.gate*x.roll(1, 0)
+
+@pytest.mark.parametrize('layer', [Above, Gate])
+@pytest.mark.parametrize('method', [FedAvg, FedBN], ids=name_of)
+def test_what_asks_the_batch_after_training_is_said(layer, method, suite):
+    fed = fed_of(method, first(suite, 2), behind(layer()), lr=.2)
+    said = rf'otherwise alone than among 12: body.blocks.3 \({layer.__name__}\) asks the batch'
+    with pytest.warns(UserWarning, match=said): history = fed.fit()
+    assert fed.method.name in history.setting['odd'][-1]
+    again = fed.fit()      # it is said once
+    assert again.setting['odd'] == history.setting['odd']
+    notes = Comparison([history]).table(VIEW[method.name]).notes
+    assert any('asks the batch' in note for note in notes)
+
+
+def test_a_run_without_such_a_layer_says_nothing(suite, recwarn):
+    history = fed_of(FedAvg, first(suite, 2), net_of()).fit()
+    assert 'alone' not in str(history.setting.get('odd')) and not recwarn.list

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 import hashlib, io, math, os, warnings
 from pathlib import Path
@@ -67,7 +67,7 @@ class Depth(NamedTuple):
     "What bytes leave of a picture that has more than 8 bits."
     low:float       # its smallest and its largest value
     high:float
-    had:int         # different values
+    had:int         # different values; 0 of bytes
     left:int        # different bytes
     top:float       # white, by its type
     colour:bool=False    # of these Pillow reads the upper 8 bits only
@@ -102,16 +102,42 @@ def window_of(white)->tuple|None: # (black, white)
                      'or a window, (black, white)')
 
 # %% ../../nbs/5_data/01_images.ipynb #e6386faa
-def grey_bytes(im:Image.Image, kind:str, white)->tuple: # (Image, Depth)
-    "An image of numbers in bytes."
-    a, top = np.asarray(im), WIDE if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
-    if white is None and (im.mode == 'F' or a.min(initial=0) < 0 or a.max(initial=0) > top):
-        what = 'floating point' if im.mode == 'F' else '32-bit'
-        raise ValueError(f'{what} pixels without a range; store 8 or 16 bits, or say which value is white=')
-    window = window_of(white) or (0, top)
-    return Image.fromarray(as_bytes(a, window)), depth_of(a, window, top)
+def tag(im:Image.Image, number:int, usual:int)->int:
+    "The first value of a TIFF's tag; `usual` where it is no TIFF or does not say."
+    v = getattr(im, 'tag_v2', {}).get(number, usual)
+    return v[0] if isinstance(v, tuple) and v else v or 0
+
+def check_bands(im:Image.Image):
+    "Refuse a TIFF with bands that would be left out, or taken for an alpha channel that they are not."
+    bands = tag(im, 277, 1)
+    more = bands-{2: 3, 5: 4, 6: 3, 8: 3}.get(tag(im, 262, 1), 1)
+    if more < 1 or more == 1 and tag(im, 338, 0) in (1, 2): return
+    raise ValueError(f'it has {bands} bands, {more} beside its colours and none of them called an alpha '
+                     'channel; store grey or three colours')
 
 # %% ../../nbs/5_data/01_images.ipynb #9c6283e0
+def grey_bytes(im:Image.Image, kind:str, white, inverted:bool=False)->tuple: # (Image, Depth)
+    "An image of numbers in bytes."
+    a, top = np.asarray(im), WIDE if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
+    if im.mode == 'L': a, top = a.view(np.int8), 255
+    if white is None and (im.mode == 'F' or a.min(initial=0) < 0 or a.max(initial=0) > top):
+        what = dict(F='floating point', L='signed 8-bit').get(im.mode, 'signed or 32-bit')
+        raise ValueError(f'{what} pixels without a range; store 8 or 16 bits, or say which value is white=')
+    window = window_of(white) or (0, top)
+    grey, depth = as_bytes(a, window), depth_of(a, window, top)
+    return Image.fromarray(255-grey if inverted else grey), None if im.mode == 'L' else depth
+
+# %% ../../nbs/5_data/01_images.ipynb #38ed6f0b
+CLEAR = 'RGBA', 'LA', 'PA', 'La', 'RGBa'    # what Pillow calls images with an alpha channel, which is last
+
+def mask_depth(im:Image.Image)->Depth|None:
+    "Of bytes: only that they are all 0 or 1, as a mask has them."
+    if im.mode not in ('L', 'RGB'): return None
+    ends = im.getextrema()
+    low, high = ends if im.mode == 'L' else (min(e[0] for e in ends), max(e[1] for e in ends))
+    return Depth(low, high, 0, high-low+1, 255) if high <= 1 else None
+
+# %% ../../nbs/5_data/01_images.ipynb #606a9b0b
 def not_given(im:Image.Image, white)->tuple: # (pages, the Depth of colours of 16 bits)
     "What Pillow does not give of an image; a second picture in a photograph is no page."
     try: pages = 1 if im.format == 'MPO' else getattr(im, 'n_frames', 1)
@@ -120,16 +146,21 @@ def not_given(im:Image.Image, white)->tuple: # (pages, the Depth of colours of 1
     if not wide: return pages, None
     if window_of(white) not in (None, (0, WIDE)):
         raise ValueError('its colours have 16 bits, of which 8 are read; store 8, or leave white out')
-    d = depth_of(np.asarray(im), (0, 255), WIDE)
+    a = np.asarray(im)
+    d = depth_of(a[..., :-1] if im.mode in CLEAR else a, (0, 255), WIDE)
     return pages, d._replace(low=257*d.low, high=257*d.high, had=256*d.left, colour=True)
 
-# %% ../../nbs/5_data/01_images.ipynb #38ed6f0b
+# %% ../../nbs/5_data/01_images.ipynb #c6cd1fbd
 def to_rgb(im:Image.Image, white=None)->Image.Image:    # `info`: its pages, its Depth
     "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
-    kind, (pages, depth) = im.format, not_given(im, white)
+    check_bands(im)
+    kind, (pages, depth), inverted = im.format, not_given(im, white), tag(im, 262, 1) == 0
+    signed = tag(im, 339, 1) == 2 and im.mode[0] != 'I'
+    if signed and im.mode != 'L': raise ValueError('its colours have a sign; store 0 to 255')
     im = ImageOps.exif_transpose(im)
-    if im.mode[0] in 'IF': im, depth = grey_bytes(im, kind, white)
-    if im.mode in ('RGBA','LA','PA','La','RGBa') or 'transparency' in im.info:
+    if im.mode[0] in 'IF' or signed: im, depth = grey_bytes(im, kind, white, inverted and not signed)
+    depth = depth or mask_depth(im)
+    if im.mode in CLEAR or 'transparency' in im.info:
         im = im.convert('RGBA')
         im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
     im = im.convert('RGB')
@@ -140,6 +171,7 @@ def to_rgb(im:Image.Image, white=None)->Image.Image:    # `info`: its pages, its
 READABLE = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
 WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
 MOST_PIXELS = 1<<27     # of one file
+SMALLER = f'store it smaller, with at most {MOST_PIXELS//10**6} million'
 
 # %% ../../nbs/5_data/01_images.ipynb #ebced014
 VOLUMES = {b'NRRD': 'NRRD', b'\x5c\1\0\0': 'NIfTI', b'\0\0\1\x5c': 'NIfTI', b'ObjectType': 'MetaImage'}
@@ -150,6 +182,15 @@ def volume(head:bytes)->str:
     return next((kind for start, kind in VOLUMES.items() if head.startswith(start)), '')
 
 # %% ../../nbs/5_data/01_images.ipynb #b33798c6
+def what_pillow_says(raw:bytes, e:Exception)->str:
+    "Its words, and its own limit as ours."
+    said = str(e).split(' <')[0] or type(e).__name__
+    if isinstance(e, Image.DecompressionBombError):
+        return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
+    tiff = isinstance(e, UnidentifiedImageError) and raw[:2] in (b'II', b'MM')
+    return 'it is a TIFF whose bands or compression are not read; store it as PNG' if tiff else said
+
+# %% ../../nbs/5_data/01_images.ipynb #fc6673fe
 def cause(raw:bytes, e:Exception)->str:
     "Why a file is no image, as far as its first bytes tell."
     head = raw[:200].lstrip().lower()
@@ -159,7 +200,7 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
     if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
     if kind := volume(raw): return f'it is a {kind} file; store its pictures as PNG'
-    said = str(e).split(' <')[0] or type(e).__name__
+    said = what_pillow_says(raw, e)
     return f'it is cut off; {said}' if 'truncated' in said.lower() else said
 
 # %% ../../nbs/5_data/01_images.ipynb #9d56bfdd
@@ -191,7 +232,7 @@ def upright(raw:bytes, path, white=None)->Image.Image:
     try:
         with Image.open(io.BytesIO(raw), formats=READABLE) as im:
             n = im.width*im.height
-            if n > MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; store it smaller')
+            if n > MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; {SMALLER}')
             return to_rgb(im, white)
     except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
 
@@ -222,17 +263,31 @@ def page_notes(read:list)->list: # read: (path, pages) of each
     return [f'{len(more)} of {len(read)} pictures {what} {more[0]}'] if more else []
 
 # %% ../../nbs/5_data/01_images.ipynb #30ac281e
+def mask_notes(who:str, depths:list, white, strict:bool)->list: # of sentences
+    "A site whose bytes are all 0 and 1 is black: it is refused, unless somebody says so."
+    if not all(d and d.left and not d.had for d in depths) or not any(d.high for d in depths if d): return []
+    said = f'{who}: bytes are only 0 and 1, and 1 is black'
+    if not strict or window_of(white): return [f'{said}; store 0 and 255']
+    raise ValueError(f'{said}: store 0 and 255, or say white=255 to keep them so (--white)')
+
+# %% ../../nbs/5_data/01_images.ipynb #524bc1d6
+def how_to_keep(colour:bool, low:float, high:float)->tuple: # (what helps, what does, too)
+    "How bytes would keep more levels."
+    if colour: return 'store 8 bits, or 16 of grey alone', ''
+    return f'say white=({low:g}, {high:g})', ', or what is white there, as 4095 in scans of 12 bits'
+
+# %% ../../nbs/5_data/01_images.ipynb #9a85ecdd
 def depth_notes(who:str, depths:list, white, strict:bool=True)->list: # of sentences
     "What bytes leave of a site's images of more than 8 bits; a range that is hardly used is refused."
     own = [d for d in depths if d and d.had]
-    best = max(own, key=lambda d: d.left, default=None)
-    if not best or best.left > FEW or best.had < 2*best.left: return []
+    if not own: return mask_notes(who, depths, white, strict)
+    best = max(own, key=lambda d: d.left)
+    if best.left > FEW or best.had < 2*best.left: return []
     low, high = min(d.low for d in own), max(d.high for d in own)
     said = f'{who}: bytes keep {best.left} levels of images of more than 8 bits, from {low:g} to {high:g}'
-    mend = 'store 8 bits' if best.colour else f'say white=({low:g}, {high:g})'
+    mend, other = how_to_keep(best.colour, low, high)
     if not strict or window_of(white) or best.top != WIDE or high-low >= WIDE/8: return [f'{said}; {mend}']
-    raise ValueError(f'{said}: {mend}, or what is white there, as 4095 in scans of 12 bits, '
-                     'or white=65535 to keep them so (--white)')
+    raise ValueError(f'{said}: {mend}{other}, or say white=65535 to keep them so (--white)')
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)

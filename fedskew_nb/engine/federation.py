@@ -363,7 +363,8 @@ def load(self:Federation, path)->Federation:
 # %% ../../nbs/6_engine/16_patience.ipynb #adb7e5b0
 from dataclasses import replace
 from fastcore.basics import patch
-from .scoring import Question, answered, model_of
+from .guard import look_back
+from .scoring import Question, answered, at_once, model_of, questions
 
 # %% ../../nbs/6_engine/16_patience.ipynb #93c8ed3e
 def judges(fed)->list: # of Client
@@ -397,13 +398,28 @@ def _over(self:Federation)->bool:
 
 # %% ../../nbs/6_engine/16_patience.ipynb #7f5de3f2
 @patch
-def _settled(self:Federation):
-    "The history; once a run with patience has ended, with the best check's models and no later scores."
+def _take_best(self:Federation):
+    "The best check's models, and no later scores."
     best, h = self.state.best, self.history
-    if not best or not self._over() and self.round_no < self.setting.rounds: return h
     h = replace(h, rows=[r for r in h.rows if r['round'] <= best['round']],
                 setting=h.setting | dict(best_round=best['round']))
     fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
     self.state = replace(self.state, history=h, **fields)
     if self.out: self.save(self.out)
-    return h
+
+# %% ../../nbs/6_engine/16_patience.ipynb #ba0d7432
+@patch
+def _look_back(self:Federation):
+    "Is the trained model the same for an image alone as in the batches that are scored?"
+    if self.sites.far or not (asked := questions(self)): return
+    k, x = asked[0].model, asked[0].data.x[:at_once(self.device)]
+    if len(x) > 1: look_back(self, x, self.server if k < 0 else self.state_of(k))
+
+# %% ../../nbs/6_engine/16_patience.ipynb #9c013e0a
+@patch
+def _settled(self:Federation):
+    "The history; once a run has ended, of what it settles for."
+    if not self._over() and self.round_no < self.setting.rounds: return self.history
+    if self.state.best: self._take_best()
+    self._look_back()
+    return self.history

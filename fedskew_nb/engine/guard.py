@@ -15,6 +15,7 @@ from types import CellType, FunctionType
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves
 from ..nets.convert import draws_nothing, own_noise
 from ..core.identity import digest, made_from
 from ..core.instructions import home_of
@@ -107,30 +108,97 @@ def frozen_names(net:nn.Module)->frozenset:
     return frozenset(frozen)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d1788b09
-def answers_alone(net:Net, size:int)->bool:
-    "Does it answer to an image as among nine (with noise: as at the first place)?"
-    loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)
-    x = net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
-    if not isinstance(getattr(tried(net, x), 'logits', 0), Tensor): return True     # `check_net` says so
-    noisy = any(isinstance(m, Random) for m in net.modules())
-    near = lambda a, b: torch.allclose(a, b, 1e-2, 1e-2*float(b.nan_to_num().abs().max()), equal_nan=True)
-    with evaluating(net):
-        for i in (0, 8):
-            among, at = net(x.roll(-i*noisy, 0)), [0 if noisy else i]
-            try: o = net(x[[i]])
-            except (RuntimeError, ValueError): return False
-            if not near(among.logits[at], o.logits) or not near(among.feat[at], o.feat): return False
-    return True
+def near(a:Tensor, b:Tensor)->bool:
+    "Are they equal but for rounding?"
+    if a.shape != b.shape: return False
+    if not b.is_floating_point() or not b.numel(): return torch.equal(a, b)
+    return torch.allclose(a, b, 1e-2, 1e-2*float(b.nan_to_num().abs().max()), equal_nan=True)
+
+def place_of(many:Tensor, one:Tensor, at:int)->Tensor:
+    "What belongs to image `at`, in a tensor of many images beside one of a single image."
+    if many.ndim != one.ndim: return many
+    d = next((d for d in range(one.ndim) if many.shape[d] > one.shape[d] > 0), None)
+    if d is None or (at+1)*one.shape[d] > many.shape[d]: return many
+    return many.narrow(d, at*one.shape[d], one.shape[d])
 
 # %% ../../nbs/6_engine/06_guard.ipynb #12470b26
+def calls_of(net:Net, x:Tensor)->tuple: # ([(layer, what came in, what came out)], who failed)
+    "The calls of its layers, innermost first."
+    begun, calls = [], []
+    def copies(*o): return [t.clone() for t in tree_leaves(o) if isinstance(t, Tensor)]
+    def before(name): return lambda m, args, kw: begun.append((name, copies(args, kw)))
+    def after(name): return lambda m, args, kw, out: calls.append((*begun.pop(), copies(out)))
+    named = list(net.named_modules())
+    hooks = [m.register_forward_pre_hook(before(n), with_kwargs=True) for n, m in named]
+    hooks += [m.register_forward_hook(after(n), with_kwargs=True) for n, m in named]
+    try: net(x)
+    except (RuntimeError, ValueError, IndexError): return calls, begun[-1][0] if begun else ''
+    finally:
+        for h in hooks: h.remove()
+    return calls, None
+
+# %% ../../nbs/6_engine/06_guard.ipynb #e9bd6f76
+def first_asking(net:Net, x:Tensor, among:Tensor, at:int)->str:
+    "The innermost layer that gives something else for one image `x` than at place `at` among others."
+    (many, _), (one, failed) = calls_of(net, among), calls_of(net, x)
+    def same(a, b): return len(a) == len(b) and all(near(place_of(m, o, at), o) for m, o in zip(a, b))
+    for (name, came, went), (other, alone, gave) in zip(many, one):
+        if name == other and same(came, alone) and not same(went, gave): return name
+    return failed or ''
+
+# %% ../../nbs/6_engine/06_guard.ipynb #2b9f68e1
+def mend_of(m:nn.Module)->str:
+    "How a layer no longer asks the batch."
+    if isinstance(m, _BatchNorm):
+        return 'give BatchNorm track_running_stats=True, or take GroupNorm in its place'
+    if getattr(m, 'batch_first', True) is False: return 'build it with batch_first=True'
+    return ('let its forward treat each image by itself: no mean over the first dimension, '
+            'no squeeze() of it, no choice by the number of images')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #ec9841c4
+def who_asks(net:Net, x:Tensor)->str: # x: as the net wants them
+    "Which layer asks the images beside it, and what helps; '' if an image alone is answered as in `x`."
+    noisy = any(isinstance(m, Random) for m in net.modules())     # then: as at the first place
+    with evaluating(net):
+        for i in (0, len(x)-1):
+            among, at = x.roll(-i*noisy, 0), 0 if noisy else i
+            want = net(among.clone())
+            try: o = net(x[[i]])
+            except (RuntimeError, ValueError, IndexError): o = None
+            if o and all(near(getattr(want, k)[[at]], getattr(o, k)) for k in ('logits', 'feat')): continue
+            name = first_asking(net, x[[i]], among, at)
+            layer = net.get_submodule(name)
+            return f'{name or "the model"} ({type(layer).__name__}) asks the batch; {mend_of(layer)}'
+    return ''
+
+# %% ../../nbs/6_engine/06_guard.ipynb #e73db6cb
+def nine_images(net:Net, size:int)->Tensor:
+    "Noise from dark to light, as the net wants it."
+    loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)
+    return net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
+
+# %% ../../nbs/6_engine/06_guard.ipynb #ef8ddb57
 def check_alone(net:Net, size:int):
     "Refuse a model whose answer to an image depends on the images beside it."
     if not isinstance(net, Net): return             # `check_net` says so
     blind = [n for n, m in net.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is None]
-    if not blind and answers_alone(net, size): return
-    why = f'{", ".join(blind)} keeps no running statistics' if blind else 'one of its layers asks the batch'
-    raise ValueError(f'the answer to an image depends on the images beside it: {why}; give BatchNorm '
-                     'track_running_stats=True, or take GroupNorm in its place')
+    x, mend = nine_images(net, size), mend_of(nn.BatchNorm2d(1))
+    why = f'{", ".join(blind)} keeps no running statistics; {mend}'
+    if not blind:
+        if not isinstance(getattr(tried(net, x), 'logits', 0), Tensor): return     # `check_net` says so
+        if not (why := who_asks(net, x)): return
+    raise ValueError(f'the answer to an image depends on the images beside it: {why}')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #c6a27766
+def look_back(fed, x:Tensor, state:dict): # x: raw images that are scored at once
+    "Warn, and note in the history, that a trained model's answers depend on their batch."
+    net = fed.worker.copy(state)
+    if not (why := who_asks(net, net.normalised(x))): return
+    said = f'{fed.method.name} answers an image otherwise alone than among {len(x)}: {why}'
+    odd = fed.history.setting.get('odd', [])
+    if said in odd: return
+    fed.history.setting['odd'] = [*odd, said]
+    warnings.warn(said)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #71b8fd83
 def is_grey(x:Tensor)->bool:   # (N, 3, H, W)

@@ -149,7 +149,7 @@ class RunFacts(Record):
     note:str=''
     trials:int=0
     chance:Number=0
-    odd:list[str]=[]        # what is odd about the suite
+    odd:list[str]=[]        # what is odd about the suite, or a trained model
     tests:dict[str,int]={}  # images that sites elsewhere say they have
     steps:list[int]=[]
     images:str=''

@@ -159,11 +159,16 @@ def unpacked(row:dict)->Tensor: # (n,) bool
     return torch.from_numpy(bits.astype(bool))
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #b9779746
+def at_once(device:torch.device)->int:
+    "How many images are in one batch of scoring."
+    return 64 if device.type == 'cpu' else 1024
+
+# %% ../../nbs/6_engine/07_scoring.ipynb #8a737011
 @patch
 @torch.no_grad()
 def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict: # {path: (N,) bool}
     "Which of these raw images each path gets right; the device is waited for once."
-    net, batch, marks, sums = net or self.answering(), 64 if self.device.type == 'cpu' else 1024, {}, []
+    net, batch, marks, sums = net or self.answering(), at_once(self.device), {}, []
     for part, true in zip(x.split(batch), y.to(self.device).split(batch)):
         for path, p in self._asked(net, part)[1].items():
             marks.setdefault(path, []).append(p.argmax(1) == true)
