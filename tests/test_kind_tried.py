@@ -265,3 +265,91 @@ def test_a_stack_clips_a_scalar(suite):
             for h, s in zip(heads, (None, False))]
     for fed in feds: fed.one_round()
     for n, v in feds[0].server.items(): torch.testing.assert_close(v, feds[1].server[n], rtol=1e-3, atol=1e-4)
+
+# --- what it does to its input, and in training
+
+class Does(nn.Module):
+    "A layer that does something, always or in training only."
+    def __init__(self, do, always=True):
+        super().__init__()
+        self.do, self.always = do, always
+    def forward(self, x): return self.do(x) if self.always or self.training else x
+
+IN_PLACE = dict(sub=lambda x: x.sub_(.5), relu=lambda x: x.relu_(),
+                slot=lambda x: x.index_fill_(0, torch.tensor(0), 9.))
+
+@pytest.mark.parametrize('always', [True, False])
+@pytest.mark.parametrize('how', IN_PLACE)
+def test_a_model_that_changes_its_images_is_refused(suite, how, always):
+    net = by_hand()
+    net.body.insert(0, Does(IN_PLACE[how], always))
+    assert 'changes its input in place' in refused(lambda: fed_of(METHODS['MOON'], suite, net))
+    class Other(Plain):
+        def forward(self, x): return super().forward(Does.forward(self, x))
+    other = Other()
+    other.do, other.always = IN_PLACE[how], always
+    assert 'changes its input in place' in refused(lambda: taken(other))
+
+def test_a_model_that_works_in_place_behind_its_first_layer_is_taken(suite):
+    fed_of(METHODS['MOON'], suite, by_hand(more=[nn.ReLU(inplace=True)]), rounds=1).one_round()
+
+def test_a_cut_that_leaves_out_what_training_does_is_refused():
+    class Other(Plain):
+        def forward(self, x): return super().forward(x*.1 if self.training else x)
+    assert 'a branch that only training takes' in refused(lambda: taken(Other()))
+    class Pair(Plain):
+        def forward(self, x): return (super().forward(x), 1) if self.training else super().forward(x)
+    assert 'in training, answers 2 things' in refused(lambda: taken(Pair()))
+    inside = Plain()
+    inside.eyes.append(Does(lambda x: x*.1, always=False))
+    taken(inside)
+
+def test_a_head_that_answers_otherwise_in_training_is_told(suite):
+    wide = nn.Sequential(nn.Linear(4, 7), Does(lambda x: torch.cat([x, x], 1), always=False))
+    says = refused(lambda: fed_of(METHODS['FedAvg'], suite, by_hand(head=wide)))
+    assert 'a tensor of (2, 14) in training, and a tensor of (2, 7) in eval' in says
+    two = nn.Sequential(nn.Linear(4, 7), Does(lambda x: (x, 3), always=False))
+    fed = fed_of(METHODS['FedAvg'], suite, by_hand(head=two))
+    assert 'answers 2 things: let it return logits alone' in refused(fed.one_round)
+
+# --- stacks, lazy layers, whole numbers
+
+CHOICES = dict(choice=lambda x: x if x.mean() > 0 else -x, rows=lambda x: x[x.sum((1, 2, 3)) > -9e9])
+
+@pytest.mark.parametrize('how', CHOICES)
+def test_a_layer_that_does_not_stack_is_named(suite, how):
+    net = by_hand(more=[Does(CHOICES[how], always=False)])
+    with pytest.raises(RuntimeError, match=r'body.1 \(Does\) cannot be trained in a stack .*say stack=False'):
+        fed_of(METHODS['FedAvg'], suite, net).one_round()
+    fed_of(METHODS['FedAvg'], suite, net, stack=False).one_round()      # the mend, followed
+
+def test_lazy_layers_are_drawn_from_the_seed():
+    class Lazy(Plain):
+        def __init__(self):
+            super().__init__()
+            self.eyes, self.say = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU()), nn.LazyLinear(7)
+    nets = []
+    for k in range(3):
+        torch.manual_seed(k)
+        module, was = Lazy(), torch.get_rng_state()
+        nets.append(as_net(module, body='eyes', head='say', size=32, seed=k//2))
+        assert torch.get_rng_state().equal(was)
+    weights = [net.head.weight for net in nets]
+    assert weights[0].equal(weights[1]) and not weights[1].equal(weights[2])
+
+def test_a_lazy_net_is_told_of_a_seed(suite):
+    net = Net(nn.LazyConv2d(4, 3), gap(), nn.Linear(4, 7))
+    says = refused(lambda: fed_of(METHODS['FedAvg'], suite, net))
+    assert 'with seeded(0): model(torch.zeros(2, 3, 32, 32))' in says
+    with seeded(0): net(torch.zeros(2, 3, 32, 32))
+    fed_of(METHODS['FedAvg'], suite, net)
+
+@pytest.mark.parametrize('kind', [torch.int64, torch.uint8, torch.bool])
+def test_parameters_of_whole_numbers_are_named(suite, kind):
+    net = by_hand()
+    net.head.codes = nn.Parameter(torch.ones(3).to(kind), requires_grad=False)
+    says = refused(lambda: fed_of(METHODS['FedAvg'], suite, net))
+    assert f'head.codes is a parameter of {kind}' in says and 'register_buffer' in says
+    del net.head.codes
+    net.head.register_buffer('codes', torch.ones(3).to(kind))
+    fed_of(METHODS['FedAvg'], suite, net, rounds=1).one_round()

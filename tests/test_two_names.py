@@ -306,3 +306,61 @@ def test_what_asks_the_batch_after_training_is_said(layer, method, suite):
 def test_a_run_without_such_a_layer_says_nothing(suite, recwarn):
     history = fed_of(FedAvg, first(suite, 2), net_of()).fit()
     assert 'alone' not in str(history.setting.get('odd')) and not recwarn.list
+
+# ---- lists of Python, and layers of two kinds
+
+class Listed(nn.Module):
+    "Its layers are children; its forward asks lists, tuples and dicts of them."
+    def __init__(self, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3), norm(4)
+        self.two, self.drop = nn.Conv2d(4, 4, 3), nn.Dropout(.2)
+        self.steps = [self.conv, (self.bn, {'then': [self.two]}), self.drop]
+    def forward(self, x):
+        conv, (bn, named), drop = self.steps
+        return drop(named['then'][0](bn(conv(x))))
+
+class Attributes(Listed):
+    "The same, asked by their names."
+    def forward(self, x): return self.drop(self.two(self.bn(self.conv(x))))
+
+def pooled(body): return net_of(lambda: body)
+
+@pytest.mark.parametrize('method', ['FedAvg', 'FDSE', 'F2DC', 'FixBN'])
+def test_surgery_reaches_lists(method, pair):
+    both = []
+    for body in (Listed, Attributes):
+        net = net_of(body)
+        fed = rounds_of(METHODS[method], pair, net, rounds=1, stack=False)
+        both.append(fed.server)
+        body = fed.net.body
+        assert body.steps[0] is body.conv and body.steps[1][1]['then'][0] is body.two
+        assert body.steps[2] is body.drop and type(body.drop) is not nn.Dropout
+    near(*both)
+
+def test_a_list_that_holds_itself_ends():
+    net = pooled(Listed())
+    net.body.steps.append(net.body.steps)
+    group_norms(net)
+    assert net.body.steps[1][0] is net.body.bn and isinstance(net.body.bn, nn.GroupNorm)
+
+LOST = dict(list=lambda m: [m], nest=lambda m: {'a': ({'b': m},)}, tuple=lambda m: (1, m))
+
+@pytest.mark.parametrize('nest', LOST)
+def test_layers_that_only_a_list_holds_are_named(nest, pair):
+    net = net_of()
+    net.body.more = LOST[nest](nn.Conv2d(4, 4, 1))
+    with pytest.raises(ValueError, match=r'body.more\[.*is a Conv2d in a plain list or dict'):
+        fed_of(FedAvg, pair, net)
+    net.body.more = LOST[nest](nn.Conv2d(4, 4, 1).requires_grad_(False))     # a teacher that nobody trains
+    fed_of(FedAvg, pair, net)
+
+def test_a_tensor_of_layers_of_two_kinds_is_refused(pair):
+    net = net_of()
+    net.body.blocks.append(nn.GroupNorm(2, 4))
+    net.body.blocks[3].bias = net.body.blocks[0].bn.bias
+    says = r'body.blocks.0.bn.bias \(BatchNorm\) and body.blocks.3.bias \(another norm\) are one tensor'
+    with pytest.raises(ValueError, match=says): fed_of(FedBN, pair, net)
+    net.body.blocks[3] = nn.BatchNorm2d(4)
+    net.body.blocks[3].bias = net.body.blocks[0].bn.bias
+    fed_of(FedBN, pair, net)

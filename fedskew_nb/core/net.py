@@ -42,7 +42,10 @@ def _split(r, main:str)->tuple:
     "`r` as (result, aux): a part may return a tensor, (tensor, aux), {main: tensor, ...} or an object."
     r = getattr(r, main, r)
     if isinstance(r, dict): return r[main], {k: v for k, v in r.items() if k != main}
-    return r if isinstance(r, tuple) else (r, {})
+    if not isinstance(r, tuple): return r, {}
+    if len(r) == 2 and isinstance(r[1], dict): return r
+    raise ValueError(f'a part of the model answers {len(r)} things: '
+                     f'let it return {main} alone, or with a dict')
 
 # %% ../../nbs/4_core/01_net.ipynb #00000009
 class Net(nn.Module):
@@ -164,7 +167,20 @@ def with_state(module:nn.Module, state:dict, *args):
     own = {n: v for n, v in state.items() if n not in held}
     return functional_call(module, own | tied, args, tie_weights=False)
 
-# %% ../../nbs/4_core/01_net.ipynb #2ac2627b
+# %% ../../nbs/4_core/01_net.ipynb #4be6120d
+NESTS = list, tuple, dict    # of Python; their modules are no children
+
+def in_their_place(o, made:dict, within:tuple=()): # made: {module: the one to stand there}
+    "The same nest of modules with those that stand in their place, whom a `forward` may ask there."
+    if isinstance(o, nn.Module): return made.get(o, o)
+    if id(o) in within: return o
+    within = (*within, id(o))
+    if type(o) is tuple: return tuple(in_their_place(v, made, within) for v in o)
+    for k, v in enumerate(o) if type(o) is list else [*o.items()] if type(o) is dict else ():
+        if isinstance(v, (nn.Module, *NESTS)): o[k] = in_their_place(v, made, within)
+    return o
+
+# %% ../../nbs/4_core/01_net.ipynb #2a2c1e55
 def swapped(net:nn.Module, swap:Callable)->nn.Module: # swap: module → the one to stand there, or itself
     "The same net; a module that is held twice is swapped once, for all who hold it."
     made = {}
@@ -173,6 +189,9 @@ def swapped(net:nn.Module, swap:Callable)->nn.Module: # swap: module → the one
             if child is None: continue
             if child not in made: made[child] = swap(child)
             if made[child] is not child: setattr(m, name, made[child])
+    for m in list(net.modules()):
+        for k, v in vars(m).items():
+            if k != '_modules' and type(v) in NESTS: setattr(m, k, in_their_place(v, made))
     return net
 
 # %% ../../nbs/4_core/01_net.ipynb #00000012

@@ -6,13 +6,13 @@
 __all__ = ['check_net']
 
 # %% ../../nbs/4_core/18_tried.ipynb #cc76437c
-import inspect
+import copy, inspect
 from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from .net import Net, Out, evaluating, swapped
-from .seeding import generator
+from .seeding import Random, generator, seeded
 
 # %% ../../nbs/4_core/18_tried.ipynb #63c23d69
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -27,6 +27,16 @@ def bare(module:nn.Module)->nn.Module:
     return swapped(nn.ModuleList([module]), unwrapped)[0]
 
 # %% ../../nbs/4_core/18_tried.ipynb #584d1c36
+def check_values(n:str, p:nn.Parameter):
+    "Refuse a parameter without values, and one that cannot learn."
+    if is_lazy(p): raise ValueError(f'{n} has no shape yet: show the model an image before, with a seed: '
+                                    'with seeded(0): model(torch.zeros(2, 3, 32, 32))')
+    if not (p.is_floating_point() or p.is_complex()):
+        raise ValueError(f'{n} is a parameter of {p.dtype}, which cannot learn or be averaged: make it a '
+                         'buffer, register_buffer(name, tensor)')
+    if p.is_meta: raise ValueError(f'{n} has no values (device meta): load_state_dict(…, assign=True)')
+
+# %% ../../nbs/4_core/18_tried.ipynb #01637ffd
 def check_whole(module:nn.Module):
     "Refuse a model without parameters, and one whose parameters have no values yet."
     name, ps = type(module).__name__, dict(module.named_parameters())
@@ -35,14 +45,13 @@ def check_whole(module:nn.Module):
         raise ValueError(f'{name} is or holds a TorchScript program, whose layers are fixed: '
                          'give the Python model that it was made of, with its weights')
     for n, p in ps.items():
-        if is_lazy(p): raise ValueError(f'{n} has no shape yet: show the model an image before')
-        if p.is_meta: raise ValueError(f'{n} has no values (device meta): load_state_dict(…, assign=True)')
+        check_values(n, p)
 
 # %% ../../nbs/4_core/18_tried.ipynb #c2d642c3
 def answers(module:nn.Module, x:Tensor)->bool:
     "Does it answer to these images at all?"
     with evaluating(module):
-        try: module(x)
+        try: module(x.clone())
         except Exception: return False
     return True
 
@@ -135,14 +144,47 @@ def why_silent(module:nn.Module, x:Tensor, e:Exception)->str:
                f'model(torch.zeros{tuple(x.shape)}) [{type(e).__name__}: {first}]')
 
 # %% ../../nbs/4_core/18_tried.ipynb #62ef3025
+class InPlace(ValueError): "A model that changes the images it is given."
+
+def untouched(module:nn.Module, x:Tensor, name:str):
+    "What it answers; refused if it changes `x`, which others ask about, too."
+    given = x.clone()
+    before, answer = given._version, module(given)
+    if given._version == before and torch.equal(given, x): return answer
+    raise InPlace(f'{name} changes its input in place, which other models are asked about, too: let its '
+                  'first layers make a new tensor (x = x-m for x -= m, inplace=False)')
+
+# %% ../../nbs/4_core/18_tried.ipynb #09e1695e
 def tried(module:nn.Module, x:Tensor, name:str='the model'):
     "What a module answers to images in eval; if it does not, a sentence says why."
     with evaluating(module):
-        try: return module(x)
+        try: return untouched(module, x, name)
+        except InPlace: raise
         except Exception as e: problem = e
     raise ValueError(f'{name} {why_silent(module, x, problem)}') from problem
 
 # %% ../../nbs/4_core/18_tried.ipynb #4f99d121
+@torch.no_grad()
+def in_training(module:nn.Module, x:Tensor, name:str='the model'):
+    "What a copy answers in training, each source of noise from its beginning; None if it fails there."
+    twin = copy.deepcopy(module).train()
+    for m in twin.modules():
+        if isinstance(m, Random): m.generator = generator('as_net')
+    with seeded(0):
+        try: return untouched(twin, x, f'{name}, in training,')
+        except InPlace: raise
+        except Exception: return None     # whoever trains it will hear of it
+
+# %% ../../nbs/4_core/18_tried.ipynb #346e79c0
+@torch.no_grad()
+def check_training(net:Net, x:Tensor, out:Out):
+    "Refuse a model whose answer in training is of another kind than `out`, that in eval."
+    said = in_training(net, x)
+    if said is None or getattr(said.logits, 'shape', 0) == out.logits.shape: return
+    raise ValueError(f'the model answers {in_words(said.logits)} in training, and {in_words(out.logits)} '
+                     'in eval: let its head return logits in both')
+
+# %% ../../nbs/4_core/18_tried.ipynb #862c1a2e
 def check_net(
     net:Net,
     n_classes:int,   # of the suite
@@ -153,6 +195,7 @@ def check_net(
         raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
     out = tried(net, noise_images(net, size))
     check_logits(net, out)
+    check_training(net, noise_images(net, size), out)
     if out.logits.shape != (2, n_classes):
         raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: '
                          f'build it with n_classes={n_classes}')

@@ -15,6 +15,7 @@ from types import CellType, FunctionType
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves
 from ..nets.convert import draws_nothing, own_noise
 from ..core.identity import digest, made_from
@@ -22,7 +23,7 @@ from ..core.instructions import home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
 from ..core.names import some
-from ..core.net import Net, evaluating
+from ..core.net import NORMS, Net, evaluating
 from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
 from ..data.images import as_tensor, lacks, read_image, tell_lost
@@ -31,6 +32,26 @@ from .device import has_bf16, usual_lanes
 from .setting import Setting
 
 # %% ../../nbs/6_engine/06_guard.ipynb #e690f50f
+def modules_in(o, at:str, within:tuple=()):
+    "Modules in lists, tuples and dicts of Python, with their places."
+    if isinstance(o, nn.Module): yield at, o
+    if id(o) in within: return
+    for k, v in enumerate(o) if type(o) in (list, tuple) else o.items() if type(o) is dict else ():
+        yield from modules_in(v, f'{at}[{k!r}]', (*within, id(o)))
+
+# %% ../../nbs/6_engine/06_guard.ipynb #bb77c880
+def check_lists(net:nn.Module):
+    "Refuse layers in plain lists that are no part of the model: they would neither be sent nor set to eval."
+    known = set(net.modules())
+    for n, m in net.named_modules():
+        own = {k: v for k, v in vars(m).items() if type(v) in (list, tuple, dict) and not k.startswith('_')}
+        for at, part in (p for k, v in own.items() for p in modules_in(v, f'{n}.{k}'.lstrip('.'))):
+            lost = part not in known and any(p.requires_grad for p in part.parameters())
+            if not lost: continue
+            raise ValueError(f'{at} is a {type(part).__name__} in a plain list or dict, so no part of the '
+                             'model: hold such layers in nn.ModuleList or nn.ModuleDict')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #60bb03b4
 def check_method(method):
     "What is to be done."
     if isinstance(method, Method): return
@@ -44,6 +65,7 @@ def check_net_and_suite(net, suite):
                         'wrap a model with as_net(model, body=…, '
                         'head=…), or call the function that makes it')
     check_whole(net)
+    check_lists(net)
     if not isinstance(suite, Suite):
         raise ValueError(f'suite is {described(suite)}: give a Suite, such as load_suite("skew-digits")')
 
@@ -58,6 +80,20 @@ def check_out(out):
     raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #05235f0c
+KINDS = {'BatchNorm': _BatchNorm, 'another norm': NORMS, 'convolution': _ConvNd, 'linear layer': nn.Linear}
+
+def check_kinds(net:nn.Module):
+    "Refuse a tensor of layers of two kinds, which methods treat apart."
+    held = {}
+    for n, m in net.named_modules():
+        kind = next((word for word, types in KINDS.items() if isinstance(m, types)), None)
+        for k, v in m.named_parameters(recurse=False) if kind else ():
+            one, other = held.setdefault(id(v), (f'{n}.{k}', kind))
+            if kind == other: continue
+            raise ValueError(f'{one} ({other}) and {n}.{k} ({kind}) are one tensor, and methods treat '
+                             'these kinds of layers apart: give each its own')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #c2bb2994
 def check_apart(net:nn.Module):
     "Refuse tensors of two places, and two parameters of one memory, which a copy would part."
     held, memory = {}, {}
@@ -93,6 +129,7 @@ def check_federation(method, net, suite, out):
     "Refuse what is of the wrong kind."
     check_method(method)
     check_net_and_suite(net, suite)
+    check_kinds(net)
     check_apart(net)
     check_copies(net)
     check_out(out)
@@ -399,6 +436,16 @@ def place_in_run(fed, clients, scored, round)->str:
     return f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
 
 # %% ../../nbs/6_engine/06_guard.ipynb #d211e92c
+def in_a_stack(fed, e:Exception)->str:
+    "What a stack of clients could not do, and in which layer."
+    names = {id(m): f'{n} ({type(m).__name__})' for n, m in fed.net.named_modules()}
+    at, layer = e.__traceback__, ''
+    while at:
+        layer, at = names.get(id(at.tb_frame.f_locals.get('self')), layer), at.tb_next
+    return (f'{layer or "the model"} cannot be trained in a stack of clients, as small models are: '
+            f'say stack=False [{str(e).partition(". ")[0][:150]}]')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #d99cc74d
 @contextmanager
 def naming(fed, *clients, scored=False, round=None):
     "Errors inside get the clients (none: the server), the round and the last checkpoint."
@@ -408,6 +455,7 @@ def naming(fed, *clients, scored=False, round=None):
         e.args = (f'{e}{kept}',)
         raise
     except Exception as e:
+        if len(clients) > 1 and str(e).startswith('vmap: '): e.args = (in_a_stack(fed, e),)
         note = place_in_run(fed, clients, scored, fed.round_no if round is None else round)
         if len(clients) > 1: note += '; stack=False trains them one by one'
         if isinstance(e, torch.cuda.OutOfMemoryError): note += '; give a smaller batch_size, or device="cpu"'

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from ..core.seeding import Dropout, Random, generator, seeded
 from ..core.net import Net, swapped
-from ..core.tried import bare, logits_of, noise_images, takes_grey, tried
+from ..core.tried import bare, in_training, logits_of, noise_images, takes_grey, tried
 from .models import seq, signed
 
 # %% auto #0
@@ -149,6 +149,26 @@ def same_answers(module, net, size):
     if out.logits.shape != want.shape or not torch.allclose(out.logits, want, atol=1e-4):
         raise ValueError(f'{name} cut like this answers otherwise than the whole model: {otherwise}')
 
+# %% ../../nbs/4_core/03_convert.ipynb #aa99022d
+def same_in_training(module, net, size):
+    "Refuse a cut that leaves out what only training does: no answer in eval would tell."
+    name, x = type(module).__name__, noise_images(module, size)
+    if net.channels == 1: x = x[:, :1]
+    whole = in_training(module, x, name)
+    if whole is None: return
+    got, want = in_training(net, x), logits_of(whole, f'{name}, in training,')
+    same = got is not None and got.logits.shape == want.shape
+    if same and torch.allclose(got.logits, want, atol=1e-3): return
+    raise ValueError(f'{name} answers in training otherwise than cut like this: its forward has a branch '
+                     'that only training takes; move it into a child that body=, pool= or head= names')
+
+# %% ../../nbs/4_core/03_convert.ipynb #ee096cc2
+def check_cut(module, net, size, seed):
+    "Refuse a cut that is not the same model; lazy layers draw their first weights here."
+    with seeded(seed): same_answers(module, net, size)
+    draws_nothing(module, size, net.channels)
+    same_in_training(module, net, size)
+
 # %% ../../nbs/4_core/03_convert.ipynb #00000013
 def who_draws(module:nn.Module, x)->list: # of names, '' is the module itself; innermost first
     "Which parts draw from the global generator when they are called."
@@ -207,7 +227,6 @@ def as_net(
     module = own_noise(bare(copy.deepcopy(module)))
     name = type(module).__name__
     net = Net(*cut_apart(module, *cut_points(name, body, pool, head)))
-    same_answers(module, net, size)
-    draws_nothing(module, size, net.channels)
+    check_cut(module, net, size, seed)
     if n_classes: fresh_head(net, n_classes, seed)
     return signed(net.train(), size, name)
