@@ -99,7 +99,7 @@ def asks_of_net(method:Method, probe:Net)->list:
     def bare(m): return nn.Identity() if isinstance(m, nn.BatchNorm2d) else m
     with warnings.catch_warnings(action='error', category=UserWarning):
         try: method.rules(method.adapt(swapped(deepcopy(probe), bare)))
-        except (ValueError, UserWarning): asks.append('BatchNorm')    # refused without, or no effect
+        except (ValueError, UserWarning): asks.append('BatchNorm')
     return [*dict.fromkeys(asks)]
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #69abaa94
