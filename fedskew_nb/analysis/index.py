@@ -80,23 +80,24 @@ BUDGET = 'suite', 'size', 'rounds', 'local_steps', 'local_epochs'
 
 def budget_key(h:History)->tuple: return tuple(h.setting.get(k) for k in BUDGET)
 
-def groups(name:str)->dict: # {budget: Comparison}
+def groups(name:str)->dict: # {the rest of a budget: {suite: Comparison}}
     "The runs of a file that may be compared with one another."
-    cmp, by = stored_results(name), {}
+    cmp, by, out = stored_results(name), {}, {}
     for h in cmp.histories: by.setdefault(budget_key(h), []).append(h)
     bases = () if {*BASES} & {*cmp.methods} else stored_results(RESULTS).histories
     for h in bases:
         mine = h.setting['method'] in BASES and h.setting['deal'] == 'skew' and budget_key(h) in by
         if mine: by[budget_key(h)].append(h)
-    return {key: Comparison(runs) for key, runs in by.items()}
+    for (suite, *rest), runs in by.items(): out.setdefault(tuple(rest), {})[suite] = Comparison(runs)
+    return out
 
 # %% ../../nbs/3_results/26_index.ipynb #18fc346c
 QUESTIONS = {'own domain': 'personal', 'one model': 'global', 'new domain': 'unseen'}      # question: view
 MOMENTS = dict(received='post_agg', trained='post_local')
 
 # %% ../../nbs/3_results/26_index.ipynb #12661dce
-def differences(cmp:Comparison, suite:str, where:Where): # (method, path, base, seeds, Interval, p)
-    "Every method of a suite above FedAvg and above Local."
+def differences(cmp, suite:str, where:Where): # (method, path, base, seeds, i, p)
+    "Every method above FedAvg and above Local."
     s = cmp.scores(where)
     s = s[(s.suite == suite) & s.AVG.notna()]
     paths = {(r.deal, r.method): r.path for r in s.itertuples()}
@@ -106,9 +107,9 @@ def differences(cmp:Comparison, suite:str, where:Where): # (method, path, base, 
     for base in BASES:
         if where.view == 'global' and (i := cmp.paired(suite, iid, ('skew', base), where)):
             yield 'FedAvg'+DEALS['iid'], paths[iid], base, seeds(iid, base), i, math.nan
-        for method in (m for deal, m in scores if (deal, m != base) == ('skew', True)):
-            if judged := pair(cmp, suite, method, base, where):
-                yield method, paths['skew', method], base, seeds(('skew', method), base), *judged[:2]
+        for one in (k for k in scores if k[0] == 'skew' and k[1] != base):
+            if found := pair(cmp, suite, one[1], base, where):
+                yield one[1], paths[one], base, seeds(one, base), *found[:2]
 
 # %% ../../nbs/3_results/26_index.ipynb #251b0713
 def together(by_suite:list)->tuple|None: # of {seed: points}; (seeds, Interval, nan)
@@ -133,7 +134,7 @@ MEASURED = [    # question, moment, path, added to the name, of the method, of t
     ('new domain', 'adapted', 'newcomer', '', newcomer('adapted'), newcomer('plain'))]
 
 # %% ../../nbs/3_results/26_index.ipynb #401363e0
-def measured_cells(cmp:Comparison, suite:str): # ((question, moment, method, path, over), seeds, Interval, nan)
+def measured_cells(cmp, suite:str): # as scored_cells, p is nan
     "Of one suite, from measures of the skewed deal."
     runs = [h for h in cmp.histories if (h.setting['suite'], h.setting['deal']) == (suite, 'skew')]
     for question, moment, path, added, *reads in MEASURED:
@@ -149,7 +150,7 @@ def measured_cells(cmp:Comparison, suite:str): # ((question, moment, method, pat
             yield (question, moment, method+added, path, base), seeds, i, math.nan
 
 # %% ../../nbs/3_results/26_index.ipynb #e5e9895b
-def scored_cells(cmp:Comparison, suite:str): # the same, with p
+def scored_cells(cmp, suite:str): # ((question, moment, method, path, over), seeds, Interval, p)
     "Of one suite, from its rows of scores."
     told = any('plain' in h.measures for h in cmp.histories)
     for question, view in QUESTIONS.items():
@@ -161,33 +162,38 @@ def scored_cells(cmp:Comparison, suite:str): # the same, with p
                 yield (question, moment, method, path, base), *found
 
 # %% ../../nbs/3_results/26_index.ipynb #95a59be9
-def family_cells(by:dict, suites:list, rest:tuple)->dict: # {key: (seeds, Interval, p)}
+def family_cells(by:dict, suites:list)->dict: # {key: (seeds, Interval, p)}
     "Of the suites of one family, those that all of them have."
     found = {}
     for s in suites:
-        cmp = by[s, *rest]
-        for key, *one in (*scored_cells(cmp, s), *measured_cells(cmp, s)): found.setdefault(key, []).append(one)
+        for key, *one in (*scored_cells(by[s], s), *measured_cells(by[s], s)):
+            found.setdefault(key, []).append(one)
     if not suites[1:]: return {key: each[0] for key, each in found.items()}
     whole = {key: each for key, each in found.items() if len(each) == len(suites)}
     means = {key: together([dict(zip(s, i.values)) for s, i, _ in each]) for key, each in whole.items()}
     return {key: mean for key, mean in means.items() if mean}
 
 # %% ../../nbs/3_results/26_index.ipynb #1fdda03d
+def families(suites:Iterable)->dict: # {name: suites}
+    "Suites with one domain left out each belong together; any other stands alone."
+    out = {}
+    for s in suites:
+        base, cut, _ = s.partition('-without-')
+        alone = not cut or sum(o.startswith(base+cut) for o in suites) == 1
+        out.setdefault(s if alone else f'{base}, one domain left out', []).append(s)
+    return out
+
+# %% ../../nbs/3_results/26_index.ipynb #d06cf003
 def cells_of(name:str)->list: # of Cell
     "All differences that a stored comparison gives; none of bases that are not its own."
-    by, out, own = groups(name), [], {*stored_results(name).methods}
+    out, strange = [], {*BASES}.difference(stored_results(name).methods)
     page = PAGES[kind_of(name)] or papers()[name.partition('-')[2]].EVIDENCE
-    for rest in dict.fromkeys(tuple(r) for _, *r in by):
-        of, suites = {}, [s for s, *r in by if tuple(r) == rest]
-        for s in suites:
-            base, cut, _ = s.partition('-without-')
-            others = cut and sum(o.startswith(base+cut) for o in suites) > 1
-            of.setdefault(f'{base}, one domain left out' if others else s, []).append(s)
-        for family, members in of.items():
-            for key, (seeds, i, p) in family_cells(by, members, rest).items():
-                if key[2] in {*BASES} - own: continue
-                numbers = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, p))
-                out.append(Cell(name, page, family, *rest, *key, i.n, *numbers, tuple(seeds)))
+    for rest, by in groups(name).items():
+        for family, suites in families(by).items():
+            for key, (seeds, i, p) in family_cells(by, suites).items():
+                if key[2] in strange: continue
+                points = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, p))
+                out.append(Cell(name, page, family, *rest, *key, i.n, *points, tuple(seeds)))
     return out
 
 # %% ../../nbs/3_results/26_index.ipynb #d207cfc5
@@ -209,6 +215,7 @@ def evidence()->tuple: # of Cell
         return math.nan if v is None and k in ('se', 'lo', 'hi', 'p') else v
     return tuple(Cell(*map(read, nest['fields'], row)) for row in nest['cells'])
 
+# %% ../../nbs/3_results/26_index.ipynb #eb905815
 def found(
     **asked,         # fields of a Cell: method='FedBN', question='own domain'
 )->list:             # of Cell

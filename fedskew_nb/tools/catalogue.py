@@ -97,8 +97,9 @@ def asks_of_net(method:Method, probe:Net)->list:
     for kind, is_so in (('BatchNorm', is_batchnorm(net)), ('convolutions', is_conv(net))):
         if any(all(map(is_so, names)) for names in _claimed(method, net)): asks.append(kind)
     def bare(m): return nn.Identity() if isinstance(m, nn.BatchNorm2d) else m
-    try: method.rules(method.adapt(swapped(deepcopy(probe), bare)))
-    except ValueError: asks.append('BatchNorm')        # it refuses a net without
+    with warnings.catch_warnings(action='error', category=UserWarning):
+        try: method.rules(method.adapt(swapped(deepcopy(probe), bare)))
+        except (ValueError, UserWarning): asks.append('BatchNorm')
     return [*dict.fromkeys(asks)]
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #69abaa94
