@@ -69,7 +69,7 @@ def test_a_narrower_interval_only_sharpens(seed):
         assert all(now[k] == v for k, v in was.items() if v != 'open')
 
 def test_more_seeds_make_the_word_surer():
-    "A true +1.9 of a needed 3, whose spread is that of F2DC-01: 'holds' came in .45 of cases at 5 seeds, .01 at 40."
+    "A true +1.9 of a needed 3, spread as in F2DC-01: 'holds' came in .45 of cases at 5 seeds, in .01 at 40."
     g, often = np.random.default_rng(0), {}
     for n in (5, 40):
         words = [judge(g.normal(1.9, 1.54, n), needed=3)['large'] for _ in range(300)]
@@ -194,7 +194,8 @@ def test_a_table_says_budget_and_chance():
 def test_the_foot_counts_what_was_answered():
     "Neither one seed nor what is said instead of a verdict; a margin that is open is one of its question."
     runs = toys(('FedAvg', {s: 50+s for s in range(4)}), ('F2DC', {s: 58+s+s % 2 for s in range(4)}),
-                ('FedBN', {0: 50, 1: 53, 2: 59, 3: 54}), ('Ditto', {0: 60}), ('MOON', {s: 61+s*s for s in range(4)}))
+                ('FedBN', {0: 50, 1: 53, 2: 59, 3: 54}), ('Ditto', {0: 60}),
+                ('MOON', {s: 61+s*s for s in range(4)}))
     def of(k, one, **more): return replace(BEATS, id=f'X-{k}', one=one, suites=('skew-digits',), **more)
     d = verdicts([of(1, 'F2DC'), of(2, 'FedBN', margin=1.), of(3, 'Ditto'),
                   of(4, 'MOON', instead='not testable here')], runs)
@@ -206,12 +207,14 @@ def test_a_claim_is_no_surer_than_the_test_images():
         h = toy(m, s, 0)
         for r, k in zip(h.rows, right): r.update(n=20, correct=k)
         return h
-    runs = [run('FedAvg', s, (10, 11)) for s in range(3)] + [run('F2DC', s, (11, 11+(s == 2))) for s in range(3)]
+    runs = [run('FedAvg', s, (10, 11)) for s in range(3)]
+    runs += [run('F2DC', s, (11, 11+(s == 2))) for s in range(3)]
     for h in runs: h.setting['deal'] = 'skew'
     cmp, claim = Comparison(runs), replace(BEATS, suites=('skew-digits',), needed=1.)
     i, r = cmp.paired('skew-digits', ('skew', 'F2DC')), verdicts([claim], cmp).iloc[0]
     assert (r['lo'], r['hi'], r.above) == (pytest.approx(i.lo), pytest.approx(i.hi), i.verdict().above)
-    assert i.se > t_interval(r['values']).se and f'{i.lo:.1f}' in claims_table([claim], cmp).cells.difference[0]
+    assert i.se > t_interval(r['values']).se
+    assert f'{i.lo:.1f}' in claims_table([claim], cmp).cells.difference[0]
 
 @pytest.mark.parametrize('call, word', [
     (lambda: judge([1, 2, math.nan]), 'leave out seeds without a number'),
@@ -274,7 +277,8 @@ def test_a_claim_that_is_asked_otherwise_takes_its_own_p(rounds):
     "Holm's p is never below that of the interval beside it; at 32 rounds it was that of 64."
     asked = [replace(c, rounds=rounds) for c in PAPERS['FedDDL'].CLAIMS if c.headline]
     d = verdicts(asked, stored_claims('FedDDL')).dropna(subset='holm')
-    assert len(d) == 6 and all(r.holm >= p_value(t_interval(r['values'])) for _, r in d[d.holm < 1].iterrows())
+    assert len(d) == 6
+    assert all(r.holm >= p_value(t_interval(r['values'])) for _, r in d[d.holm < 1].iterrows())
 
 def test_instead_of_a_verdict():
     gate = replace(HEAD, id='X-02', instead='not tested')
@@ -431,7 +435,8 @@ def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch)
     family = [HEAD, *(replace(HEAD, id=f'X-{k}', pending='more') for k in range(30))]
     def claims(which=''): return {'X': family[:1] if which else family}
     monkeypatch.setattr('fedskew_nb.tools.catalogue.claims_of', claims)
-    assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0 and re.search(r'\bopen\b', capsys.readouterr().out)
+    assert main(['claims', 'X-01', '--out', str(tmp_path)]) == 0
+    assert re.search(r'\bopen\b', capsys.readouterr().out)
 
 # ---- measures ----
 def test_models_of_and_measure():

@@ -131,7 +131,8 @@ def one_verdict(cmp, suite):
     if suite in cmp.skew_cost():
         word, = [n for n in cmp.table('global', suite).notes if n.startswith('Skew cost')]
         head = story['skew'].startswith(('The skew costs accuracy', 'The skew costs nothing'))
-        assert head == word.endswith((': above 0.', ': below 0.')) == said(cmp, suite, 'global', 'FedAvg, IID deal')
+        told = word.endswith((': above 0.', ': below 0.'))
+        assert head == told == said(cmp, suite, 'global', 'FedAvg, IID deal')
 
 METHODS = ('FedBN', 'Local', 'A', 'B', 'C')
 
@@ -170,7 +171,8 @@ def test_choose_judges_as_the_table_and_the_story():
             assert WORDS[above(m)[suite].verdict] == said(results, suite, 'personal', m)
     assert pays(SimpleNamespace(name='FedBN')) and not pays(SimpleNamespace(name='Local'))
 
-@pytest.mark.parametrize('id, view', [('F2DC-01', 'global'), ('FDSE-01a', 'personal'), ('FDSE-02a', 'personal')])
+@pytest.mark.parametrize('id, view', [
+    ('F2DC-01', 'global'), ('FDSE-01a', 'personal'), ('FDSE-02a', 'personal')])
 def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
     "The same runs, among a paper's claims and among the methods of a table."
     paper = id.partition('-')[0]
@@ -183,8 +185,9 @@ def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
     "And nowhere else: not beside themselves, nor beside another length or another suite."
     ours = stored_results(RESULTS)
     def of(seeds, **changed):
-        runs = [h for h in ours.histories if h.setting['seed'] in seeds and h.setting['suite'] == 'emoji-pacs']
-        for h in (runs := deepcopy(runs)): h.setting |= changed
+        ids = {(seed, 'emoji-pacs') for seed in seeds}
+        runs = deepcopy([h for h in ours.histories if (h.setting['seed'], h.setting['suite']) in ids])
+        for h in runs: h.setting |= changed
         return Comparison(runs)
     line = f"emoji-pacs: on the package's {len(ours.seeds)} stored seeds the skew cost is " \
            f"{ours.skew_cost()['emoji-pacs']: points}."

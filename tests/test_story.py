@@ -59,7 +59,7 @@ def test_a_broken_control_is_said_and_judges_nothing():
     "At chance, which is 10 %, in one seed of three."
     broken = FEDAVG, runs('FedAvg', 66, 10, 63.7, deal='iid'), LOCAL
     says = story(*broken)['skew']
-    assert says.startswith('What the skew costs cannot be told, for its control is no better than chance: FedAvg on')
+    assert says.startswith('What the skew costs cannot be told, for its control is no better than chance: ')
     note, = (n for n in Comparison(sum(broken, [])).table('global').notes if n.startswith('Skew cost'))
     assert note.endswith('no verdict, for this control is no better than chance.')
 
