@@ -163,26 +163,24 @@ def chance(c:Claim, cmp:Comparison)->float:
     p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0]))) if values else math.nan
     return 1. if math.isnan(p) else p
 
-def family_p(family:list, cmp:Comparison)->dict: # {id: p}
-    "p of the headline claims of a family, as Holm adjusts them."
-    heads = [c for c in family if c.headline and c.margin is None]
-    return dict(zip([c.id for c in heads], holm([chance(c, cmp) for c in heads])))
-
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
-    "Of claims in their families: all that their papers declare, or themselves if they are of no paper."
+    "As Holm adjusts them, of the headline claims of their papers, or of these if they are of no paper."
     asked, p = {c.id: c for c in claims}, {}
     of_papers = [[asked.get(c.id, c) for c in declared] for declared in claims_of().values()
                  if asked.keys() & {c.id for c in declared}]
     for declared in ([family] if family else of_papers or [claims]) if cmp else ():
-        p |= family_p(declared, cmp)
+        heads = [c for c in declared if c.headline and c.margin is None]
+        p |= zip([c.id for c in heads], holm([chance(c, cmp) for c in heads]))
     return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
 def judged(c:Claim, suite, values:list, together:dict, floor:float)->dict:
     "The verdict of a claim on one suite; `together` is the `family_p`."
     p = together.get(c.id) if suite == c.suites[0] else None
-    r = dict(suite=group_name(suite), holm=p) | judge(values, c.margin, c.needed, p, floor)
+    name = suite if isinstance(suite, str) else ', '.join(suite)
+    if '-without-' in name and name != suite: name = f'{name.partition("-without-")[0]}, one domain left out'
+    r = dict(suite=name, holm=p) | judge(values, c.margin, c.needed, p, floor)
     return r | (dict(above='', large='', within='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
@@ -193,11 +191,6 @@ def why_none(c:Claim)->str:
 
 VERDICT_COLUMNS = ('id says headline one other path suite n mean lo hi needed showable holm '
                    'above large within verdict values').split()
-
-def group_name(s)->str:
-    "A suite's name, or that of a tuple of suites with one domain left out each."
-    if isinstance(s, str): return s
-    return s[0].partition('-without-')[0] + ', one domain left out' if '-without-' in s[0] else ', '.join(s)
 
 # %% ../../nbs/3_results/12_claims.ipynb #9d22b725
 def verdicts(
@@ -262,12 +255,14 @@ def answers(d:pd.DataFrame)->dict: # {question: {answer: how many}}
     return {k: counts(*of) for k, of in asked.items()}
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00003
-def by_chance(d:pd.DataFrame)->str:
-    "How many of these verdicts chance alone would give."
+def by_chance(d:pd.DataFrame, runs=())->str:
+    "How many of these verdicts chance alone would give; which of their runs count as 0."
     n = sum(sum(answers(d)[k].values()) for k in ('above 0', 'no difference'))
     counts = [f'{asked}: {", ".join(f"{n} {word}" for word, n in got.items())}'
               for asked, got in answers(d).items() if got]
-    return f'Intervals: {n}; {"; ".join(counts)}. Chance alone would put about {n/40:.1f} on each side of 0.'
+    said = f'Intervals: {n}; {"; ".join(counts)}. Chance alone would put about {n/40:.1f} on each side of 0.'
+    stopped = [f'{h.label}, seed {h.setting["seed"]}' for h in runs if 'stopped' in h.measures]
+    return f'{said} Counted as 0, for they stopped: {"; ".join(stopped)}.' if stopped else said
 
 # %% ../../nbs/3_results/12_claims.ipynb #81a4e4c8
 def verdict_cells(r)->dict:
@@ -290,11 +285,6 @@ def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 
 
 # %% ../../nbs/3_results/12_claims.ipynb #892a1f11
 NEEDED = "needed: the smallest effect worth calling the paper's, half of what it prints."
-def stop_notes(claims:list, cmp:Comparison|None)->list: # of at most one sentence
-    runs = of_methods(claims, cmp).histories if cmp else ()
-    stopped = [f'{h.label}, seed {h.setting["seed"]}' for h in runs if 'stopped' in h.measures]
-    return [f'Counted as 0, for they stopped: {"; ".join(stopped)}.'] if stopped else []
-
 HOLM = ("holm: p by Holm's rule over the paper's headline claims, on their first suites; empty where 1; "
         'every other interval is judged by itself.')
 STARRED = ('With a star: a headline, named beforehand. Difference: mean over n seeds (95 % t-interval). '
@@ -305,12 +295,12 @@ def claims_table(
     claims:list, cmp:Comparison|None, title:str='Claims',
     family:list|None=None,      # as in verdicts
 )->Table:
-    "The verdicts as a table, positive where the paper says so."
+    "The verdicts, positive where the paper says so."
     d = verdicts(claims, cmp, family)
     rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
     one = lambda said: said.iloc[0] if said.nunique() == 1 else ' / '.join(said)      # of several suites
     cells = rows.groupby(d.id.values, sort=False).agg(one).reset_index(drop=True)
-    notes = [STARRED, *stop_notes(claims, cmp), by_chance(d)]
+    notes = [STARRED, by_chance(d, of_methods(claims, cmp).histories if cmp else ())]
     if d.needed.isna().all(): cells = cells.drop(columns='needed')
     else: notes.insert(1, NEEDED)
     if d.holm.isna().all(): cells = cells.drop(columns='holm')

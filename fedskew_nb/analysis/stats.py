@@ -125,13 +125,6 @@ LARGE  = {('yes', 'yes'): ', as large as printed', ('yes', 'smaller'): ', smalle
           ('yes', 'open'): ', size open', ('open', 'smaller'): ', smaller than printed'}
 WITHIN = dict(yes='within the margin', no='outside the margin', open='open')
 
-# %% ../../nbs/3_results/08_stats.ipynb #6a5bed75
-def within_margin(i:Interval, margin:float)->str:
-    if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
-    if i.alike: return 'open'
-    if -margin < i.lo and i.hi < margin: return 'yes'
-    return 'no' if i.lo > margin or i.hi < -margin else 'open'
-
 # %% ../../nbs/3_results/08_stats.ipynb #08c00001
 @patch
 def verdict(self:Interval,
@@ -140,7 +133,10 @@ def verdict(self:Interval,
     p:float|None=None,         # after Holm
 )->Verdict:
     "Both answers."
-    if margin is not None: return Verdict(within=within_margin(self, margin))
+    if margin is not None:
+        if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
+        inside, outside = -margin < self.lo and self.hi < margin, self.lo > margin or self.hi < -margin
+        return Verdict(within='open' if self.alike else 'yes' if inside else 'no' if outside else 'open')
     side = self.sign(p)
     above = {1: 'yes', -1: 'below', 0: 'open'}[side]
     if needed is None: return Verdict(above)

@@ -271,21 +271,19 @@ def mask_notes(who:str, depths:list, white, strict:bool)->list: # of sentences
     raise ValueError(f'{said}: store 0 and 255, or say white=255 to keep them so (--white)')
 
 # %% ../../nbs/5_data/01_images.ipynb #524bc1d6
-def how_to_keep(colour:bool, low:float, high:float)->tuple: # (what helps, what does, too)
-    "How bytes would keep more levels."
-    if colour: return 'store 8 bits, or 16 of grey alone', ''
-    return f'say white=({low:g}, {high:g})', ', or what is white there, as 4095 in scans of 12 bits'
+IN_SCANS = ', or what is white there, as 4095 in scans of 12 bits'
 
 # %% ../../nbs/5_data/01_images.ipynb #9a85ecdd
 def depth_notes(who:str, depths:list, white, strict:bool=True)->list: # of sentences
-    "What bytes leave of a site's images of more than 8 bits; a range that is hardly used is refused."
+    "What bytes leave of images of more than 8 bits; a range that is hardly used is refused."
     own = [d for d in depths if d and d.had]
     if not own: return mask_notes(who, depths, white, strict)
     best = max(own, key=lambda d: d.left)
     if best.left > FEW or best.had < 2*best.left: return []
     low, high = min(d.low for d in own), max(d.high for d in own)
     said = f'{who}: bytes keep {best.left} levels of images of more than 8 bits, from {low:g} to {high:g}'
-    mend, other = how_to_keep(best.colour, low, high)
+    mend, other = f'say white=({low:g}, {high:g})', IN_SCANS
+    if best.colour: mend, other = 'store 8 bits, or 16 of grey alone', ''
     if not strict or window_of(white) or best.top != WIDE or high-low >= WIDE/8: return [f'{said}; {mend}']
     raise ValueError(f'{said}: {mend}{other}, or say white=65535 to keep them so (--white)')
 

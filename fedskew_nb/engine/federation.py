@@ -396,30 +396,20 @@ def _over(self:Federation)->bool:
     later = [r for r in self.history.rounds if 'val' in r and r['round'] > self.state.best['round']]
     return len(later) >= self.setting.patience
 
-# %% ../../nbs/6_engine/16_patience.ipynb #7f5de3f2
-@patch
-def _take_best(self:Federation):
-    "The best check's models, and no later scores."
-    best, h = self.state.best, self.history
-    h = replace(h, rows=[r for r in h.rows if r['round'] <= best['round']],
-                setting=h.setting | dict(best_round=best['round']))
-    fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
-    self.state = replace(self.state, history=h, **fields)
-    if self.out: self.save(self.out)
-
-# %% ../../nbs/6_engine/16_patience.ipynb #ba0d7432
-@patch
-def _look_back(self:Federation):
-    "Is the trained model the same for an image alone as in the batches that are scored?"
-    if self.sites.far or not (asked := questions(self)): return
-    k, x = asked[0].model, asked[0].data.x[:at_once(self.device)]
-    if len(x) > 1: look_back(self, x, self.server if k < 0 else self.state_of(k))
-
 # %% ../../nbs/6_engine/16_patience.ipynb #9c013e0a
 @patch
 def _settled(self:Federation):
     "The history; once a run has ended, of what it settles for."
     if not self._over() and self.round_no < self.setting.rounds: return self.history
-    if self.state.best: self._take_best()
-    self._look_back()
+    if self.state.best:
+        best, h = self.state.best, self.history
+        h = replace(h, rows=[r for r in h.rows if r['round'] <= best['round']],
+                    setting=h.setting | dict(best_round=best['round']))
+        fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
+        self.state = replace(self.state, history=h, **fields)
+        if self.out: self.save(self.out)
+    asked = [] if self.sites.far else questions(self)
+    if not asked: return self.history
+    k, x = asked[0].model, asked[0].data.x[:at_once(self.device)]    # an image alone and in its batch
+    if len(x) > 1: look_back(self, x, self.server if k < 0 else self.state_of(k))
     return self.history

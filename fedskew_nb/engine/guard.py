@@ -208,18 +208,14 @@ def who_asks(net:Net, x:Tensor)->str: # x: as the net wants them
             return f'{name or "the model"} ({type(layer).__name__}) asks the batch; {mend_of(layer)}'
     return ''
 
-# %% ../../nbs/6_engine/06_guard.ipynb #e73db6cb
-def nine_images(net:Net, size:int)->Tensor:
-    "Noise from dark to light, as the net wants it."
-    loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)
-    return net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
-
 # %% ../../nbs/6_engine/06_guard.ipynb #ef8ddb57
 def check_alone(net:Net, size:int):
     "Refuse a model whose answer to an image depends on the images beside it."
     if not isinstance(net, Net): return             # `check_net` says so
     blind = [n for n, m in net.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is None]
-    x, mend = nine_images(net, size), mend_of(nn.BatchNorm2d(1))
+    loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)        # nine images, from dark to light
+    x = net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
+    mend = mend_of(nn.BatchNorm2d(1))
     why = f'{", ".join(blind)} keeps no running statistics; {mend}'
     if not blind:
         if not isinstance(getattr(tried(net, x), 'logits', 0), Tensor): return     # `check_net` says so

@@ -150,8 +150,10 @@ def same_answers(module, net, size):
         raise ValueError(f'{name} cut like this answers otherwise than the whole model: {otherwise}')
 
 # %% ../../nbs/4_core/03_convert.ipynb #aa99022d
-def same_in_training(module, net, size):
-    "Refuse a cut that leaves out what only training does: no answer in eval would tell."
+def check_cut(module, net, size, seed):
+    "Refuse a cut that is not the same model, in training too; lazy layers draw their first weights here."
+    with seeded(seed): same_answers(module, net, size)
+    draws_nothing(module, size, net.channels)
     name, x = type(module).__name__, noise_images(module, size)
     if net.channels == 1: x = x[:, :1]
     whole = in_training(module, x, name)
@@ -161,13 +163,6 @@ def same_in_training(module, net, size):
     if same and torch.allclose(got.logits, want, atol=1e-3): return
     raise ValueError(f'{name} answers in training otherwise than cut like this: its forward has a branch '
                      'that only training takes; move it into a child that body=, pool= or head= names')
-
-# %% ../../nbs/4_core/03_convert.ipynb #ee096cc2
-def check_cut(module, net, size, seed):
-    "Refuse a cut that is not the same model; lazy layers draw their first weights here."
-    with seeded(seed): same_answers(module, net, size)
-    draws_nothing(module, size, net.channels)
-    same_in_training(module, net, size)
 
 # %% ../../nbs/4_core/03_convert.ipynb #00000013
 def who_draws(module:nn.Module, x)->list: # of names, '' is the module itself; innermost first
