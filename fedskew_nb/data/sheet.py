@@ -49,16 +49,21 @@ def row_of(p:Path)->Row:
     return Row(p, p.parts[1], p.parts[0])
 
 # %% ../../nbs/5_data/21_sheet.ipynb #54124124
-def row_that_says(where:str, path:Path, line:int, cells:dict)->Row:
+def row_that_says(
+    where:str, path:Path, line:int, cells:dict,
+    sure:bool=True,      # False: the split is perhaps another thing, and stays as it is
+)->Row:
     "A row of a table or a dataset; cells that say nothing, or no part, are refused."
     told = {k: said(v, k, where) for k, v in cells.items()}
     for k in ('label', 'site'):
         if told[k]: continue
         raise ValueError(f'{where}: the {k} is {cells[k]!r}: give a name or a number, or leave the row out')
+    if not sure: return Row(path, line=line, **told)
     if told.get('split') and not part_named(told['split']):
         raise ValueError(f'{where}: the split is {told["split"]}; write train, val or test')
     return Row(path, line=line, **told | dict(split=part_named(told.get('split', ''))))
 
+# %% ../../nbs/5_data/21_sheet.ipynb #c733838e
 def usual_name(root:Path)->str:
     "What the suite of a folder, or of a table, is called."
     return (root.stem if root.suffix.lower() == '.csv' else root.name) or 'images'
@@ -66,25 +71,26 @@ def usual_name(root:Path)->str:
 # %% ../../nbs/5_data/21_sheet.ipynb #5be39620
 def places(file, line:int, head:list)->dict: # {column: its place}
     "Where the columns are that we know."
-    names = [name.casefold() for name in head]
-    for name in COLUMNS:
-        if names.count(name) > 1: raise ValueError(f'{file}, row {line}: two columns are called {name}')
-        if name in names or name not in COLUMNS[:3]: continue
+    try: called = columns_of(head)
+    except ValueError as e: raise ValueError(f'{file}, row {line}: {e}') from None
+    for name in COLUMNS[:3]:
+        if name in called: continue
         raise ValueError(f'{file} has no column {name}: it has {", ".join(head)[:80]}; '
                          'it needs image, label and site, separated by commas')
-    return {name: names.index(name) for name in COLUMNS if name in names}
+    if notes := column_notes(head, called): warnings.warn(f'{file}: {"; ".join(notes)}')
+    return {c: head.index(name) for c, name in called.items()}
 
 # %% ../../nbs/5_data/21_sheet.ipynb #52ce3cc2
-def read_row(file, line:int, fields:list, at:dict, wide:int)->Row:
+def read_row(file, line:int, fields:list, at:dict, wide:int, sure:bool)->Row:
     "One line of a CSV."
     where = f'{file}, row {line}'
     if len(fields) != wide: raise ValueError(f'{where}: {len(fields)} fields, {wide} columns; quote commas')
     cells = {k: fields[i] for k, i in at.items()}
-    for k in (k for k, v in cells.items() if not said(v, k, where)):
+    for k in (k for k, v in cells.items() if not said(v, k, where) and (sure or k != 'split')):
         raise ValueError(f'{where}: the {k} is {cells[k] or "empty"}; fill it in, or leave the row out')
     image = cells.pop('image')
     path = Path(image) if (Path(file).parent/image).exists() else Path(PureWindowsPath(image).as_posix())
-    return row_that_says(where, path, line, cells)
+    return row_that_says(where, path, line, cells, sure)
 
 # %% ../../nbs/5_data/21_sheet.ipynb #fe645c72
 def check_images(file, rows:list):
@@ -125,7 +131,10 @@ def read_sheet(file)->list: # of Row
     if len(lines) < 2: raise ValueError(f'{file} has no row: give a line image,label,site, then the images')
     (first, head), *others = lines
     at = places(file, first, head)
-    rows = [read_row(file, line, fields, at, len(head)) for line, fields in others]
+    split = head[at['split']] if 'split' in at else 'split'
+    sure = split_is_sure(split)
+    rows = [read_row(file, line, fields, at, len(head), sure) for line, fields in others]
+    if not sure: rows = parts_settled(file, rows, split)
     check_images(file, rows)
     check_patients(file, rows)
     return sorted(rows, key=lambda r: r.path.as_posix())    # their order in the table changes nothing
@@ -219,7 +228,7 @@ def lacking(tree:dict, names)->list:
     return [f'{site} has no image of {", ".join(cs)}' for site, cs in lost.items() if cs]
 
 # %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
-import re, unicodedata
+import re, unicodedata, warnings
 
 # %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
 NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
@@ -240,6 +249,64 @@ def said(v, noun:str, where:str)->str: # '' where it says nothing
     if isinstance(v, float) and v.is_integer(): v = int(v)
     text = str(v).strip()
     return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
+
+# %% ../../nbs/5_data/30_cells.ipynb #0c407f5d
+PATIENT = 'no nr num number name key code uid hash'.split()
+PEOPLE = 'patient', 'subject', 'participant', 'person'
+USUAL = dict(    # {column: its other names, as `key_of` writes them}
+    patient=[who+end for end in ('', 'id', 's', 'ids', *PATIENT) for who in PEOPLE]+['pid', 'ptid', 'mrn'],
+    split=['splits', 'splitname', 'datasplit', 'part', 'set', 'subset', 'partition', 'phase', 'usage'])
+LIKE = dict(patient=(*PEOPLE, 'caseid'), split=('split', 'fold', 'subset', 'partition'))
+
+# %% ../../nbs/5_data/30_cells.ipynb #92d1e85f
+def key_of(name)->str:
+    "A column's name without case, blanks and marks."
+    return re.sub(r'[\W_]+', '', unicodedata.normalize('NFKC', str(name)).casefold())
+
+def column_for(column:str, names)->str|None: # names: of the columns that are there
+    "Which of them says it; None where none does."
+    of = {}
+    for name in names: of.setdefault(key_of(name), []).append(name)
+    key = next((k for k in (column, *USUAL.get(column, ())) if k in of), None)
+    if key and len(of[key]) > 1:
+        raise ValueError(f'two columns are called {column}, {" and ".join(map(repr, of[key]))}: rename one')
+    return of[key][0] if key else None
+
+# %% ../../nbs/5_data/30_cells.ipynb #231f170d
+def columns_of(names, given=None)->dict: # {column: its name}; given: the same, None for a column not to use
+    "Where the columns are that we know."
+    given = given or {}
+    others = [name for name in names if name not in given.values()]
+    found = {c: given[c] if c in given else column_for(c, others) for c in COLUMNS}
+    return {c: name for c, name in found.items() if name is not None and name in names}
+
+# %% ../../nbs/5_data/30_cells.ipynb #7dde8bcc
+def column_notes(names, called:dict, given=())->list:
+    "Columns that look like one of patients or parts and are not used, and names that are read as another."
+    notes = [f'the column {name!r} is read as {c}' for c, name in called.items()
+             if c != 'split' and c not in given and c not in key_of(name)]
+    for c in LIKE:
+        if c in called or c in given: continue
+        some = [repr(n) for n in names if n not in called.values() and any(w in key_of(n) for w in LIKE[c])]
+        if not some: continue
+        notes.append(f'there is no column {c}, and {some[0]} is not used: if it says it, call it {c}')
+    return notes
+
+# %% ../../nbs/5_data/30_cells.ipynb #8984de13
+def split_is_sure(name)->bool:
+    "Does a column of this name say parts, whatever its cells are?"
+    return 'split' in key_of(name)
+
+def parts_settled(where:str, rows:list, name:str)->list: # of Row
+    "Rows whose column may be parts: they are, if one of its cells says so."
+    if not any(part_named(r.split) for r in rows):
+        warnings.warn(f'{where}: the column {name!r} says no part, train, val or test, and is not used')
+        return [r._replace(split='') for r in rows]
+    for r in (r for r in rows if not part_named(r.split)):
+        raise ValueError(f'{where}, row {r.line}: the split is {r.split or "empty"} in the column {name!r}; '
+                         'write train, val or test, or give the column another name')
+    warnings.warn(f'{where}: the column {name!r} is read as split')
+    return [r._replace(split=part_named(r.split)) for r in rows]
 
 # %% ../../nbs/5_data/30_cells.ipynb #9d3c6e55
 NUMBER = re.compile(r'\d+(\.\d*)?')
