@@ -235,3 +235,46 @@ def test_a_column_that_only_some_rows_have_counts():
     for r in own[:4]: del r['Patient ID']
     train, test = who_is_where(Suite.from_rows(own), [(r['image'], 0, 0, r.get('Patient ID', id(r))) for r in own])
     assert train and test and not train & test
+
+# ---- who is nobody, and what looks the same
+
+NOBODIES = ['unknown', '#N/A', 'NULL', 'none', 'None', '-', '?', -1, -1., 'Missing', 'n/a', '\ufeffunknown ', 0, '0']
+
+@pytest.mark.parametrize('word', NOBODIES, ids=repr)
+def test_a_word_for_nobody_is_no_person(word):
+    own = rows(two, 'a', lambda k: word if k%2 else f'p{k}')
+    alone = rows(two, 'a', lambda k: '' if k%2 else f'p{k}')
+    with pytest.warns(UserWarning, match='20 of 40 rows name no patient'): s = Suite.from_rows(own)
+    with pytest.warns(UserWarning): assert parts(s) == parts(Suite.from_rows(alone))
+
+def test_in_a_table_it_is_refused(tmp_path):
+    own = rows(two, 'a', lambda k: 'unknown' if k == 4 else f'p{k}')
+    with pytest.raises(ValueError, match='row 6: the patient is unknown; fill'): table(tmp_path, own, HEAD[:4])
+
+def test_patient_0_among_numbers_is_a_person():
+    own = rows(two, 'a', lambda k: k//4)
+    train, test = who_is_where(Suite.from_rows(own), own)
+    assert 0 in train | test and not train & test
+
+@pytest.mark.parametrize('many', [True, False])
+def test_a_patient_with_most_of_the_pictures_is_said(many, recwarn):
+    own = rows(two, 'a', lambda k: 'XXX' if many and k%4 == 0 or k < 4 else f'p{k}')
+    Suite.from_rows(own)
+    told = [str(w.message) for w in recwarn if 'patient XXX has' in str(w.message)]
+    assert bool(told) == many
+
+@pytest.mark.parametrize('seen', ['cat\u200b', '\ufeffcat', 'c\u00adat', '\u200ecat', 'cat\u2060'])
+def test_letters_that_nobody_sees_make_no_class(tmp_path, seen):
+    own = rows(lambda k: ('dog', 'cat', seen)[k%3], lambda k: ('a', 'a\u200b')[k%2])
+    for s in (Suite.from_rows(own), table(tmp_path, own, HEAD[:3])):
+        assert s.classes == ['cat', 'dog'] and s.domains == ['a']
+
+@pytest.mark.parametrize('ones', [(True, 1), (np.bool_(False), 0), ('true', '1.0'), ('-01', -1), ('\u22121', '-1'),
+                                  ('-0', 0), ('.5', .5), ('+1', 1), ('a\u200cb', 'ab')], ids=repr)
+def test_these_are_read_as_one(ones):
+    with pytest.raises(ValueError, match='give them one name'):
+        Suite.from_rows(rows(lambda k: (*ones, 'c')[k//8%3], 's'))
+
+@given(st.sets(st.integers(-10**6, 10**6), min_size=1, max_size=30))
+def test_numbers_below_zero_come_first(numbers):
+    assert in_order({str(n) for n in numbers}) == [str(n) for n in sorted(numbers)]

@@ -16,7 +16,7 @@ from .copies import Picture, by_site, check_copies, planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
 from .sheet import COLUMNS, check_patients, column_notes, columns_of, in_order
-from .sheet import parts_settled, row_that_says, said, split_is_sure
+from .sheet import parts_settled, row_that_says, said, split_is_sure, with_nobody
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
@@ -116,7 +116,7 @@ def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture]
     images, rows, pictures = zip(*read)
     if not is_sure(given, seen): rows = parts_settled('rows', rows, called['split'])
     pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
-    check_patients('rows', rows)
+    check_patients('rows', rows := with_nobody('rows', rows))
     return images, rows, pictures, names or in_order({r.label for r in rows})
 
 # %% ../../nbs/5_data/22_rows.ipynb #07b598ab

@@ -113,6 +113,7 @@ def check_images(file, rows:list):
 def check_patients(file, rows:list):
     "Refuse names that are read as one, and patients in two parts, or at two sites without parts."
     check_spelled(file, rows)
+    tell_crowds(file, rows)
     first_of = {}
     for r in (r for r in rows if r.patient):
         first = first_of.setdefault(r.patient, r)
@@ -136,7 +137,7 @@ def read_sheet(file)->list: # of Row
     rows = [read_row(file, line, fields, at, len(head), sure) for line, fields in others]
     if not sure: rows = parts_settled(file, rows, split)
     check_images(file, rows)
-    check_patients(file, rows)
+    check_patients(file, rows := with_nobody(file, rows))
     return sorted(rows, key=lambda r: r.path.as_posix())    # their order in the table changes nothing
 
 # %% ../../nbs/5_data/21_sheet.ipynb #61e955e9
@@ -232,6 +233,9 @@ import re, unicodedata, warnings
 
 # %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
 NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
+NOBODY = set('unknown unk na n/a #n/a #n/d null #null! #value! #ref! none nil nobody missing anonymous anon '
+             'unnamed -1 - -- ---  ? ?? . nan <na> nat'.split())       # no patients
+UNSEEN = dict.fromkeys(map(ord, '\u200b\u2060\ufeff\u00ad\u200e\u200f'))    # letters that nobody sees
 PART_WORDS = dict(training='train', valid='val', validation='val', dev='val', testing='test')
 
 def part_named(word:str)->str: # train, val or test; '' for another word
@@ -247,7 +251,8 @@ def said(v, noun:str, where:str)->str: # '' where it says nothing
         shown = ' '.join(str(v).split())[:40]
         raise ValueError(f'{where}: the {noun} is {shown}, a {type(v).__name__}: give a name or a number')
     if isinstance(v, float) and v.is_integer(): v = int(v)
-    text = str(v).strip()
+    text = str(v).translate(UNSEEN).strip()
+    if noun == 'patient' and text.casefold() in NOBODY: return ''
     return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
 
 # %% ../../nbs/5_data/30_cells.ipynb #0c407f5d
@@ -308,15 +313,42 @@ def parts_settled(where:str, rows:list, name:str)->list: # of Row
     warnings.warn(f'{where}: the column {name!r} is read as split')
     return [r._replace(split=part_named(r.split)) for r in rows]
 
+# %% ../../nbs/5_data/30_cells.ipynb #a76f9841
+def with_nobody(where:str, rows:list)->list: # of Row
+    "Rows in which a patient 0 among names is nobody; that some rows have no patient is said."
+    who = {r.patient for r in rows if r.patient}
+    zero = [w for w in who if spelling(w) == '0.']
+    if not all(NUMBER.fullmatch(w) for w in who):
+        rows = [r._replace(patient='') if r.patient in zero else r for r in rows]
+    if n := sum(not r.patient for r in rows)*any(r.patient for r in rows):
+        warnings.warn(f'{where}: {n} of {len(rows)} rows name no patient: each counts as one of its own')
+    return rows
+
+# %% ../../nbs/5_data/30_cells.ipynb #aa2f6a33
+CROWD = 8, .2      # times as many pictures as the median patient, and a share of the site
+
+def tell_crowds(where:str, rows:list):
+    "A patient with far more pictures than others of the site is said."
+    for site in dict.fromkeys(r.site for r in rows if not r.split):
+        own = [r.group for r in rows if r.site == site]
+        count = Counter(own).most_common()
+        (who, n), usual = count[0], count[len(count)//2][1]
+        if len(count) < 4 or n < CROWD[0]*usual or n < CROWD[1]*len(own): continue
+        warnings.warn(f'{where}: patient {who} has {n} of the {len(own)} images of {site}, others mostly '
+                      f'{usual}: they are dealt as one person; if it is nobody, leave the field empty')
+
 # %% ../../nbs/5_data/30_cells.ipynb #9d3c6e55
-NUMBER = re.compile(r'\d+(\.\d*)?')
+NUMBER = re.compile(r'[+-]?(\d+(\.\d*)?|\.\d+)')
+TRUTH = dict(true='1.', false='0.')     # what a program takes them for
 
 def spelling(name:str)->str:
     "What a reader takes a name for."
-    text = ' '.join(unicodedata.normalize('NFKC', name).casefold().split())
-    if not NUMBER.fullmatch(text): return text
-    whole, _, part = text.partition('.')
-    return f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
+    plain = ''.join(c for c in unicodedata.normalize('NFKC', name) if unicodedata.category(c) != 'Cf')
+    text = ' '.join(plain.replace('\u2212', '-').casefold().split())
+    if not NUMBER.fullmatch(text): return TRUTH.get(text, text)
+    whole, _, part = text.lstrip('+-').partition('.')
+    number = f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
+    return '-'*(text[0] == '-' and number != '0.')+number
 
 # %% ../../nbs/5_data/30_cells.ipynb #72e80b15
 def check_spelled(where, rows:list): # of Row
