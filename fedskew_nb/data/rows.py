@@ -12,7 +12,8 @@ import torch
 from fastcore.basics import patch
 from .arrays import with_unseen
 from .check import MOST_SIDE, count, known_names, lost_at_door
-from .copies import Picture, by_site, check_copies, planned, say, with_notes
+from .copies import Picture, by_site, check_copies, checksum_of, one_of_sizes
+from .copies import planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
 from .sheet import COLUMNS, check_patients, column_notes, columns_of, in_order
@@ -79,7 +80,8 @@ def read_item(k:int, cells:dict, sure:bool, names, size, white)->tuple: # (image
     (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
     row = row_that_says(f'row {k}', Path(str(k)), k, cells, sure)
     pages, depth = seen[0]
-    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', (), look, pages, depth)
+    wide = tuple(own.shape[:0:-1])
+    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', wide, look, pages, depth)
     return one_image(image, size, white) if size else own, row, picture
 
 # %% ../../nbs/5_data/22_rows.ipynb #2313b55e
@@ -104,6 +106,12 @@ def is_sure(given:dict, seen:dict)->bool:
     return all(split_is_sure(own.get('split', 'split')) for own in seen.values())
 
 # %% ../../nbs/5_data/22_rows.ipynb #ff830ee3
+def as_one_size(pictures, images, rows:list)->list: # of Picture; images: none where they have one size
+    "The pictures with their parts; those of several sizes that the net sees as one are one."
+    pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
+    return one_of_sizes(pictures, [checksum_of(im.numpy()) for im in images]) if images else pictures
+
+# %% ../../nbs/5_data/22_rows.ipynb #b69c5cad
 def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
     known_names(given, COLUMNS, 'column')
@@ -115,7 +123,7 @@ def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture]
     called = check_called(given, seen)
     images, rows, pictures = zip(*read)
     if not is_sure(given, seen): rows = parts_settled('rows', rows, called['split'])
-    pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
+    pictures = as_one_size(pictures, images if size else (), rows)
     check_patients('rows', rows := with_nobody('rows', rows))
     return images, rows, pictures, names or in_order({r.label for r in rows})
 
