@@ -160,3 +160,121 @@ def test_a_dataset_that_names_its_classes():
     for wrong in (-1, 2, .5, '0', 'X', None, float('nan')):
         with pytest.raises(ValueError, match='row 5: the label is'):
             Suite.from_rows(Named(rows(lambda k: wrong if k == 5 else k%2, 'a')))
+
+# ---- which column says it
+
+PATIENTS = ['patient', 'Patient', 'PATIENT ID', 'patient_id', 'PatientID', 'patient-no.', 'subject', 'Subject_ID',
+            'person', 'participant_id', 'mrn', ' patient ', '\u200bpatient']
+SPLITS = ['split', 'Split', 'part', 'Set', 'subset', 'data_split', 'Partition']
+
+def told(own, head): return [dict(zip(head, r)) for r in own]
+
+def who_is_where(suite, own):
+    "The patients of training and of tests; a picture is known by its bytes."
+    who = {np.asarray(r[0]).transpose(2, 0, 1).tobytes(): r[3] for r in own}
+    def of(datas): return {who[x.numpy().tobytes()] for d in datas for x in d.x}
+    return of(d for c in suite.clients for d in (c.train, c.val)), of(suite.tests.values())
+
+@pytest.mark.filterwarnings('ignore:.*is read as')
+@pytest.mark.parametrize('name', PATIENTS)
+def test_a_patient_under_any_usual_name_is_one(tmp_path, name):
+    own = rows(two, 'a', lambda k: f'p{k//4}')
+    head = ['image', 'Label', 'SITE', name]
+    for s in (Suite.from_rows(told(own, head)), table(tmp_path, own, head)):
+        train, test = who_is_where(s, own)
+        assert train and test and not train & test
+
+@pytest.mark.filterwarnings('ignore:.*is read as')
+@pytest.mark.parametrize('name', SPLITS)
+def test_a_split_under_any_usual_name_is_one(tmp_path, name):
+    own = rows(two, 'a', lambda k: 'test' if k%5 == 0 else 'train')
+    head = ['image', 'label', 'site', name]
+    for s in (Suite.from_rows(told(own, head)), table(tmp_path, own, head)):
+        assert parts(s)['test'] == 8
+        assert who_is_where(s, own) == ({'train'}, {'test'})
+
+def test_a_part_of_the_body_is_no_split_and_it_is_said(tmp_path):
+    own, head = rows(two, 'a', lambda k: ('hand', 'knee')[k%2]), ['image', 'label', 'site', 'part']
+    for door in (lambda: Suite.from_rows(told(own, head)), lambda: table(tmp_path, own, head)):
+        with pytest.warns(UserWarning, match="column 'part' says no part"): s = door()
+        assert parts(s)['test'] == 8
+
+def test_a_column_that_is_half_a_split_is_refused(tmp_path):
+    own, head = rows(two, 'a', lambda k: ('train', 'knee')[k%2]), ['image', 'label', 'site', 'part']
+    for door in (lambda: Suite.from_rows(told(own, head)), lambda: table(tmp_path, own, head)):
+        with pytest.raises(ValueError, match="split is knee in the column 'part'"): door()
+
+@pytest.mark.parametrize('name', ['patient_age', 'study_subjects_x', 'fold', 'case_id', 'random_split_2'])
+def test_what_looks_like_a_column_and_is_not_used_is_said(tmp_path, name):
+    own, head = rows(two, 'a', lambda k: f'{k//8}'), ['image', 'label', 'site', name]
+    for door in (lambda: Suite.from_rows(told(own, head)), lambda: table(tmp_path, own, head)):
+        with pytest.warns(UserWarning, match=f'{name}.* is not used'): door()
+
+@pytest.mark.filterwarnings('error')
+def test_a_column_that_is_not_to_be_used_is_not(tmp_path):
+    own = told(rows(two, 'a', 'dog'), ['image', 'label', 'site', 'subject'])
+    assert parts(Suite.from_rows(own, columns=dict(patient=None)))['test'] == 8
+    table(tmp_path, rows(two, 'a', '50'), ['image', 'label', 'site', 'age'])
+
+def test_columns_that_no_row_has_are_refused():
+    own = told(rows(two, 'a', 'p'), ['image', 'label', 'site', 'pid'])
+    with pytest.raises(ValueError, match="no row has a column 'absent'; they have image, label, site, pid"):
+        Suite.from_rows(own, columns=dict(patient='absent'))
+    with pytest.raises(ValueError, match='they are tuples'):
+        Suite.from_rows(rows(two, 'a', 'p'), columns=dict(patient='who'))
+
+def test_two_columns_for_one_thing_are_refused(tmp_path):
+    own, head = rows(two, 'a', 'p', 'q'), ['image', 'label', 'site', 'Patient', 'patient']
+    for door in (lambda: Suite.from_rows(told(own, head)), lambda: table(tmp_path, own, head)):
+        with pytest.raises(ValueError, match="two columns are called patient, 'Patient' and 'patient'"): door()
+    s = Suite.from_rows(told(rows(two, 'a', lambda k: f'p{k//4}', 'q'), head), columns=dict(patient='Patient'))
+    assert parts(s)['test']
+
+def test_a_column_that_only_some_rows_have_counts():
+    own = told(rows(two, 'a', lambda k: f'p{k//4}'), ['image', 'label', 'site', 'Patient ID'])
+    for r in own[:4]: del r['Patient ID']
+    train, test = who_is_where(Suite.from_rows(own), [(r['image'], 0, 0, r.get('Patient ID', id(r))) for r in own])
+    assert train and test and not train & test
+
+# ---- who is nobody, and what looks the same
+
+NOBODIES = ['unknown', '#N/A', 'NULL', 'none', 'None', '-', '?', -1, -1., 'Missing', 'n/a', '\ufeffunknown ', 0, '0']
+
+@pytest.mark.parametrize('word', NOBODIES, ids=repr)
+def test_a_word_for_nobody_is_no_person(word):
+    own = rows(two, 'a', lambda k: word if k%2 else f'p{k}')
+    alone = rows(two, 'a', lambda k: '' if k%2 else f'p{k}')
+    with pytest.warns(UserWarning, match='20 of 40 rows name no patient'): s = Suite.from_rows(own)
+    with pytest.warns(UserWarning): assert parts(s) == parts(Suite.from_rows(alone))
+
+def test_in_a_table_it_is_refused(tmp_path):
+    own = rows(two, 'a', lambda k: 'unknown' if k == 4 else f'p{k}')
+    with pytest.raises(ValueError, match='row 6: the patient is unknown; fill'): table(tmp_path, own, HEAD[:4])
+
+def test_patient_0_among_numbers_is_a_person():
+    own = rows(two, 'a', lambda k: k//4)
+    train, test = who_is_where(Suite.from_rows(own), own)
+    assert 0 in train | test and not train & test
+
+@pytest.mark.parametrize('many', [True, False])
+def test_a_patient_with_most_of_the_pictures_is_said(many, recwarn):
+    own = rows(two, 'a', lambda k: 'XXX' if many and k%4 == 0 or k < 4 else f'p{k}')
+    Suite.from_rows(own)
+    told = [str(w.message) for w in recwarn if 'patient XXX has' in str(w.message)]
+    assert bool(told) == many
+
+@pytest.mark.parametrize('seen', ['cat\u200b', '\ufeffcat', 'c\u00adat', '\u200ecat', 'cat\u2060'])
+def test_letters_that_nobody_sees_make_no_class(tmp_path, seen):
+    own = rows(lambda k: ('dog', 'cat', seen)[k%3], lambda k: ('a', 'a\u200b')[k%2])
+    for s in (Suite.from_rows(own), table(tmp_path, own, HEAD[:3])):
+        assert s.classes == ['cat', 'dog'] and s.domains == ['a']
+
+@pytest.mark.parametrize('ones', [(True, 1), (np.bool_(False), 0), ('true', '1.0'), ('-01', -1), ('\u22121', '-1'),
+                                  ('-0', 0), ('.5', .5), ('+1', 1), ('a\u200cb', 'ab')], ids=repr)
+def test_these_are_read_as_one(ones):
+    with pytest.raises(ValueError, match='give them one name'):
+        Suite.from_rows(rows(lambda k: (*ones, 'c')[k//8%3], 's'))
+
+@given(st.sets(st.integers(-10**6, 10**6), min_size=1, max_size=30))
+def test_numbers_below_zero_come_first(numbers):
+    assert in_order({str(n) for n in numbers}) == [str(n) for n in sorted(numbers)]

@@ -3,8 +3,11 @@ import warnings
 from dataclasses import replace
 import pytest
 import torch
-from fedskew_nb import Client, Federation, FedAvg, Suite, join_site, small_conv
-from fedskew_nb.data.images import Data
+from PIL import Image
+from fedskew_nb import Client, Federation, FedAvg, Suite, compare, join_site, small_conv
+from fedskew_nb.analysis.report import write_report
+from fedskew_nb.data.folder import load_folder
+from fedskew_nb.data.images import Data, one_image
 from fedskew_nb.run.recipes import read_suite
 
 def images(n, seed): return torch.randint(256, (n, 3, 12, 12), dtype=torch.uint8,
@@ -69,3 +72,61 @@ def test_a_suite_made_by_hand_is_looked_at(same, form):
         read_suite(mine if form == 'function' else own)
     told = ' '.join(str(w.message) for w in said)
     assert ('2 pictures in training and in test, first a, train = a, test' in told) == same
+
+# ---- one picture in two sizes
+
+def sharp(side, seed): return torch.randint(256, (3, side, side), dtype=torch.uint8,
+                                            generator=torch.Generator().manual_seed(seed))
+
+def sized(path, seed, to=16):
+    "A picture as a file of 16 pixels, or twice as large without a new pixel."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(sharp(16, seed).permute(1, 2, 0).numpy()).resize((to, to), 0).save(path)
+
+def shared(suite):
+    of = lambda datas: {x.numpy().tobytes() for d in datas for x in d.x}
+    return of(d for c in suite.clients for d in (c.train, c.val)) & of(suite.tests.values())
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('other', [False, True])
+def test_rows_of_two_sizes_are_one_picture_where_the_net_sees_one(other):
+    own = [dict(image=sharp(32, k), label='xy'[k%2], site='ab'[k//2%2], split='train' if k < 16 else 'test')
+           for k in range(32)]
+    for k in range(3): own[16+k] |= dict(image=one_image(own[k]['image'], 12), label='xy'[(k+other)%2])
+    s, kept = Suite.from_rows(own, size=12), Suite.from_rows(own, size=12, copies='keep')
+    kind = 'contradictions' if other else 'train_and_test'
+    assert not shared(s) and s.copies[kind] == 3 == kept.copies[kind] == len(shared(kept))
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('part', ['train', 'test'])
+def test_so_are_files_of_two_sizes(tmp_path, part):
+    for k in range(24): sized(tmp_path/'ab'[k%2]/('train', 'test')[k//2%2]/'xy'[k//4%2]/f'{k}.png', k)
+    for k in (0, 8): sized(tmp_path/'b'/part/'x'/f'again {k}.png', k, 48)
+    s = load_folder(tmp_path, size=8, cache=False)
+    flat = load_folder(tmp_path, size=8, cache=False, copies='keep')
+    assert s.copies['across_sites'] == 2 == flat.copies['across_sites']
+    assert s.copies['train_and_test'] == 2*(part == 'test') and not shared(s)
+
+def test_two_sizes_of_two_pictures_are_two():
+    own = [dict(image=sharp(32-k%2*8, k), label='xy'[k//2%2], site='a') for k in range(32)]
+    assert not any(v for k, v in Suite.from_rows(own, size=12).copies.items() if k != 'how')
+
+# ---- what is said stays with the runs
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('same', [True, False])
+def test_a_suite_made_by_hand_carries_what_was_found(same):
+    own = by_hand(same)
+    s = read_suite(own)
+    assert (s.copies.get('train_and_test') == 2) == same == ('2 pictures in training and in test' in s.source)
+    assert s.fingerprint() == own.fingerprint() and own.copies == {}
+
+@pytest.mark.filterwarnings('ignore')
+def test_so_does_a_table_of_its_runs(tmp_path):
+    one = by_hand(True)
+    two = replace(one, clients=[*one.clients, replace(one.clients[0], id=1)])
+    c = compare(['FedAvg'], two, seeds=1, rounds=1, local_steps=1, model='small_conv(width=4)',
+                progress=False, control=False, out=tmp_path/'o')
+    assert any('2 pictures in training and in test' in n for n in c.table().notes)
+    report = write_report(c, tmp_path/'report')['report.html'].read_text()
+    assert '2 pictures in training and in test' in report

@@ -36,14 +36,24 @@ def checksum_of(x)->str: # x: bytes of a picture, in any layout
     return pixels.hexdigest()
 
 # %% ../../nbs/5_data/23_copies.ipynb #4319cfaa
+def one_of_sizes(
+    pictures:list, squeezed:list,    # the checksum of each at the net's size
+)->list:                             # of Picture
+    "Pictures that came in several sizes and are the same at the net's, unless two of one size differ."
+    of = {}
+    for p, s in zip(pictures, squeezed): of.setdefault(s, {}).setdefault(p.size, set()).add(p.pixels)
+    one = {s for s, sizes in of.items() if len(sizes) > 1 and all(len(own) == 1 for own in sizes.values())}
+    return [p._replace(pixels=s) if s in one else p for p, s in zip(pictures, squeezed)]
+
+# %% ../../nbs/5_data/23_copies.ipynb #a9643185
 def told_apart(pictures:list, root, white=None)->list: # of Picture
     "Pictures whose squeezed forms agree, with the checksum of all their pixels."
     count = Counter(p.pixels for p in pictures)
     def own_size(p):
         path = Path(root)/p.path
         return checksum_of(np.asarray(upright(file_bytes(path), path, white)))
-    return [p._replace(pixels=own_size(p)) if count[p.pixels] > 1 else p
-            for p in pictures]
+    own = [p._replace(pixels=own_size(p)) if count[p.pixels] > 1 else p for p in pictures]
+    return one_of_sizes(own, [p.pixels.split()[0] for p in pictures])
 
 # %% ../../nbs/5_data/23_copies.ipynb #82a17f70
 NEAR = 16        # of 256 bits: so many may differ between near twins

@@ -6,15 +6,18 @@
 __all__ = []
 
 # %% ../../nbs/5_data/22_rows.ipynb #237e6292
+import warnings
 from pathlib import Path
 import torch
 from fastcore.basics import patch
 from .arrays import with_unseen
 from .check import MOST_SIDE, count, known_names, lost_at_door
-from .copies import Picture, by_site, check_copies, planned, say, with_notes
+from .copies import Picture, by_site, check_copies, checksum_of, one_of_sizes
+from .copies import planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
 from .images import Data, one_image, window_of
-from .sheet import COLUMNS, check_patients, in_order, row_that_says, said
+from .sheet import COLUMNS, check_patients, column_notes, columns_of, in_order
+from .sheet import parts_settled, row_that_says, said, split_is_sure, with_nobody
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
@@ -26,16 +29,38 @@ def items_of(rows):
     return (rows[i] for i in range(len(rows))) if counted else iter(rows)
 
 # %% ../../nbs/5_data/22_rows.ipynb #30864c3f
-def fields_of(k:int, item, called:dict)->dict: # {column: value}
+def called_in(k:int, item, given:dict)->dict: # {column: its name}
+    "The columns of a row that is a dictionary."
+    try: called = columns_of(item, given)
+    except ValueError as e: raise ValueError(f'row {k}: {e}, or say columns=') from None
+    for c in COLUMNS[:3]:
+        if c in called: continue
+        raise ValueError(f'row {k} has no {given.get(c, c)!r}, it has {", ".join(map(str, item))[:80]}: '
+                         f"say columns={{'{c}': ...}}")
+    return called
+
+# %% ../../nbs/5_data/22_rows.ipynb #87aaf2f2
+def fields_of(k:int, item, given:dict, seen:dict)->dict: # {column: value}; seen: {names: their columns}
     "What one row says."
     if isinstance(item, (tuple, list)) and 3 <= len(item) <= 5: return dict(zip(COLUMNS, item))
     if not isinstance(item, dict):
         raise ValueError(f'row {k} is a {type(item).__name__}: give (image, label, site), or a dictionary')
-    for column in COLUMNS[:3]:
-        if called[column] in item: continue
-        raise ValueError(f'row {k} has no {called[column]!r}, it has {", ".join(map(str, item))[:80]}: '
-                         f"say columns={{'{column}': ...}}")
-    return {column: item[name] for column, name in called.items() if name in item}
+    names = tuple(item)
+    if names not in seen: seen[names] = called_in(k, item, given)
+    return {c: item[name] for c, name in seen[names].items()}
+
+# %% ../../nbs/5_data/22_rows.ipynb #602e9748
+def check_called(given:dict, seen:dict)->dict: # {column: its name}
+    "Refuse columns that no row has; what looks like one of patients or parts is said."
+    names, called = dict.fromkeys(n for own in seen for n in own), {}
+    for own in seen.values(): called |= own
+    has = f'they have {", ".join(map(str, names))[:80]}' if names else 'they are tuples, so leave columns out'
+    for c, name in given.items():
+        if name is None or name in names: continue
+        raise ValueError(f"columns={{'{c}': {name!r}}}: no row has a column {name!r}; {has}")
+    notes = column_notes(names, called, given)
+    if notes: warnings.warn(f'rows: {"; ".join(notes)} (or say columns=)')
+    return called
 
 # %% ../../nbs/5_data/22_rows.ipynb #a0b39c05
 def named_label(k:int, label, names)->str:
@@ -47,16 +72,16 @@ def named_label(k:int, label, names)->str:
                      'or leave the row out')
 
 # %% ../../nbs/5_data/22_rows.ipynb #532a13e9
-def read_item(k:int, item, called:dict, names, size, white)->tuple: # (image, Row, Picture)
+def read_item(k:int, cells:dict, sure:bool, names, size, white)->tuple: # (image, Row, Picture)
     "One row of a dataset."
-    cells = fields_of(k, item, called)
     image = cells.pop('image')
     if names is not None: cells['label'] = named_label(k, cells['label'], names)
     own = one_image(image, None, white, seen := [])
     (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
-    row = row_that_says(f'row {k}', Path(str(k)), k, cells)
+    row = row_that_says(f'row {k}', Path(str(k)), k, cells, sure)
     pages, depth = seen[0]
-    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', (), look, pages, depth)
+    wide = tuple(own.shape[:0:-1])
+    picture = Picture(row.site, row.label, pixels, row.split, f'row {k}', wide, look, pages, depth)
     return one_image(image, size, white) if size else own, row, picture
 
 # %% ../../nbs/5_data/22_rows.ipynb #2313b55e
@@ -67,17 +92,39 @@ def stacked(images:list, rows:list, names:list)->Data:
     return Data(torch.stack(images), torch.tensor([names.index(r.label) for r in rows]))
 
 # %% ../../nbs/5_data/22_rows.ipynb #41cded56
-def read_rows(rows, size, columns:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
-    "Everything that a dataset says."
-    known_names(columns, COLUMNS, 'column')
-    called = {c: c for c in COLUMNS} | columns
-    told = getattr((getattr(rows, 'features', None) or {}).get(called['label']), 'names', None)
+def told_classes(rows, given:dict)->list|None:
+    "What a dataset calls its classes; None where it does not say."
+    features = getattr(rows, 'features', None) or {}
+    told = getattr(features.get(columns_of(features, given).get('label')), 'names', None)
     told = getattr(rows, 'classes', None) if told is None else told
-    names = None if told is None else [str(c) for c in told]
-    read = [read_item(k, item, called, names, size, white) for k, item in enumerate(items_of(rows))]
+    return None if told is None else [str(c) for c in told]
+
+# %% ../../nbs/5_data/22_rows.ipynb #b4efdc19
+def is_sure(given:dict, seen:dict)->bool:
+    "Is a column of parts one for sure? One that the caller names is."
+    if given.get('split') is not None: return True
+    return all(split_is_sure(own.get('split', 'split')) for own in seen.values())
+
+# %% ../../nbs/5_data/22_rows.ipynb #ff830ee3
+def as_one_size(pictures, images, rows:list)->list: # of Picture; images: none where they have one size
+    "The pictures with their parts; those of several sizes that the net sees as one are one."
+    pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
+    return one_of_sizes(pictures, [checksum_of(im.numpy()) for im in images]) if images else pictures
+
+# %% ../../nbs/5_data/22_rows.ipynb #b69c5cad
+def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
+    "Everything that a dataset says."
+    known_names(given, COLUMNS, 'column')
+    names, read, seen = told_classes(rows, given), [], {}
+    for k, item in enumerate(items_of(rows)):
+        cells = fields_of(k, item, given, seen)
+        read.append(read_item(k, cells, is_sure(given, seen), names, size, white))
     if not read: raise ValueError('there is no row: give image, label and site of each image')
+    called = check_called(given, seen)
     images, rows, pictures = zip(*read)
-    check_patients('rows', rows)
+    if not is_sure(given, seen): rows = parts_settled('rows', rows, called['split'])
+    pictures = as_one_size(pictures, images if size else (), rows)
+    check_patients('rows', rows := with_nobody('rows', rows))
     return images, rows, pictures, names or in_order({r.label for r in rows})
 
 # %% ../../nbs/5_data/22_rows.ipynb #07b598ab

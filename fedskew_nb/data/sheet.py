@@ -49,16 +49,21 @@ def row_of(p:Path)->Row:
     return Row(p, p.parts[1], p.parts[0])
 
 # %% ../../nbs/5_data/21_sheet.ipynb #54124124
-def row_that_says(where:str, path:Path, line:int, cells:dict)->Row:
+def row_that_says(
+    where:str, path:Path, line:int, cells:dict,
+    sure:bool=True,      # False: the split is perhaps another thing, and stays as it is
+)->Row:
     "A row of a table or a dataset; cells that say nothing, or no part, are refused."
     told = {k: said(v, k, where) for k, v in cells.items()}
     for k in ('label', 'site'):
         if told[k]: continue
         raise ValueError(f'{where}: the {k} is {cells[k]!r}: give a name or a number, or leave the row out')
+    if not sure: return Row(path, line=line, **told)
     if told.get('split') and not part_named(told['split']):
         raise ValueError(f'{where}: the split is {told["split"]}; write train, val or test')
     return Row(path, line=line, **told | dict(split=part_named(told.get('split', ''))))
 
+# %% ../../nbs/5_data/21_sheet.ipynb #c733838e
 def usual_name(root:Path)->str:
     "What the suite of a folder, or of a table, is called."
     return (root.stem if root.suffix.lower() == '.csv' else root.name) or 'images'
@@ -66,25 +71,26 @@ def usual_name(root:Path)->str:
 # %% ../../nbs/5_data/21_sheet.ipynb #5be39620
 def places(file, line:int, head:list)->dict: # {column: its place}
     "Where the columns are that we know."
-    names = [name.casefold() for name in head]
-    for name in COLUMNS:
-        if names.count(name) > 1: raise ValueError(f'{file}, row {line}: two columns are called {name}')
-        if name in names or name not in COLUMNS[:3]: continue
+    try: called = columns_of(head)
+    except ValueError as e: raise ValueError(f'{file}, row {line}: {e}') from None
+    for name in COLUMNS[:3]:
+        if name in called: continue
         raise ValueError(f'{file} has no column {name}: it has {", ".join(head)[:80]}; '
                          'it needs image, label and site, separated by commas')
-    return {name: names.index(name) for name in COLUMNS if name in names}
+    if notes := column_notes(head, called): warnings.warn(f'{file}: {"; ".join(notes)}')
+    return {c: head.index(name) for c, name in called.items()}
 
 # %% ../../nbs/5_data/21_sheet.ipynb #52ce3cc2
-def read_row(file, line:int, fields:list, at:dict, wide:int)->Row:
+def read_row(file, line:int, fields:list, at:dict, wide:int, sure:bool)->Row:
     "One line of a CSV."
     where = f'{file}, row {line}'
     if len(fields) != wide: raise ValueError(f'{where}: {len(fields)} fields, {wide} columns; quote commas')
     cells = {k: fields[i] for k, i in at.items()}
-    for k in (k for k, v in cells.items() if not said(v, k, where)):
+    for k in (k for k, v in cells.items() if not said(v, k, where) and (sure or k != 'split')):
         raise ValueError(f'{where}: the {k} is {cells[k] or "empty"}; fill it in, or leave the row out')
     image = cells.pop('image')
     path = Path(image) if (Path(file).parent/image).exists() else Path(PureWindowsPath(image).as_posix())
-    return row_that_says(where, path, line, cells)
+    return row_that_says(where, path, line, cells, sure)
 
 # %% ../../nbs/5_data/21_sheet.ipynb #fe645c72
 def check_images(file, rows:list):
@@ -107,6 +113,7 @@ def check_images(file, rows:list):
 def check_patients(file, rows:list):
     "Refuse names that are read as one, and patients in two parts, or at two sites without parts."
     check_spelled(file, rows)
+    tell_crowds(file, rows)
     first_of = {}
     for r in (r for r in rows if r.patient):
         first = first_of.setdefault(r.patient, r)
@@ -125,9 +132,12 @@ def read_sheet(file)->list: # of Row
     if len(lines) < 2: raise ValueError(f'{file} has no row: give a line image,label,site, then the images')
     (first, head), *others = lines
     at = places(file, first, head)
-    rows = [read_row(file, line, fields, at, len(head)) for line, fields in others]
+    split = head[at['split']] if 'split' in at else 'split'
+    sure = split_is_sure(split)
+    rows = [read_row(file, line, fields, at, len(head), sure) for line, fields in others]
+    if not sure: rows = parts_settled(file, rows, split)
     check_images(file, rows)
-    check_patients(file, rows)
+    check_patients(file, rows := with_nobody(file, rows))
     return sorted(rows, key=lambda r: r.path.as_posix())    # their order in the table changes nothing
 
 # %% ../../nbs/5_data/21_sheet.ipynb #61e955e9
@@ -219,10 +229,13 @@ def lacking(tree:dict, names)->list:
     return [f'{site} has no image of {", ".join(cs)}' for site, cs in lost.items() if cs]
 
 # %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
-import re, unicodedata
+import re, unicodedata, warnings
 
 # %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
 NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
+NOBODY = set('unknown unk na n/a #n/a #n/d null #null! #value! #ref! none nil nobody missing anonymous anon '
+             'unnamed -1 - -- ---  ? ?? . nan <na> nat'.split())       # no patients
+UNSEEN = dict.fromkeys(map(ord, '\u200b\u2060\ufeff\u00ad\u200e\u200f'))    # letters that nobody sees
 PART_WORDS = dict(training='train', valid='val', validation='val', dev='val', testing='test')
 
 def part_named(word:str)->str: # train, val or test; '' for another word
@@ -238,18 +251,104 @@ def said(v, noun:str, where:str)->str: # '' where it says nothing
         shown = ' '.join(str(v).split())[:40]
         raise ValueError(f'{where}: the {noun} is {shown}, a {type(v).__name__}: give a name or a number')
     if isinstance(v, float) and v.is_integer(): v = int(v)
-    text = str(v).strip()
+    text = str(v).translate(UNSEEN).strip()
+    if noun == 'patient' and text.casefold() in NOBODY: return ''
     return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
 
+# %% ../../nbs/5_data/30_cells.ipynb #0c407f5d
+PATIENT = 'no nr num number name key code uid hash'.split()
+PEOPLE = 'patient', 'subject', 'participant', 'person'
+USUAL = dict(    # {column: its other names, as `key_of` writes them}
+    patient=[who+end for end in ('', 'id', 's', 'ids', *PATIENT) for who in PEOPLE]+['pid', 'ptid', 'mrn'],
+    split=['splits', 'splitname', 'datasplit', 'part', 'set', 'subset', 'partition', 'phase', 'usage'])
+LIKE = dict(patient=(*PEOPLE, 'caseid'), split=('split', 'fold', 'subset', 'partition'))
+
+# %% ../../nbs/5_data/30_cells.ipynb #92d1e85f
+def key_of(name)->str:
+    "A column's name without case, blanks and marks."
+    return re.sub(r'[\W_]+', '', unicodedata.normalize('NFKC', str(name)).casefold())
+
+def column_for(column:str, names)->str|None: # names: of the columns that are there
+    "Which of them says it; None where none does."
+    of = {}
+    for name in names: of.setdefault(key_of(name), []).append(name)
+    key = next((k for k in (column, *USUAL.get(column, ())) if k in of), None)
+    if key and len(of[key]) > 1:
+        raise ValueError(f'two columns are called {column}, {" and ".join(map(repr, of[key]))}: rename one')
+    return of[key][0] if key else None
+
+# %% ../../nbs/5_data/30_cells.ipynb #231f170d
+def columns_of(names, given=None)->dict: # {column: its name}; given: the same, None for a column not to use
+    "Where the columns are that we know."
+    given = given or {}
+    others = [name for name in names if name not in given.values()]
+    found = {c: given[c] if c in given else column_for(c, others) for c in COLUMNS}
+    return {c: name for c, name in found.items() if name is not None and name in names}
+
+# %% ../../nbs/5_data/30_cells.ipynb #7dde8bcc
+def column_notes(names, called:dict, given=())->list:
+    "Columns that look like one of patients or parts and are not used, and names that are read as another."
+    notes = [f'the column {name!r} is read as {c}' for c, name in called.items()
+             if c != 'split' and c not in given and c not in key_of(name)]
+    for c in LIKE:
+        if c in called or c in given: continue
+        some = [repr(n) for n in names if n not in called.values() and any(w in key_of(n) for w in LIKE[c])]
+        if not some: continue
+        notes.append(f'there is no column {c}, and {some[0]} is not used: if it says it, call it {c}')
+    return notes
+
+# %% ../../nbs/5_data/30_cells.ipynb #8984de13
+def split_is_sure(name)->bool:
+    "Does a column of this name say parts, whatever its cells are?"
+    return 'split' in key_of(name)
+
+def parts_settled(where:str, rows:list, name:str)->list: # of Row
+    "Rows whose column may be parts: they are, if one of its cells says so."
+    if not any(part_named(r.split) for r in rows):
+        warnings.warn(f'{where}: the column {name!r} says no part, train, val or test, and is not used')
+        return [r._replace(split='') for r in rows]
+    for r in (r for r in rows if not part_named(r.split)):
+        raise ValueError(f'{where}, row {r.line}: the split is {r.split or "empty"} in the column {name!r}; '
+                         'write train, val or test, or give the column another name')
+    warnings.warn(f'{where}: the column {name!r} is read as split')
+    return [r._replace(split=part_named(r.split)) for r in rows]
+
+# %% ../../nbs/5_data/30_cells.ipynb #a76f9841
+def with_nobody(where:str, rows:list)->list: # of Row
+    "Rows in which a patient 0 among names is nobody; that some rows have no patient is said."
+    who = {r.patient for r in rows if r.patient}
+    zero = [w for w in who if spelling(w) == '0.']
+    if not all(NUMBER.fullmatch(w) for w in who):
+        rows = [r._replace(patient='') if r.patient in zero else r for r in rows]
+    if n := sum(not r.patient for r in rows)*any(r.patient for r in rows):
+        warnings.warn(f'{where}: {n} of {len(rows)} rows name no patient: each counts as one of its own')
+    return rows
+
+# %% ../../nbs/5_data/30_cells.ipynb #aa2f6a33
+CROWD = 8, .2      # times as many pictures as the median patient, and a share of the site
+
+def tell_crowds(where:str, rows:list):
+    "A patient with far more pictures than others of the site is said."
+    for site in dict.fromkeys(r.site for r in rows if not r.split):
+        own = [r.group for r in rows if r.site == site]
+        count = Counter(own).most_common()
+        (who, n), usual = count[0], count[len(count)//2][1]
+        if len(count) < 4 or n < CROWD[0]*usual or n < CROWD[1]*len(own): continue
+        warnings.warn(f'{where}: patient {who} has {n} of the {len(own)} images of {site}, others mostly '
+                      f'{usual}: they are dealt as one person; if it is nobody, leave the field empty')
+
 # %% ../../nbs/5_data/30_cells.ipynb #9d3c6e55
-NUMBER = re.compile(r'\d+(\.\d*)?')
+NUMBER = re.compile(r'[+-]?(\d+(\.\d*)?|\.\d+)')
+TRUTH = dict(true='1.', false='0.')     # what a program takes them for
 
 def spelling(name:str)->str:
     "What a reader takes a name for."
-    text = ' '.join(unicodedata.normalize('NFKC', name).casefold().split())
-    if not NUMBER.fullmatch(text): return text
-    whole, _, part = text.partition('.')
-    return f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
+    plain = ''.join(c for c in unicodedata.normalize('NFKC', name) if unicodedata.category(c) != 'Cf')
+    text = ' '.join(plain.replace('\u2212', '-').casefold().split())
+    if not NUMBER.fullmatch(text): return TRUTH.get(text, text)
+    whole, _, part = text.lstrip('+-').partition('.')
+    number = f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
+    return '-'*(text[0] == '-' and number != '0.')+number
 
 # %% ../../nbs/5_data/30_cells.ipynb #72e80b15
 def check_spelled(where, rows:list): # of Row

@@ -5,7 +5,7 @@
 # %% ../../nbs/7_app/09_recipes.ipynb #00000003
 from __future__ import annotations
 import ast, inspect, re, reprlib, torch
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import or_
@@ -16,7 +16,7 @@ from ..core.method import Method
 from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
 from ..nets.pretrained import NETS
-from ..data.copies import kinds_of, notes_of, say
+from ..data.copies import counts_of, kinds_of, notes_of, say, with_notes
 from ..data.folder import folder
 from ..data.survey import pictures_of
 from ..data.load import SIZES, SUITES, load_suite
@@ -197,9 +197,10 @@ def looked_at(suite:Suite)->Suite:
     "A suite that somebody made; a picture in training and in a test is said, where nobody has looked."
     if suite.copies or suite.base in SUITES: return suite
     pictures = [p._replace(path=f'{p.domain}, {p.part}') for p in pictures_of(suite)]
-    found = dict(train_and_test=kinds_of(pictures)['train_and_test'])
-    say(suite.name, notes_of(pictures, found, 'keep'))
-    return suite
+    kinds = kinds_of(pictures)
+    if not kinds['train_and_test']: return suite
+    say(suite.name, notes := notes_of(pictures, dict(train_and_test=kinds['train_and_test']), 'keep'))
+    return replace(suite, copies=counts_of(kinds, 'keep', []), source=with_notes(suite.source, notes))
 
 # %% ../../nbs/7_app/09_recipes.ipynb #203eeaf9
 def suite_by(make, text:str, data_seed:int, **hp)->Suite:
