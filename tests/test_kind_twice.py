@@ -130,3 +130,41 @@ def test_so_does_a_table_of_its_runs(tmp_path):
     assert any('2 pictures in training and in test' in n for n in c.table().notes)
     report = write_report(c, tmp_path/'report')['report.html'].read_text()
     assert '2 pictures in training and in test' in report
+
+# ---- a site whose pictures were trained on in another form
+
+def soft(seed, side=48):
+    "Blobs, as a photograph has."
+    rough = sharp(6, seed).permute(1, 2, 0).numpy()
+    return Image.fromarray(rough).resize((side, side), Image.Resampling.BICUBIC)
+
+@pytest.fixture(scope='module')
+def of_files(tmp_path_factory):
+    home = tmp_path_factory.mktemp('sites')
+    for k in range(32):
+        file = home/'ab'[k%2]/('train', 'test')[k//2%2]/'xy'[k//4%2]/f'{k}.png'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soft(k).save(file)
+    fed = Federation(FedAvg, small_conv(2, size=32, width=4, seed=0), load_folder(home, size=32, cache=False, val=0),
+                     rounds=1, local_steps=1)
+    fed.fit()
+    return fed
+
+FORMS = dict(png=lambda im, p: im.save(p), jpeg=lambda im, p: im.save(p.with_suffix('.jpg'), quality=90),
+             larger=lambda im, p: im.resize((96, 96)).save(p), smaller=lambda im, p: im.resize((36, 36)).save(p))
+
+@pytest.mark.parametrize('form, seeds', [*((f, 'trained') for f in FORMS), ('jpeg', 'new'), ('png', 'new')])
+def test_a_site_in_another_form_is_said(tmp_path, of_files, form, seeds):
+    for k in range(32):
+        if k//2%2: continue     # was tested on
+        file = tmp_path/'new'/'xy'[k//4%2]/f'{k}.png'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        FORMS[form](soft(k+100*(seeds == 'new')), file)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter('always')
+        j = join_site(of_files, tmp_path/'new')
+    n, exact = len(j.held)*(seeds == 'trained'), form == 'png'
+    assert (j.known(), j.near) == (n*exact, n*(not exact))
+    told, notes = ' '.join(str(w.message) for w in said), ' '.join(j.table().notes)
+    assert (f'{n} of {n} held-out images look like some of training' in told) == bool(j.near)
+    assert (f'{n} of the held-out look like images' in notes) == bool(j.near)

@@ -24,7 +24,7 @@ from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
 from ..data.check import count, image_files, lost_at_door, unread_note
-from ..data.copies import Picture, notes_of, once, told_apart
+from ..data.copies import NEAR_SIDE, Picture, near_twins, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
@@ -158,6 +158,7 @@ class Joined:
     adapted:int        # images that could be adapted to
     labels:int         # how many of them have labels
     ways:dict          # {way: (Net, what it needs)}
+    near:int=0         # held-out images that look like one that was trained on
 
 @patch
 def model(self:Joined, way:str)->Net:
@@ -171,6 +172,28 @@ def known(self:Joined)->int:
     seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels in pixel_digests(d.x)}
     return sum(pixels in seen for pixels in pixel_digests(self.held.x))
 
+# %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
+def looks(part:str, d:Data)->list: # of Picture
+    "Pictures of a part, with how they look."
+    marks = zip(d.y.tolist(), tensor_marks(d))
+    return [Picture('', str(y), pixels, part, look=seen) for y, (pixels, seen) in marks]
+
+# %% ../../nbs/7_app/05_join.ipynb #053047ab
+def alike(fed:Federation, held:Data)->int:
+    "How many other images have a near twin among those that the federation was trained on."
+    if fed.suite.image_size < NEAR_SIDE: return 0
+    trained = [p for c in fed.clients for d in (c.train, c.val) for p in looks('train', d)]
+    known = {p.pixels for p in trained}
+    return len(near_twins(trained+[p for p in looks('test', held) if p.pixels not in known]))
+
+# %% ../../nbs/7_app/05_join.ipynb #89cc3141
+def tell_known(j:Joined):
+    "Held-out images that are no news to the federation, as a warning."
+    of = f'of {len(j.held)} held-out images'
+    if k := j.known(): warnings.warn(f'{j.site}: {k} {of} were trained on')
+    if j.near: warnings.warn(f'{j.site}: {j.near} {of} look like some of training')
+
+# %% ../../nbs/7_app/05_join.ipynb #2b511c47
 @patch
 def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     "Class probabilities for images, or files."
@@ -178,7 +201,7 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
     check_colour(x, self.fed.suite)
     return self.fed.worker.probabilities(x, net=self.model(way))['']
 
-# %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
+# %% ../../nbs/7_app/05_join.ipynb #d089a5ed
 def join_site(
     fed:Federation,          # trained
     images,                  # of the site: a folder <class>/<image>, a CSV, or (images, labels)
@@ -191,8 +214,8 @@ def join_site(
     site, own, held = parted(fed, images, test, white)
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
     ways = ways_of(fed, own, n, count(epochs, 'epochs'))
-    j = Joined(fed, site, held, len(own), n, ways)
-    if k := j.known(): warnings.warn(f'{site}: {k} of {len(held)} held-out images were trained on')
+    j = Joined(fed, site, held, len(own), n, ways, alike(fed, held))
+    tell_known(j)
     return j
 
 # %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
@@ -218,6 +241,7 @@ def notes(self:Joined)->list:
     says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
             f'From the server: {self.bytes_down()/1e6:.2f} MB, once; nothing leaves the site.',
             f'{known} of the held-out were trained on: no word on a new site.' if known else '',
+            f'{self.near} of the held-out look like images that were trained on.' if self.near else '',
             'What clients keep is averaged: each sends it, once.' if kept else '',
             'turned: images that became right and wrong, against the model as it is.']
     return [*filter(None, says)]
