@@ -28,17 +28,6 @@ def items_of(rows):
     counted = hasattr(rows, '__len__') and hasattr(rows, '__getitem__')
     return (rows[i] for i in range(len(rows))) if counted else iter(rows)
 
-# %% ../../nbs/5_data/22_rows.ipynb #30864c3f
-def called_in(k:int, item, given:dict)->dict: # {column: its name}
-    "The columns of a row that is a dictionary."
-    try: called = columns_of(item, given)
-    except ValueError as e: raise ValueError(f'row {k}: {e}, or say columns=') from None
-    for c in COLUMNS[:3]:
-        if c in called: continue
-        raise ValueError(f'row {k} has no {given.get(c, c)!r}, it has {", ".join(map(str, item))[:80]}: '
-                         f"say columns={{'{c}': ...}}")
-    return called
-
 # %% ../../nbs/5_data/22_rows.ipynb #87aaf2f2
 def fields_of(k:int, item, given:dict, seen:dict)->dict: # {column: value}; seen: {names: their columns}
     "What one row says."
@@ -46,7 +35,13 @@ def fields_of(k:int, item, given:dict, seen:dict)->dict: # {column: value}; seen
     if not isinstance(item, dict):
         raise ValueError(f'row {k} is a {type(item).__name__}: give (image, label, site), or a dictionary')
     names = tuple(item)
-    if names not in seen: seen[names] = called_in(k, item, given)
+    if names not in seen:
+        try: seen[names] = columns_of(item, given)
+        except ValueError as e: raise ValueError(f'row {k}: {e}, or say columns=') from None
+    for c in COLUMNS[:3]:
+        if c in seen[names]: continue
+        raise ValueError(f'row {k} has no {given.get(c, c)!r}, it has {", ".join(map(str, item))[:80]}: '
+                         f"say columns={{'{c}': ...}}")
     return {c: item[name] for c, name in seen[names].items()}
 
 # %% ../../nbs/5_data/22_rows.ipynb #602e9748

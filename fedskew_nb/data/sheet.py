@@ -268,22 +268,19 @@ def key_of(name)->str:
     "A column's name without case, blanks and marks."
     return re.sub(r'[\W_]+', '', unicodedata.normalize('NFKC', str(name)).casefold())
 
-def column_for(column:str, names)->str|None: # names: of the columns that are there
-    "Which of them says it; None where none does."
-    of = {}
-    for name in names: of.setdefault(key_of(name), []).append(name)
-    key = next((k for k in (column, *USUAL.get(column, ())) if k in of), None)
-    if key and len(of[key]) > 1:
-        raise ValueError(f'two columns are called {column}, {" and ".join(map(repr, of[key]))}: rename one')
-    return of[key][0] if key else None
-
 # %% ../../nbs/5_data/30_cells.ipynb #231f170d
 def columns_of(names, given=None)->dict: # {column: its name}; given: the same, None for a column not to use
     "Where the columns are that we know."
-    given = given or {}
-    others = [name for name in names if name not in given.values()]
-    found = {c: given[c] if c in given else column_for(c, others) for c in COLUMNS}
-    return {c: name for c, name in found.items() if name is not None and name in names}
+    given, of = given or {}, {}
+    for name in names:
+        if name not in given.values(): of.setdefault(key_of(name), []).append(name)
+    found = {c: name for c, name in given.items() if name is not None and name in names}
+    for c in (c for c in COLUMNS if c not in given):
+        key = next((k for k in (c, *USUAL.get(c, ())) if k in of), None)
+        if key and len(of[key]) > 1:
+            raise ValueError(f'two columns are called {c}, {" and ".join(map(repr, of[key]))}: rename one')
+        if key: found[c] = of[key][0]
+    return found
 
 # %% ../../nbs/5_data/30_cells.ipynb #7dde8bcc
 def column_notes(names, called:dict, given=())->list:

@@ -18,7 +18,6 @@ from ..core.files import Record, misfit
 from ..core.names import one_of
 from ..data.folder import load_folder
 from ..data.images import window_of
-from ..data.suite import Suite
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation
@@ -30,13 +29,6 @@ def check_domains(data, domains):
     if len(domains) == 1: return
     raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
                      'give each a folder of its own')
-
-def site_suite(data, pixels:int, white=None)->Suite:
-    "The images of one site."
-    boxes = 'boxes.csv' if Path(data, 'boxes.csv').exists() else None
-    suite = load_folder(data, pixels, boxes=boxes, white=white)
-    check_domains(data, suite.domains)
-    return suite
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 NAME = r'\w[\w.-]{0,39}'
@@ -93,7 +85,9 @@ def __call__(self:Node, order:bytes)->bytes:
 def federation(self:Node, job:Job, k:int)->Federation:
     "This site as a federation of one, with the number that the server gave it."
     if self.at != (job, k):
-        suite = site_suite(self.data, job.pixels, self.white)
+        boxes = 'boxes.csv' if Path(self.data, 'boxes.csv').exists() else None
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white)
+        check_domains(self.data, suite.domains)
         client, = suite.clients
         self.fed, self.at = job.federation(replace(suite, clients=[replace(client, id=k)])), (job, k)
     return self.fed

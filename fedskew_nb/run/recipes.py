@@ -84,14 +84,9 @@ METHODS = dict(sorted(registry(Method).items(), key=lambda named: named[1].page)
 MECHANISMS = registry(Mechanism)    # {class name: class}, what a sum is made of
 
 # %% ../../nbs/7_app/09_recipes.ipynb #4410a24c
-def aliases_of(methods:dict)->dict: # {other name: {name: whose word it is}}
-    "What else the methods are called."
-    others = {}
-    for name, m in methods.items():
-        for other, whose in m.aliases.items(): others.setdefault(other, {})[name] = whose
-    return others
-
-ALIASES = aliases_of(METHODS)
+ALIASES = {}     # {other name: {name: whose word it is}}
+for name, m in METHODS.items():
+    for other, whose in m.aliases.items(): ALIASES.setdefault(other, {})[name] = whose
 
 # %% ../../nbs/7_app/09_recipes.ipynb #00000009
 def of_defaults(cls)->Mechanism:

@@ -135,12 +135,6 @@ class Sent(pickle.Pickler):
         if isinstance(o, (type, FunctionType)): self.by_name.append(o)
         return 'tensor' if isinstance(o, torch.Tensor) else None
 
-def is_out_of_sight(o)->bool:
-    "Does this class or function of yours stand where another process cannot import it?"
-    module = sys.modules.get(o.__module__)
-    apart = hasattr(module, '__helpers__') or not hasattr(module, '__file__')
-    return apart and home_of(o.__module__) == 'yours'
-
 # %% ../../nbs/7_app/08_scripts.ipynb #d14c0003
 ALONE = 'say jobs=1, or put it into a file and name it, as in ./mine.py:Mine'
 
@@ -151,7 +145,10 @@ def check_seen(things):
     try: sent.dump(things)
     except Exception as e:
         raise ValueError(f'other processes cannot get what this run is made of ({e}): {ALONE}') from e
-    for o in filter(is_out_of_sight, sent.by_name):
+    for o in sent.by_name:
+        module = sys.modules.get(o.__module__)
+        apart = hasattr(module, '__helpers__') or not hasattr(module, '__file__')
+        if not apart or home_of(o.__module__) != 'yours': continue
         raise ValueError(f'{o.__qualname__} stands in a notebook cell, or where other processes cannot '
                          f'see it: {ALONE}')
 

@@ -67,14 +67,6 @@ def aligned(lines:dict, wide:int=0)->list:
     wide = wide or max(map(len, lines))
     return [f'  {n:{wide}}  {line}' for n, line in lines.items()]
 
-def under_heads(lines:dict)->list:
-    "The same for methods, under the heads of their families."
-    wide, rows = max(map(len, lines)), []
-    for _, head, members in families():
-        if f' {head}' not in rows: rows.append(f' {head}')
-        rows += aligned({n: lines[n] for n in members}, wide)
-    return rows
-
 # %% ../../nbs/7_app/10_catalogue.ipynb #6132e36e
 def show_catalogue(json:bool=False): # json: as JSON
     "Everything that has a name, one line each."
@@ -84,7 +76,10 @@ def show_catalogue(json:bool=False): # json: as JSON
         methods = {n: dict(says=line, family=homes[n]) for n, line in names['methods'].items()}
         return show_json(names | dict(methods=methods))
     for kind, table in names.items():
-        lines = under_heads(table) if kind == 'methods' else aligned(table)
+        lines = [] if kind == 'methods' else aligned(table)
+        for _, head, members in families() if kind == 'methods' else ():
+            if f' {head}' not in lines: lines.append(f' {head}')
+            lines += aligned({n: table[n] for n in members}, max(map(len, table)))
         print(kind, *lines, '', sep='\n')
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #f45565df
@@ -140,20 +135,16 @@ def _pipe_table(head:tuple, rows)->str:
     lines = [head, (':--',)*len(head), *rows]
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
-def _undemanding(rows)->list:
-    "Those that need something; the others in two rows, with and without one global model."
-    demanding = [r for r in rows if r['needs'] != 'nothing']
-    for one in ('yes', 'no'):
-        names = ', '.join(r['method'] for r in rows if (r['needs'], r['global_model']) == ('nothing', one))
-        demanding.append(dict(method=names, mechanisms='', needs='nothing', global_model=one))
-    return demanding
-
 # %% ../../nbs/7_app/10_catalogue.ipynb #4913ff11
 def needs_table(which=None)->str:
     "Markdown table: method × what it needs; of the package's, those that need nothing share a row."
     probe = MODELS['small_conv'](3, size=28, width=4)
     rows = [needs_of(m, probe) for m in which or METHODS.values()]
-    cells = [r.values() for r in (rows if which else _undemanding(rows))]
+    shown = [r for r in rows if which or r['needs'] != 'nothing']
+    for one in () if which else ('yes', 'no'):        # with and without one global model
+        names = ', '.join(r['method'] for r in rows if (r['needs'], r['global_model']) == ('nothing', one))
+        shown.append(dict(method=names, mechanisms='', needs='nothing', global_model=one))
+    cells = [r.values() for r in shown]
     return _pipe_table(('method', 'mechanisms', 'needs of the model', 'one global model'), cells)
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #5b5669fd

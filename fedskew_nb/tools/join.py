@@ -60,10 +60,6 @@ def bare_logits(o)->Tensor:
     if isinstance(o, dict): return o['logits']
     return o[0] if isinstance(o, tuple) else o
 
-def has_head(net:Net)->bool:
-    "Is there one head, and may it be trained?"
-    return hasattr(net, 'head') and not any(f'head.{n}' in net.frozen for n, _ in net.head.named_parameters())
-
 # %% ../../nbs/7_app/05_join.ipynb #763e7e5e
 def head_tuned(fed:Federation, net:Net, data:Data, epochs:int)->Net:
     "A copy whose head is trained on these images, at a rate that falls to zero; all else stays."
@@ -88,7 +84,9 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
     net = ways['as it is'][0]
     if has_batchnorm(net): ways['AdaBN'] = adabn(net, data), IMAGES
     ways |= {way: (adapted(fed, data.x), IMAGES) for way, (_, adapted) in joins_of(fed).items()}
-    for way, (start, _) in list(ways.items()) if labels and has_head(net) else ():
+    of_head = net.head.named_parameters() if hasattr(net, 'head') else ()
+    trains = of_head and not any(f'head.{n}' in net.frozen for n, _ in of_head)
+    for way, (start, _) in list(ways.items()) if labels and trains else ():
         name = 'head tuned' if start is net else f'{way}, then head'
         ways[name] = head_tuned(fed, start, data[torch.arange(labels)], epochs), LABELS
     return ways
