@@ -188,7 +188,8 @@ def test_a_stopped_run_is_said_where_it_counts():
     lost = made('FedBN', 1)
     lost.measures['stopped'] = 'nan'
     claim = Claim('X-1', 'beats', 'made up', 'FedBN', 'FedAvg', gain(), suites=('toy',))
-    assert claims_table([claim], grid(lost)).notes[-1].endswith('Counted as 0, for they stopped: FedBN, seed 1.')
+    last = claims_table([claim], grid(lost)).notes[-1]
+    assert last.endswith('Counted as 0, for they stopped: FedBN, seed 1.')
     assert 'Counted' not in claims_table([claim], grid()).notes[-1]
 
 def test_a_view_that_a_method_lacks_is_not_run():
