@@ -163,7 +163,8 @@ def test_a_dataset_that_names_its_classes():
 
 # ---- which column says it
 
-PATIENTS = ['patient', 'Patient', 'PATIENT ID', 'patient_id', 'PatientID', 'patient-no.', 'subject', 'Subject_ID',
+PATIENTS = ['patient', 'Patient', 'PATIENT ID', 'patient_id', 'PatientID', 'patient-no.', 'subject',
+            'Subject_ID',
             'person', 'participant_id', 'mrn', ' patient ', '\u200bpatient']
 SPLITS = ['split', 'Split', 'part', 'Set', 'subset', 'data_split', 'Partition']
 
@@ -226,19 +227,23 @@ def test_columns_that_no_row_has_are_refused():
 def test_two_columns_for_one_thing_are_refused(tmp_path):
     own, head = rows(two, 'a', 'p', 'q'), ['image', 'label', 'site', 'Patient', 'patient']
     for door in (lambda: Suite.from_rows(told(own, head)), lambda: table(tmp_path, own, head)):
-        with pytest.raises(ValueError, match="two columns are called patient, 'Patient' and 'patient'"): door()
-    s = Suite.from_rows(told(rows(two, 'a', lambda k: f'p{k//4}', 'q'), head), columns=dict(patient='Patient'))
+        with pytest.raises(ValueError, match="two columns are called patient, 'Patient' and 'patient'"):
+            door()
+    both = told(rows(two, 'a', lambda k: f'p{k//4}', 'q'), head)
+    s = Suite.from_rows(both, columns=dict(patient='Patient'))
     assert parts(s)['test']
 
 def test_a_column_that_only_some_rows_have_counts():
     own = told(rows(two, 'a', lambda k: f'p{k//4}'), ['image', 'label', 'site', 'Patient ID'])
     for r in own[:4]: del r['Patient ID']
-    train, test = who_is_where(Suite.from_rows(own), [(r['image'], 0, 0, r.get('Patient ID', id(r))) for r in own])
+    said = [(r['image'], 0, 0, r.get('Patient ID', id(r))) for r in own]
+    train, test = who_is_where(Suite.from_rows(own), said)
     assert train and test and not train & test
 
 # ---- who is nobody, and what looks the same
 
-NOBODIES = ['unknown', '#N/A', 'NULL', 'none', 'None', '-', '?', -1, -1., 'Missing', 'n/a', '\ufeffunknown ', 0, '0']
+NOBODIES = ['unknown', '#N/A', 'NULL', 'none', 'None', '-', '?', -1, -1., 'Missing', 'n/a',
+            '\ufeffunknown ', 0, '0']
 
 @pytest.mark.parametrize('word', NOBODIES, ids=repr)
 def test_a_word_for_nobody_is_no_person(word):
@@ -249,7 +254,8 @@ def test_a_word_for_nobody_is_no_person(word):
 
 def test_in_a_table_it_is_refused(tmp_path):
     own = rows(two, 'a', lambda k: 'unknown' if k == 4 else f'p{k}')
-    with pytest.raises(ValueError, match='row 6: the patient is unknown; fill'): table(tmp_path, own, HEAD[:4])
+    with pytest.raises(ValueError, match='row 6: the patient is unknown; fill'):
+        table(tmp_path, own, HEAD[:4])
 
 def test_patient_0_among_numbers_is_a_person():
     own = rows(two, 'a', lambda k: k//4)
@@ -269,7 +275,8 @@ def test_letters_that_nobody_sees_make_no_class(tmp_path, seen):
     for s in (Suite.from_rows(own), table(tmp_path, own, HEAD[:3])):
         assert s.classes == ['cat', 'dog'] and s.domains == ['a']
 
-@pytest.mark.parametrize('ones', [(True, 1), (np.bool_(False), 0), ('true', '1.0'), ('-01', -1), ('\u22121', '-1'),
+@pytest.mark.parametrize('ones', [(True, 1), (np.bool_(False), 0), ('true', '1.0'), ('-01', -1),
+                                  ('\u22121', '-1'),
                                   ('-0', 0), ('.5', .5), ('+1', 1), ('a\u200cb', 'ab')], ids=repr)
 def test_these_are_read_as_one(ones):
     with pytest.raises(ValueError, match='give them one name'):

@@ -145,13 +145,15 @@ def of_files(tmp_path_factory):
         file = home/'ab'[k%2]/('train', 'test')[k//2%2]/'xy'[k//4%2]/f'{k}.png'
         file.parent.mkdir(parents=True, exist_ok=True)
         soft(k).save(file)
-    fed = Federation(FedAvg, small_conv(2, size=32, width=4, seed=0), load_folder(home, size=32, cache=False, val=0),
+    suite = load_folder(home, size=32, cache=False, val=0)
+    fed = Federation(FedAvg, small_conv(2, size=32, width=4, seed=0), suite,
                      rounds=1, local_steps=1)
     fed.fit()
     return fed
 
 FORMS = dict(png=lambda im, p: im.save(p), jpeg=lambda im, p: im.save(p.with_suffix('.jpg'), quality=90),
-             larger=lambda im, p: im.resize((96, 96)).save(p), smaller=lambda im, p: im.resize((36, 36)).save(p))
+             larger=lambda im, p: im.resize((96, 96)).save(p),
+             smaller=lambda im, p: im.resize((36, 36)).save(p))
 
 @pytest.mark.parametrize('form, seeds', [*((f, 'trained') for f in FORMS), ('jpeg', 'new'), ('png', 'new')])
 def test_a_site_in_another_form_is_said(tmp_path, of_files, form, seeds):
