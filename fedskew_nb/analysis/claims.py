@@ -176,7 +176,7 @@ def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
 def judged(c:Claim, suite, values:list, together:dict, floor:float)->dict:
-    "The verdict of a claim on one suite; `together` is the `family_p`."
+    "The verdict of a claim on one suite; `together` is of `all_p`."
     p = together.get(c.id) if suite == c.suites[0] else None
     name = suite if isinstance(suite, str) else ', '.join(suite)
     if '-without-' in name and name != suite: name = f'{name.partition("-without-")[0]}, one domain left out'
