@@ -53,7 +53,8 @@ def test_steps_and_budgets():
 def test_counts_of_runs():
     runs = dict(A=[1, 2, 3], B=[2, 4], C=[5])
     assert counted(runs, lambda n: n % 2 == 0) == 'A (1 of 3 runs), B (2 of 2 runs)'
-    assert mean_chance(dict(A=[run(chance=20.), run(chance=31.)])) == '25.5' and mean_chance(dict(A=[])) == ''
+    assert mean_chance(dict(A=[run(chance=20.), run(chance=21.)])) == '20.5' and mean_chance(dict(A=[])) == ''
+    assert mean_chance(dict(A=[run(chance=20.), run(chance=31.)])) == '20.0 to 31.0'      # of two suites
 
 @pytest.mark.parametrize('value, text', [(2.75, '2.8'), (-.04, '0.0'), (99.95, '100.0'), (float('nan'), '')])
 def test_a_number_of_a_table(value, text): assert pm(value) == text

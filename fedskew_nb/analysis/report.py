@@ -51,11 +51,16 @@ def tables_text(cmp:Comparison)->str:
     "The main table of every suite."
     return '\n\n'.join(filter(None, (main_table(cmp, s) for s in cmp.suites)))
 
+# %% ../../nbs/3_results/13_report.ipynb #13c00001
 def last_screen(cmp:Comparison)->str:
-    "Of every suite five sentences, and the table that they are of."
-    says = ['\n- '.join([f'{s}, in short:', *cmp.story(s).values()]) for s in cmp.suites]
-    texts = [f'{said}\n\n{main_table(cmp, s)}' for s, said in zip(cmp.suites, says)]
-    return '\n\n'.join(texts).rstrip()
+    "Of every suite five sentences, their table, that of unseen domains, and how sure the models are."
+    texts = []
+    for s in cmp.suites:
+        texts += ['\n- '.join([f'{s}, in short:', *cmp.story(s).values()]), main_table(cmp, s)]
+        unseen = any(w.view == 'unseen' for h in cmp.histories if deal_of(h)[0] == s for w in h.views())
+        if unseen and main_view(cmp, s) != 'unseen': texts.append(cmp.table('unseen', s))
+        texts += [t for k, t in trust_tables(cmp, s).items() if not k.endswith('-domains')]
+    return '\n\n'.join(map(str, texts)).rstrip()
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000b
 def method_domain_map(t:Table, ax=None):
