@@ -1,14 +1,15 @@
 "Claims: rows of data, the runs that decide them, their verdicts, and what the command prints."
 import hashlib, json, math, re
 from dataclasses import replace
-import numpy as np, pandas as pd
+import matplotlib.pyplot as plt, numpy as np, pandas as pd
 import pytest, torch
 from fedskew_nb import (
     alexnet_bn, Comparison, Data, deal_of, F2DC, FDSE, FedAvg, Federation, History, load_suite,
     n_params, payload, read_method, read_suite, resnet10, small_conv, Where)
 from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
-from fedskew_nb.analysis.stats import Interval, judge, p_value, t_interval
+from fedskew_nb.analysis.plots import verdict_points
+from fedskew_nb.analysis.stats import LOOK, Interval, judge, p_value, t_interval
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
 from fedskew_nb.analysis.probes import adabn, glance, inside, models_of
 from fedskew_nb.tools.cli import main
@@ -295,6 +296,13 @@ def test_a_table_says_what_was_needed():
     small = claims_table([replace(HEAD, needed=9.)], lost)
     assert small.cells.verdict[0] == 'below 0' and '1 below' in small.notes[3]
     assert not {'needed', 'holm'} & {*claims_table([BEATS], SURE).cells}
+
+def test_a_claim_without_a_verdict_is_a_cross():
+    "Neither open nor anything else: it was not asked."
+    d = verdicts([HEAD, replace(HEAD, id='X-02', instead='true by construction')], SURE)
+    ax = verdict_points(d)
+    assert [line.get_marker() for line in ax.lines[:len(d)]] == [LOOK[d.verdict[0]][0], 'x']
+    plt.close('all')
 
 def test_the_budget_says_how_many_trials():
     runs = toys(('F2DC', {0: 60}), ('FedAvg', {0: 50}))

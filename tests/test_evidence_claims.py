@@ -2,6 +2,7 @@
 import math, subprocess, sys
 from collections import Counter
 from pathlib import Path
+from statistics import stdev
 import pytest
 
 EVIDENCE = Path(__file__).parent/'evidence'
@@ -10,8 +11,8 @@ from plan import read_plan
 from power import detectable, mark, of_claim, shown
 from records import read, record_hash
 from test_published_tables import ROWS as PUBLISHED
-from fedskew_nb.analysis.claims import claims_of
-from fedskew_nb.analysis.stats import effect_shown
+from fedskew_nb.analysis.claims import claims_of, seed_values, stored_claims
+from fedskew_nb.analysis.stats import effect_shown, seeds_for
 from fedskew_nb.run.reproduce import protocols
 from fedskew_nb.engine.reading import MOMENTS as STORED
 
@@ -70,6 +71,22 @@ def test_needed_is_what_it_says(c):
     what, _, where = c['needed_of'].partition(', ')
     assert c['needed'] == pytest.approx(half[what], abs=6e-4) and c['needed'] > 0
     assert where == ('printed of Office' if c['id'] == 'DFL-3' else '')
+
+@pytest.mark.parametrize('paper', ['F2DC', 'FDSE', 'FedDDL'])
+def test_the_package_needs_what_the_plan_needs(paper):
+    "Half of what is printed, in the column that the suite stands for; FedDDL's were rounded before the plan."
+    for c in (c for c in claims_of()[paper] if c.headline and c.id in BY_ID):
+        want = BY_ID[c.id]['needed']
+        assert (c.needed or 0) == pytest.approx(want, abs=.05 if paper == 'FedDDL' else 1e-9), c.id
+
+def test_not_testable_says_how_many_seeds():
+    "As many as 80 % power takes with the spread that was seen, but for a tenth."
+    said = {c.id: (c, paper) for paper, claims in claims_of().items() for c in claims if 'seeds' in c.instead}
+    assert len(said) == 4
+    for c, paper in said.values():
+        sd = stdev(seed_values(c, stored_claims(paper), c.suites[0]))
+        seeds = int(c.instead.split()[-2])
+        assert seeds == pytest.approx(seeds_for(sd, c.needed, most=2000), rel=.1), c.id
 
 def printed_in(table, row, column, number):
     "None where the package has no such table or column."

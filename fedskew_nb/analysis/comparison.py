@@ -207,6 +207,7 @@ def _the_suite(cmp, view, suite)->str:
     names = ' and '.join(cmp.suites)
     raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
+# %% ../../nbs/3_results/10_comparison.ipynb #ad4221e9
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method': st.method})

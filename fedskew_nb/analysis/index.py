@@ -33,16 +33,17 @@ class Cell:
     steps:int|None       # of a round; None: `epochs` over the own images
     epochs:int
     question:str         # own domain, one model, new domain
-    moment:str           # received, trained, re-estimated; of newcomers also adapted
+    moment:str           # received, trained, re-estimated, adapted
     method:str
-    path:str             # client: by every client's own model; newcomer: with images of the new domain
+    path:str             # client: by each client's own model; newcomer: with its images
     over:str             # FedAvg or Local
     n:int
     mean:float           # points of AVG
     se:float             # nan for one seed, as lo and hi are
     lo:float
     hi:float
-    p:float              # by Holm's rule, in the family of a table; nan where it is judged alone
+    p:float              # by Holm's rule over a table; nan where it is judged alone
+    above:str            # yes, below, open
     seeds:tuple
 
 # %% ../../nbs/3_results/26_index.ipynb #83666d99
@@ -54,8 +55,7 @@ def budget(self:Cell)->str: # 24 × 20 steps
 @patch(as_prop=True)
 def verdict(self:Cell)->str:
     "above 0, below 0 or open, as its table says."
-    told = self.se > 0 and not self.p >= .05
-    return ABOVE['yes' if told and self.lo > 0 else 'below' if told and self.hi < 0 else 'open']
+    return ABOVE[self.above]
 
 @patch
 def __str__(self:Cell)->str: # +5.1 (3.8 to 6.4)
@@ -193,7 +193,8 @@ def cells_of(name:str)->list: # of Cell
             for key, (seeds, i, p) in family_cells(by, suites).items():
                 if key[2] in strange: continue
                 points = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, p))
-                out.append(Cell(name, page, family, *rest, *key, i.n, *points, tuple(seeds)))
+                above = i.verdict(p=None if math.isnan(p) else p).above
+                out.append(Cell(name, page, family, *rest, *key, i.n, *points, above, tuple(seeds)))
     return out
 
 # %% ../../nbs/3_results/26_index.ipynb #d207cfc5

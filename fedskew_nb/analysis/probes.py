@@ -92,6 +92,7 @@ def features_by_domain(net:Net, tests:dict, n:int)->tuple: # (N, d), (N,) classe
     y = torch.cat([p.y.cpu() for p in parts])
     return feat, y, torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
 
+# %% ../../nbs/3_results/18_probes.ipynb #32855d59
 def feature_facts(
     net:Net, suite,    # a trained net; the suite whose tests it sees
     n:int=60,          # images per domain

@@ -13,7 +13,7 @@ from . import pairs
 from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..data.check import some
+from ..core.names import some
 from ..engine.reading import VIEWS, Where
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf

@@ -206,6 +206,7 @@ def walk(here:Path, above:tuple=()):
         if os.path.isdir(p): yield from walk(p, (*above, me))
         else: yield p
 
+# %% ../../nbs/5_data/03_check.ipynb #255c33d3
 def image_files(root:Path)->list:
     "Every image below `root`, sorted by name, as paths relative to it."
     paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))

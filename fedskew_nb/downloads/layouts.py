@@ -90,6 +90,7 @@ def known_as(layout:Layout, names)->dict: # {folded name: ours}
     ours = {folded(n): n for n in names}
     return ours | {folded(o): n for o, n in layout.other.items() if n in names}
 
+# %% ../../nbs/5_data/27_layouts.ipynb #b59b73d0
 def place_in(layout:Layout, path:str)->tuple|None: # (domain, class, file name); None: no part of the set
     "Where an image of an archive belongs."
     *folders, name = PurePosixPath(path.replace('\\', '/')).parts

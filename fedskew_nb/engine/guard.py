@@ -215,12 +215,10 @@ def check_alone(net:Net, size:int):
     blind = [n for n, m in net.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is None]
     loud = torch.linspace(25, 255, 9).view(-1, 1, 1, 1)        # nine images, from dark to light
     x = net.normalised((loud*torch.rand(9, 3, size, size, generator=generator('alone'))).byte())
-    mend = mend_of(nn.BatchNorm2d(1))
-    why = f'{", ".join(blind)} keeps no running statistics; {mend}'
-    if not blind:
-        if not isinstance(getattr(tried(net, x), 'logits', 0), Tensor): return     # `check_net` says so
-        if not (why := who_asks(net, x)): return
-    raise ValueError(f'the answer to an image depends on the images beside it: {why}')
+    why = ''
+    if blind: why = f'{", ".join(blind)} keeps no running statistics; {mend_of(net.get_submodule(blind[0]))}'
+    elif isinstance(getattr(tried(net, x), 'logits', 0), Tensor): why = who_asks(net, x)
+    if why: raise ValueError(f'the answer to an image depends on the images beside it: {why}')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #c6a27766
 def look_back(fed, x:Tensor, state:dict): # x: raw images that are scored at once

@@ -276,6 +276,7 @@ class Task:
     down:dict=field(default_factory=dict)     # what came beside the model
     round:int=0
 
+# %% ../../nbs/6_engine/04_history.ipynb #fd8f318f
 @dataclass(frozen=True)
 class Result:
     "What local training gives, and what a round keeps of one client."

@@ -64,9 +64,9 @@ def compare(
     seeds=3,             # or which
     size='quick',        # tiny, quick, standard, full
     out=None,            # folder for runs
-    jobs=1, executor=None, # processes; or anything with submit
+    jobs=1, executor=None,   # processes; or anything with submit
     measure=None,        # federation → dict
-    progress=None, on_run=None, on_seed=None, # see Watch
+    progress=None, on_run=None, on_seed=None,  # see Watch
     rates=None,          # {method: lr}
     **kwargs,            # model, lr, …
 )->Comparison:

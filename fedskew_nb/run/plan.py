@@ -176,8 +176,8 @@ def check_tuned(todo:list, tuned:dict|None):
 def budget(
     method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, model='small_conv',
     **setting,
-)->dict: # of a Run
-    "How a run trains: by its size or a protocol, its chosen rate; then what the caller says."
+)->dict: # fields of a Run
+    "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
     plan = {} if house else schedule_of(suite, size, setting)
     if tuned:
         if 'lr' in setting:
@@ -197,7 +197,7 @@ def other_method(one:Method, two:Method)->bool:
 
 # %% ../../nbs/7_app/13_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe
-    "Methods of a comparison, each name once."
+    "The methods of a comparison, every name once."
     given = cut(methods) if isinstance(methods, str) else as_list(methods)
     if not given or not all(isinstance(o, (str, Method, Recipe)) for o in given):
         raise ValueError(f'methods is {short(methods)}: name at least one method')

@@ -175,7 +175,7 @@ def which_options(
     pooled:bool=False,       # also one client that has all
     **kwargs,
 )->dict:
-    "The runs."
+    "Which runs."
     want = training_options(**kwargs)
     if seeds: want['seeds'] = read_seeds(seeds)
     if tuned: want['tuned'] = tuned

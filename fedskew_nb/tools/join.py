@@ -93,7 +93,7 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
 
 # %% ../../nbs/7_app/05_join.ipynb #3d8c8c8a
 def rows_of_site(root:Path)->tuple: # (folder, [Row])
-    "A site's images, by table or folder."
+    "The images of one site, from a table or a folder."
     if root.is_file():
         rows = read_sheet(root)
         if len(sites := list(tree_of(rows))) == 1: return root.parent, rows
@@ -132,7 +132,7 @@ def given_site(images, fed:Federation, white)->tuple: # (name, Data, [Row], [Pic
     return 'new', data, rows, [Picture('new', r.label, pixels, '', str(r.path)) for r, (pixels, _) in looks]
 
 # %% ../../nbs/7_app/05_join.ipynb #604ee0ea
-def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held)
+def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to adapt to, held out)
     "Both parts, the first in random order."
     read = read_site if isinstance(images, (str, Path)) else given_site
     site, data, rows, pictures = read(images, fed, window_of(white) or fed.suite.white)

@@ -26,6 +26,7 @@ def usual_context(y:Tensor, k:int)->Tensor:   # (n,) -> (n,)
     "Before which context client `k` shows a class."
     return (y+k)%SEEN
 
+# %% ../../../nbs/5_data/11_backgrounds.ipynb #25f30953
 def deal_contexts(
     k:int, n:int,       # client, and how many images
     n_classes:int=9,

@@ -37,6 +37,7 @@ def collection(name:str, i:Tensor, size:int)->tuple[Tensor,Tensor]:   # (n, 1, s
     if name == 'mnist': return F.pad(x/255, [(size-28)//2]*4), y
     return F.interpolate(x/16, size=(size,size), mode='bicubic', align_corners=False).clamp(0,1), y
 
+# %% ../../../nbs/5_data/09_digits.ipynb #dc455c55
 def mnist(i:Tensor, g:Generator, size:int)->tuple[Tensor,Tensor]:
     "MNIST as it is."
     x, y = collection('mnist', i, size)

@@ -227,6 +227,7 @@ def _head_step(self:FeatureAnchors, c):
     for p, g in zip(head, grads): p.grad = g
     s['adam'].step()
 
+# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #967429bb
 @patch
 def batch(self:FeatureAnchors, c, b):
     "The batch as it is; before it the head's step that belongs to the batch before."

@@ -79,7 +79,7 @@ HEADLINES = [
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #fef287e1
 HEADLINES += [
     Claim('DFL-4a', 'transfer adds to invariant aggregation', 'Table 2',
-          'DFL', SHARED, OWN_HUE, needed=.35, instead='not testable here: 500 seeds', **HEADLINE),
+          'DFL', SHARED, OWN_HUE, needed=.35, instead='not testable here: 700 seeds', **HEADLINE),
     Claim('DFL-4b', 'invariant aggregation adds to transfer', 'Table 2',
           'DFL', LENT, OWN_HUE, needed=.35, **HEADLINE),
     Claim('DFL-5', 'two stages beat one', 'Sec. 4.2', 'DFL', ONE_STAGE, OWN_HUE, needed=3., **HEADLINE),

@@ -113,6 +113,7 @@ def exact_type(V:Tensor)->torch.dtype:
     if V.shape[1] <= SHORT and V.device.type != 'mps': return torch.float64
     return torch.promote_types(V.dtype, torch.float32)
 
+# %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #c1a007b8
 def updates(V:Tensor, g:Tensor|None, width:int=WIDTH)->Iterator:
     "(columns, block): the updates V−g some columns at a time, in one buffer that is used again."
     buffer = V.new_empty((len(V), min(width, V.shape[1])), dtype=exact_type(V))

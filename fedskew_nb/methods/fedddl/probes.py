@@ -167,6 +167,7 @@ def badly_boxed(by:float, miss:float, size:str, name:str, data_seed:int)->Suite:
         return replace(c, train=replace(c.train, boxes=boxes))
     return replace(s, name=name, clients=[worse(c) for c in s.clients])
 
+# %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #5ff32247
 def worse_boxes(
     by:float=0.,      # how far a side moves at most, in sides of its box
     miss:float=0.,    # share of the images whose box is lost
