@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import nan
 import pandas as pd
 from fastcore.basics import patch
-from scipy.stats import rankdata
 from torch import Tensor
 from .plots import client_domain_heatmap
 from .table import Table, named_rows
@@ -28,7 +27,8 @@ def one_against_rest(p:Tensor, y:Tensor)->float: # 0 … 1; nan where there is o
     areas = []
     for c in y.unique().tolist() if y.unique().numel() > 1 else ():
         own, n = (y == c).numpy(), int((y == c).sum())
-        above = rankdata(p[:, c].numpy())[own].sum()-n*(n+1)/2      # pairs won, ties half
+        ranks = pd.Series(p[:, c].numpy()).rank()
+        above = ranks[own].sum()-n*(n+1)/2      # pairs won, ties half
         areas.append(above/(n*(len(y)-n)))
     return sum(areas)/len(areas) if areas else nan
 

@@ -10,7 +10,7 @@ import math, re
 from dataclasses import dataclass
 from functools import lru_cache
 from fastcore.basics import patch
-from scipy import optimize, stats
+from scipy.special import nctdtr, stdtr, stdtrit
 from ..core.names import deprecated
 
 # %% ../../nbs/3_results/08_stats.ipynb #41d9f433
@@ -64,19 +64,20 @@ def t_interval(
     if n == 1: return Interval(x, mean, math.nan, math.nan, math.nan)
     variance = math.fsum((v-mean)**2 for v in x)/(n-1)
     se = max(math.sqrt(variance/n), floor)
-    half = float(stats.t.ppf((1+level)/2, n-1))*se
+    half = float(stdtrit(n-1, (1+level)/2))*se      # Student's t
     return Interval(x, mean, se, mean-half, mean+half)
 
 # %% ../../nbs/3_results/08_stats.ipynb #e56aba50
 def power_of(effect:float, n:int, alpha:float=.05)->float:
     "How often n pairs show an effect, in standard deviations of a pair."
-    bound = stats.t.ppf(1-alpha/2, n-1)
-    return float(stats.nct.sf(bound, n-1, effect*math.sqrt(n)))
+    bound = stdtrit(n-1, 1-alpha/2)
+    return float(1-nctdtr(n-1, effect*math.sqrt(n), bound))
 
 @lru_cache(None)
 def _shown(n:int, power:float, alpha:float)->float:
-    far = 9*stats.t.ppf(1-alpha/2, n-1)/math.sqrt(n)
-    return float(optimize.brentq(lambda e: power_of(e, n, alpha)-power, 0, far))
+    from scipy.optimize import brentq      # late: a program that asks nothing of it starts sooner
+    far = 9*stdtrit(n-1, 1-alpha/2)/math.sqrt(n)
+    return float(brentq(lambda e: power_of(e, n, alpha)-power, 0, far))
 
 # %% ../../nbs/3_results/08_stats.ipynb #b9dc6201
 def effect_shown(
@@ -152,7 +153,7 @@ LOOK = {'above 0': ('o', 'green'), 'above 0, as large as printed': ('o', 'green'
 # %% ../../nbs/3_results/08_stats.ipynb #34496456
 def p_value(i:Interval)->float: # nan for one seed, or seeds that are all alike
     "Two-sided p of the paired t-test."
-    return math.nan if i.alike else float(2*stats.t.sf(abs(i.mean/i.se), i.n-1))
+    return math.nan if i.alike else float(2*stdtr(i.n-1, -abs(i.mean/i.se)))
 
 def holm(p)->list:
     "Each p of a family as Holm adjusts it."

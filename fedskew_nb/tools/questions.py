@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 import numpy as np, torch
 from fastcore.basics import patch
-from scipy import stats
+from scipy.special import ndtr
 from ..analysis.pairs import image_error
 from ..analysis.probes import adabn, answers
 from ..analysis.stats import Interval, effect_shown, t_interval
@@ -140,7 +140,7 @@ def swapped_labels(seeds:list, n_classes:int, level:float=.05)->dict: # {domain:
     for d in seeds[0] if seeds else ():
         each = [{(a, b): z for a, b, _, z in seed.get(d, ())} for seed in seeds]
         both = [ab for ab in each[0] if all(ab in e for e in each)]
-        sure = [ab for ab in both if pairs*stats.norm.sf(np.mean([e[ab] for e in each])) < level]
+        sure = [ab for ab in both if pairs*ndtr(-np.mean([e[ab] for e in each])) < level]
         if sure: out[d] = sure
     return out
 
