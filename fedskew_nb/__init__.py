@@ -33,7 +33,8 @@ def __dir__(): return sorted({*globals(), *_names(), '__all__'})
 def _to(room, modules): return {module: f'{room}.{module}' for module in modules.split()}
 
 _MOVED = {        # where a module was in 0.1: where it is now
-    'core': _to('nets', 'models convert pretrained weights remember'),
+    'core': _to('nets', 'models convert pretrained weights remember')
+          | dict(merge='core.method', places='core.method', instructions='core.identity'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
