@@ -27,7 +27,8 @@ def read_uncounted():
     for name in ('instrument', 'deinstrument'): setattr(Slipcover, name, noting(getattr(Slipcover, name)))
     from fedskew_nb.core import identity        # not before: what is imported is counted
     def as_written(look): return lru_cache(None)(lambda code, *made: look(written.get(code, code), *made))
-    for look in ('outline', 'reads_in', 'writes_in'): setattr(identity, look, as_written(getattr(identity, look)))
+    for name in ('outline', 'reads_in', 'writes_in'):
+        setattr(identity, name, as_written(getattr(identity, name)))
 
 def pytest_configure(config):
     if 'slipcover' in sys.modules and sys.version_info < (3, 12): read_uncounted()
