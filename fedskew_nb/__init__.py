@@ -45,6 +45,10 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
+    'methods.baselines': dict(
+        regularise='methods.baselines.proximal', control='methods.baselines.proximal',
+        personalise='methods.baselines.personal', views='methods.baselines.contrast',
+        anchors='methods.baselines.prototypes', updates='methods.baselines.server'),
     'methods.fdse': dict(
         solvers='methods.fdse.consensus', surgery='methods.fdse.erase', statistics='methods.fdse.erase',
         released='methods.fdse.erase',
