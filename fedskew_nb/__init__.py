@@ -33,24 +33,38 @@ def __dir__(): return sorted({*globals(), *_names(), '__all__'})
 def _to(room, modules): return {module: f'{room}.{module}' for module in modules.split()}
 
 _MOVED = {        # where a module was in 0.1: where it is now
-    'core': _to('nets', 'models convert pretrained weights remember'),
+    'core': _to('nets', 'models convert pretrained remember')
+          | dict(weights='nets.pretrained', merge='core.method', places='core.method',
+                 instructions='core.identity'),
+    'nets': dict(weights='nets.pretrained'),
+    'engine': dict(reading='engine.history', sites='engine.scoring', together='engine.stack'),
+    'analysis': dict(
+        calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style'),
+    'deploy': dict(keys='deploy.node'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
+    'methods.baselines': dict(
+        regularise='methods.baselines.proximal', control='methods.baselines.proximal',
+        personalise='methods.baselines.personal', views='methods.baselines.contrast',
+        anchors='methods.baselines.prototypes', updates='methods.baselines.server'),
     'methods.fdse': dict(
-        solvers='methods.fdse.consensus', surgery='methods.fdse.erase', released='methods.fdse.statistics',
+        solvers='methods.fdse.consensus', surgery='methods.fdse.erase', statistics='methods.fdse.erase',
+        released='methods.fdse.erase',
         probes='methods.fdse.unseen', pictures='methods.fdse.unseen', tables='methods.fdse.claims'),
     'methods.f2dc': dict(
-        correct='methods.f2dc.mask', numerics='methods.f2dc.probes', tables='methods.f2dc.claims'),
+        correct='methods.f2dc.mask', weights='methods.f2dc.mask', numerics='methods.f2dc.probes',
+        tables='methods.f2dc.claims'),
     'methods.fedddl': dict(
         paste='methods.fedddl.counterfactual', blends='methods.fedddl.counterfactual',
-        tables='methods.fedddl.claims'),
+        prototypes='methods.fedddl.counterfactual', tables='methods.fedddl.claims'),
     'methods.rfeddis': dict(
         fusion='methods.rfeddis.evidence', disentangle='methods.rfeddis.evidence',
         pictures='methods.rfeddis.controls', tables='methods.rfeddis.claims'),
     'methods.dfl': dict(
-        critics='methods.dfl.information', sight='methods.dfl.stability', tables='methods.dfl.claims')}
+        critics='methods.dfl.information', alternation='methods.dfl.information',
+        sight='methods.dfl.stability', tables='methods.dfl.claims')}
 
 class _Moved:
     "Finds a module under the path that it had in 0.1, with a warning; until 0.3."

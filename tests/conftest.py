@@ -25,11 +25,10 @@ def read_uncounted():
             return new
         return made
     for name in ('instrument', 'deinstrument'): setattr(Slipcover, name, noting(getattr(Slipcover, name)))
-    from fedskew_nb.core import identity, instructions        # not before: what is imported is counted
+    from fedskew_nb.core import identity        # not before: what is imported is counted
     def as_written(look): return lru_cache(None)(lambda code, *made: look(written.get(code, code), *made))
-    identity.outline = instructions.outline = as_written(instructions.outline)
-    identity.writes_in = instructions.writes_in = as_written(instructions.writes_in)
-    instructions.reads_in = as_written(instructions.reads_in)
+    for name in ('outline', 'reads_in', 'writes_in'):
+        setattr(identity, name, as_written(getattr(identity, name)))
 
 def pytest_configure(config):
     if 'slipcover' in sys.modules and sys.version_info < (3, 12): read_uncounted()

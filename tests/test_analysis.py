@@ -8,7 +8,7 @@ from torch import nn
 from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import write_whole, Comparison
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
-from fedskew_nb.analysis.diagrams import flow_drawing
+from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
@@ -19,15 +19,13 @@ from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval
 from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
-from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import History
-from fedskew_nb.engine.reading import TABLED, Where
+from fedskew_nb.engine.history import History, TABLED, Where
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 

@@ -16,8 +16,8 @@ from fedskew_nb.core.seeding import Dropout, generator, seeded
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.setting import schedule
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
-from fedskew_nb.methods.dfl.alternation import Branches, branch, halves
-from fedskew_nb.methods.dfl.information import new_critic, shared_information, standardised
+from fedskew_nb.methods.dfl.information import (
+    Branches, branch, halves, new_critic, shared_information, standardised)
 from fedskew_nb.methods.dfl.method import DFL, Anchor, Separate, Transfer, both_pairs
 
 OFF = dict(mu_s=0., mu_c=0., lam=0.)

@@ -8,7 +8,7 @@ from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.dfl.alternation import Branches
+from fedskew_nb.methods.dfl.information import Branches
 from fedskew_nb.methods.dfl.method import DFL
 from fedskew_nb.methods.dfl.stability import PROBED, branch_probes, crowd
 

@@ -8,7 +8,7 @@ from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.suites.colored import colored_mnist
 from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.dfl.alternation import Branches, halves
+from fedskew_nb.methods.dfl.information import Branches, halves
 from fedskew_nb.methods.dfl.method import DFL, Anchor, Separate, Transfer
 from fedskew_nb.methods.dfl.stability import Tamed, held_out, still_shared
 

@@ -7,10 +7,9 @@ from fedskew_nb.nets.convert import as_net
 from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.core.net import Net, is_statistic
-from fedskew_nb.methods.fdse.erase import Erased, domain_share, cheap_copies, first_filters
-from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
 from fedskew_nb.methods.fdse.erase import (
-    by_block, decompose, erased_blocks, is_eraser, part_of)
+    Erased, domain_share, cheap_copies, first_filters, batch_moments, layer_weights, moving_moments,
+    statistics_gap, by_block, decompose, erased_blocks, is_eraser, part_of)
 
 def randn(*shape, seed=0): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

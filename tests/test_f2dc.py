@@ -13,7 +13,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
-from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.history import Where
 from fedskew_nb.engine.server import weights_of
 from fedskew_nb.analysis.probes import measure
 from fedskew_nb.analysis.probes import answers
@@ -24,12 +24,12 @@ from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
 from fedskew_nb.methods.f2dc.probes import kept_share
 from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts
-from fedskew_nb.methods.f2dc.weights import DomainAware, domain_weights
+from fedskew_nb.methods.f2dc.mask import (
+    DomainAware, domain_weights, bottleneck, correction, decouple, rF, separation, wrong_label,
+    brightness_scores, gumbel_mask, logistic, mask_picture)
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
-from fedskew_nb.methods.f2dc.mask import bottleneck, correction, decouple, rF, separation, wrong_label
-from fedskew_nb.methods.f2dc.mask import brightness_scores, gumbel_mask, logistic, mask_picture
 from feds import equal, fed_of, first, images, labels, rounds_of, run, same, small, states, trained_once
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 

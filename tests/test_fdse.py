@@ -39,9 +39,9 @@ from fedskew_nb.methods.fdse.method import (
 from fedskew_nb.methods.baselines.personal import FedBN
 from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
-from fedskew_nb.methods.fdse.erase import Erased
-from fedskew_nb.methods.fdse.statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from fedskew_nb.methods.fdse.erase import erased_blocks, is_eraser, part_of
+from fedskew_nb.methods.fdse.erase import (
+    Erased, batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks, is_eraser,
+    part_of)
 from fedskew_nb.methods.fdse.consensus import consensus_step
 from fedskew_nb.methods.fdse.unseen import (
     agreement_facts,

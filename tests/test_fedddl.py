@@ -5,12 +5,10 @@ from torchvision.ops import masks_to_boxes
 from torchvision.transforms.functional import InterpolationMode, rotate
 from fedskew_nb.data.batch import draw_moves, move_boxes
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.fedddl.counterfactual import blends, groups
 from fedskew_nb.methods.fedddl.counterfactual import (
-    any_class, draw_backgrounds, other_classes, own_class, random_places, same_size_places)
-from fedskew_nb.methods.fedddl.counterfactual import box_mask, check_boxes, paste, pulled, usable
+    blends, groups, any_class, draw_backgrounds, other_classes, own_class, random_places,
+    same_size_places, box_mask, check_boxes, paste, pulled, usable, object_crops, pull)
 from fedskew_nb.methods.baselines.prototypes import class_means, global_prototypes
-from fedskew_nb.methods.fedddl.prototypes import object_crops, pull
 
 # ---- tools
 

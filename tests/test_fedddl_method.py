@@ -17,7 +17,7 @@ from fedskew_nb.engine.history import Task
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.fedddl.method import DEB, DEC, LADDER, FedDDL, object_boxes
 from fedskew_nb.methods.fedddl.probes import Doubled, client_agreement, ddl_measures
-from fedskew_nb.methods.fedddl.prototypes import object_crops
+from fedskew_nb.methods.fedddl.counterfactual import object_crops
 
 @pytest.fixture(scope='module')
 def suite():

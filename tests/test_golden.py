@@ -21,10 +21,10 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.core.names import registry
 from fedskew_nb.methods.baselines.proximal import Prox
 from fedskew_nb.methods.baselines.personal import KeepBatchNorm
-from fedskew_nb.methods.dfl.alternation import Branches
+from fedskew_nb.methods.dfl.information import Branches
 from fedskew_nb.methods.dfl.method import Anchor, Separate, Transfer
 from fedskew_nb.methods.f2dc.method import DFC, DFD
-from fedskew_nb.methods.f2dc.weights import DomainAware
+from fedskew_nb.methods.f2dc.mask import DomainAware
 from fedskew_nb.methods.fdse.method import Consensus, Consistency
 from fedskew_nb.methods.rfeddis.method import Disentangle, Evidence, TwoHeads
 

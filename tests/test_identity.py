@@ -2,8 +2,7 @@
 import importlib, os, subprocess, sys, types
 from importlib.util import module_from_spec, spec_from_file_location
 import pytest, torch
-from fedskew_nb.core.identity import Walk, digest
-from fedskew_nb.core.instructions import home_of, outline, reads_in, writes_in
+from fedskew_nb.core.identity import Walk, digest, home_of, outline, reads_in, writes_in
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.names import registry

@@ -15,7 +15,7 @@ from fedskew_nb.downloads.archives import check_path, entries_of, is_image
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.nets.remember import read_maps
-from fedskew_nb.nets.weights import weights_in
+from fedskew_nb.nets.pretrained import weights_in
 from fedskew_nb.run.recipes import read_model
 from fedskew_nb.tools.after import card_inside, rebuilt
 
@@ -213,7 +213,7 @@ def test_weights_that_answer_nothing(tmp_path, change, says):
 # --- halves of keys
 
 def certs(out, **k):
-    from fedskew_nb.deploy.keys import certs_command
+    from fedskew_nb.deploy.node import certs_command
     with contextlib.redirect_stdout(io.StringIO()): certs_command(str(out), **k)
 
 def folder_of(out):

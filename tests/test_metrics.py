@@ -5,9 +5,8 @@ from feds import same
 from torch import nn
 from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
-from fedskew_nb.engine.reading import SCORES, Where, diff
-from fedskew_nb.analysis.calibration import ece, reliability
-from fedskew_nb.engine.reading import summary
+from fedskew_nb.engine.history import SCORES, Where, diff, summary, History
+from fedskew_nb.analysis.trust import ece, reliability
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import MODELS, n_bytes, small_conv
@@ -16,7 +15,6 @@ from fedskew_nb.core.rules import Rule, keep, mean
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import History
 
 def gen(s): return torch.Generator().manual_seed(s)
 

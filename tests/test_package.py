@@ -5,10 +5,10 @@ import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.downloads.prepare import prepare_command
-from fedskew_nb.engine.reading import SCORES, TABLED
+from fedskew_nb.engine.history import SCORES, TABLED
 from fedskew_nb.run.reproduce import reproduce_command
 from fedskew_nb.tools import cli
-from project import NBS, ROOT, module_of, notebooks, read, source
+from project import NBS, ROOT, notebooks, read, source
 
 def fresh(code):
     "What a new Python process prints."
@@ -83,12 +83,10 @@ def test_a_picture_is_asked_for_by_another_page():
     "A public name of `analysis` is used outside of its own page, and not only in the list of all."
     homes, users = fs._names(), {}
     for page in set(notebooks())-{NBS/'1_begin/06_names.ipynb'}:
-        nb = read(page)
-        module = module_of(nb) or page.stem
-        for word in set(re.findall(r'\w+', ' '.join(map(source, nb['cells'])))):
-            users.setdefault(word, set()).add(module)
+        for word in set(re.findall(r'\w+', ' '.join(map(source, read(page)['cells'])))):
+            users.setdefault(word, []).append(page)
     ours = {n for n in fs.__all__ if homes[n].startswith('analysis.')}
-    alone = {n for n in ours if not users.get(n, set())-{homes[n]}}
+    alone = {n for n in ours if len(users[n]) < 2}
     assert alone <= UNASKED, f'{alone-UNASKED}: show it in a report or on another page, or say exporti'
 
 def test_no_name_is_a_rooms():

@@ -13,8 +13,7 @@ from fedskew_nb.core.net import Net
 from fedskew_nb.engine import federation, stack
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import Setting
-from fedskew_nb.engine.stack import why_not_stacked
-from fedskew_nb.engine.together import Batches, side_by_side
+from fedskew_nb.engine.stack import why_not_stacked, Batches, side_by_side
 from fedskew_nb.methods.baselines.average import FedAvg
 
 # who trains its clients one by one, and which mechanism asks for it

@@ -295,16 +295,16 @@ def test_a_figure_that_cannot_be_drawn_fails_its_page():
 def test_quick_chooses():
     nbs, tests = quick.to_run(
         [
-            'fedskew_nb/core/method.py',
+            'fedskew_nb/core/rules.py',
             'README.md',
             'tests/test_package.py',
             'tests/tools/proc.py',
             'nbs/gone.ipynb',
         ]
     )
-    assert nbs == ['nbs/4_core/06_method.ipynb']
+    assert nbs == ['nbs/4_core/09_rules.ipynb']
     touched = {f'tests/test_{t}.py' for t in ('package', 'sync', 'tools')}
-    assert set(tests) == touched | quick.tests_of('fedskew_nb.core.method')
+    assert set(tests) == touched | quick.tests_of('fedskew_nb.core.rules')
 
 def test_quick_takes_every_page_of_a_module():
     nbs, _ = quick.to_run(['fedskew_nb/methods/fdse/erase.py'])
@@ -341,11 +341,10 @@ def test_quick_finds_the_tests_of_a_module():
         return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}
 
     assert tests_of('nets.remember') == {'remember', 'kind_remember', 'kind_readers'}
-    assert {'methods', 'hooks'} <= tests_of('core.merge')  # which patches Method
+    assert {'engine', 'lanes'} <= tests_of('engine.scoring')  # which patches Client
     assert 'claims' in tests_of('data.load')  # claims says `from fedskew_nb import load_suite`
     assert tests_of('data.suites.rooms') == {'dfl_data'}
     assert 'engine' in tests_of('methods.baselines.average')
-    assert tests_of('core.instructions') <= tests_of('core.identity')
     assert {'baselines', 'golden', 'package'} <= tests_of('methods.baselines.of_tomorrow')
     assert {'data', 'package'} <= tests_of('data.suites.of_tomorrow')
 

@@ -18,10 +18,9 @@ from .comparison import Comparison
 from .pairs import by_domain, image_floor, unlike
 from .overview import stored_results
 from .stats import difference_text, judge, holm, p_value, t_interval
-from ..engine.reading import Where, summary
+from ..engine.history import Where, summary, History
 from .table import Table
 from ..core.names import papers, nearest
-from ..engine.history import History
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000006
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from .pairs import (
     answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs, without_odd)
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
-from ..engine.history import History
-from ..engine.reading import SCORES, TABLED, Where, where_of
+from ..engine.history import History, SCORES, TABLED, Where, where_of
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 

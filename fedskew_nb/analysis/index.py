@@ -15,8 +15,7 @@ from .overview import stored_names, stored_results
 from .pairs import BASES, is_scored, pair
 from .stats import ABOVE, span, t_interval
 from ..core.names import papers
-from ..engine.history import History
-from ..engine.reading import Where
+from ..engine.history import History, Where
 
 # %% auto #0
 __all__ = ['RESULTS']

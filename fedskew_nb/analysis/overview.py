@@ -16,8 +16,7 @@ from .stats import span
 from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import StoredRun, history_of
-from ..engine.reading import where_of
+from ..engine.history import StoredRun, history_of, where_of
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '

@@ -8,8 +8,7 @@ import math
 from collections import Counter
 from .stats import Interval, adjusted, t_interval
 from .table import at_chance
-from ..engine.history import History
-from ..engine.reading import Where, lost_of, sums_of, where_of
+from ..engine.history import History, Where, lost_of, sums_of, where_of
 
 # %% auto #0
 __all__ = ['by_domain']

@@ -15,7 +15,7 @@ from ..core.names import extra
 from ..core.net import evaluating, Net, Out
 from ..data.images import Data
 from ..engine.federation import Federation
-from ..engine.reading import summary
+from ..engine.history import summary
 from ..engine.scoring import reestimate, some_images
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4

@@ -12,13 +12,13 @@ import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
 from .comparison import Comparison, deal_of, write_whole
-from ..engine.reading import VIEWS, Where
+from ..engine.history import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
 from .style import INK, families, key_text, make_legible
 from .table import Table, csv_text
 from ..core.identity import digest
-from .trust_tables import trust_figures, trust_tables
+from .trust import trust_figures, trust_tables
 
 # %% auto #0
 __all__ = ['setting_table', 'write_report']

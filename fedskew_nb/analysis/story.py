@@ -14,7 +14,7 @@ from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
 from ..core.names import some
-from ..engine.reading import VIEWS, Where
+from ..engine.history import VIEWS, Where
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
 def measured(i:Interval)->str:

@@ -8,7 +8,7 @@ from html import escape
 import math, re
 import pandas as pd
 from fastcore.basics import patch
-from ..engine.reading import Where, percents
+from ..engine.history import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0

@@ -18,8 +18,7 @@ from ..data.suite import Suite
 from ..engine.federation import Federation
 
 # %% auto #0
-__all__ = ['noisy', 'strangers', 'uncertainty', 'answers_of_client', 'together', 'auroc', 'risk_coverage', 'risk_curves',
-           'density', 'density_plot']
+__all__ = ['noisy', 'strangers', 'uncertainty', 'answers_of_client', 'together', 'auroc', 'risk_coverage', 'risk_curves', 'density', 'density_plot', 'ece', 'reliability', 'reliability_diagram', 'at_temperature', 'temperature', 'trust_tables', 'trust_figures']
 
 # %% ../../nbs/3_results/07_trust.ipynb #0b7a645a
 def noisy(
@@ -140,3 +139,299 @@ def density_plot(
     ax.set(xlabel=name, ylabel='density', xlim=(0, 1))
     ax.legend()
     return ax
+
+# %% ../../nbs/3_results/20_calibration.ipynb #077b07f3
+from scipy.optimize import minimize_scalar
+from .style import INK, canvas, ink, style
+
+# %% ../../nbs/3_results/20_calibration.ipynb #ec822c51
+def ece(
+    probs:Tensor,   # (N, n_classes): probabilities
+    y:Tensor,       # (N,): true classes
+    bins:int=15,    # equal bins of confidence
+)->float:           # 0 (calibrated) … 1
+    "Expected calibration error, by torchmetrics."
+    _check(y, bins)
+    library = extra('torchmetrics.functional.classification', 'torchmetrics', 'metrics')
+    return float(library.multiclass_calibration_error(probs, y, num_classes=probs.shape[1], n_bins=bins))
+
+def _check(y, bins):
+    if len(y) == 0 or bins < 1:
+        raise ValueError(f'{len(y)} images and {bins} bins: calibration needs at least one of each')
+
+# %% ../../nbs/3_results/20_calibration.ipynb #3d83caf1
+def reliability(
+    probs:Tensor, y:Tensor,
+    bins:int=15,
+)->pd.DataFrame:    # a row per bin that holds images: conf, acc, share
+    "How often the most confident class is right, bin by bin."
+    _check(y, bins)
+    conf, guess = probs.max(1)
+    place = np.ceil(conf.double().numpy()*bins).clip(1, bins)
+    d = pd.DataFrame(dict(bin=place, conf=conf.numpy(), acc=(guess == y).double().numpy())).groupby('bin')
+    return d.mean().assign(share=d.size()/len(y))
+
+# %% ../../nbs/3_results/20_calibration.ipynb #f71b42f8
+@style()
+def reliability_diagram(
+    bins:dict,     # {name: frame of conf, acc, share}
+    ax=None,
+):                 # the axes
+    "How often a method is right against how sure it is; points are sized by their share of images."
+    ax = canvas(ax, (3.6, 3.2))
+    ax.plot([0, 1], [0, 1], color=INK, lw=1, ls=':')
+    for name, r in bins.items():
+        c, dash = ink(name)
+        ax.plot(r.conf, r.acc, color=c, lw=1, ls=dash, label=name)
+        ax.scatter(r.conf, r.acc, s=200*r.share+3, color=c, lw=0)
+    ax.set(xlabel='confidence', ylabel='accuracy', xlim=(0, 1.02), ylim=(0, 1.02))
+    ax.legend(loc='upper left')
+    return ax
+
+# %% ../../nbs/3_results/20_calibration.ipynb #9695a8d6
+def _log(p): return p.double().clamp(min=1e-38).log()
+
+def at_temperature(p:Tensor, T:float)->Tensor: # (N, K)
+    "The probabilities, with their logits divided by T."
+    return (_log(p)/T).softmax(1)
+
+# %% ../../nbs/3_results/20_calibration.ipynb #07935456
+def temperature(
+    p:Tensor,    # (N, K) probabilities of validation images
+    y:Tensor,    # (N,) their classes
+)->float:        # 1/20 … 20
+    "The T at which the true classes of these images are most likely."
+    if not len(y): raise ValueError('no validation images to fit a temperature on: give some, as val=.1')
+    if not p.isfinite().all(): raise ValueError('an answer is NaN or infinite: was the training stopped?')
+    z = _log(p)
+    def loss(b): return float(F.cross_entropy(b*z, y))
+    return float(1/minimize_scalar(loss, bounds=(1/20, 20), method='bounded', options=dict(xatol=1e-6)).x)
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #e1ca1729
+import math
+from .comparison import Comparison, deal_of
+from .style import style, subplots
+from .table import Table, pm
+from ..core.names import some
+from ..engine.scoring import model_of
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #d6a746b7
+def foreign_sets(suite:Suite, n:int)->dict: # {set: images}
+    "Foreign images that are the same for every client."
+    unseen, far = list(suite.unseen.values()), strangers(suite, n)
+    sets = {'unseen domain': glance(join(unseen), n).x} if unseen else {}
+    return sets if far is None else sets | {'unknown classes': far}
+
+def alike(fed:Federation)->list: # [[Client]]
+    "The clients that have test images, those with the same model and the same images together."
+    groups = {}
+    for c in fed.clients:
+        if len(c.test): groups.setdefault((model_of(fed, c), id(c.test)), []).append(c)
+    return list(groups.values())
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #5c805900
+def hear(fed:Federation, clients:list, foreign:dict, n:int, sigma:float)->dict: # {set: {p, logits, u, y}}
+    "What the model that these clients share says of every set."
+    c, val = clients[0], join([o.val for o in clients])
+    few = noisy(glance(c.test, n).x, fed.suite, sigma, c.id)
+    sets = dict(test=c.test.x, noise=few) | foreign | (dict(val=val.x) if len(val) else {})
+    answers = {k: answers_of_client(fed, c.id, x) for k, x in sets.items()}
+    for k, d in dict(test=c.test, val=val).items():
+        if k in answers: answers[k]['y'] = d.y.cpu()
+    return answers
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #d302dcb0
+def uncertainties(answers:dict, T:float|None=None)->dict: # {name: (N,)}
+    "All of `uncertainty`, and the softmax's at its temperature."
+    scores = uncertainty(**{k: v for k, v in answers.items() if k != 'y'})
+    if T: scores['1 - max p at T'] = 1-at_temperature(answers['p'], T).max(1).values
+    return scores
+
+def plain_number(v:float)->float|None: return None if math.isnan(v) else round(float(v), 6)
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #3c6325e0
+def found_by(scores:dict, wrong, name:str)->dict: # {what: share}; `scores` is {set: {name: (N,)}}
+    "What one uncertainty finds: wrong answers, and each set of foreign images."
+    s = scores['test'][name]
+    facts = dict(wrong=auroc(s, wrong), AURC=risk_coverage(s, wrong).risk.mean())
+    for k in [k for k in scores if k != 'test']:
+        both = torch.cat([s, scores[k][name]])
+        facts[k] = auroc(both, torch.arange(len(both)) >= len(s))
+    return {k: plain_number(v) for k, v in facts.items()}
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #bf006734
+def trust_facts(heard:dict)->dict:
+    "Every number of one model, or of all of them pooled."
+    p, y = heard['test']['p'], heard['test']['y']
+    wrong, T = p.argmax(1) != y, None
+    facts = dict(accuracy=1-float(wrong.double().mean()), ECE=ece(p, y))
+    if 'val' in heard:
+        T = temperature(heard['val']['p'], heard['val']['y'])
+        facts |= {'T': T, 'ECE at T': ece(at_temperature(p, T), y)}
+    facts = {k: plain_number(v) for k, v in facts.items()} | dict(n=len(y))
+    unsure = {k: uncertainties(answers, T) for k, answers in heard.items() if k != 'val'}
+    return facts | dict(scores={name: found_by(unsure, wrong, name) for name in unsure['test']})
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #78bb17b8
+def trust_pictures(heard:dict)->dict:
+    "What the pictures need, of all models pooled."
+    p, y = heard['test']['p'], heard['test']['y']
+    unsure = {k: uncertainties(answers) for k, answers in heard.items() if k != 'val'}
+    name = 'u' if 'u' in unsure['test'] else '1 - max p'
+    risk = risk_coverage(unsure['test'][name], p.argmax(1) != y).risk
+    at = np.linspace(0, len(risk), 21)[1:].round().astype(int)-1
+    bins = reliability(p, y, 10).reset_index().to_dict('list')
+    heights = {k: density(v[name]) for k, v in unsure.items()}
+    return dict(score=name, bins=bins, risk=risk.iloc[at.clip(0)].tolist(), density=heights)
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #664acef1
+def trust_measures(
+    fed:Federation,            # trained
+    further:dict|None=None,    # {name: images}, uint8 of the suite's size: further foreign sets
+    n:int=200,                 # images of each foreign set
+    sigma:float=1.5,           # of the noise
+)->dict:                       # pooled, clients, pictures; {} where no client has test images
+    "How sure the models of a federation are, and how far that can be believed."
+    foreign = foreign_sets(fed.suite, n) | (further or {})
+    groups = alike(fed)
+    heard = [hear(fed, g, foreign, n, sigma) for g in groups]
+    if not heard: return {}
+    each = [dict(client=g[0].id, domain=g[0].domain) | trust_facts(h) for g, h in zip(groups, heard)]
+    every = {k: together([h[k] for h in heard if k in h]) for h in heard for k in h}
+    return dict(pooled=trust_facts(every), clients=each, pictures=trust_pictures(every))
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #f6d1c87a
+def runs_on(cmp:Comparison, suite:str)->list:
+    "The runs of a suite as it is, without its controls."
+    return [h for h in cmp.histories if deal_of(h) == (suite, 'skew')]
+
+def percent(v)->float: return math.nan if v is None else 100*v
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #593dd037
+def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
+    "A row for each run, model and uncertainty; client -1 is all models pooled."
+    rows = []
+    for h in runs_on(cmp, suite):
+        t, run = h.measures.get('trust'), dict(method=h.setting['method'], seed=h.setting['seed'])
+        for facts in (t['pooled'], *t['clients']) if t else ():
+            who = run | dict(client=facts.get('client', -1), domain=facts.get('domain', ''))
+            who |= {k: percent(facts.get(k)) for k in _ASKED}
+            who['T'] /= 100
+            rows += [who | dict(score=name) | {k: percent(v) for k, v in finds.items()}
+                     for name, finds in facts['scores'].items()]
+    return pd.DataFrame(rows)
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #6cdc1255
+def fewer(groups)->list: # of sentences
+    "Means over some of the rows only, for the others have no such number."
+    there, all_of = groups.count(), groups.size()
+    few = [f'{c} of {" ".join(map(str, k if isinstance(k, tuple) else (k,)))} ({n} of {all_of[k]})'
+           for c in there for k, n in there[c].items() if 0 < n < all_of[k]]
+    return [f'Means over fewer, for the others have no such number: {some(few)}.'] if few else []
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #04b30d5d
+def mean_table(caption:str, rows:pd.DataFrame, by:list, columns:list, notes)->Table:
+    "Mean ± standard error of each group; a column that nobody has is left out."
+    g = rows.groupby(by, sort=False)[[c for c in columns if rows[c].notna().any()]]
+    mean, se = g.mean().reset_index(), g.sem().reset_index()
+    cells = mean.copy().astype(object)
+    for c in mean.columns.difference(by): cells[c] = [pm(*v) for v in zip(mean[c], se[c])]
+    return Table(caption, cells, [*notes, *fewer(g)], mean)
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #3f58823a
+def _named(runs)->str:
+    "`FedAvg (seed 0, 1), FedBN (seed 0)`."
+    seeds = {}
+    for h in runs: seeds.setdefault(h.setting['method'], []).append(str(h.setting['seed']))
+    return ', '.join(f'{m} (seed {", ".join(s)})' for m, s in seeds.items())
+
+def trust_notes(cmp:Comparison, suite:str)->list:
+    "Which runs were not asked, and which have no temperature."
+    runs = runs_on(cmp, suite)
+    silent = [h for h in runs if not h.measures.keys() & {'trust', 'stopped'}]
+    cold = [h for h in runs if h.measures.get('trust') and 'T' not in h.measures['trust']['pooled']]
+    notes = [f'Not asked: {_named(silent)}. Compare again with --trust (trust=True).'] if silent else []
+    return notes + ([f'No temperature, for want of validation images: {_named(cold)}.'] if cold else [])
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #81b09191
+_SURE = ("Personal view after aggregation: each client's model on its own domain, all clients pooled; "
+         'mean ± standard error over seeds, in %, T as it is. ECE: mean gap between confidence and accuracy. '
+         'T: temperature, fitted on validation images.')
+_FOUND = ('wrong, and each kind of foreign images: AUROC, the share of pairs in which the wrong answer, or '
+          'the foreign image, is the less sure one; 50 is chance. AURC: wrong answers among the surest, '
+          'mean over all coverages; lower is better. Noise: σ = 1.5 on normalised images. Unknown classes: '
+          'images of an embedded suite that shares no class.')
+_ASKED = ['accuracy', 'ECE', 'T', 'ECE at T']
+_ROW = ['method', 'seed', 'client', 'domain', 'score', *_ASKED]
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #9a381114
+def domain_table(rows:pd.DataFrame, suite:str)->Table:
+    "Calibration and found errors, domain by domain; mean over the clients of a domain."
+    rows = rows[(rows.client >= 0) & (rows.score == '1 - max p')].rename(columns=dict(wrong='AUROC, wrong'))
+    kinds = [k for k in ('accuracy', 'ECE', 'ECE at T', 'AUROC, wrong') if rows[k].notna().any()]
+    mean = rows.groupby(['method', 'seed', 'domain'], sort=False)[kinds].mean()
+    mean = mean.rename_axis('measure', axis=1).stack(future_stack=True).unstack('domain', sort=False)
+    caption = f'{suite}, how sure and how right on each domain, in %'
+    at = {str(i): d for i, d in enumerate(mean)}     # one may be `method`
+    mean = mean.set_axis(list(at), axis=1).reset_index()
+    t = mean_table(caption, mean, ['method', 'measure'], list(at), [])
+    return Table(caption, t.cells.rename(columns=at), (), t.numbers.rename(columns=at))
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #c5e95cb2
+def trust_tables(
+    cmp:Comparison,
+    suite:str|None=None,    # default: the first
+)->dict:                    # {'trust', 'trust-scores', 'trust-domains': Table}; {} where no run was asked
+    "How sure and how right, what uncertainty finds, and both by domain."
+    suite = suite or cmp.suites[0]
+    rows, notes = trust_rows(cmp, suite), trust_notes(cmp, suite)
+    if not len(rows): return {}
+    pooled, scores = rows[rows.client < 0], [c for c in rows if c not in _ROW]
+    one, by = pooled[pooled.score == '1 - max p'], ['method', 'score']
+    sure = mean_table(f'{suite}, how sure and how right', one, ['method'], _ASKED, [_SURE, *notes])
+    finds = mean_table(f'{suite}, what uncertainty finds', pooled, by, scores, [_FOUND, *notes])
+    return {'trust': sure, 'trust-scores': finds, 'trust-domains': domain_table(rows, suite)}
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #1ee5d0a1
+def mean_bins(bins:list)->pd.DataFrame: # conf, acc, share
+    "The bins of several seeds, weighted by their images."
+    b = pd.concat(map(pd.DataFrame, bins))
+    sums = b.assign(conf=b.conf*b.share, acc=b.acc*b.share).groupby('bin')[['conf', 'acc', 'share']].sum()
+    return sums.assign(conf=sums.conf/sums.share, acc=sums.acc/sums.share, share=sums.share/len(bins))
+
+def mean_risk(risks:list)->pd.DataFrame: # coverage, risk
+    "The risks of several seeds at twenty coverages."
+    return pd.DataFrame(dict(coverage=np.arange(1, 21)/20, risk=np.mean(risks, 0)))
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #9a3c0049
+@style()
+def foreign_densities(pictures:dict): # {method: pictures of each seed} → the axes of the first
+    "Densities of an uncertainty, one panel a method."
+    fig, axs = subplots(len(pictures), 1, size=(4.4, .3+1.7*len(pictures)), squeeze=False, sharex=True)
+    for ax, (method, drawn) in zip(axs[:, 0], pictures.items()):
+        heights = {k: np.mean([f['density'][k] for f in drawn], 0) for k in drawn[0]['density']}
+        density_plot(heights, drawn[0]['score'], ax)
+        ax.set_title(method)
+    return axs[0, 0]
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #ffcb5c70
+_BINS = 'How often a method is right against how sure it is; on the dotted line it is calibrated.'
+_RISK = 'Wrong answers among the surest images, by u where a method gives one, else by 1 - max p.'
+_FAR = 'Uncertainty on test images and on foreign ones; the mean height of each histogram is 1.'
+
+# %% ../../nbs/3_results/21_trust_tables.ipynb #219c7f3e
+def trust_figures(
+    cmp:Comparison,
+    suite:str|None=None,    # default: the first
+)->dict:                    # {stem: (caption, function that draws)}; {} where no run was asked
+    "Reliability, risk against coverage, and foreign images; means over seeds, clients pooled."
+    pictures = {}
+    for h in runs_on(cmp, suite or cmp.suites[0]):
+        t = h.measures.get('trust')
+        if t: pictures.setdefault(h.setting['method'], []).append(t['pictures'])
+    if not pictures: return {}
+    bins = {m: mean_bins([p['bins'] for p in ps]) for m, ps in pictures.items()}
+    risk = {m: mean_risk([p['risk'] for p in ps]) for m, ps in pictures.items()}
+    return {'trust-reliability': (_BINS, lambda: reliability_diagram(bins)),
+            'trust-risk': (_RISK, lambda: risk_curves(risk)),
+            'trust-foreign': (_FAR, lambda: foreign_densities(pictures))}

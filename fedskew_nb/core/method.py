@@ -259,3 +259,230 @@ def spec(self:Method)->list:
     "What a stored run says about its method: JSON-able."
     values = lambda m: dict(hp=stored_values(m)) if has_fields(m) else {}
     return [dict(mechanism=kind(m), **values(m)) for m in self.mechanisms]
+
+# %% ../../nbs/4_core/08_merge.ipynb #3e43c551
+import torch.nn.functional as F
+from .mechanism import Default, ask, kind
+from .net import Out
+
+# %% ../../nbs/4_core/08_merge.ipynb #00000009
+def window(c, m):
+    "A client or server as mechanism `m` sees it; toys without a window are handed over as they are."
+    return c.window(m) if hasattr(c, 'window') else c
+
+# %% ../../nbs/4_core/08_merge.ipynb #0000000a
+@patch
+def one(self:Method, hook:str, c, *args):
+    "The answer of the one mechanism that fills an exclusive hook, or None: then the default holds."
+    for m in self.each(hook):
+        answer = ask(m, hook, window(c, m), *args)
+        return None if answer is Default else answer
+
+@patch
+def everyone(self:Method, hook:str, c, *args):
+    "Run a hook of all mechanisms, in canonical order."
+    for m in self.each(hook): ask(m, hook, window(c, m), *args)
+
+# %% ../../nbs/4_core/08_merge.ipynb #0000000b
+@patch
+def union(self:Method, hook:str, c, *args, start=())->dict:
+    "The answers of all mechanisms in one dict; a name given twice is refused."
+    out, who, where = dict(start), {}, f'in the hook `{hook}`'
+    for m in self.each(hook):
+        for k, v in ask(m, hook, window(c, m), *args).items():
+            if k in who: self.refuse((m, who[k]), f'both give {k!r} {where}', 'rename one or drop one')
+            if k in out: self.refuse((m,), f'gives {k!r} {where}, a name the package uses', 'rename it')
+            out[k], who[k] = v, m
+    return out
+
+# %% ../../nbs/4_core/08_merge.ipynb #0000000d
+@patch
+def terms(self:Method, c, b:dict, out:Out)->dict:
+    "All loss terms of one step: `task`, by default the cross-entropy, and every mechanism's own."
+    task = self.one('task', c, b, out)
+    task = F.cross_entropy(out.logits, b['y']) if task is None else task
+    summands = self.union('loss', c, b, out, start=dict(task=task))
+    return {k: summands[k].to(task.device) for k in sorted(summands)}
+
+# %% ../../nbs/4_core/08_merge.ipynb #6a9c83c3
+class Noting(dict):
+    "A batch that notes which entries somebody asks for by name."
+    def __init__(self, b):
+        super().__init__(b)
+        self.asked = set()
+    def _noted(self, k):
+        self.asked.add(k)
+        return k
+    def __getitem__(self, k): return super().__getitem__(self._noted(k))
+    def __contains__(self, k): return super().__contains__(self._noted(k))
+    def get(self, k, other=None): return super().get(self._noted(k), other)
+
+# %% ../../nbs/4_core/08_merge.ipynb #94aa2958
+@patch
+def _no_talk(self:Method, asked:list, wrote:dict): # [(mechanism, entries)], {entry: mechanism}
+    "Refuse an entry that one asks for and another writes, if neither comes after the other."
+    for m, k in [(m, k) for m, entries in asked for k in sorted(wrote.keys() & entries)]:
+        o = wrote[k]
+        if o is m or comes_after(m, o) or comes_after(o, m): continue
+        self.refuse((m, o), f'talk through the batch entry {k!r} in no order',
+                    f'let {kind(m)} say `after = ({kind(o)},)`')
+
+# %% ../../nbs/4_core/08_merge.ipynb #00000012
+@patch
+def make_batch(self:Method, c, b:dict)->dict:
+    "The batch after every mechanism's `batch` hook."
+    raw, wrote, asked = set(b), {}, []
+    for m in self.each('batch'):
+        given = Noting(b)
+        new = ask(m, 'batch', window(c, m), given)
+        asked.append((m, given.asked-raw))
+        changed = [k for k in new if k not in b or new[k] is not b[k]]
+        for k in changed:
+            if k in wrote and not isinstance(wrote[k], tuple(m.needs)):
+                self.refuse((m, wrote[k]), f'both write the batch entry {k!r}',
+                            'let one write another `x_…` entry')
+            wrote[k] = m
+        b = dict(new)
+    self._no_talk(asked, wrote)
+    return b
+
+# %% ../../nbs/4_core/08_merge.ipynb #00000016
+@patch
+def run_forward(self:Method, c, b:dict)->Out:
+    "What the model answers to a batch: by the one `forward`, else the net on `x` and on each `x_…`."
+    out = self.one('forward', c, b)
+    if out is None:
+        out = c.net(b['x'])
+        more = [k for k in sorted(b) if k.startswith('x_')]
+        out.views.update({k[2:]: c.net(b[k]) for k in more})
+    return out
+
+# %% ../../nbs/4_core/10_places.ipynb #d70197a9
+import copy
+from torch import nn
+from .net import everything, under
+from .rules import Rule, keep, largest, mean
+from .seeding import generator, seeded
+from .tried import bare, knowing_grey
+
+# %% ../../nbs/4_core/10_places.ipynb #8b9e0efd
+def touched(before:dict, after:nn.Module)->set:
+    "Names of modules that were replaced, added or removed."
+    now = dict(after.named_modules())
+    return {n for n in before.keys() | now.keys() if n and before.get(n) is not now.get(n)}
+
+def places_of(m, *words)->tuple:
+    "The places of which a mechanism says one of these words."
+    return tuple(place for place, word in m.relies_on.items() if word in words)
+
+# %% ../../nbs/4_core/10_places.ipynb #c67879f1
+@patch
+def _leave_frozen(self:Method, m, before:dict, changed:set):
+    "Refuse surgery on what its owner has frozen."
+    stays = {id(p) for n, part in before.items() if n and n not in changed for p in part.parameters()}
+    for place in sorted(changed & before.keys()):
+        gone = [p for p in before[place].parameters() if id(p) not in stays]
+        if all(p.requires_grad for p in gone): continue
+        self.refuse((m,), f'changes `{place}`, which is frozen',
+                    'unfreeze it with requires_grad_(True), or take a method that leaves it as it is')
+
+# %% ../../nbs/4_core/10_places.ipynb #4214294c
+@patch
+def _leave_untouched(self:Method, owner:dict):
+    "Refuse a mechanism that changes a place which another one needs as it is."
+    for m in self.mechanisms:
+        for place, other in owner.items():
+            if other is m or not under(*places_of(m, 'untouched', 'sent'))(place): continue
+            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
+                        'combine methods that change different places')
+
+# %% ../../nbs/4_core/10_places.ipynb #31e586b6
+@patch
+def _have_places(self:Method, who, net:nn.Module, owner:dict):
+    "Refuse a model without a place that one of these mechanisms reads, and who took it away."
+    modules = dict(net.named_modules())
+    for m in who:
+        for place in places_of(m, 'reads'):
+            if place in modules: continue
+            if place in owner:
+                taker = owner[place]
+                self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads '
+                            f'and {kind(taker)} takes away', 'combine methods that leave it there')
+            tops = [n for n, _ in net.named_children()]
+            self.refuse((m,), f'reads `{place}`, which this model does not have', nearest(place, tops))
+
+# %% ../../nbs/4_core/10_places.ipynb #194c6621
+@patch
+def _check_places(self:Method, who, net:nn.Module, owner:dict):
+    "Refuse a net in which some mechanism misses a place that it counts on."
+    self._leave_untouched(owner)
+    self._have_places(who, net, owner)
+
+# %% ../../nbs/4_core/10_places.ipynb #12b3107c
+def operate(m, net:nn.Module, seed:int)->nn.Module:
+    "The surgery of one mechanism; what it puts in starts from a seed of its own."
+    with seeded(generator(seed, 'adapt', kind(m)).initial_seed()): return ask(m, 'adapt', net)
+
+# %% ../../nbs/4_core/10_places.ipynb #5cce313b
+@patch
+def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
+    "A changed copy of `net`; the mechanisms' own modules start from `seed`."
+    home, owner = next(net.parameters()).device, {}
+    net = knowing_grey(bare(copy.deepcopy(net)).to(home if home.type == 'meta' else 'cpu'))
+    for m in self.each('adapt'):
+        self._check_places((m,), net, owner)
+        before = dict(net.named_modules())
+        net = operate(m, net, seed)
+        self._leave_frozen(m, before, touched(before, net))
+        for place in sorted(touched(before, net)):
+            if place in owner and not isinstance(owner[place], tuple(m.needs)):
+                self.refuse((m, owner[place]), f'both change `{place}`',
+                            'combine methods that change different places')
+            owner[place] = m
+    self._check_places(self.mechanisms, net, owner)
+    return net.to(home)
+
+# %% ../../nbs/4_core/10_places.ipynb #9876ea5b
+AVERAGED = (None, Rule(everything, mean))       # what nobody claims
+COUNTED  = (None, Rule(everything, largest))    # integers
+
+@patch
+def rule_for(self:Method, name:str, claims:list, is_counter:bool)->tuple:
+    "(mechanism or None, Rule): keep beats all, counters take the largest, the others must agree."
+    claimants    = [(m, r) for m, r in claims if r.claims(name)]
+    keepers = [(m, r) for m, r in claimants if r.fn is keep]
+    if keepers:    return keepers[0]
+    if is_counter: return COUNTED
+    if not claimants:   return AVERAGED
+    (first, rule), *others = claimants
+    for other, r in others:
+        if (r.fn, r.by) == (rule.fn, rule.by): continue
+        both = ' and '.join(o.fn.__name__.strip('_') for o in (rule, r))
+        self.refuse((first, other), f'both claim `{name}`, with the rules {both}', 'narrow one of the claims')
+    return first, rule
+
+# %% ../../nbs/4_core/10_places.ipynb #bd5be0a1
+@patch
+def _send_places(self:Method, rules:dict):
+    "Refuse who keeps at the clients what another mechanism needs at the server."
+    for m in self.mechanisms:
+        for name, (keeper, rule) in rules.items():
+            if rule.fn is not keep or keeper is m or not under(*places_of(m, 'sent'))(name): continue
+            self.refuse((m, keeper), f'meet at `{name}`, which {kind(m)} needs at the server and '
+                        f'{kind(keeper)} keeps at the clients', 'leave one of them out')
+
+# %% ../../nbs/4_core/10_places.ipynb #1dfb67ce
+@patch
+def rules(self:Method, net:nn.Module)->dict:
+    "{name: (mechanism or None, Rule)} for every entry of `net.state_dict()` that is not frozen."
+    claims = [(m, r) for m in self.each('rules') for r in ask(m, 'rules', net)]
+    frozen = getattr(net, 'frozen', ())
+    state = {n: v for n, v in net.state_dict().items() if n not in frozen}
+    chosen = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
+    self._send_places(chosen)
+    return chosen
+
+@patch
+def kept(self:Method, net:nn.Module)->set:
+    "Names that never leave a client."
+    return {n for n, (_, r) in self.rules(net).items() if r.fn is keep}

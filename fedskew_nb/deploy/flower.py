@@ -17,8 +17,7 @@ from ..core.files import read_bytes
 from ..core.names import extra, message
 from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
-from .keys import HERE, keys_in
-from .node import Node, check_domains, order_of
+from .node import HERE, keys_in, Node, check_domains, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 

@@ -21,7 +21,7 @@ from ..data.images import Data
 from ..data.suite import Client, Suite
 from ..engine.checkpoint import to_bytes
 from ..engine.federation import Federation
-from ..engine.sites import Overheard
+from ..engine.scoring import Overheard
 from ..engine.server import size_of
 from ..engine.setting import Setting
 

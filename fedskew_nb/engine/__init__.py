@@ -1,1 +1,0 @@
-from . import reading            # a History is whole: it can be read

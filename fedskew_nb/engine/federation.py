@@ -28,12 +28,11 @@ from .client import Worker
 from .device import calmly, keep_freed_memory, pick_device
 from .history import (
     History, describe, made_of, Result, State, Task, after_round, state_field)
-from .scoring import own_tests, trained_rows
+from .scoring import own_tests, trained_rows, HERE
 from .lanes import Lanes
 from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
-from .sites import HERE
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008

@@ -249,3 +249,33 @@ def trained_rows(
     if worker.method.each('prepare'):
         state = worker.prepared(replace(task, start=state, states=deepcopy(result.states), caches={}))
     return after_training(worker, task.client, done, state)
+
+# %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
+from itertools import chain
+
+# %% ../../nbs/6_engine/15_sites.ipynb #96098694
+@dataclass(frozen=True)
+class Here:
+    "Images lie in this process: lanes train on them."
+    far, least = False, 0
+    def train(self, fed, who:list):
+        "(answer, mine) for each client, in their order."
+        return chain.from_iterable(fed.lanes.each(fed._train_stacked, fed.stacks(who)))
+    def score(self, fed, piece:int|None)->list: # of rows
+        "What the models answer, `piece` images at a time."
+        return scores(fed, piece or (256 if fed.device.type == 'cpu' else 4096))
+
+HERE = Here()
+
+# %% ../../nbs/6_engine/15_sites.ipynb #411fcb1d
+class Overheard:
+    "Images lie where `sites` has them; what passes is kept."
+    def __init__(self, sites=HERE):
+        self.sites, self.rounds = sites, []    # each {client: (order, answer, mine)}
+        self.far, self.least, self.score = sites.far, sites.least, sites.score
+    def train(self, fed, who:list):
+        self.rounds.append({})
+        orders = {c.id: fed.order(c.id) for c in who}
+        for got, c in zip(self.sites.train(fed, who), who):
+            if got: self.rounds[-1][c.id] = orders[c.id], dict(got[0], model=dict(got[0]['model'])), got[1]
+            yield got

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 import torch
-from ..core.instructions import home_of, source_of
+from ..core.identity import home_of, source_of
 from ..core.names import nearest
 
 # %% auto #0

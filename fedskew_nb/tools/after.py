@@ -23,7 +23,7 @@ from .shell import show_json
 from ..core.files import Number, Record, check_ours, misfit, regular, starts_with, trouble
 from ..core.files import whole_file, write_json
 from ..data.check import check_card, check_classes
-from ..nets.weights import fill_by_card
+from ..nets.pretrained import fill_by_card
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net

@@ -22,7 +22,7 @@ from ..data.load import load_suite
 from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.federation import Federation
-from ..engine.sites import Overheard
+from ..engine.scoring import Overheard
 
 # %% auto #0
 __all__ = ['choose']

@@ -28,7 +28,7 @@ from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
 from ..data.survey import picture_counts, too_few
-from ..engine.reading import Where
+from ..engine.history import Where
 
 # %% auto #0
 __all__ = ['Diagnosis', 'diagnose']

@@ -64,7 +64,7 @@ def made(job:dict, folder:Path)->dict:
 
 def score_of(h, row)->float:
     "What a pilot is judged by."
-    from fedskew_nb.engine.reading import Where
+    from fedskew_nb.engine.history import Where
     if 'stopped' in h.measures: return 0.
     return h.summary(Where(row.view if row.deal == 'skew' else 'global', row.moment))['AVG']
 

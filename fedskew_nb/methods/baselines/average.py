@@ -13,4 +13,4 @@ FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
                 says='The server averages what the clients trained.')
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #27861447
-FAMILY = 'Train, then average'    # its head in every list
+FAMILY = dict(average='Train, then average')    # {page: its head in every list}

@@ -17,8 +17,7 @@ from ...core.method import Method
 from ...core.net import at_least_float32, either, is_batchnorm, state_of, under, with_state
 from ...core.names import at_least, not_negative, one_of
 from ..baselines.personal import KeepBatchNorm
-from .alternation import Branches, branch, halves
-from .information import critic, jsd, new_critic, standardised
+from .information import Branches, branch, halves, critic, jsd, new_critic, standardised
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #744b70a5
 @dataclass(kw_only=True)

@@ -16,8 +16,7 @@ from ...core.names import at_least, not_negative
 from ...core.seeding import generator
 from ...data.suites.colored import COLORED, own_digits
 from ...engine.federation import Federation
-from .alternation import Both
-from .information import fit_critic, shared_information, standardised
+from .information import Both, fit_critic, shared_information, standardised
 from .method import Separate
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #511aba82
@@ -107,7 +106,7 @@ from ...core.seeding import generator
 from ...data.images import Data, join
 from ...data.suite import Client, Suite
 from ...engine.federation import Federation
-from .alternation import Both, halves
+from .information import Both, halves
 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #a1de3ef5
 PROBED = 600    # images in all

@@ -19,9 +19,8 @@ from ...core.rules import Rule, keep
 from ...nets.models import has_map
 from ...core.net import at_least_float32, probe, under
 from ...core.seeding import Random, generator
-from .mask import bottleneck, correction, decouple, rF, separation, wrong_label
-from .mask import gumbel_mask
-from .weights import DomainAware
+from .mask import (
+    bottleneck, correction, decouple, rF, separation, wrong_label, gumbel_mask, DomainAware)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000007
 class Decoupler(Random):

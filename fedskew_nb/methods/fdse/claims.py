@@ -10,8 +10,7 @@ import copy
 import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
-from ...engine.history import History
-from ...engine.reading import Where
+from ...engine.history import History, Where
 from .unseen import fdse_measures
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f

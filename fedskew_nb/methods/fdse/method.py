@@ -20,9 +20,9 @@ from ...core.rules import Rule, by_layer, by_tensor, keep, mean
 from ...core.names import at_least, not_negative, one_of
 from ...core.net import Net, is_statistic
 from .consensus import NotFinite, consensus_step
-from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from .statistics import CURRENT, RELEASED, own_biases, pad_11, released_v1, released_v2
-from .erase import by_block, decompose, erased_blocks, is_eraser, part_of
+from .erase import (
+    batch_moments, layer_weights, moving_moments, statistics_gap, CURRENT, RELEASED, own_biases, pad_11,
+    released_v1, released_v2, by_block, decompose, erased_blocks, is_eraser, part_of)
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000007
 def plain_mean(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:

@@ -17,8 +17,8 @@ from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from ...engine.setting import epoch
-from .statistics import batch_moments, layer_weights, moving_moments, statistics_gap
-from .erase import erased_blocks
+from .erase import (
+    batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks)
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000d
 def _batches(fed, x, epochs, purpose, size):
@@ -216,9 +216,9 @@ def look_inside(fed:Federation)->dict:
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from ...analysis.diagrams import arrow, named_box
+from ...analysis.style import (
+    arrow, named_box, PALETTE, bare, canvas, style, subplots, INK, colour, shades)
 from ...analysis.plots import SHADE
-from ...analysis.style import PALETTE, bare, canvas, style, subplots, INK, colour, shades
 from ...core.names import one_of
 from .consensus import min_norm
 

@@ -17,10 +17,9 @@ from ...core.names import at_least, not_negative, one_of
 from ...data.batch import boxes_of
 from ...data.images import Data
 from .counterfactual import (
-    any_class, other_classes, own_class, draw_backgrounds, random_places, same_size_places)
-from .counterfactual import blends, box_mask, check_boxes, paste, usable
+    any_class, other_classes, own_class, draw_backgrounds, random_places, same_size_places, blends,
+    box_mask, check_boxes, paste, usable, object_crops, pull)
 from ..baselines.prototypes import class_means, global_prototypes
-from .prototypes import object_crops, pull
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #d0c72c3a
 CLASSES_BEHIND = dict(all=any_class, others=other_classes, own=own_class)    # which backgrounds

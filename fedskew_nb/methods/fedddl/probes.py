@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch, torch.nn.functional as F
 from torch import Tensor
-from ...analysis.diagrams import flow_drawing
+from ...analysis.style import flow_drawing
 from ...analysis.explain import gradcam
 from ...analysis.probes import answers, glance, inside
 from ...core.mechanism import Mechanism
@@ -27,8 +27,7 @@ from ...data.suite import Suite
 from ...engine.federation import Federation
 from ..baselines.prototypes import class_means
 from .method import object_boxes
-from .counterfactual import box_mask
-from .prototypes import object_crops
+from .counterfactual import box_mask, object_crops
 
 # %% ../../../nbs/2_methods/fedddl/07_probes.ipynb #da825e48
 FEDDDL_BOXES = {    # name: column, row, colour

@@ -94,8 +94,7 @@ import numpy as np, torch
 from matplotlib.patches import Rectangle
 from matplotlib.tri import Triangulation
 from torch import Tensor
-from ...analysis.diagrams import flow_drawing
-from ...analysis.style import GREY, INK, PALETTE, bare, canvas, shades, style
+from ...analysis.style import flow_drawing, GREY, INK, PALETTE, bare, canvas, shades, style
 from .evidence import beliefs
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #4e189308
