@@ -141,7 +141,6 @@ def density_plot(
     return ax
 
 # %% ../../nbs/3_results/20_calibration.ipynb #077b07f3
-from scipy.optimize import minimize_scalar
 from .style import INK, canvas, ink, style
 
 # %% ../../nbs/3_results/20_calibration.ipynb #ec822c51
@@ -205,6 +204,7 @@ def temperature(
     if not p.isfinite().all(): raise ValueError('an answer is NaN or infinite: was the training stopped?')
     z = _log(p)
     def loss(b): return float(F.cross_entropy(b*z, y))
+    from scipy.optimize import minimize_scalar
     return float(1/minimize_scalar(loss, bounds=(1/20, 20), method='bounded', options=dict(xatol=1e-6)).x)
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #e1ca1729
