@@ -1,5 +1,6 @@
 "Models after the run: kept beside a comparison, exported, asked about pictures on disk."
 import json, re, sqlite3
+from functools import lru_cache
 from pathlib import Path
 import numpy as np
 import onnxruntime, pytest, torch
@@ -7,15 +8,17 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torchvision.models import resnet18
+from feds import cut
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
 from fedskew_nb.tools.after import Standalone, rebuilt
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method, read_model
 
-SUITE = load_suite('emoji-pacs', 'tiny')
+SUITE = cut(load_suite('emoji-pacs', 'tiny'), (16, 16, 16, 16), tests=24)
 X = SUITE.tests['photo'].x[:6]
 SYSTEMS = ['FedAvg', 'FedBN', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'FedAvg + AdaBN', 'Fed-ensemble']
 
+@lru_cache(None)
 def trained(name, rounds=1):
     net = small_conv(SUITE.n_classes, size=SUITE.image_size, width=8, seed=0)
     fed = Federation(read_method(name), net, SUITE, rounds=rounds, local_steps=2, batch_size=8)

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 import pytest, torch
-from feds import equal, fed_of, first, run, small
+from feds import cut, equal, fed_of, first, halved, run
+from feds import little as small
 from kill import equal as same_nest
 from plain_engine import PlainEngine
 from torch import nn
@@ -17,6 +18,7 @@ from fedskew_nb.nets.convert import as_net
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import seeded
+from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.lanes import in_order, stream_for
 from fedskew_nb.engine.server import Server
@@ -27,6 +29,11 @@ from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 
 HERE = Path(__file__).parent
+
+@pytest.fixture(scope='module')
+def suite():
+    "Four domains, one client each, of different sizes, in small pictures."
+    return halved(cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40, 64), tests=12))
 
 # ---- equal to a loop without them
 
@@ -62,7 +69,7 @@ class Own(nn.Module):
             self.features = nn.Sequential(nn.Conv2d(3, 6, 5, 4), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout(.2))
             self.classifier = nn.Sequential(nn.Dropout(.5), nn.Linear(6, 7))
     def forward(self, x): return self.classifier(self.features(x).mean((2, 3)))
-def adopted(): return as_net(Own(), body='features', head='classifier', size=32)
+def adopted(): return as_net(Own(), body='features', head='classifier', size=16)
 
 HALF = dict(participation=.5)
 CASES = {
