@@ -15,7 +15,7 @@ from fedskew_nb.methods.baselines.augment import (
     FFA, FedFA_aug, fusion, restyled, stage_channels, statistics)
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.methods.baselines.views import (
+from fedskew_nb.methods.baselines.contrast import (
     AlignViews, FedCCRL, StyleViews, augmix, js, mixstyle, styles_of, supcon)
 from fedskew_nb.methods.f2dc.method import DC
 from fedskew_nb.methods.fdse.method import FDSE

@@ -17,7 +17,7 @@ from fedskew_nb.methods.baselines.generalise import (
     DSU, FedDG, FedPLVM, FedSR, MixStyle, OtherStyle, clusters, cmi, correction, exchanged, lowest,
     sparse_contrast, spectrum)
 from fedskew_nb.methods.baselines.prototypes import cluster_contrast
-from fedskew_nb.methods.baselines.views import FedCCRL
+from fedskew_nb.methods.baselines.contrast import FedCCRL
 from fedskew_nb.methods.dfl.method import DFL
 from fedskew_nb.methods.f2dc.method import DC
 

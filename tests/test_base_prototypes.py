@@ -11,13 +11,11 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.methods.baselines.anchors import (
-    FedFA_anchors, FedSA, FedTGP, balanced_distance, drawn_anchors, margin_loss,
-    nearest_gaps, own_margin, unit_anchors)
-from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.prototypes import (
-    ByPrototype, ClassMeans, FedProto, FPL, ProtoPull, class_means, cluster_contrast, finch,
+    FedFA_anchors, FedSA, FedTGP, balanced_distance, drawn_anchors, margin_loss, nearest_gaps, own_margin,
+    unit_anchors, ByPrototype, ClassMeans, FedProto, FPL, ProtoPull, class_means, cluster_contrast, finch,
     first_neighbours, linked, means_of, prototype_cosines, to_prototypes)
+from fedskew_nb.methods.baselines.average import FedAvg
 
 QUICK = FedTGP(epochs=3)
 FIVE = [FedProto, FPL, QUICK, FedSA, FedFA_anchors]

@@ -18,9 +18,8 @@ from ..core.net import probe
 from ..core.seeding import Random
 from ..core.tried import logits_of
 from .client import Worker
-from .device import cloned, largest_of, read_at_once
+from .lanes import cloned, largest_of, read_at_once, LaneStopped
 from .history import Result
-from .lanes import LaneStopped
 from .setting import Setting
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006

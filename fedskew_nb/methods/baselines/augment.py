@@ -143,4 +143,4 @@ FedFA_aug = Method('FedFA-aug', FeatureAugment(), page='2_methods/baselines/14_a
                                       "with preset='released'"))
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
-FAMILY = 'Noise on the style of features'    # its head in every list
+FAMILY = dict(augment='Noise on the style of features')    # {page: its head in every list}

@@ -17,9 +17,9 @@ from ...core.names import not_negative
 from ...core.net import at_least_float32, evaluating, probe
 from ...core.seeding import Random
 from .augment import FFA, restyled, stage_channels, statistics
-from .personalise import _positive
+from .personal import _positive
 from .prototypes import class_means, clusters_of, prototype_cosines
-from .views import as_bytes, dice, each_image
+from .contrast import as_bytes, dice, each_image
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #dc8de0cd
 def noisy(own:tuple, g)->tuple: # own and new statistics
@@ -247,4 +247,4 @@ def loss(self:TwoLevels, c, b, out):
     return dict(sparse=self.lam*sparse_contrast(f, y, P, of, self.alpha, self.tau),
                 correction=self.lam*correction(f, y, U, n > 0))
 
-FAMILY = 'Beyond the own domain'    # its head in every list
+FAMILY = dict(generalise='Beyond the own domain')    # {page: its head in every list}

@@ -77,7 +77,7 @@ FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_genera
                 says='A generator on the server makes features that teach the clients.')
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #ac2ec60d
-FAMILY = 'A generator on the server'    # its head in every list
+FAMILY = dict(generate='A generator on the server')    # {page: its head in every list}
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #a7e2d78e
 @patch

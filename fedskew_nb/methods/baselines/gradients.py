@@ -65,7 +65,7 @@ FedIIR = Method('FedIIR', HeadAlignment(), page='2_methods/baselines/12_gradient
                 says="Every client's head gradient stays near the mean of all.")
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #dcae1797
-FAMILY = 'What the heads ask for'    # its head in every list
+FAMILY = dict(gradients='What the heads ask for')    # {page: its head in every list}
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
 @patch
