@@ -162,18 +162,15 @@ def usual_lanes(
     return max(1, torch.get_num_threads()//threads)
 
 # %% ../../nbs/6_engine/13_device.ipynb #b5191d84
-def _fragile(m:nn.Module)->bool:
-    "Does this layer crash in channels-last order on a CPU?"
-    if not isinstance(m, nn.Conv2d): return False
-    return m.kernel_size == (1, 1) and max(m.stride) > 1 and m.in_channels < 8
-
 def memory_format(
     net:nn.Module,
     wanted:bool,              # `channels_last` of the setting
     device:torch.device,
 )->torch.memory_format:
     "Channels-last if it is wanted and safe."
-    safe = device.type != 'cpu' or not any(map(_fragile, net.modules()))
+    points = (m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1))
+    fragile = any(max(m.stride) > 1 and m.in_channels < 8 for m in points)    # they crash on a CPU
+    safe = device.type != 'cpu' or not fragile
     return torch.channels_last if wanted and safe else torch.contiguous_format
 
 # %% ../../nbs/6_engine/13_device.ipynb #95c52192

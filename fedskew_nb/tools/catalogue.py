@@ -48,7 +48,7 @@ def catalogue()->dict: # {kind: {name: one line}}
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #4e1b9045
 SYSTEMS = 'Systems of the papers'
-FIRST = 'average', 'proximal', 'personal'    # read before the papers
+FIRST = 'average', 'proximal', 'personal'    # before the papers
 
 def families()->list: # of (a baseline's page or a paper's folder, head, {name: Method})
     "The first baselines, the papers by their folders, then more baselines by their pages."
