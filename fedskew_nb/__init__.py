@@ -33,20 +33,22 @@ def __dir__(): return sorted({*globals(), *_names(), '__all__'})
 def _to(room, modules): return {module: f'{room}.{module}' for module in modules.split()}
 
 _MOVED = {        # where a module was in 0.1: where it is now
-    'core': _to('nets', 'models convert pretrained remember')
-          | dict(weights='nets.pretrained', merge='core.method', places='core.method',
-                 instructions='core.identity'),
-    'nets': dict(weights='nets.pretrained'),
-    'engine': dict(reading='engine.history', sites='engine.scoring', together='engine.stack'),
+    'core': _to('nets', 'models pretrained remember')
+          | dict(convert='nets.models', weights='nets.pretrained', merge='core.method',
+                 places='core.method', instructions='core.identity'),
+    'nets': dict(convert='nets.models', weights='nets.pretrained'),
+    'engine': dict(
+        device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
-        calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style'),
+        calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style',
+        probes='analysis.explain'),
     'deploy': dict(keys='deploy.node'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
     'methods.baselines': dict(
-        regularise='methods.baselines.proximal', control='methods.baselines.proximal',
+        **dict.fromkeys(('proximal', 'regularise', 'control'), 'methods.baselines.average'),
         personalise='methods.baselines.personal', views='methods.baselines.contrast',
         anchors='methods.baselines.prototypes', updates='methods.baselines.server'),
     'methods.fdse': dict(

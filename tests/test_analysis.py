@@ -9,11 +9,11 @@ from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import write_whole, Comparison
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
-from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
+from fedskew_nb.analysis.explain import (
+    gradcam, gradcam_grid, pixel_gradients, spectra, tsne, adabn, inside, measure, models_of, own_adabn,
+    own_models, reestimate, some_images)
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
-from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, reestimate
-from fedskew_nb.analysis.probes import some_images
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights

@@ -15,12 +15,11 @@ from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import is_batchnorm
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.device import threads_of
+from fedskew_nb.engine.lanes import threads_of
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.generate import FedGen, FeatureGenerator, LatentGenerator
 from fedskew_nb.methods.baselines.personal import FedBN, Local
-from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.baselines.server import Fed_ensemble, FedHEAL, Heal, turn
 from fedskew_nb.methods.f2dc.method import DC, F2DC
 from fedskew_nb.methods.fdse.method import FDSE

@@ -18,14 +18,13 @@ from fedskew_nb.core.seeding import Dropout, generator
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.client import Worker, widened
-from fedskew_nb.engine.device import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
+from fedskew_nb.engine.lanes import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import mean_terms, read_history
 from fedskew_nb.engine.scoring import questions
 from fedskew_nb.engine.server import Server, size_of, weights_of
 from fedskew_nb.engine.setting import HOUSES, Setting, epoch, schedule, setting_for
-from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 
 @pytest.fixture(scope='module')

@@ -15,12 +15,10 @@ from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.history import Where
 from fedskew_nb.engine.server import weights_of
-from fedskew_nb.analysis.probes import measure
-from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.explain import measure, answers
 from fedskew_nb.analysis.costs import flops, payload
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
 from fedskew_nb.methods.f2dc.probes import kept_share
 from fedskew_nb.methods.f2dc.probes import f2dc_measures, feature_answers, mask_viewer, painted, mask_parts

@@ -16,13 +16,12 @@ from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.engine.history import Task
-from fedskew_nb.analysis.probes import glance
-from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.explain import glance, answers, right_share
 from fedskew_nb.analysis.costs import flops
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.core.context import ClientContext, ServerContext
-from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.baselines.average import FedProx
 from fedskew_nb.methods.f2dc.method import DC
 from fedskew_nb.methods.fdse.method import (
     FDSE,
@@ -53,7 +52,6 @@ from fedskew_nb.methods.fdse.unseen import (
     own_silhouettes,
 )
 from fedskew_nb.methods.fdse.unseen import adapt_unseen, fdse_measures, shared_model, unseen_facts
-from fedskew_nb.analysis.probes import right_share
 
 # ---- tools
 

@@ -19,7 +19,7 @@ from fedskew_nb import Federation, load_suite, small_conv
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.names import registry
-from fedskew_nb.methods.baselines.proximal import Prox
+from fedskew_nb.methods.baselines.average import Prox
 from fedskew_nb.methods.baselines.personal import KeepBatchNorm
 from fedskew_nb.methods.dfl.information import Branches
 from fedskew_nb.methods.dfl.method import Anchor, Separate, Transfer

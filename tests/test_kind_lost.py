@@ -9,7 +9,7 @@ from fedskew_nb.deploy.hub import impossible
 from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.engine.checkpoint import from_bytes, good_of, load_nest, to_bytes
 from fedskew_nb.methods.baselines.personal import AdaBN
-from fedskew_nb.methods.baselines.proximal import Prox
+from fedskew_nb.methods.baselines.average import Prox
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.tools.after import predict_command
 from fedskew_nb.tools.cli import report_command

@@ -10,8 +10,7 @@ from fedskew_nb.engine import federation as engine
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import History
 from fedskew_nb.engine.setting import Setting, due, in_full
-from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.proximal import SCAFFOLD
+from fedskew_nb.methods.baselines.average import FedAvg, SCAFFOLD
 from fedskew_nb.methods.baselines.personal import FedBN
 
 HOW = dict(rounds=6, local_steps=1, batch_size=8, lr=.05, eval_every=1)

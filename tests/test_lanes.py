@@ -14,7 +14,7 @@ from kill import equal as same_nest
 from plain_engine import PlainEngine
 from torch import nn
 from fedskew_nb.run.recipes import METHODS
-from fedskew_nb.nets.convert import as_net
+from fedskew_nb.nets.models import as_net
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import seeded
@@ -22,9 +22,8 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.lanes import in_order, stream_for
 from fedskew_nb.engine.server import Server
-from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
-from fedskew_nb.methods.baselines.proximal import FedProx
 from fedskew_nb.methods.f2dc.method import F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 

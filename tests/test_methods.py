@@ -11,8 +11,7 @@ from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.run.recipes import METHODS
-from fedskew_nb.methods.baselines.average import FedAvg
-from fedskew_nb.methods.baselines.proximal import FedProx, Prox, bowl_rounds, bowl_steps, drift_picture
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps, drift_picture
 from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
 from fedskew_nb.nets.models import alexnet_bn, gap, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded

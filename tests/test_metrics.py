@@ -4,7 +4,7 @@ import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from torch import nn
 from fedskew_nb.analysis.costs import flops, payload
-from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
+from fedskew_nb.analysis.explain import answers, effective_rank, spectrum
 from fedskew_nb.engine.history import SCORES, Where, diff, summary, History
 from fedskew_nb.analysis.trust import ece, reliability
 from fedskew_nb.core.mechanism import Mechanism

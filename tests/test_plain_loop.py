@@ -9,13 +9,12 @@ from feds import cut, far, name_of
 from plain_base import at, averaged, epochs, pixels, present
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.device import threads_of
+from fedskew_nb.engine.lanes import threads_of
 from fedskew_nb import SCAFFOLD, FedNova
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import setting_for
-from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local
-from fedskew_nb.methods.baselines.proximal import FedProx
 
 LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS, SHARE = .01, .9, 1e-4, 32, 2, 3, .7
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.explain import answers
 from fedskew_nb.analysis.trust import (
     ece, at_temperature, temperature, answers_of_client, auroc, density, noisy, risk_coverage, strangers,
     together, uncertainty, trust_figures, trust_measures, trust_tables)

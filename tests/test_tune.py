@@ -9,7 +9,7 @@ from fedskew_nb.run.recipes import method_recipe, suite_recipe
 from fedskew_nb.run.run import federation_of, run_name
 from fedskew_nb.run.tune import Search, chosen, on_validation, rate, searches, tune, wanted
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.baselines.average import FedProx
 from feds import run_of
 
 SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)',

@@ -9,7 +9,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.names import kinds_of
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.methods.baselines.proximal import FedProx, Prox
+from fedskew_nb.methods.baselines.average import FedProx, Prox
 
 INF, NAN = float('inf'), float('nan')
 WRONG = {

@@ -24,7 +24,7 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.history import History
-from fedskew_nb.methods.baselines.proximal import FedProx
+from fedskew_nb.methods.baselines.average import FedProx
 
 SHORT = dict(progress=False, rounds=1, local_steps=1, control=False)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from torch import Tensor
-from .probes import glance
+from .explain import glance
 from .style import canvas, ink, shades, style
 from ..core.net import probe, normalise
 from ..core.names import extra

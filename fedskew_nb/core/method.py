@@ -197,14 +197,6 @@ def advice(name:str, names)->str:
     if shared: return f'several mechanisms have one, so say {" or ".join(shared)}'
     return nearest(name, names)
 
-@patch
-def _preset(self:Method, name:str|None)->dict:
-    "The values of a preset; 'paper' changes nothing, unless the method has one of that name."
-    presets = dict(paper={}) | self.presets
-    if name is None: return {}
-    if name in presets: return presets[name]
-    raise ValueError(f'{self.name} has no preset {name!r}: {nearest(name, presets)}')
-
 # %% ../../nbs/4_core/06_method.ipynb #a1c174bb
 @patch
 def _by_mechanism(self:Method, values:dict)->dict:
@@ -222,7 +214,10 @@ def _by_mechanism(self:Method, values:dict)->dict:
 @patch
 def __call__(self:Method, preset:str|None=None, **hp)->Method:
     "A changed copy: `F2DC(sigma=.3, preset='released')`."
-    first, then = self._by_mechanism(self._preset(preset)), self._by_mechanism(hp)
+    presets = {None: {}, 'paper': {}} | self.presets    # 'paper' changes nothing, unless one is called so
+    if preset not in presets:
+        raise ValueError(f'{self.name} has no preset {preset!r}: {nearest(preset, [*presets][1:])}')
+    first, then = self._by_mechanism(presets[preset]), self._by_mechanism(hp)
     changes = {k: first[k] | then[k] for k in first}
     changed = [replace(m, **changes[kind(m)]) if changes[kind(m)] else m for m in self.mechanisms]
     words = [f'preset={preset!r}'] if preset else []

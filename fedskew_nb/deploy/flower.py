@@ -237,11 +237,6 @@ OPEN = ('whoever reaches this port can run code on the nodes: let them reach the
         'differential privacy')
 SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
 
-def proving(certs)->list:
-    "How server and nodes know each other."
-    if not certs: return ['--insecure']
-    return ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs)/f}' for k, f in SSL.items())]
-
 # %% ../../nbs/8_deploy/06_flower.ipynb #40a50639
 def keys_for(host:str, certs)->list: # of files
     "Of those that may come; without TLS a server listens to its own machine."
@@ -262,7 +257,9 @@ def serve_command(
     how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
     at = '127.0.0.1' if host == '0.0.0.0' else host
     say(OPEN)
-    with running('flower-superlink', *how, *proving(certs)) as link:
+    secure = ['--insecure']
+    if certs: secure = ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs, f)}' for k, f in SSL.items())]
+    with running('flower-superlink', *how, *secure) as link:
         if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
         link.wait()
     raise ConnectionError(f'the server at {at}:{port} has ended, and Flower says why above: '

@@ -22,8 +22,8 @@ from ..data.cache import cache_dir
 from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Suite
-from .device import cloned, copied, copy_into, largest_of, memory_format, read_at_once
-from .lanes import LaneStopped
+from .lanes import (
+    cloned, copied, copy_into, largest_of, memory_format, read_at_once, LaneStopped)
 from .setting import Setting, fresh_optim, moved, schedule, shared_out
 from .history import Result, Task
 

@@ -25,11 +25,10 @@ from .guard import (
     as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
 from .client import Worker
-from .device import calmly, keep_freed_memory, pick_device
+from .lanes import calmly, keep_freed_memory, pick_device, Lanes
 from .history import (
     History, describe, made_of, Result, State, Task, after_round, state_field)
 from .scoring import own_tests, trained_rows, HERE
-from .lanes import Lanes
 from .server import Server, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for

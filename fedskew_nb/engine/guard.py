@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves
-from ..nets.convert import draws_nothing, own_noise
+from ..nets.models import draws_nothing, own_noise
 from ..core.identity import digest, made_from, home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
@@ -27,7 +27,7 @@ from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
 from ..data.images import as_tensor, lacks, read_image, tell_lost
 from ..data.suite import Suite
-from .device import has_bf16, usual_lanes
+from .lanes import has_bf16, usual_lanes
 from .setting import Setting
 
 # %% ../../nbs/6_engine/06_guard.ipynb #e690f50f

@@ -146,11 +146,6 @@ def pixel_digests(x:Tensor)->list: # of 8 bytes each
     "A checksum of the pixels of each image, (N, 3, H, W) uint8."
     return [hashlib.blake2b(im.tobytes(), digest_size=8).digest() for im in x.cpu().numpy()]
 
-def kept_views(fed)->tuple:
-    "Of which views the marks stay in the rows."
-    if not fed.setting.answers: return ()
-    return ('personal', 'unseen') if any(len(c.test) for c in fed.clients) else ('global', 'unseen')
-
 # %% ../../nbs/6_engine/07_scoring.ipynb #634fd5f4
 def unpacked(row:dict)->Tensor: # (n,) bool
     "Which images a row of a history counts as right, in their order."
@@ -186,15 +181,11 @@ def answerer(fed):
         q, x, y = piece
         with naming(fed, *(c for c in fed.clients if c.id == q.model), scored=True):
             if held.get(worker, (None,))[0] != q.key[:2]:
-                held[worker] = q.key[:2], asked_net(fed, worker, q)
+                net = worker.answering(fed.asked_state(q.model, worker))
+                if q.adapt is not None: reestimate(net, map(worker.images, some_images(q.adapt.x)))
+                held[worker] = q.key[:2], net
             return worker.right(x, y, held[worker][1])
     return answer
-
-def asked_net(fed, worker, q:Question)->Net:
-    "The model that a question asks, as it answers."
-    net = worker.answering(fed.asked_state(q.model, worker))
-    if q.adapt is not None: reestimate(net, map(worker.images, some_images(q.adapt.x)))
-    return net
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #b307d9ed
 def answered(
@@ -218,7 +209,9 @@ def scores(
     "Ask every question of this round."
     whole = in_full(fed.setting, fed.round_no)
     received, again = questions(fed), adapted_questions(fed) if whole and fed.setting.record else []
-    right, keep = answered(fed, received+again, size), kept_views(fed) if whole else ()
+    right, keep = answered(fed, received+again, size), ()
+    if whole and fed.setting.answers:                 # marks stay in the rows of these views
+        keep = 'personal' if any(len(c.test) for c in fed.clients) else 'global', 'unseen'
     asked = [(q, 'post_agg') for q in received] + [(q, 'adabn') for q in again]
     return [row for q, moment in asked
             for row in q.rows(right[q.key], fed.round_no, moment, q.view in keep)]

@@ -16,7 +16,7 @@ from ..core.method import Method
 from ..core.files import Number, Record, misfit
 from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
-from .device import by_type, largest_of
+from .lanes import by_type, largest_of
 from .history import ScoreRow, State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07

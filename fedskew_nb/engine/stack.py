@@ -18,9 +18,7 @@ from ..core.net import probe
 from ..core.seeding import Random
 from ..core.tried import logits_of
 from .client import Worker
-from .device import cloned, largest_of, read_at_once
-from .history import Result
-from .lanes import LaneStopped
+from .lanes import cloned, largest_of, read_at_once, LaneStopped
 from .setting import Setting
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006
@@ -201,12 +199,6 @@ def _begun(worker:Worker, c, start:dict)->dict:
     worker.method.everyone('start', c)
     return worker.state()
 
-def _finished(worker:Worker, c, terms:dict, state:dict, steps:int)->Result:
-    "What came out for one client."
-    c.steps, c.steps_of = steps, {n: steps for n, _ in worker.net.named_parameters()}
-    if worker.method.each('finish'): worker.load(state)
-    return worker._result(c, terms, state)
-
 # %% ../../nbs/6_engine/11_stack.ipynb #e1f5d41e
 def _together(worker:Worker, clients:list, at)->list: # of Result
     "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
@@ -216,8 +208,12 @@ def _together(worker:Worker, clients:list, at)->list: # of Result
         finally:
             for m in worker.terms.noisy.values(): m.draw = None
         rows, results = stack.rows(), []
-    for (c, *row), cuts in zip(rows, stack.batches.cuts):
-        with at(c.data): results.append(_finished(worker, c, *row, len(cuts)))
+    for (c, terms, state), cuts in zip(rows, stack.batches.cuts):
+        c.steps = len(cuts)
+        c.steps_of = dict.fromkeys((n for n, _ in worker.net.named_parameters()), c.steps)
+        with at(c.data):
+            if worker.method.each('finish'): worker.load(state)
+            results.append(worker._result(c, terms, state))
     return results
 
 # %% ../../nbs/6_engine/11_stack.ipynb #76be9175

@@ -8,8 +8,7 @@ import math, re
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from .convert import IMAGENET, as_net, child_at
-from .models import MODELS, conv_bn, gap, seq, signed
+from .models import IMAGENET, as_net, child_at, MODELS, conv_bn, gap, seq, signed
 from ..core.names import at_least, extra, one_of
 from ..core.net import Net, evaluating, swapped, under
 from .remember import Remember

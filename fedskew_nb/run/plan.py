@@ -25,7 +25,7 @@ from ..core.identity import digest
 from ..core.names import Recipe, extra, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
-from ..engine.device import pick_device
+from ..engine.lanes import pick_device
 from ..engine.guard import copy_of
 from ..engine.setting import HOUSES, Setting, Training, setting_for
 

@@ -25,7 +25,7 @@ from ..core.seeding import seeded
 from ..data.suite import Suite
 from ..data.check import check_alike, check_compared
 from ..engine.checkpoint import load_nest, odd_run, run_head
-from ..engine.device import pick_device
+from ..engine.lanes import pick_device
 from ..engine.federation import Federation
 from ..engine.guard import check_wants
 from ..engine.history import History, describe, read_history, versions

@@ -48,20 +48,20 @@ def catalogue()->dict: # {kind: {name: one line}}
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #4e1b9045
 SYSTEMS = 'Systems of the papers'
-FIRST = 'average', 'proximal', 'personal'    # pages of the baselines that are read before the papers
+FIRST = 'average', 'proximal', 'personal'    # before the papers
 
 def families()->list: # of (a baseline's page or a paper's folder, head, {name: Method})
     "The first baselines, the papers by their folders, then more baselines by their pages."
-    families = {}
+    found = {}
     for module in modules_of('methods'):
         heads, folder = getattr(module, 'FAMILY', {}), module.__name__.split('.')[-2]
         for n, m in registry(Method, [module]).items():
             page = m.page.rpartition('/')[2].partition('_')[2]
             own = page if page in heads else next(iter(heads), folder)
-            families.setdefault((own, heads.get(own, SYSTEMS)), {})[n] = m
+            found.setdefault((own, heads.get(own, SYSTEMS)), {})[n] = m
     names = list(METHODS)
     def place(family): return family[0] not in FIRST, family[1] != SYSTEMS, names.index([*family[2]][0])
-    return sorted(((*own, members) for own, members in families.items()), key=place)
+    return sorted(((*own, members) for own, members in found.items()), key=place)
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #e9741082
 def aligned(lines:dict, wide:int=0)->list:

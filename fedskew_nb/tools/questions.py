@@ -10,7 +10,7 @@ import numpy as np, torch
 from fastcore.basics import patch
 from scipy.special import ndtr
 from ..analysis.pairs import image_error
-from ..analysis.probes import adabn, answers
+from ..analysis.explain import adabn, answers
 from ..analysis.stats import Interval, effect_shown, t_interval
 from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows

@@ -148,7 +148,7 @@ Fed_ensemble = Method('Fed-ensemble', Twins(), page='2_methods/baselines/10_serv
 import torch.nn.functional as F
 from ...core.names import not_negative
 from .personal import KeepBatchNorm, KeepPlaces
-from .proximal import shared
+from .average import shared
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #595d3401
 @dataclass
@@ -237,7 +237,7 @@ def to_simplex(v:Tensor, s:float=1.)->Tensor: # (D,)
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #d88b171f
 def _mean_loss(c, d)->Tensor: # scalar
     "The mean cross-entropy of a client's model over images, in eval mode."
-    from fedskew_nb.analysis.probes import answers
+    from fedskew_nb.analysis.explain import answers
     return F.cross_entropy(answers(c.net, d).logits.double(), d.y.cpu())
 
 @dataclass

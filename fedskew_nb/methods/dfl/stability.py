@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from ...analysis.probes import answers
+from ...analysis.explain import answers
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
@@ -100,7 +100,7 @@ def still_shared(fed:Federation, clients:int=3)->dict: # {'I', 'size_s', 'size_c
 import math
 import torch
 from torch import Tensor
-from ...analysis.probes import answers, glance, linear_probe
+from ...analysis.explain import answers, glance, linear_probe
 from ...core.net import Net
 from ...core.seeding import generator
 from ...data.images import Data, join

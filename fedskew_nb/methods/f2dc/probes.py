@@ -9,7 +9,7 @@ __all__ = ['mask_viewer', 'feature_answers']
 import matplotlib.pyplot as plt, numpy as np
 from ...analysis.style import arrow, flow_drawing, bare, canvas, style
 from ...analysis.plots import SHADE, mosaic
-from ...analysis.probes import glance, measure, models_of
+from ...analysis.explain import glance, measure, models_of
 from ...engine.history import summary
 from ...core.net import evaluating, Net
 from ...engine.federation import Federation

@@ -9,7 +9,7 @@ __all__ = ['adapt_unseen', 'unseen_facts', 'own_features', 'own_silhouettes', 'e
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ...analysis.probes import adabn, models_of, right_share, shared_model
+from ...analysis.explain import adabn, models_of, right_share, shared_model
 from ...engine.scoring import restating
 from ...core.net import Net
 from ...core.seeding import generator
@@ -134,7 +134,7 @@ def fdse_measures(fed:Federation)->dict:
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000003
 import torch
 from torch import Tensor
-from ...analysis.probes import answers, glance, linear_probe, own_adabn, own_models, silhouette
+from ...analysis.explain import answers, glance, linear_probe, own_adabn, own_models, silhouette
 from ...core.net import evaluating, Net
 from ...data.images import Data
 from ...data.suite import Suite

@@ -13,8 +13,7 @@ from functools import partial
 import torch, torch.nn.functional as F
 from torch import Tensor
 from ...analysis.style import flow_drawing
-from ...analysis.explain import gradcam
-from ...analysis.probes import answers, glance, inside
+from ...analysis.explain import gradcam, answers, glance, inside
 from ...core.mechanism import Mechanism
 from ...core.names import Recipe
 from ...core.seeding import generator

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch
 from torch import Tensor, nn
-from ...analysis.probes import glance, linear_probe, own_adabn
+from ...analysis.explain import glance, linear_probe, own_adabn
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
