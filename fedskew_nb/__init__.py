@@ -42,7 +42,7 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'analysis': dict(
         calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style',
         probes='analysis.explain'),
-    'deploy': dict(keys='deploy.node'),
+    'deploy': dict(keys='deploy.node', rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')

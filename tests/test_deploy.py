@@ -10,7 +10,7 @@ from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy import flower, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of
 from fedskew_nb.deploy.node import Node, order_of
-from fedskew_nb.deploy.rehearse import rehearsal
+from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from project import ROOT

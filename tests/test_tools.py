@@ -308,7 +308,8 @@ def test_quick_chooses():
 
 def test_quick_takes_every_page_of_a_module():
     nbs, _ = quick.to_run(['fedskew_nb/methods/fdse/erase.py'])
-    assert nbs == ['nbs/2_methods/fdse/02_erase.ipynb', 'nbs/2_methods/fdse/09_surgery.ipynb']
+    pages = '02_erase', '03_statistics', '09_surgery', '10_released'
+    assert nbs == [f'nbs/2_methods/fdse/{page}.ipynb' for page in pages]
 
 def test_a_mutation_is_tried_on_the_page_that_wrote_the_line():
     path = project.ROOT / 'fedskew_nb/methods/baselines/personal.py'

@@ -284,6 +284,3 @@ def certs_command(
 def keys_in(certs)->list: # of files
     "The public keys of the nodes that may come."
     return sorted(Path(certs, 'nodes').glob('*.pub'))
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #9f7163d8
-COMMANDS = dict(certs=certs_command)
