@@ -102,14 +102,11 @@ class Candidate:
     name:str
     facts:Facts
 
-def to_try()->list: # names
-    "The package's methods, and the others that the results and their sums have."
-    others = (c.method for c in evidence() if kind_of(c.file) in ('quick', 'sums') and ', ' not in c.method)
-    return list(dict.fromkeys([*METHODS, *others]))
-
 @lru_cache(None)
 def candidates()->tuple: # of Candidate
-    return tuple(Candidate(n, facts_of(n)) for n in to_try())
+    "The package's methods, and the others that the results and their sums have."
+    others = (c.method for c in evidence() if kind_of(c.file) in ('quick', 'sums') and ', ' not in c.method)
+    return tuple(Candidate(n, facts_of(n)) for n in dict.fromkeys([*METHODS, *others]))
 
 @dataclass(frozen=True)
 class Need:

@@ -113,12 +113,11 @@ class Stopped(KeyboardInterrupt):
     "A signal that asks to end."
     code = 128+signal.SIGTERM
 
-def _stop(*_): raise Stopped
-
 @contextmanager
 def heeding(signum=signal.SIGTERM):
     "Inside, a signal ends the call as Ctrl-C does; only the main thread may say so."
-    try: before = signal.signal(signum, _stop)
+    def stop(*_): raise Stopped
+    try: before = signal.signal(signum, stop)
     except ValueError: before = None
     try: yield
     finally:

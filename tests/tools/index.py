@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from importlib.resources import files
 from fedskew_nb.analysis.index import cells_of, index_text, verdict_files
-from fedskew_nb.tools.choose import seen_of, to_try
+from fedskew_nb.tools.choose import candidates, seen_of
 
 def facts_text(facts):
     "A line for each method."
@@ -20,7 +20,7 @@ def main():
     cells = [c for name in verdict_files() for c in cells_of(name)]
     to = files('fedskew_nb')/'assets'
     (to/'evidence.json').write_text(index_text(cells), encoding='utf-8')
-    facts = {n: seen_of(n) for n in to_try()}
+    facts = {c.name: seen_of(c.name) for c in candidates()}
     (to/'facts.json').write_text(facts_text(facts), encoding='utf-8')
     print(f'{to}: {len(cells)} cells, {len(facts)} methods')
 
