@@ -147,6 +147,11 @@ def seed_values(c:Claim, cmp:Comparison, suite)->list:
     return [sum(f[s] for f in by_suite)/len(by_suite) for s in sorted(set.intersection(*map(set, by_suite)))]
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00001
+def seeds_there(c:Claim, cmp:Comparison, suite)->int:
+    "How many seeds any of its methods has."
+    suites = (suite,) if isinstance(suite, str) else suite
+    return len({seed for s in suites for m in c.methods for seed in runs_of(cmp, m, s, rounds=c.rounds)})
+
 def floor_of(c:Claim, cmp:Comparison, suite)->float:
     "The standard error that test images leave in a difference of AVGs, as in a table; 0 of other numbers."
     if not (isinstance(c.read, gain) and c.read.column == 'AVG' and isinstance(c.other, str)): return 0.
@@ -174,12 +179,13 @@ def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
     return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
-def judged(c:Claim, suite, values:list, together:dict, floor:float)->dict:
-    "The verdict of a claim on one suite; `together` is of `all_p`."
+def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison)->dict:
+    "The verdict of a claim on one suite; `together` is of `all_p`, `of` counts seeds that any run has."
     p = together.get(c.id) if suite == c.suites[0] else None
     name = suite if isinstance(suite, str) else ', '.join(suite)
     if '-without-' in name and name != suite: name = f'{name.partition("-without-")[0]}, one domain left out'
-    r = dict(suite=name, holm=p) | judge(values, c.margin, c.needed, p, floor)
+    r = dict(suite=name, holm=p, of=seeds_there(c, cmp, suite))
+    r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite))
     return r | (dict(above='', large='', within='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
@@ -188,7 +194,7 @@ def why_none(c:Claim)->str:
     if c.pending: return f'pending: needs {c.pending}'
     return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
 
-VERDICT_COLUMNS = ('id says headline one other path suite n mean lo hi needed showable holm '
+VERDICT_COLUMNS = ('id says headline one other path suite n of mean lo hi needed showable holm '
                    'above large within verdict values').split()
 
 # %% ../../nbs/3_results/12_claims.ipynb #9d22b725
@@ -202,7 +208,7 @@ def verdicts(
     for c in claims:
         fixed = {k: getattr(c, k) for k in ('id', 'says', 'headline', 'one', 'other', 'path', 'needed')}
         values = {s: seed_values(c, cmp, s) for s in c.suites} if cmp and not c.pending else {}
-        judgements = [judged(c, s, v, together, floor_of(c, cmp, s)) for s, v in values.items() if v]
+        judgements = [judged(c, s, v, together, cmp) for s, v in values.items() if v]
         none = dict(verdict=why_none(c))
         rows += [fixed | r for r in judgements or [none]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
@@ -260,6 +266,7 @@ def by_chance(d:pd.DataFrame, runs=())->str:
     counts = [f'{asked}: {", ".join(f"{n} {word}" for word, n in got.items())}'
               for asked, got in answers(d).items() if got]
     said = f'Intervals: {n}; {"; ".join(counts)}. Chance alone would put about {n/40:.1f} on each side of 0.'
+    if 'of' in d and (d.of > d.n).any(): said += FEWER
     stopped = [f'{h.label}, seed {h.setting["seed"]}' for h in runs if 'stopped' in h.measures]
     return f'{said} Counted as 0, for they stopped: {"; ".join(stopped)}.' if stopped else said
 
@@ -271,7 +278,7 @@ def verdict_cells(r)->dict:
         claim=f'{r.id}*' if r.headline else r.id,
         sentence=r.says,
         suite=r.suite if r.n > 0 else '',
-        n=f'{r.n:.0f}' if r.n > 0 else '',
+        n=(f'{r.n:.0f}'+f' of {r.of:.0f}'*(r.of > r.n)) if r.n > 0 else '',
         difference=difference_text(**r._asdict()),
         holm=f'{r.holm:.2g}' if r.holm < 1 else '',
         needed='' if math.isnan(r.needed) else f'{r.needed:g}')
@@ -286,6 +293,7 @@ def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 
 NEEDED = "needed: the smallest effect worth calling the paper's, half of what it prints."
 HOLM = ("holm: p by Holm's rule over the paper's headline claims, on their first suites; empty where 1; "
         'every other interval is judged by itself.')
+FEWER = ' n, as 3 of 8: seeds that all methods of the claim have, of those that any has.'
 STARRED = ('With a star: a headline, named beforehand. Difference: mean over n seeds (95 % t-interval). '
            'A stroke stands between the suites.')
 

@@ -8,7 +8,8 @@ import json, lzma, math
 import pandas as pd
 from fastcore.basics import patch
 from .pairs import (
-    answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs, without_odd)
+    alike_note, answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs)
+from .pairs import without_odd
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.history import History, SCORES, TABLED, Where, where_of
@@ -196,7 +197,7 @@ def sentence(suite:str, i:Interval, histories=())->str:
     subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
     if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
-    word = BROKEN if broken_control(histories, suite) else i.verdict()
+    word = BROKEN if broken_control(histories, suite) else f'{i.verdict()}{", all seeds alike"*i.alike}'
     return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {word}.'
 
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001e
@@ -230,7 +231,7 @@ def run_notes(cmp, suite:str, where:Where)->list:
     if n: notes.append(f'{n} of {len(runs)} runs with forward passes in bfloat16 (precision=bf16).')
     kinds = sorted({s.get('device', 'cpu') for s in runs})
     if kinds[1:]: notes.append(f'Trained on {" and ".join(kinds)}, which round differently.')
-    notes += odd_notes(cmp, suite, where) + domain_note(cmp, suite, where)
+    notes += odd_notes(cmp, suite, where) + domain_note(cmp, suite, where) + alike_note(cmp, suite, where)
     return notes + foot(rows_of(cmp.histories, suite, where), where)
 
 # %% ../../nbs/3_results/10_comparison.ipynb #04904de0

@@ -181,6 +181,13 @@ def domain_note(cmp, suite:str, where:Where)->list: # of at most one sentence
     lacks = [f'seed {s} without {", ".join(sorted(every-have))}' for s, have in sorted(seen.items())]
     return [f'Means are over other domains with each seed: {"; ".join(lacks)}.']
 
+# %% ../../nbs/3_results/25_pairs.ipynb #30c13c41
+def alike_note(cmp, suite:str, where:Where)->list: # of at most one sentence
+    "Which methods are open for all their seeds differ from FedAvg by the same."
+    if not scored_runs(cmp, where, suite): return []
+    same = [m for (m, _), (i, _) in judged(cmp, suite, where).items() if i.alike and i.n > 1]
+    return [f'Open, for all seeds differ from FedAvg by the same: {", ".join(same)}.'] if same else []
+
 # %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a11
 def broken_control(histories, suite:str)->bool:
     "Did FedAvg learn nothing on the IID deal, with any seed?"

@@ -13,7 +13,6 @@ from . import pairs
 from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..core.names import some
 from ..engine.history import VIEWS, Where
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
@@ -61,7 +60,8 @@ def federating_says(cmp, suite:str)->str:
     each = gains(cmp, suite)
     if not each: return 'Whether federating pays is not known: that takes Local beside FedAvg or FedBN.'
     n, family = sorted({i.n for i, *_ in each.values()}), max(k for *_, k in each.values())
-    text = ' and '.join(f'{i:+} with {m}' for m, (i, *_) in each.items())
+    text = ' and '.join(f'{i:+} with {m}'+', all seeds alike'*(i.alike and i.n > 1)
+                        for m, (i, *_) in each.items())
     sure = 'one seed, no interval' if n == [1] else f'{" and ".join(map(str, n))} seeds{over(family)}'
     return f'{whether_it_pays(each)}: the points over Local are {text}; personal view, {sure}.'
 
@@ -82,6 +82,14 @@ def ranking(cmp, suite:str, view:str)->pd.Series:
     if 'FedAvg' in avg: avg = avg[avg.FedAvg.notna()]
     return avg.dropna(axis=1).mean().sort_values(ascending=False, kind='stable')
 
+# %% ../../nbs/3_results/22_story.ipynb #5e1ec7a1
+def unranked(cmp, suite:str, view:str, avg)->str: # avg: see `ranking`
+    "Methods that lack a seed, for no run of them stopped."
+    s, stopped = cmp.scores(view), {h.label for h in cmp.histories if 'stopped' in h.measures}
+    there = dict.fromkeys(s[(s.suite == suite) & (s.deal == 'skew')].method)
+    left = [m for m in there if m not in avg and m not in stopped]
+    return '; not at every seed: '+left[0] if len(left) == 1 else f'; {len(left)} unranked' if left else ''
+
 # %% ../../nbs/3_results/22_story.ipynb #02ab69a3
 def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None without two methods
     "The first method, and how sure it is that it is above FedAvg."
@@ -90,12 +98,8 @@ def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None
     if len(avg) < 2: return None
     first, second = avg.index[:2]
     over_fedavg = pair(cmp, suite, first, 'FedAvg', view) if 'FedAvg' in avg and first != 'FedAvg' else None
-    s = cmp.scores(view)
-    odd = s[(s.suite == suite) & (s.deal == 'skew') & s.AVG.isna()].method
-    left = some(m for m in dict.fromkeys(odd) if m not in avg)
-    left = left and f'; not at every seed: {left}'
-    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg, left=left,
-                gap=pair(cmp, suite, first, second, view))
+    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg,
+                gap=pair(cmp, suite, first, second, view), left=unranked(cmp, suite, view, avg))
 
 # %% ../../nbs/3_results/22_story.ipynb #65e4e704
 def ahead_says(cmp, suite:str)->str:

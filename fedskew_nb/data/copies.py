@@ -58,30 +58,26 @@ def told_apart(pictures:list, root, white=None)->list: # of Picture
 # %% ../../nbs/5_data/23_copies.ipynb #82a17f70
 NEAR = 16        # of 256 bits: so many may differ between near twins
 SHARE = 6        # and one in so many of those that are set
-NEAR_SIDE = 32   # pixels; smaller pictures look too much alike
+NEAR_SIDE = 32   # pixels; in smaller pictures too few bits tell
 
-def look(im:Image.Image)->bytes: # 32; none for a small picture
-    "The difference hash of a picture."
-    if min(im.size) < NEAR_SIDE: return b''
+def look(im:Image.Image)->bytes: # 32, or 256 of a small picture; none of one without contrast
+    "The difference hash of a picture; of a small one its grey values."
+    if min(im.size) < NEAR_SIDE: return small_look(im)
     small = im.convert('L').resize((17, 16), Image.Resampling.LANCZOS, reducing_gap=2.)
     grey = np.asarray(small)
-    return np.packbits(grey[:,1:] > grey[:,:-1]).tobytes()
+    bits = grey[:,1:] > grey[:,:-1]
+    return np.packbits(bits).tobytes() if bits.any() else b''
 
 def marks(im:Image.Image, small)->tuple: # (a checksum, its look)
     "What tells an image file from others: its squeezed form with its size, and how it looks."
     return f'{checksum_of(small)} {im.width}×{im.height}', look(im)
 
 # %% ../../nbs/5_data/23_copies.ipynb #9ac26650
-def bits_of(pictures:list)->np.ndarray: # (N, 256) of 0. and 1.
-    bits = [np.unpackbits(np.frombuffer(p.look, np.uint8)) for p in pictures]
-    return np.array(bits, np.float32).reshape(-1, 256)
-
 def twins(tests:list, trains:list)->list: # of (test picture, training picture)
     "Each test picture that has a near twin, with the nearest of them."
-    a, b = bits_of(tests), bits_of(trains)
-    have = np.minimum.outer(a.sum(1), b.sum(1))
-    apart = a.sum(1)[:,None]+b.sum(1)-2*(a @ b.T)
-    near = apart <= np.minimum(NEAR, have/SHARE)
+    (a, own), (b, other) = (with_squares(looks_of(ps)) for ps in (tests, trains))
+    apart = own[:,None]+other-2*(a @ b.T)
+    near = apart <= may_be_apart(np.minimum.outer(own, other), len(tests[0].look))
     for i, j in zip(*near.nonzero()): near[i, j] = tests[i].pixels != trains[j].pixels   # else it is a copy
     best = np.where(near, apart, np.inf).argmin(1)
     return [(tests[i], trains[best[i]]) for i in near.any(1).nonzero()[0]]
@@ -91,7 +87,7 @@ def near_twins(pictures:list, few:int=1024)->list: # of (test picture, training 
     "Every test picture with a near twin among the training pictures of its class; so many tests at a time."
     of, out = {}, []
     for p in (p for p in pictures if p.look and p.part):
-        tests, trains = of.setdefault(p.label, ([], []))
+        tests, trains = of.setdefault((p.label, len(p.look)), ([], []))
         (tests if p.part == 'test' else trains).append(p)
     for tests, trains in of.values():
         for k in range(0, len(tests), few): out += twins(tests[k:k+few], trains) if trains else []
@@ -175,14 +171,15 @@ def first_of(kind:str, group:list)->str: # group: of Picture
     return ' = '.join(f'{p.path} ({p.label})' if kind == 'contradictions' else p.path for p in some[:3])
 
 # %% ../../nbs/5_data/23_copies.ipynb #c3fb29ad
-def notes_of(pictures:list, found:dict, how:str, near:list=())->list:
-    "A sentence for each kind that is there."
+def notes_of(pictures:list, found:dict, how:str, near:list=(), other:list=())->list:
+    "A sentence for each kind that is there; near, other: twins in training, and under another label."
     notes = []
     for kind, groups in found.items():
         if not groups: continue
         nouns, _, *words = SAYS[kind]
         n, first = number_of(kind, groups), first_of(kind, [pictures[i] for i in groups[0]])
         notes.append(f'{n} {nouns[n > 1]} {words[how == "keep"]}, first {first}')
+    notes += other_note(other)
     if not near: return notes
     n, (test, train) = sum(p.part == 'test' for p in pictures), near[0]
     verb = 'has' if len(near) == 1 else 'have'
@@ -190,9 +187,10 @@ def notes_of(pictures:list, found:dict, how:str, near:list=())->list:
                     f'first {test.path} ≈ {train.path}']
 
 # %% ../../nbs/5_data/23_copies.ipynb #48106672
-def counts_of(found:dict, how:str, near:list)->dict:
+def counts_of(found:dict, how:str, near:list, other:list=())->dict:
     "The same as numbers, for `Suite.copies`."
-    return dict(how=how) | {k: number_of(k, g) for k, g in found.items()} | dict(near=len(near))
+    counts = {k: number_of(k, g) for k, g in found.items()}
+    return dict(how=how) | counts | dict(near=len(near), other_label=len(other))
 
 def say(where, notes:list):
     "What is odd, as a warning."
@@ -230,8 +228,8 @@ def settled(rows:list, now:list, parts:list)->list: # of parts
 def summed(pictures:list, found:dict, how:str, parts:list, more:dict)->tuple: # (counts, notes)
     "What was found, and the near twins that stay."
     now = in_use(pictures, parts, more.get('unseen', ()))
-    near = near_twins(now)
-    return counts_of(found, how, near), notes_of(now, found, how, near)
+    near = near_twins(now), other_labels(now)
+    return counts_of(found, how, *near), notes_of(now, found, how, *near)
 
 # %% ../../nbs/5_data/23_copies.ipynb #895ce37a
 def planned(
@@ -260,3 +258,78 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
         names = part_names([rows[k] for k in own], [parts[k] for k in own])
         out[site] = tuple(d[torch.tensor([k for k in own if parts[k] == name]).long()] for name in names)
     return out
+
+# %% ../../nbs/5_data/31_looks.ipynb #303997b6
+import numpy as np
+from PIL import Image
+
+# %% ../../nbs/5_data/31_looks.ipynb #97d038ab
+FAINT = 2.     # grey levels; below it there is nothing to compare
+
+def small_look(im:Image.Image)->bytes: # 256; none of a picture without contrast
+    "Its grey values."
+    grey = np.asarray(im.convert('L').resize((16, 16), Image.Resampling.LANCZOS))
+    return grey.tobytes() if grey.std() >= FAINT else b''
+
+# %% ../../nbs/5_data/31_looks.ipynb #b7106267
+ALIKE = 50     # in place of SHARE: 2 (1 − .99) of a length of 1
+
+def looks_of(pictures:list)->np.ndarray: # (N, 32 or 256) bytes
+    return np.frombuffer(b''.join(p.look for p in pictures), np.uint8).reshape(len(pictures), -1)
+
+def with_squares(looks:np.ndarray)->tuple: # ((N, 256), (N,))
+    "Looks as numbers, and the squares of their lengths."
+    if looks.shape[1] == 32: v = np.unpackbits(looks, axis=1).astype(np.float32)
+    else:
+        v = looks-looks.mean(1, keepdims=True, dtype=np.float32)
+        v /= np.linalg.norm(v, axis=1, keepdims=True)
+    return v, (v*v).sum(1)
+
+def may_be_apart(have:np.ndarray, size:int)->np.ndarray: # have: the smaller square; size: of a look
+    "How far near twins may be apart."
+    return np.minimum(NEAR, have/(SHARE if size == 32 else ALIKE))
+
+# %% ../../nbs/5_data/31_looks.ipynb #b1e94ef8
+BESIDE, FEW = 4, 1 << 14     # neighbours; pairs at a time
+
+def neighbours(looks:np.ndarray): # (places, places)
+    "Pictures that stand beside each other in one of eight orders."
+    v = [with_squares(looks[k:k+FEW])[0] > 0 for k in range(0, len(looks), FEW)]
+    words = np.packbits(np.concatenate(v), axis=1).view(np.uint32)
+    for w in range(8):
+        order = np.lexsort(np.roll(words, w, axis=1).T)
+        for k in range(1, BESIDE+1): yield order[:-k], order[k:]
+
+# %% ../../nbs/5_data/31_looks.ipynb #1741f1eb
+def near_pairs(looks:np.ndarray, i, j)->np.ndarray: # places, of bools
+    "Which pictures i and j look alike."
+    out = [np.zeros(0, bool)]
+    for k in range(0, len(i), FEW):
+        (a, own), (b, other) = (with_squares(looks[at[k:k+FEW]]) for at in (i, j))
+        out.append(((a-b)**2).sum(1) <= may_be_apart(np.minimum(own, other), looks.shape[1]))
+    return np.concatenate(out)
+
+# %% ../../nbs/5_data/31_looks.ipynb #88f1bbc8
+def other_labels(pictures:list)->list: # of (picture, picture), in their order
+    "Pictures that look like one under another label; an exact copy is none of them."
+    out = set()
+    for size in (32, 256):
+        at = np.array([k for k, p in enumerate(pictures) if p.part and len(p.look) == size], int)
+        if len(at) < 2: continue
+        looks, labels = looks_of([pictures[k] for k in at]), [pictures[k].label for k in at]
+        label = np.unique(labels, return_inverse=True)[1]
+        for i, j in neighbours(looks):
+            other = label[i] != label[j]
+            i, j = i[other], j[other]
+            near = near_pairs(looks, i, j)
+            out |= {tuple(sorted(pair)) for pair in zip(at[i[near]].tolist(), at[j[near]].tolist())}
+    pairs = [(pictures[i], pictures[j]) for i, j in sorted(out)]
+    return [(a, b) for a, b in pairs if a.pixels != b.pixels]
+
+# %% ../../nbs/5_data/31_looks.ipynb #3bfde51d
+def other_note(pairs:list)->list: # of at most one sentence
+    "How many pairs, and the first."
+    if not pairs: return []
+    (a, b), n = pairs[0], len(pairs)
+    what = 'a pair of pictures looks' if n == 1 else f'{n} pairs of pictures look'
+    return [f'{what} alike under two labels, first {a.path} ({a.label}) ≈ {b.path} ({b.label})']

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/5_data/04_datasets.ipynb #00000003
 from dataclasses import replace
+from itertools import compress
 import numpy as np
 import torch
 from PIL import Image
@@ -16,7 +17,7 @@ from ..core.seeding import generator
 from .check import (
     MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
 from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
-from .copies import notes_of, once, say, with_notes
+from .copies import notes_of, once, other_labels, say, with_notes
 from .images import Data, as_data, window_of
 from .suite import Client, Suite
 
@@ -164,13 +165,17 @@ def pictures_of_parts(parts:dict, names, unseen, marks)->list: # of Picture
     return out
 
 # %% ../../nbs/5_data/04_datasets.ipynb #31ec9d23
-def check_left(before:dict, left:dict, notes:list):
-    "Refuse training and test parts of which nothing is left."
-    for domain, datas in before.items():
+def left_over(parts:dict, kept:list, notes:list)->dict:
+    "The pictures that are kept; refused where nothing is left to train or test on."
+    keep = iter(kept)
+    def rest(d): return d[torch.tensor([next(keep) for _ in range(len(d))], dtype=torch.bool)]
+    left = {domain: [rest(d) for d in datas] for domain, datas in parts.items()}
+    for domain, datas in parts.items():
         for k, noun in ((0, 'train'), (-1, 'test')):
             if len(left[domain][k]) or not len(datas[k]): continue
             raise ValueError(f'{domain}: no picture to {noun} on is left ({"; ".join(notes)}): '
                              "give others, or say copies='keep'")
+    return left
 
 # %% ../../nbs/5_data/04_datasets.ipynb #6fb48208
 def parts_once(
@@ -181,14 +186,10 @@ def parts_once(
     check_labels(parts, names)
     pictures = pictures_of_parts(parts, names, unseen, marks)
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
-    near = near_twins([p for i, p in enumerate(pictures) if i not in out])
-    counts, notes = counts_of(found, how, near), notes_of(pictures, found, how, near)
-    if not out: return parts, counts, notes
-    keep = iter([i not in out for i in range(len(pictures))])
-    def rest(d): return d[torch.tensor([next(keep) for _ in range(len(d))], dtype=torch.bool)]
-    left = {domain: [rest(d) for d in datas] for domain, datas in parts.items()}
-    check_left(parts, left, notes)
-    return left, counts, notes
+    kept = [i not in out for i in range(len(pictures))]
+    near = [f([*compress(pictures, kept)]) for f in (near_twins, other_labels)]
+    counts, notes = counts_of(found, how, *near), notes_of(pictures, found, how, *near)
+    return left_over(parts, kept, notes) if out else parts, counts, notes
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a503
 def own_names(part)->list|None:

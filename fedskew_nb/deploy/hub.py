@@ -27,6 +27,7 @@ from .node import order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
+from ..engine.guard import note_odd
 from ..engine.server import Marks, Server
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
@@ -180,9 +181,13 @@ def train(self:Elsewhere, fed:Federation, who:list):
         yield answer and (answer, dict(kept={}, states={}))
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #1245c091
+class Scored(Marks):
+    "What a site says of a model that it was asked about."
+    odd:str=''    # that the answers depend on their batch
+
 def unlikely(fed:Federation, k:int, answer)->str: # '' if nothing is
     "What cannot be in the scores of site `k`."
-    if why := misfit(answer, Marks): return why
+    if why := misfit(answer, Scored): return why
     if answer['client'] != k: return f'they are of client {answer["client"]}'
     rows, domain = answer['rows'], fed.members[k].domain
     asked = {(fed.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
@@ -207,12 +212,14 @@ def added(rows:list)->list:
 @patch
 def score(self:Elsewhere, fed:Federation, piece)->list: # of rows
     "Every site asks the model that it got; the global one's rows first."
-    rows = []
+    rows, odd = [], {}
     for answer, c in zip(self.asked(fed, 'score', fed.clients), fed.clients):
         if answer is None: continue
         if why := unlikely(fed, c.id, answer):
             raise ValueError(f'{self.names[c.id]} sent scores that cannot be ({why}): ask it again')
         rows += answer['rows']
+        odd |= {said.partition(': ')[2]: said} if (said := answer.get('odd')) else {}
+    for said in odd.values(): note_odd(fed, said)        # once for a layer, however many sites it has
     one = not fed.is_personal()
     rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] != 'global'))
     return added(rows)

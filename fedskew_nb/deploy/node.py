@@ -20,7 +20,7 @@ from ..data.folder import load_folder
 from ..data.images import window_of
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
-from ..engine.federation import Federation
+from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
 
 # %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
@@ -162,7 +162,9 @@ def score(self:Node, order:dict, job:Job)->dict:
     own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
     fed.state = replace(first, server=first.server | order['model'], own={k: own}, states={k: mine['states']},
                         down=order['down'], round=done)
-    try: return dict(client=k, rows=self.scored(job, k if order['personal'] else None))
+    try:
+        rows = self.scored(job, k if order['personal'] else None)
+        return dict(client=k, rows=rows, odd=batch_odd(fed) if done == fed.setting.rounds else '')
     finally: fed.state = first
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c7bd368b

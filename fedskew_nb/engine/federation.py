@@ -361,7 +361,7 @@ def load(self:Federation, path)->Federation:
 # %% ../../nbs/6_engine/16_patience.ipynb #adb7e5b0
 from dataclasses import replace
 from fastcore.basics import patch
-from .guard import look_back
+from .guard import look_back, note_odd
 from .scoring import Question, answered, at_once, model_of, questions
 
 # %% ../../nbs/6_engine/16_patience.ipynb #93c8ed3e
@@ -395,6 +395,13 @@ def _over(self:Federation)->bool:
     return len(later) >= self.setting.patience
 
 # %% ../../nbs/6_engine/16_patience.ipynb #9c013e0a
+def batch_odd(fed)->str:
+    "That the answers of the first model that is asked depend on their batch; '' where they do not."
+    if not (asked := questions(fed)): return ''
+    k, x = asked[0].model, asked[0].data.x[:at_once(fed.device)]    # an image alone and in its batch
+    return look_back(fed, x, fed.server if k < 0 else fed.state_of(k))
+
+# %% ../../nbs/6_engine/16_patience.ipynb #5fbd24a3
 @patch
 def _settled(self:Federation):
     "The history; once a run has ended, of what it settles for."
@@ -406,8 +413,5 @@ def _settled(self:Federation):
         fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
         self.state = replace(self.state, history=h, **fields)
         if self.out: self.save(self.out)
-    asked = [] if self.sites.far else questions(self)
-    if not asked: return self.history
-    k, x = asked[0].model, asked[0].data.x[:at_once(self.device)]    # an image alone and in its batch
-    if len(x) > 1: look_back(self, x, self.server if k < 0 else self.state_of(k))
+    if not self.sites.far: note_odd(self, batch_odd(self))     # sites elsewhere say it with their scores
     return self.history

@@ -220,13 +220,16 @@ def check_alone(net:Net, size:int):
     if why: raise ValueError(f'the answer to an image depends on the images beside it: {why}')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #c6a27766
-def look_back(fed, x:Tensor, state:dict): # x: raw images that are scored at once
-    "Warn, and note in the history, that a trained model's answers depend on their batch."
+def look_back(fed, x:Tensor, state:dict)->str: # x: raw images that are scored at once
+    "That a trained model's answers depend on their batch; '' where they do not."
     net = fed.worker.copy(state)
-    if not (why := who_asks(net, net.normalised(x))): return
-    said = f'{fed.method.name} answers an image otherwise alone than among {len(x)}: {why}'
+    if len(x) < 2 or not (why := who_asks(net, net.normalised(x))): return ''
+    return f'{fed.method.name} answers an image otherwise alone than among {len(x)}: {why}'
+
+def note_odd(fed, said:str):
+    "What is odd about a run, as a warning, and in its history."
     odd = fed.history.setting.get('odd', [])
-    if said in odd: return
+    if not said or said in odd: return
     fed.history.setting['odd'] = [*odd, said]
     warnings.warn(said)
 

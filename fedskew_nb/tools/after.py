@@ -117,11 +117,9 @@ def write_model(model:Standalone, facts:dict, path)->Path:
     facts_at = path.with_suffix('.json')
     check_ours(facts_at, is_card, 'card of a model')
     check_ours(path, lambda _: is_card(facts_at), 'model that was exported')
-    write_json(facts, facts_at)
-    try:
-        with torch.no_grad(), whole_file(path) as part: write(model, facts, part)
-    finally:
-        if not path.exists(): facts_at.unlink()
+    with torch.no_grad(), whole_file(path) as part:
+        write(model, facts, part)
+        write_json(facts, facts_at)      # the model is whole, and gets its name next
     return path
 
 # %% ../../nbs/7_app/04_after.ipynb #77ff0c73

@@ -24,7 +24,7 @@ from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
 from ..data.check import count, image_files, lost_at_door, unread_note
-from ..data.copies import NEAR_SIDE, Picture, near_twins, notes_of, once, told_apart
+from ..data.copies import Picture, near_twins, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
 from ..data.images import Data, as_data, join, window_of
@@ -179,7 +179,6 @@ def looks(part:str, d:Data)->list: # of Picture
 # %% ../../nbs/7_app/05_join.ipynb #053047ab
 def alike(fed:Federation, held:Data)->int:
     "How many other images have a near twin among those that the federation was trained on."
-    if fed.suite.image_size < NEAR_SIDE: return 0
     trained = [p for c in fed.clients for d in (c.train, c.val) for p in looks('train', d)]
     known = {p.pixels for p in trained}
     return len(near_twins(trained+[p for p in looks('test', held) if p.pixels not in known]))
