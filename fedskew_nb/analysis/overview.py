@@ -11,12 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
-from .comparison import DEALS, Comparison, run_notes, sentence, title_of
+from .comparison import DEALS, TITLES, Comparison, run_notes, sentence, title_of
+from .pairs import is_scored, odd_notes
 from .stats import span
 from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import StoredRun, history_of, where_of
+from ..engine.history import MOMENTS, VIEWS, StoredRun, Where, history_of, where_of
+
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
@@ -49,6 +51,66 @@ def overview(self:Comparison, where='global')->Table:
     cost = self.skew_cost(where) if where.view == 'global' else {}
     notes = [_OVERVIEW, *(sentence(s, i, self.histories) for s, i in cost.items()), *_all_notes(self, where)]
     return Table(title_of(where), named_rows(cells, 'method'), notes, st)
+
+# %% ../../nbs/3_results/11_overview.ipynb #0cb63730
+HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
+_MOMENTS = ('Points of AVG above FedAvg at the same moment, paired by seed, with a 95 % t-interval, judged '
+            "by Holm's rule in each column; FedAvg itself in %.")
+ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images.',
+         False: 'Re-estimated statistics: not scored in these runs.'}
+
+def moments_of(cmp, suite:str, view:str)->list: # of Where
+    "When the models of a suite were scored."
+    runs = [h for h in cmp.histories if h.setting['suite'] == suite]
+    return [w for w in (Where(view, m) for m in MOMENTS) if any(is_scored(h, w) for h in runs)]
+
+# %% ../../nbs/3_results/11_overview.ipynb #c997aee6
+def _judged_cell(r)->str:
+    "`+0.4 (-1.0 to 1.8), open`."
+    if math.isnan(r.diff): return '' if math.isnan(r.AVG) else f'{pm(r.AVG)} %'
+    return f'{pm(r.diff, sign=True)} ({span(r.lo, r.hi) or "one seed"}), {r.verdict}'
+
+def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
+    "A row per method, a column per moment."
+    texts = numbers.assign(text=[_judged_cell(r) for r in numbers.itertuples()])
+    cells = texts.pivot(index='method', columns='moment', values='text')
+    return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
+
+# %% ../../nbs/3_results/11_overview.ipynb #fdc1d16c
+def _moment_notes(numbers:pd.DataFrame, heads:list)->list:
+    "Which moments nobody asked for, whose, and what stands on fewer seeds."
+    labels = list(dict.fromkeys(numbers.method))
+    notes = [ADABN[HEADS['adabn'] in heads]]
+    for head in heads:
+        scored = {*numbers[numbers.moment == head].method}
+        lack = [m for m in labels if m not in scored]
+        if lack: notes.append(f'Not scored {head}: {", ".join(lack)}.')
+    few = numbers[numbers.pairs < numbers.pairs.max()]
+    if len(few):
+        each = [f'{m}, {head} ({n:.0f})' for m, head, n in zip(few.method, few.moment, few.pairs)]
+        notes.append(f'Fewer than {numbers.pairs.max():.0f} pairs: {"; ".join(each)}.')
+    return notes
+
+# %% ../../nbs/3_results/11_overview.ipynb #9e34353d
+@patch
+def moments(self:Comparison,
+    view='personal',       # whose models
+    suite:str|None=None,   # default: the first
+)->Table:
+    "Methods × moments of scoring: points above FedAvg, both at the same moment, each with its verdict."
+    suite = suite or self.suites[0]
+    wheres = moments_of(self, suite, view) or [where_of(view)]
+    each = [self.statistics(w, suite).assign(moment=HEADS[w.moment]) for w in wheres]
+    numbers, heads = pd.concat(each), [HEADS[w.moment] for w in wheres]
+    cells = _moment_cells(numbers, heads)
+    odd = dict.fromkeys(n for w in wheres for n in odd_notes(self, suite, w))
+    notes = [_MOMENTS, *_moment_notes(numbers, heads), *odd]
+    return Table(f'{suite}, {TITLES[view]}, at each moment', named_rows(cells, 'method'), notes, numbers)
+
+# %% ../../nbs/3_results/11_overview.ipynb #fefdba1e
+def moment_tables(cmp, suite:str)->dict: # {view-moments: Table}
+    "A table for every view that was scored at several moments."
+    return {f'{v}-moments': cmp.moments(v, suite) for v in VIEWS if len(moments_of(cmp, suite, v)) > 1}
 
 # %% ../../nbs/3_results/11_overview.ipynb #e8d1e39c
 @patch

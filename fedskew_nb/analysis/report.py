@@ -12,6 +12,7 @@ import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
 from .comparison import Comparison, deal_of, write_whole
+from .overview import moment_tables
 from ..engine.history import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
@@ -33,7 +34,7 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     scored = {w for h in cmp.histories if deal_of(h)[0] == suite for w in h.views()}
     views = [v for v in VIEWS if any(w.view == v for w in scored)]
     paths = sorted({w.path for w in scored if w.view == 'global'} - {'', 'client'})
-    tables = {v: cmp.table(v, suite) for v in views}
+    tables = {v: cmp.table(v, suite) for v in views} | moment_tables(cmp, suite)
     for name, where in MORE.items():
         if any(w[:2] == where[:2] for w in scored): tables[name] = cmp.table(where, suite)
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
@@ -53,10 +54,11 @@ def tables_text(cmp:Comparison)->str:
 
 # %% ../../nbs/3_results/13_report.ipynb #13c00001
 def last_screen(cmp:Comparison)->str:
-    "Of every suite five sentences, their table, that of unseen domains, and how sure the models are."
+    "Of every suite five sentences, their table, the moments, unseen domains, and how sure the models are."
     texts = []
     for s in cmp.suites:
         texts += ['\n- '.join([f'{s}, in short:', *cmp.story(s).values()]), main_table(cmp, s)]
+        texts += moment_tables(cmp, s).values()
         unseen = any(w.view == 'unseen' for h in cmp.histories if deal_of(h)[0] == s for w in h.views())
         if unseen and main_view(cmp, s) != 'unseen': texts.append(cmp.table('unseen', s))
         texts += [t for k, t in trust_tables(cmp, s).items() if not k.endswith('-domains')]
@@ -163,11 +165,12 @@ def _time_table(cmp)->Table|None:
     caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
     return Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
 
+# %% ../../nbs/3_results/13_report.ipynb #c82af604
 def _part(cmp, suite, tables, drawn)->dict:
     "What one suite shows: sentences, their table, the others, pictures."
     text = lambda kinds: base64.b64encode(kinds.get('png', b'')).decode()
     pictures, main = [(caption, text(kinds)) for caption, kinds in drawn.values()], main_view(cmp, suite)
-    tables = [tables[k] for k in sorted(tables, key=lambda k: k != main)]
+    tables = [tables[k] for k in sorted(tables, key=lambda k: (k != main, k != f'{main}-moments'))]
     return dict(name=suite, says=cmp.story(suite).values(), tables=tables, pictures=pictures)
 
 # %% ../../nbs/3_results/13_report.ipynb #f2fb14bc

@@ -102,6 +102,17 @@ def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None
                 gap=pair(cmp, suite, first, second, view), left=unranked(cmp, suite, view, avg))
 
 # %% ../../nbs/3_results/22_story.ipynb #65e4e704
+def again_says(cmp, suite:str, one:str, view:str)->str:
+    "The same difference where the BatchNorm statistics of both are re-estimated; '' where nobody looked."
+    where = Where(view, 'adabn')
+    if not any(pairs.is_scored(h, where) for h in cmp.histories): return ''
+    found = pairs.pair(cmp, suite, one, 'FedAvg', where)
+    if not found: return ''
+    i, p, _ = found
+    judged = f', {i.verdict(p=p)}'*(i.n > 1)
+    return f'; BatchNorm statistics of both re-estimated, {one} is over FedAvg by {i:}{judged}'
+
+# %% ../../nbs/3_results/22_story.ipynb #fbc44eba
 def ahead_says(cmp, suite:str)->str:
     "Who is ahead, and how sure?"
     d = lead(cmp, suite)
@@ -115,7 +126,8 @@ def ahead_says(cmp, suite:str)->str:
     i, p, family = d['base']
     judged = f', {i.verdict(p=p)}{over(family)}'*(i.n > 1)
     if d['second'] == 'FedAvg': behind = ''
-    return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}.'
+    again = again_says(cmp, suite, first, d['view'])
+    return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}{again}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #e55b5ef7
 def bytes_of(h)->float:
