@@ -139,10 +139,19 @@ def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
         out[s] = c.read(on_path(one[s], c.path), runs[0] if isinstance(c.other, str) else runs)
     return {s: v for s, v in out.items() if v == v}         # no number: a run lacks what it is read off
 
+def read_once()->Callable: # as `on_suite`
+    "Each claim is read off the runs of a suite once, for its mean, its floor and Holm's rule."
+    known = {}
+    def read(c, cmp, suite):
+        key = id(c), suite
+        if key not in known: known[key] = on_suite(c, cmp, suite)
+        return known[key]
+    return read
+
 # %% ../../nbs/3_results/12_claims.ipynb #fa4059f5
-def seed_values(c:Claim, cmp:Comparison, suite)->list:
+def seed_values(c:Claim, cmp:Comparison, suite, read=on_suite)->list:
     "One number per seed; the mean over them for a tuple of suites; [] where a run or a measure is missing."
-    try: by_suite = [on_suite(c, cmp, s) for s in ((suite,) if isinstance(suite, str) else suite)]
+    try: by_suite = [read(c, cmp, s) for s in ((suite,) if isinstance(suite, str) else suite)]
     except KeyError: return []
     return [sum(f[s] for f in by_suite)/len(by_suite) for s in sorted(set.intersection(*map(set, by_suite)))]
 
@@ -152,40 +161,40 @@ def seeds_there(c:Claim, cmp:Comparison, suite)->int:
     suites = (suite,) if isinstance(suite, str) else suite
     return len({seed for s in suites for m in c.methods for seed in runs_of(cmp, m, s, rounds=c.rounds)})
 
-def floor_of(c:Claim, cmp:Comparison, suite)->float:
+def floor_of(c:Claim, cmp:Comparison, suite, read=on_suite)->float:
     "The standard error that test images leave in a difference of AVGs, as in a table; 0 of other numbers."
     if not (isinstance(c.read, gain) and c.read.column == 'AVG' and isinstance(c.other, str)): return 0.
     def of(m, s): return {k: on_path(h, c.path) for k, h in runs_of(cmp, m, s, rounds=c.rounds).items()}
-    floors = [image_floor(of(c.one, s), of(c.other, s), c.read.where, on_suite(c, cmp, s))
+    floors = [image_floor(of(c.one, s), of(c.other, s), c.read.where, read(c, cmp, s))
               for s in ((suite,) if isinstance(suite, str) else suite)]
     return math.hypot(*floors)/len(floors)
 
 # %% ../../nbs/3_results/12_claims.ipynb #45c56b00
-def chance(c:Claim, cmp:Comparison)->float:
+def chance(c:Claim, cmp:Comparison, read=on_suite)->float:
     "p of a claim on its first suite; 1 where there is none."
-    values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0])
-    p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0]))) if values else math.nan
+    values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
+    p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0], read))) if values else math.nan
     return 1. if math.isnan(p) else p
 
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
-def all_p(claims:list, cmp:Comparison|None, family:list|None)->dict: # {id: p}
+def all_p(claims:list, cmp:Comparison|None, family:list|None, read=on_suite)->dict: # {id: p}
     "As Holm adjusts them, of the headline claims of their papers, or of these if they are of no paper."
     asked, p = {c.id: c for c in claims}, {}
     of_papers = [[asked.get(c.id, c) for c in declared] for declared in claims_of().values()
                  if asked.keys() & {c.id for c in declared}]
     for declared in ([family] if family else of_papers or [claims]) if cmp else ():
         heads = [c for c in declared if c.headline and c.margin is None]
-        p |= zip([c.id for c in heads], holm([chance(c, cmp) for c in heads]))
+        p |= zip([c.id for c in heads], holm([chance(c, cmp, read) for c in heads]))
     return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
-def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison)->dict:
+def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison, read=on_suite)->dict:
     "The verdict of a claim on one suite; `together` is of `all_p`, `of` counts seeds that any run has."
     p = together.get(c.id) if suite == c.suites[0] else None
     name = suite if isinstance(suite, str) else ', '.join(suite)
     if '-without-' in name and name != suite: name = f'{name.partition("-without-")[0]}, one domain left out'
     r = dict(suite=name, holm=p, of=seeds_there(c, cmp, suite))
-    r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite))
+    r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite, read))
     return r | (dict(above='', large='', within='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
@@ -204,13 +213,13 @@ def verdicts(
     family:list|None=None,      # claims under Holm's rule; default: those of the papers that these are of
 )->pd.DataFrame:                # a row per claim and suite, or one that says why not
     "Every verdict that these runs can give."
-    rows, together = [], all_p(claims, cmp, family)
+    rows, read = [], read_once()
+    together = all_p(claims, cmp, family, read)
     for c in claims:
-        fixed = {k: getattr(c, k) for k in ('id', 'says', 'headline', 'one', 'other', 'path', 'needed')}
-        values = {s: seed_values(c, cmp, s) for s in c.suites} if cmp and not c.pending else {}
-        judgements = [judged(c, s, v, together, cmp) for s, v in values.items() if v]
-        none = dict(verdict=why_none(c))
-        rows += [fixed | r for r in judgements or [none]]
+        fixed = {k: getattr(c, k) for k in 'id says headline one other path needed'.split()}
+        values = {s: seed_values(c, cmp, s, read) for s in c.suites} if cmp and not c.pending else {}
+        found = [judged(c, s, v, together, cmp, read) for s, v in values.items() if v]
+        rows += [fixed | r for r in found or [dict(verdict=why_none(c))]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/12_claims.ipynb #9dee781a

@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from .stats import Interval, adjusted, t_interval
 from .table import at_chance
-from ..engine.history import History, Where, lost_of, sums_of, where_of
+from ..engine.history import History, Where, lost_of, placed, sums_at, sums_of, told, where_of
+
 
 # %% auto #0
 __all__ = ['by_domain']
@@ -26,18 +27,18 @@ def image_error(
 # %% ../../nbs/3_results/25_pairs.ipynb #ab82916f
 def answer_shown(h:History, where:Where)->Where:
     "The answer that is asked for, if this run has it; else its headline."
-    return where if where in h.views() else h.headline(where)
+    return where if tuple(where) in map(placed, h.rows) else h.headline(where)
 
 # %% ../../nbs/3_results/25_pairs.ipynb #2072b776
 def by_domain(h:History, where='global')->tuple:
     "Accuracy of record on each domain: ({domain: percent}, {domain: n})."
     where = answer_shown(h, where_of(where))
-    scored = [r for r in h.rows if (r['view'], r['moment'], r['path']) == where]
-    right, n, rounds = Counter(), Counter(), sorted({r['round'] for r in scored})[-h.checks:]
-    for r in [r for r in scored if r['round'] in rounds]:
-        right[r['domain']] += r['correct']
-        n[r['domain']] += r['n']
-    lost = [d for _, d in lost_of(h, where)] if scored else []
+    sums, right, n = sums_at(h, where), Counter(), Counter()
+    rounds = sorted(sums)[-h.checks:]
+    for d, (images, correct) in [both for r in rounds for both in sums[r].items()]:
+        right[d] += correct
+        n[d] += images
+    lost = [d for _, d in lost_of(h, where, sums=sums)] if sums else []
     acc = {d: math.nan if d in lost else 100*right[d]/n[d] for d in n | dict.fromkeys(lost)}
     return acc, {d: n[d]//len(rounds) for d in acc}
 
@@ -89,9 +90,9 @@ def early(runs:list, ends:list)->dict: # {place in `runs`: what is wrong}
     return out
 
 # %% ../../nbs/3_results/25_pairs.ipynb #dca17d56
-def domains_asked(runs:list, asked:list)->list: # of sets
+def domains_asked(runs:list, sums:list)->list: # of sets; sums: of each run, of `sums_of`
     "The domains that each run should have: all that there are, if any seed has them; else those of its seed."
-    own, of_seed = [set().union(*sums_of(h, w).values()) for h, w in zip(runs, asked)], {}
+    own, of_seed = [set().union(*s.values()) for s in sums], {}
     keys = [(h.setting.get('suite'), h.setting.get('data_seed', h.setting.get('seed'))) for h in runs]
     for key, domains in zip(keys, own): of_seed.setdefault(key, set()).update(domains)
     every = set().union(*own)
@@ -101,13 +102,12 @@ def domains_asked(runs:list, asked:list)->list: # of sets
 def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     "Runs of a suite whose score of record is not of the rounds and domains of the others."
     asked = [answer_shown(h, where_of(where)) for h in runs]
-    wanted = domains_asked(runs, asked)
-    lost = {i: '; '.join(h.gaps(w, sorted(wanted[i]))) for i, (h, w) in enumerate(zip(runs, asked))}
-    rounds = [sorted(sums_of(h, w)) for h, w in zip(runs, asked)]
+    sums = [sums_of(h, w) for h, w in zip(runs, asked)]
+    each = zip(runs, asked, map(sorted, domains_asked(runs, sums)), sums)
+    lost = ['; '.join(told(lost_of(*of))) for of in each]
     ends = [(h.setting['rounds'],) if r[-1:] == [h.setting.get('best_round')] else tuple(r[-h.checks:])
-            for h, r in zip(runs, rounds)]      # with `patience` each run has a best check of its own
-    late = early(runs, ends)
-    return late | {i: why for i, why in lost.items() if why}
+            for h, r in zip(runs, map(sorted, sums))]      # with `patience` each has a best check of its own
+    return early(runs, ends) | {i: why for i, why in enumerate(lost) if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
 def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())

@@ -322,6 +322,8 @@ def state_field(name:str):
     return property(read, change)
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000003
+from itertools import compress
+from operator import itemgetter
 from typing import NamedTuple, get_args
 import numpy as np
 from ..core.names import some
@@ -361,12 +363,13 @@ def where_of(o)->Where:
     return Where(o) if isinstance(o, str) else Where(*o)
 
 # %% ../../nbs/6_engine/08_reading.ipynb #00000012
+placed = itemgetter(*Where._fields)    # of a score: where it belongs
+
 @patch
 def views(self:History)->list:  # of Where
     "What was scored in this run, the headline first."
     def place(w): return VIEWS.index(w.view), MOMENTS.index(w.moment), w.path
-    scored = {(r['view'], r['moment'], r['path']) for r in self.rows}
-    return sorted((Where(*w) for w in scored), key=place)
+    return sorted((Where(*w) for w in set(map(placed, self.rows))), key=place)
 
 @patch
 def headline(self:History, where='global')->Where:
@@ -385,15 +388,29 @@ def _unscored(h, where)->str:
     scored = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
     return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {scored}'
 
-def sums_of(h, where)->dict: # {round: {domain: [n, correct]}}
-    "Test images and right answers of each round, in plain numbers."
-    where, sums = where_of(where), {}
-    if not where.path: where = h.headline(where)
-    for r in h.rows:
-        if (r['view'], r['moment'], r['path']) != where: continue
+def told(lost:dict)->list: # of texts; lost: of `lost_of`
+    "What is lost, in words: `no score of b in round 2`."
+    of = {}
+    for (what, d), rounds in lost.items(): of.setdefault((what, ', '.join(rounds)), []).append(d)
+    return [f'{what} of {some(names)} in round {rounds}' for (what, rounds), names in of.items()]
+
+# %% ../../nbs/6_engine/08_reading.ipynb #d9c40c5c
+def sums_at(h, where:Where)->dict: # {round: {domain: [n, correct]}}
+    "Test images and right answers of each round by one answer, in plain numbers: asked thousands of times."
+    sums, here = {}, map(tuple(where).__eq__, map(placed, h.rows))
+    for r in compress(h.rows, here):
         both = sums.setdefault(r['round'], {}).setdefault(r['domain'], [0, 0])
         both[0] += r['n']
         both[1] += r['correct']
+    return sums
+
+def sums_of(h, where)->dict: # as `sums_at`
+    "The same of an answer that there is, by default of the headline."
+    where = where_of(where)
+    sums = sums_at(h, where)
+    if not sums and not where.path:
+        where = h.headline(where)
+        sums = sums_at(h, where)
     if not sums: raise ValueError(_unscored(h, where))
     return sums
 
@@ -425,9 +442,9 @@ def lacking(got:dict, whole:dict, moment:str)->dict: # {domain: what a round lac
     return lost | {d: f'{n} of {whole[d]} test images' for d, (n, _) in got.items() if n < whole[d]}
 
 # %% ../../nbs/6_engine/08_reading.ipynb #d3b3e9a7
-def lost_of(h, where, domains=())->dict: # {(what, domain): [round]}
+def lost_of(h, where, domains=(), sums=None)->dict: # {(what, domain): [round]}; sums: if they are known
     "What the rounds of record lack of each domain."
-    where, sums, out = where_of(where), sums_of(h, where), {}
+    where, sums, out = where_of(where), sums or sums_of(h, where), {}
     whole = dict.fromkeys(domains, 1) | whole_scoring(h, where, sums)
     for r in sorted(sums)[-h.checks:]:
         for d, what in lacking(sums[r], whole, where.moment).items():
@@ -437,10 +454,7 @@ def lost_of(h, where, domains=())->dict: # {(what, domain): [round]}
 @patch
 def gaps(self:History, where='global', domains=())->list: # of texts; domains: that runs beside it have
     "What the score of record lacks: `no score of b in round 2`."
-    of = {}
-    for (what, d), rounds in lost_of(self, where, domains).items():
-        of.setdefault((what, ', '.join(rounds)), []).append(d)
-    return [f'{what} of {some(names)} in round {rounds}' for (what, rounds), names in of.items()]
+    return told(lost_of(self, where, domains))
 
 # %% ../../nbs/6_engine/08_reading.ipynb #f8b99671
 def percents(h, where, last:int=0)->dict: # {round: {domain, AVG, STD, ALL or worst: percent}}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
 from execnb.shell import CaptureShell
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 DRAWN_WITH = 'captum.attr ipywidgets scipy.stats sklearn torchmetrics'.split()
@@ -21,11 +22,14 @@ class Shell(CaptureShell):
         self.display_formatter.formatters['image/png'].for_type(Figure, self.draw)
 
     def draw(self, fig):
-        out = BytesIO()
-        try: fig.canvas.print_figure(out, dpi=40)
+        wide = fig.dpi
+        try:
+            fig.dpi = 40
+            FigureCanvasAgg(fig).print_png(out := BytesIO())    # print_figure would lay it out twice
         except Exception as e:
             self.undrawn = e
             raise
+        finally: fig.dpi = wide
         return out.getvalue()
 
     def run(self, *args, **kw):
@@ -35,14 +39,18 @@ class Shell(CaptureShell):
 
 @contextmanager
 def loaded():
-    "The package and what its pages draw and test with, imported."
+    "The package and what its pages draw and test with, imported; rubbish is looked for less often."
     import fedskew_nb
     modules = [m.name for m in pkgutil.walk_packages(fedskew_nb.__path__, 'fedskew_nb.')]
     for name in modules+DRAWN_WITH: import_module(name)
+    often = gc.get_threshold()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     try: yield
-    finally: gc.unfreeze()
+    finally:
+        gc.set_threshold(*often)
+        gc.unfreeze()
 
 if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
