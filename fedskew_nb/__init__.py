@@ -50,7 +50,7 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'methods.baselines': dict(
         **dict.fromkeys(('proximal', 'regularise', 'control'), 'methods.baselines.average'),
         personalise='methods.baselines.personal', views='methods.baselines.contrast',
-        anchors='methods.baselines.prototypes', updates='methods.baselines.server'),
+        anchors='methods.baselines.prototypes', updates='methods.baselines.average'),
     'methods.fdse': dict(
         solvers='methods.fdse.consensus', surgery='methods.fdse.erase', statistics='methods.fdse.erase',
         released='methods.fdse.erase',

@@ -11,11 +11,10 @@ from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.net import is_batchnorm
 from fedskew_nb.engine.lanes import threads_of
-from fedskew_nb.methods.baselines.average import FedAvg, SCAFFOLD, FedProx, FedDyn
+from fedskew_nb.methods.baselines.average import (
+    FedAvg, SCAFFOLD, FedProx, FedDyn, AFL, AdjustGaps, FedAdam, FedAvgM, FedDG_GA, FedNova, FedPer,
+    FedYogi, GroupDRO, SiloBN, ServerAdaptive, WorstDomains, q_FFL, to_simplex, work)
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm, Local, PartialFed
-from fedskew_nb.methods.baselines.server import (
-    AFL, AdjustGaps, FedAdam, FedAvgM, FedDG_GA, FedNova, FedPer, FedYogi, GroupDRO, SiloBN, ServerAdaptive,
-    WorstDomains, q_FFL, to_simplex, work)
 from fedskew_nb.methods.f2dc.method import DC, F2DC
 from fedskew_nb.methods.fdse.method import FDSE
 

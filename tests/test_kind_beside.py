@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from fedskew_nb.methods.baselines.server import (
+from fedskew_nb.methods.baselines.average import (
     AFL, GroupDRO, ServerAdaptive, ServerMomentum, WorstDomains, to_simplex)
 
 SOME = settings(max_examples=50, deadline=None, derandomize=True)

@@ -101,21 +101,21 @@ def test_no_import_runs_in_a_circle():
     TopologicalSorter(edges).prepare()                        # raises CycleError, which names the circle
 
 LATE = {      # what waits until it is asked for: pictures of a page, and how a site moves in
-    'methods.baselines.average': 'analysis.style', 'methods.baselines.personal': 'analysis.style',
-    'methods.baselines.prototypes': 'analysis.style', 'methods.baselines.server': 'analysis.explain',
+    'methods.baselines.average': 'analysis.explain analysis.style',
+    'methods.baselines.personal': 'analysis.style', 'methods.baselines.prototypes': 'analysis.style',
     'methods.dfl.information': 'analysis.style', 'methods.f2dc.mask': 'analysis.style',
     'methods.fdse.method': 'methods.fdse.unseen'}
 
 def test_late_imports_are_counted():
     "Each hides an arrow from whoever reads the head of a module."
-    found = {short(p): ' '.join(imported(p, late=True) - imported(p)) for p in MODULES}
+    found = {short(p): ' '.join(sorted(imported(p, late=True) - imported(p))) for p in MODULES}
     assert {m: late for m, late in found.items() if late} == LATE
 
 # ---- what grows is counted: each number may only fall, towards five floors and twelve modules a room
 
 def room_of(module): return 'data.suites' if module.startswith('data.suites.') else module.split('.')[0]
 
-FLOORS = dict(analysis=8, data=7, run=6)           # others: 5
+FLOORS = dict(analysis=6, data=7, run=6)           # others: 5
 SIZES = dict(methods=30, analysis=17, data=16)
 
 def test_floors_of_a_room():

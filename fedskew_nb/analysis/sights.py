@@ -7,9 +7,9 @@ __all__ = ['sights']
 
 # %% ../../nbs/3_results/05_sights.ipynb #580a2ac7
 import torch
-from fedskew_nb.analysis.explain import (
-    gradcam, pixel_gradients, answers, effective_rank, features_by_domain, glance, inside, linear_probe,
-    own_models)
+from .explain import (
+    answers, effective_rank, features_by_domain, glance, gradcam, inside,
+    linear_probe, own_models, pixel_gradients)
 from ..core.net import Net
 from ..data.images import Data
 from ..engine.federation import Federation
