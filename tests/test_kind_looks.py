@@ -37,7 +37,7 @@ SIDES = 12, 28, 31, 64
 @pytest.mark.parametrize('site', ['a', 'b'])
 def test_a_jpeg_under_another_label_is_said_in_every_size(tmp_path, side, site):
     root = home(tmp_path, side, {f'{site}/y/c0.jpg': 0, f'{site}/y/c4.jpg': 4})
-    with pytest.warns(UserWarning, match='2 pairs of pictures look alike under two labels, first a/x/0.png'):
+    with pytest.warns(UserWarning, match='2 pairs of pictures alike under two labels, first a/x/0.png'):
         s = load_folder(root, size=32, cache=False)
     assert s.copies['other_label'] == 2 and f'(x) ≈ {site}/y/c0.jpg (y)' in s.source
     assert s.copies['contradictions'] == 0                       # nothing is left out for it

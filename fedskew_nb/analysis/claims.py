@@ -156,11 +156,6 @@ def seed_values(c:Claim, cmp:Comparison, suite, read=on_suite)->list:
     return [sum(f[s] for f in by_suite)/len(by_suite) for s in sorted(set.intersection(*map(set, by_suite)))]
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00001
-def seeds_there(c:Claim, cmp:Comparison, suite)->int:
-    "How many seeds any of its methods has."
-    suites = (suite,) if isinstance(suite, str) else suite
-    return len({seed for s in suites for m in c.methods for seed in runs_of(cmp, m, s, rounds=c.rounds)})
-
 def floor_of(c:Claim, cmp:Comparison, suite, read=on_suite)->float:
     "The standard error that test images leave in a difference of AVGs, as in a table; 0 of other numbers."
     if not (isinstance(c.read, gain) and c.read.column == 'AVG' and isinstance(c.other, str)): return 0.
@@ -193,7 +188,9 @@ def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison, read=on_s
     p = together.get(c.id) if suite == c.suites[0] else None
     name = suite if isinstance(suite, str) else ', '.join(suite)
     if '-without-' in name and name != suite: name = f'{name.partition("-without-")[0]}, one domain left out'
-    r = dict(suite=name, holm=p, of=seeds_there(c, cmp, suite))
+    suites = (suite,) if isinstance(suite, str) else suite
+    there = {seed for s in suites for m in c.methods for seed in runs_of(cmp, m, s, rounds=c.rounds)}
+    r = dict(suite=name, holm=p, of=len(there))
     r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite, read))
     return r | (dict(above='', large='', within='', verdict=c.instead) if c.instead else {})
 

@@ -21,7 +21,7 @@ from .boxes import csv_rows
 from .cache import fill, room_for
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
-from .images import Data, Later, as_images, join
+from .images import Data, Later, as_images, byte_depth, join, mask_notes, ones_white, ONES
 from .sheet import PARTS, part_named
 from .suite import Suite
 
@@ -196,29 +196,35 @@ def arrays_in(root)->dict:
     return facts
 
 # %% ../../nbs/5_data/20_arrays.ipynb #f345b2c2
-def parts_for_later(root, facts:dict, test:float, seed:int, unseen:list)->dict: # {domain: [Data]}
+def parts_for_later(
+    root, facts:dict, test:float, seed:int, unseen:list,
+    white, lost:list,    # gets what is to be said of their bytes
+)->dict:                 # {domain: [Data]}
     "The parts of each domain, their images for later."
+    if white not in (None, ONES, (0, 255)): raise ValueError(f'{root} holds bytes: leave white out')
     out, images = {}, []
     for d, there in facts['domains'].items():
-        by = {p: for_later(read_part(root, d, p, there[p]), images) for p in PARTS if p in there}
+        by = {p: read_part(root, d, p, there[p]) for p in PARTS if p in there}
+        by = {p: replace(v, x=ones_white(v.x, white)) for p, v in by.items()}
+        lost += mask_notes(d, [byte_depth(v.x) for v in by.values()], white, True)
+        by = {p: for_later(v, images) for p, v in by.items()}
         out[d] = parts_of_domain(by, test, facts['classes'], seed, d, unseen)
     return out
 
 # %% ../../nbs/5_data/20_arrays.ipynb #b958784f
-def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, more:dict)->Suite:
-    "The suite of arrays."
+def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, white, more:dict)->Suite:
+    "Of arrays."
     if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
     facts = arrays_in(root)
     check_wishes(facts['domains'], **more)
     names, unseen = facts['classes'], all_unseen(facts['domains'], more)
-    given = parts_for_later(root, facts, test, seed, unseen)
+    given = parts_for_later(root, facts, test, seed, unseen, white, lost := [])
     domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)
-    say(root, notes)
+    say(root, notes := lost+notes)
     n = sum(len(p) for v in domains.values() for p in v)
     source = with_notes(more.get('source', f'arrays of {root.name}, {n} images'), notes)
-    about = more | dict(source=source, copies=counts, unseen=unseen)
-    name = name or facts['name']
-    return fetched(suite_of_parts(domains, names, seed, name, **about), size)
+    about = more | dict(source=source, copies=counts, unseen=unseen, white=white or ())
+    return fetched(suite_of_parts(domains, names, seed, name or facts['name'], **about), size)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 SUMS = '.sums.json'      # {file: checksum of the array that was written}

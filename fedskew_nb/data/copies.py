@@ -171,15 +171,14 @@ def first_of(kind:str, group:list)->str: # group: of Picture
     return ' = '.join(f'{p.path} ({p.label})' if kind == 'contradictions' else p.path for p in some[:3])
 
 # %% ../../nbs/5_data/23_copies.ipynb #c3fb29ad
-def notes_of(pictures:list, found:dict, how:str, near:list=(), other:list=())->list:
-    "A sentence for each kind that is there; near, other: twins in training, and under another label."
+def notes_of(pictures:list, found:dict, how:str, near:list=())->list:
+    "A sentence for each kind that is there."
     notes = []
     for kind, groups in found.items():
         if not groups: continue
         nouns, _, *words = SAYS[kind]
         n, first = number_of(kind, groups), first_of(kind, [pictures[i] for i in groups[0]])
         notes.append(f'{n} {nouns[n > 1]} {words[how == "keep"]}, first {first}')
-    notes += other_note(other)
     if not near: return notes
     n, (test, train) = sum(p.part == 'test' for p in pictures), near[0]
     verb = 'has' if len(near) == 1 else 'have'
@@ -228,8 +227,8 @@ def settled(rows:list, now:list, parts:list)->list: # of parts
 def summed(pictures:list, found:dict, how:str, parts:list, more:dict)->tuple: # (counts, notes)
     "What was found, and the near twins that stay."
     now = in_use(pictures, parts, more.get('unseen', ()))
-    near = near_twins(now), other_labels(now)
-    return counts_of(found, how, *near), notes_of(now, found, how, *near)
+    near, other = near_twins(now), other_labels(now)
+    return counts_of(found, how, near, other), notes_of(now, found, how, near)+label_notes(now, other)
 
 # %% ../../nbs/5_data/23_copies.ipynb #895ce37a
 def planned(
@@ -260,8 +259,10 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
     return out
 
 # %% ../../nbs/5_data/31_looks.ipynb #303997b6
+from collections import Counter
 import numpy as np
 from PIL import Image
+from .sheet import NUMBER
 
 # %% ../../nbs/5_data/31_looks.ipynb #97d038ab
 FAINT = 2.     # grey levels; below it there is nothing to compare
@@ -290,24 +291,20 @@ def may_be_apart(have:np.ndarray, size:int)->np.ndarray: # have: the smaller squ
     return np.minimum(NEAR, have/(SHARE if size == 32 else ALIKE))
 
 # %% ../../nbs/5_data/31_looks.ipynb #b1e94ef8
-BESIDE, FEW = 4, 1 << 14     # neighbours; pairs at a time
+BESIDE, FEW = 4, 1 << 14     # at a time
 
-def neighbours(looks:np.ndarray): # (places, places)
-    "Pictures that stand beside each other in one of eight orders."
-    v = [with_squares(looks[k:k+FEW])[0] > 0 for k in range(0, len(looks), FEW)]
-    words = np.packbits(np.concatenate(v), axis=1).view(np.uint32)
-    for w in range(8):
-        order = np.lexsort(np.roll(words, w, axis=1).T)
-        for k in range(1, BESIDE+1): yield order[:-k], order[k:]
-
-# %% ../../nbs/5_data/31_looks.ipynb #1741f1eb
-def near_pairs(looks:np.ndarray, i, j)->np.ndarray: # places, of bools
-    "Which pictures i and j look alike."
-    out = [np.zeros(0, bool)]
-    for k in range(0, len(i), FEW):
-        (a, own), (b, other) = (with_squares(looks[at[k:k+FEW]]) for at in (i, j))
-        out.append(((a-b)**2).sum(1) <= may_be_apart(np.minimum(own, other), looks.shape[1]))
-    return np.concatenate(out)
+def near_neighbours(looks:np.ndarray, label:np.ndarray): # (place, place) of two labels
+    "Pictures that look alike and stand beside each other in one of eight orders."
+    bits = [with_squares(looks[k:k+FEW])[0] > 0 for k in range(0, len(looks), FEW)]
+    words = np.packbits(np.concatenate(bits), axis=1).view(np.uint32)
+    orders = [np.lexsort(np.roll(words, w, axis=1).T) for w in range(8)]
+    for i, j in ((o[:-k], o[k:]) for o in orders for k in range(1, BESIDE+1)):
+        other = label[i] != label[j]
+        i, j = i[other], j[other]
+        for at in range(0, len(i), FEW):
+            (a, own), (b, its) = (with_squares(looks[k[at:at+FEW]]) for k in (i, j))
+            near = ((a-b)**2).sum(1) <= may_be_apart(np.minimum(own, its), looks.shape[1])
+            yield from zip(i[at:at+FEW][near].tolist(), j[at:at+FEW][near].tolist())
 
 # %% ../../nbs/5_data/31_looks.ipynb #88f1bbc8
 def other_labels(pictures:list)->list: # of (picture, picture), in their order
@@ -316,20 +313,29 @@ def other_labels(pictures:list)->list: # of (picture, picture), in their order
     for size in (32, 256):
         at = np.array([k for k, p in enumerate(pictures) if p.part and len(p.look) == size], int)
         if len(at) < 2: continue
-        looks, labels = looks_of([pictures[k] for k in at]), [pictures[k].label for k in at]
-        label = np.unique(labels, return_inverse=True)[1]
-        for i, j in neighbours(looks):
-            other = label[i] != label[j]
-            i, j = i[other], j[other]
-            near = near_pairs(looks, i, j)
-            out |= {tuple(sorted(pair)) for pair in zip(at[i[near]].tolist(), at[j[near]].tolist())}
+        looks = looks_of([pictures[k] for k in at])
+        label = np.unique([pictures[k].label for k in at], return_inverse=True)[1]
+        out |= {tuple(sorted((int(at[i]), int(at[j])))) for i, j in near_neighbours(looks, label)}
     pairs = [(pictures[i], pictures[j]) for i, j in sorted(out)]
     return [(a, b) for a, b in pairs if a.pixels != b.pixels]
 
-# %% ../../nbs/5_data/31_looks.ipynb #3bfde51d
-def other_note(pairs:list)->list: # of at most one sentence
-    "How many pairs, and the first."
-    if not pairs: return []
-    (a, b), n = pairs[0], len(pairs)
-    what = 'a pair of pictures looks' if n == 1 else f'{n} pairs of pictures look'
-    return [f'{what} alike under two labels, first {a.path} ({a.label}) ≈ {b.path} ({b.label})']
+# %% ../../nbs/5_data/31_looks.ipynb #b30b281a
+def none_of(labels)->list: # of those that often mean "ignore"
+    "255 and negative numbers, beside classes that are counted from 0 or 1."
+    if not all(NUMBER.fullmatch(v) for v in labels): return []
+    odd = {v for v in labels if float(v) < 0 or float(v) == 255}
+    rest = sorted(float(v) for v in {*labels}-odd)
+    counted = len(rest) > 1 and rest[0] in (0, 1) and rest == [rest[0]+k for k in range(len(rest))]
+    return sorted(odd)*(counted and rest[-1] < 254)
+
+# %% ../../nbs/5_data/31_looks.ipynb #89e9b8b7
+def label_notes(pictures:list, pairs:list)->list: # of at most two sentences
+    "What is odd about labels: pairs that look alike, and classes that are perhaps none."
+    of, notes = Counter(p.label for p in pictures), []
+    if odd := none_of(of):
+        what = ' and '.join(f'{of[v]} of {v}' for v in odd)
+        notes.append(f'pictures of a class that often means "ignore": {what}; if so, leave them out')
+    if not pairs: return notes
+    what = '1 pair' if len(pairs) == 1 else f'{len(pairs)} pairs'
+    first = ' ≈ '.join(f'{p.path} ({p.label})' for p in pairs[0])
+    return [*notes, f'{what} of pictures alike under two labels, first {first}']

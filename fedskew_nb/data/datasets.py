@@ -17,7 +17,7 @@ from ..core.seeding import generator
 from .check import (
     MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
 from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
-from .copies import notes_of, once, other_labels, say, with_notes
+from .copies import notes_of, label_notes, once, other_labels, say, with_notes
 from .images import Data, as_data, window_of
 from .suite import Client, Suite
 
@@ -187,8 +187,9 @@ def parts_once(
     pictures = pictures_of_parts(parts, names, unseen, marks)
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
     kept = [i not in out for i in range(len(pictures))]
-    near = [f([*compress(pictures, kept)]) for f in (near_twins, other_labels)]
-    counts, notes = counts_of(found, how, *near), notes_of(pictures, found, how, *near)
+    near, other = (f([*compress(pictures, kept)]) for f in (near_twins, other_labels))
+    counts = counts_of(found, how, near, other)
+    notes = notes_of(pictures, found, how, near)+label_notes(pictures, other)
     return left_over(parts, kept, notes) if out else parts, counts, notes
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a503

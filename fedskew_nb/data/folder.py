@@ -196,7 +196,7 @@ def load_folder(
     "A suite from one's own images."
     more, white = check_call(root, size, test, bad, name, boxes, copies, more), window_of(white)
     root, seed = Path(root).expanduser().resolve(), whole(data_seed)
-    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, copies, more)
+    if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, copies, white, more)
     return load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)
 
 # %% ../../nbs/5_data/05_folder.ipynb #d64bc987

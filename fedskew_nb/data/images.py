@@ -6,7 +6,7 @@
 __all__ = ['Data', 'join', 'lacks']
 
 # %% ../../nbs/5_data/01_images.ipynb #00000003
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 import numpy as np
 import torch
@@ -128,14 +128,29 @@ def grey_bytes(im:Image.Image, kind:str, white, inverted:bool=False)->tuple: # (
     return Image.fromarray(255-grey if inverted else grey), None if im.mode == 'L' else depth
 
 # %% ../../nbs/5_data/01_images.ipynb #38ed6f0b
+ONES = 0., 1.    # a window: 1 is white
 CLEAR = 'RGBA', 'LA', 'PA', 'La', 'RGBa'    # what Pillow calls images with an alpha channel, which is last
 
-def mask_depth(im:Image.Image)->Depth|None:
-    "Of bytes: only that they are all 0 or 1, as a mask has them."
-    if im.mode not in ('L', 'RGB'): return None
+def as_mask(im:Image.Image, white)->tuple: # (Image, Depth)
+    "Bytes that are all 0 or 1, of which 1 is white if somebody says so."
+    if im.mode not in ('L', 'RGB'): return im, None
     ends = im.getextrema()
     low, high = ends if im.mode == 'L' else (min(e[0] for e in ends), max(e[1] for e in ends))
-    return Depth(low, high, 0, high-low+1, 255) if high <= 1 else None
+    if high > 1: return im, None
+    if window_of(white) == ONES: return im.point(lambda v: 255*min(v, 1)), None
+    return im, Depth(low, high, 0, high-low+1, 255)
+
+# %% ../../nbs/5_data/01_images.ipynb #1a1c7d0f
+def byte_depth(x:Tensor)->Depth|None:
+    "Of bytes in a tensor: only that they are all 0 or 1."
+    if getattr(x, 'dtype', None) != torch.uint8 or not x.numel(): return None
+    if x[:8].max() > 1 or x.max() > 1: return None
+    low, high = int(x.min()), int(x.max())
+    return Depth(low, high, 0, high-low+1, 255)
+
+def ones_white(x:Tensor, white)->Tensor:
+    "The same, or bytes of 0 and 1 times 255, if 1 is called white."
+    return x*255 if window_of(white) == ONES and byte_depth(x) else x
 
 # %% ../../nbs/5_data/01_images.ipynb #606a9b0b
 def not_given(im:Image.Image, white)->tuple: # (pages, the Depth of colours of 16 bits)
@@ -159,7 +174,7 @@ def to_rgb(im:Image.Image, white=None)->Image.Image:    # `info`: its pages, its
     if signed and im.mode != 'L': raise ValueError('its colours have a sign; store 0 to 255')
     im = ImageOps.exif_transpose(im)
     if im.mode[0] in 'IF' or signed: im, depth = grey_bytes(im, kind, white, inverted and not signed)
-    depth = depth or mask_depth(im)
+    if not depth: im, depth = as_mask(im, white)
     if im.mode in CLEAR or 'transparency' in im.info:
         im = im.convert('RGBA')
         im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
@@ -267,8 +282,8 @@ def mask_notes(who:str, depths:list, white, strict:bool)->list: # of sentences
     "A site whose bytes are all 0 and 1 is black: it is refused, unless somebody says so."
     if not all(d and d.left and not d.had for d in depths) or not any(d.high for d in depths if d): return []
     said = f'{who}: bytes are only 0 and 1, and 1 is black'
-    if not strict or window_of(white): return [f'{said}; store 0 and 255']
-    raise ValueError(f'{said}: store 0 and 255, or say white=255 to keep them so (--white)')
+    if not strict or window_of(white): return [f'{said}; if it is white, say white=1']
+    raise ValueError(f'{said}: if it is white, say white=1 (--white 1); white=255 keeps them so')
 
 # %% ../../nbs/5_data/01_images.ipynb #524bc1d6
 IN_SCANS = ', or what is white there, as 4095 in scans of 12 bits'
@@ -333,13 +348,14 @@ def as_images(
     x,                   # bytes, or floats in [0, 1]: (N, H, W), (N, 1 or 3, H, W) or (N, H, W, 3)
     size:int|None=None,  # pixels; default: as they are
     white=None,          # of more than 8 bits: which value is white, or (black, white)
-    depths:list|None=None,    # gets what bytes leave of them
+    depths:list|None=None,    # gets what is left of them
 )->Tensor:               # (N, 3, H, W) uint8
     "Images as bytes with three channels."
-    x = before = channels_first(as_tensor(x, 'images'))
+    x = before = ones_white(channels_first(as_tensor(x, 'images')), white)
     x, top = with_white(x, window_of(white))
     if depths is not None:
-        depths.append(None if before.dtype in BYTES else depth_of(before, window_of(white) or (0, top), top))
+        own = window_of(white) or (0, top)
+        depths.append(byte_depth(x) if before.dtype in BYTES else depth_of(before, own, top))
     if size and x.shape[-2:] != (size,size): x, top = resized(x.float()/top, size), 1
     if top != 255: x = (x*(255/top)).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
@@ -357,7 +373,7 @@ def one_image(im, size, white=None, seen:list|None=None)->Tensor:    # seen: get
     return x
 
 # %% ../../nbs/5_data/01_images.ipynb #7116179e
-def as_labels(y, where:str)->Tensor: # (N,) int64
+def as_labels(y, where:str, n:int)->Tensor: # (N,) int64; n: images
     "Labels as whole numbers, or a refusal."
     y = as_tensor(y, f'{where}: labels')
     if y.dim() != 1:
@@ -365,6 +381,7 @@ def as_labels(y, where:str)->Tensor: # (N,) int64
                          'for one-hot rows `y.argmax(1)`')
     if y.is_complex() or y.is_floating_point() and not torch.equal(y, y.round()):
         raise ValueError(f'{where}: labels are {y.dtype}, and not whole: give the number of the class')
+    if n != len(y): raise ValueError(f'{where}: {n} images but {len(y)} labels')
     return y.long()
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a02
@@ -392,11 +409,12 @@ def from_pairs(dataset, size, where:str, white, seen:list)->tuple:
 
 # %% ../../nbs/5_data/01_images.ipynb #00000010
 def as_data(
-    source, size:int|None=None, where:str='data', white=None,
-    notes:list|None=None,    # of what is lost; None: warn
+    source, size:int|None=None, where:str='data', white=None, notes:list|None=None,
 )->Data:
-    "A `Data`, (images, labels) or a dataset of pairs, as `Data`."
-    if isinstance(source, Data): return source
+    "What holds images and labels, as `Data`."
+    if isinstance(source, Data):
+        tell_lost(where, [(1, byte_depth(x := ones_white(source.x, white)))], white, notes)
+        return source if x is source.x else replace(source, x=x)
     seen, depths = [], []
     pair = isinstance(source, (tuple, list)) and len(source) == 2
     if pair: pair = not all(isinstance(p, tuple) for p in source)
@@ -404,8 +422,7 @@ def as_data(
         if pair: x, y = as_images(source[0], size, white, depths), source[1]
         else: x, y = from_pairs(source, size, where, white, seen)
     except ValueError as e: raise e if str(e).startswith(where) else ValueError(f'{where}: {e}') from e
-    y = as_labels(y, where)
-    if len(x) != len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
+    y = as_labels(y, where, len(x))
     seen += [(1, d) for d in depths]
     tell_lost(where, seen, white, notes)
     return Data(x, y)

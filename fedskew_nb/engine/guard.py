@@ -25,7 +25,7 @@ from ..core.names import some
 from ..core.net import NORMS, Net, evaluating
 from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
-from ..data.images import as_tensor, lacks, read_image, tell_lost
+from ..data.images import as_tensor, lacks, ones_white, read_image, tell_lost
 from ..data.suite import Suite
 from .lanes import has_bf16, usual_lanes
 from .setting import Setting
@@ -393,9 +393,9 @@ def as_batch(
     suite:Suite,
     normalised:bool=False, # floats already?
 )->Tensor:                 # (N, 3, H, W)
-    "Images as a batch; those of the wrong kind are refused."
+    "Images as a batch, or a refusal."
     if paths := paths_of(images): return read_images(paths, suite.image_size, suite.white)
-    x = as_tensor(images, 'images')
+    x = ones_white(as_tensor(images, 'images'), suite.white)
     fits = x.is_floating_point() if normalised else x.dtype == torch.uint8
     if not fits or x.ndim not in (3, 4):
         wanted = 'normalised images as floats' if normalised else 'uint8 images of 0…255'
