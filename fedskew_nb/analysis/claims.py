@@ -143,9 +143,8 @@ def read_once()->Callable: # as `on_suite`
     "Each claim is read off the runs of a suite once, for its mean, its floor and Holm's rule."
     known = {}
     def read(c, cmp, suite):
-        key = id(c), suite
-        if key not in known: known[key] = on_suite(c, cmp, suite)
-        return known[key]
+        if (id(c), suite) not in known: known[id(c), suite] = on_suite(c, cmp, suite)
+        return known[id(c), suite]
     return read
 
 # %% ../../nbs/3_results/12_claims.ipynb #fa4059f5
@@ -220,6 +219,8 @@ def verdicts(
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/12_claims.ipynb #9dee781a
+#| code-fold: true
+#| code-summary: "The learning rate, in words"
 def rate_of(settings:list)->str:
     "The learning rate of some runs, in how many trials it was tuned, or both."
     trials = sorted({s['trials'] for s in settings if s.get('trials')})
