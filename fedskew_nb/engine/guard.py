@@ -68,16 +68,6 @@ def check_net_and_suite(net, suite):
     if not isinstance(suite, Suite):
         raise ValueError(f'suite is {described(suite)}: give a Suite, such as load_suite("skew-digits")')
 
-# %% ../../nbs/6_engine/06_guard.ipynb #a1b2c3d4
-def check_out(out):
-    "The file of a checkpoint."
-    if out is None: return
-    if not isinstance(out, (str, os.PathLike)) or not str(out):
-        raise ValueError(f'out is {described(out)}: '
-                         'give the name of a file for the checkpoint, or leave it out')
-    if not Path(out).is_dir(): return
-    raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
-
 # %% ../../nbs/6_engine/06_guard.ipynb #05235f0c
 KINDS = {'BatchNorm': _BatchNorm, 'another norm': NORMS, 'convolution': _ConvNd, 'linear layer': nn.Linear}
 
@@ -131,7 +121,12 @@ def check_federation(method, net, suite, out):
     check_kinds(net)
     check_apart(net)
     check_copies(net)
-    check_out(out)
+    if out is None: return
+    if not isinstance(out, (str, os.PathLike)) or not str(out):
+        raise ValueError(f'out is {described(out)}: '
+                         'give the name of a file for the checkpoint, or leave it out')
+    if not Path(out).is_dir(): return
+    raise ValueError(f'out is {out}, a folder: give the name of a file for the checkpoint')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #b629f256
 def frozen_names(net:nn.Module)->frozenset:

@@ -226,15 +226,11 @@ def _starts(self:Server, names:list)->Tensor:   # (K, P)
 
 # %% ../../nbs/6_engine/03_server.ipynb #00000012
 @patch
-def _model_bytes(self:Server, k:int)->int:
-    "Bytes of a model on its way to or from a client: what it neither keeps nor leaves out this time."
-    stays = staying(self.fed, k, self.state.round)
-    floats = {n: v for n, v in self.state.server.items() if v.is_floating_point()}
-    return size_of({n: v for n, v in floats.items() if n not in stays})
-
-@patch
 def traffic(self:Server)->dict:  # {'up', 'down'}
     "Bytes that this round moves."
-    model = sum(self._model_bytes(u.id) for u in self.ups)
+    floats, model = {n: v for n, v in self.state.server.items() if v.is_floating_point()}, 0
+    for u in self.ups:      # what a client neither keeps nor leaves out this time
+        stays = staying(self.fed, u.id, self.state.round)
+        model += size_of({n: v for n, v in floats.items() if n not in stays})
     return dict(up=model+sum(size_of(u.extra) for u in self.ups),
                 down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))
