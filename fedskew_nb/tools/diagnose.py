@@ -17,13 +17,18 @@ from .. import __version__
 from ..analysis.comparison import DEALS, Comparison, write_whole
 from ..analysis.plots import domain_grid, seed_points
 from ..analysis.report import rendered, setting_table
-from ..analysis.stats import Interval, adjusted, effect_shown, span, t_interval
+from ..analysis.pairs import image_error
+from ..analysis.stats import adjusted, effect_shown, span, t_interval
 from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
-from .questions import NEEDED, Found, asked, check_own_tests, difference, first_path, found_in
-from .questions import left_open, suspected_labels, swapped_labels, vaguest
+from fedskew_nb.tools.again import (
+    CURES, LONGER, NOTES, OF, ROWS, THREE, TWICE, Again, as_sentence, commanded, in_lines, known_elsewhere,
+    points)
+from .questions import (
+    KINDS, NEEDED, Found, asked, best_of, check_own_tests, difference, first_path, found_in, left_open,
+    suspected_labels, swapped_labels, vaguest)
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
@@ -38,16 +43,17 @@ EFFECTS = dict(    # {name: (what it is called, one, other)}
     cost=('skew cost: IID deal − FedAvg', 'FedAvg, IID deal', 'FedAvg'),
     gain=('FedAvg − alone', 'FedAvg', 'Local'),
     bn_gain=('FedBN − alone', 'FedBN', 'Local'),
+    adabn_gain=('FedAvg + AdaBN − alone', 'FedAvg + AdaBN', 'Local'),
     adabn=('FedAvg + AdaBN − FedAvg', 'FedAvg + AdaBN', 'FedAvg'),
     fedbn=('FedBN − FedAvg', 'FedBN', 'FedAvg'),
     alone=('alone − FedAvg', 'Local', 'FedAvg'))
-CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone')
+GAINS = 'gain', 'bn_gain', 'adabn_gain'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ad78bc6
 class Diagnosis:
     "What lies in a set of images, and what training on it has told."
-    def __init__(self, found:Found, cmp:Comparison|None=None):
-        self.found, self.cmp = found, cmp
+    def __init__(self, found:Found, cmp:Comparison|None=None, again:Again|None=None):
+        self.found, self.cmp, self.again = found, cmp, again
         self.n = dict(picture_counts(found.pictures).sum(axis=1))
         s = found.suite
         self.domains = [d for d in s.tests if any(c.domain == d for c in s.clients)] if s else []
@@ -108,19 +114,14 @@ def rising(self:Diagnosis)->dict: # {method: points}
     return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #c12a933d
-def points(i:Interval)->str:
-    "`+6.7 points (2.5 to 11.0)`."
-    return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
-
 GAIN = dict(above='Federating pays', below='Federating does not pay', small='Federating changes little',
-            open='Whether federating pays cannot be told')
+            open='Whether federating pays is open')
 
 @patch
 def on_gain(self:Diagnosis)->str:
     "Does federating pay?"
-    k = max(('gain', 'bn_gain'), key=lambda k: self.effects[k].mean)
-    i = self.effects[k]
-    return f'{GAIN[i.told]}: {EFFECTS[k][1]} − training alone is {points(i)}.'
+    k, i = best_of(self.effects, GAINS)
+    return f'{GAIN[i.told]}: the best of three, {EFFECTS[k][1]} − training alone, is {points(i)}.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #6c91537d
 @patch
@@ -129,8 +130,9 @@ def on_cost(self:Diagnosis)->str:
     i, lead = self.effects['cost'], 'No skew is seen'
     if i.told == 'above': lead = 'The skew costs accuracy'
     elif i.told == 'open' and (i.mean >= NEEDED or i.lo > 0):
-        lead = 'Whether the skew costs anything cannot be told'
-    elif i.told == 'open': lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
+        lead = 'Whether the skew costs anything is open'
+    elif i.told == 'open' and i.n > 1:
+        lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
     return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
 
 @patch
@@ -160,7 +162,9 @@ def on_background(self:Diagnosis)->str: # '' without masks or boxes
     "What does the background give away?"
     chance, of = 100/self.found.suite.n_classes, self.measured('behind')
     if not of: return ''
-    i = t_interval([100*float(np.mean([np.mean(v) for v in m.values()]))-chance for m in of])
+    tested = image_error([[(np.var(v), len(v)) for v in m.values()] for m in of])
+    means = [100*float(np.mean([np.mean(v) for v in m.values()])) for m in of]
+    i = t_interval([v-chance for v in means], floor=tested)
     return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #549d2f7c
@@ -169,7 +173,8 @@ def budgets(self:Diagnosis)->str:
     "How long, how often, at which rate."
     settings = [h.setting for h in self.cmp.histories]
     plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
-    return f'All this with {len(self.cmp.seeds)} seeds at {some(sorted(plans), 4)}.'
+    n = len(self.cmp.seeds)
+    return f'All this with {n} seed{"s"*(n > 1)} at {some(sorted(plans), 4)}. {OF}.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #82eacb95
 @patch
@@ -182,23 +187,37 @@ def answers(self:Diagnosis)->list:
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #6a34b39f
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
+ONE_LABEL = 'Decide on one label for each picture'
 
 @patch
 def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
     "What to mend before any training."
-    same, few = self.found.same, [] if self.cmp else too_few(picture_counts(self.found.pictures))
+    found, few = self.found, [] if self.cmp else too_few(picture_counts(self.found.pictures))
     lacks = some([f'{d} has {n} of {c}' for d, c, n in few], 4)
     if few: yield LACKING, f'nothing can be trained: {lacks}', None
-    if same['labels']:
-        yield 'Decide on one label for each picture', f'{len(same["labels"])} lie under two labels', None
-    if shared := same['tested'] or same['domains']:
-        yield 'Remove the copies', f'{len(shared)} pictures lie twice', None
+    if n := found.number('labels'): yield ONE_LABEL, f'{n} lie under two labels', None
+    shared = {k: n for k in ('tested', 'domains') if (n := found.number(k))}
+    if shared: yield 'Remove the copies', some([f'{n} {KINDS[k]}' for k, n in shared.items()], 4), None
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #43568cdb
 @patch
+def everywhere(self:Diagnosis)->list: # of domains
+    "Where labels seem exchanged in more than half of the domains: no single site has erred."
+    odd = [*self.swapped()]
+    return odd if len(odd) > max(1, len(self.domains)/2) else []
+
+@patch
+def background_advice(self:Diagnosis):
+    "What explains that, beside labels."
+    if odd := self.everywhere():
+        yield (f'Look at labels and backgrounds of {some(odd, 4)}', 'models of the other domains exchange '
+               'classes in most domains: labels differ, or what lies behind an object names its class', None)
+
+# %% ../../nbs/7_app/17_diagnose.ipynb #e9214609
+@patch
 def label_advice(self:Diagnosis):
     "Labels of a domain that the others exchange, or seem to: a look costs nothing."
-    for d, pairs in self.swapped().items():
+    for d, pairs in () if self.everywhere() else self.swapped().items():
         names, gain = some([f'{a} and {b}' for a, b in pairs], 4), points(self.by_domain('gain')[d])
         yield (f'Look at the labels of {d}', f'models of the other domains exchange {names}, and no method '
                f'mends that; FedAvg there against training alone: {gain}', None)
@@ -211,7 +230,7 @@ def more_evidence(self:Diagnosis)->tuple:
     "What would tell 5 points from 0."
     k = vaguest(self.effects)
     i = self.effects[k]
-    if i.n == 1: return 'Run three seeds', 'one cannot tell 5 points from 0', None
+    if i.n == 1: return THREE, 'one cannot tell 5 points from 0', None
     why = f'{left_open(i)} ({EFFECTS[k][0]})'
     if i.seeds and i.pictures < NEEDED:
         more = i.seeds if i.seeds > i.n else 2*i.n
@@ -225,14 +244,14 @@ def more_evidence(self:Diagnosis)->tuple:
 @patch
 def cure(self:Diagnosis)->tuple:
     "What instead of FedAvg?"
-    k = max(CURES, key=lambda k: self.effects[k].mean)
-    i = self.effects[k]
+    k, i = best_of(self.effects, tuple(CURES))
     if i.told == 'small' or i.mean < 1:
         return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
-    if i.told == 'above':
-        return f'Use {CURES[k]} instead of FedAvg', 'it is the best of three, so expect rather less', i
-    why = f'it is the best of three, and not shown; {i.seeds or "more than 20"} seeds would show 5 points'
-    return f'Try {CURES[k]} instead of FedAvg', why, i
+    known = known_elsewhere(ROWS[k])
+    best = f'it is the best of three, {i.word}'
+    if i.told == 'above': return f'Use {CURES[k]} instead of FedAvg', f'{best}. {known}', i
+    shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(i.n > 1)
+    return f'Try {CURES[k]} instead of FedAvg', f'{best}{shows}. {known}', i
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
 @patch
@@ -242,35 +261,29 @@ def training_advice(self:Diagnosis):
     learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in self.effects.values())
     few = blind and self.effects['cost'].pictures >= NEEDED
     if few: yield self.more_evidence()
-    if not learnt: yield ('Train longer, or on larger pictures (--rounds 96, --pixels 64)',
-                          f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %', None)
+    if not learnt: yield (LONGER, f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %', None)
     if blind and not few: yield self.more_evidence()
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
-        yield 'Train twice as long (--rounds, new --out)', f'still rising: {some(won, 4)}', None
+        yield TWICE, f'still rising: {some(won, 4)}', None
     if not blind and self.effects['cost'].told == 'open': yield self.more_evidence()
 
-# %% ../../nbs/7_app/17_diagnose.ipynb #2180080f
+# %% ../../nbs/7_app/17_diagnose.ipynb #a828f076
 @patch
-def advice(self:Diagnosis)->list: # of (what to do, why, gain or None), the first thing first
-    "What to try."
-    return [*self.data_advice(), *((*self.label_advice(), *self.training_advice()) if self.cmp else ())]
+def advice(self:Diagnosis)->list: # of Advice, the first thing first
+    "What to try, each with the command that follows it."
+    every = [*self.data_advice()]
+    if self.cmp: every += [*self.label_advice(), *self.training_advice(), *self.background_advice()]
+    return [commanded(self.again.follows(a[0]) if self.again else '', *a) for a in every]
 
-def as_sentence(do:str, why:str, gain:Interval|None)->str:
-    return f'{do}. {why[0].upper()}{why[1:]}.' + (f' Expected: {points(gain)}.' if gain else '')
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #c2823fd2
-SHORT = dict(above='above 0', below='below 0', small='open, less than 5', open='open')
-NOTES = ['Paired by seed. Could show: with these seeds, in four of five tries. '
-         'Pictures alone: what their choice leaves open, however many seeds.']
-
+# %% ../../nbs/7_app/17_diagnose.ipynb #44d0e395
 @patch
 def effect_table(self:Diagnosis)->Table:
     "All differences."
     def row(name, i): return {
         'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
-        'verdict': SHORT[i.told], 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
-        'pictures alone': f'± {i.pictures:.1f}', 'seeds for 5 points': str(i.seeds or 'more than 20')}
+        'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
+        'pictures alone': f'± {i.pictures:.1f}', 'seeds for 5 points': i.for_needed}
     rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
     return Table('Differences in points', pd.DataFrame(rows), NOTES)
 
@@ -294,7 +307,7 @@ def tables(self:Diagnosis)->list: # of Table
 # %% ../../nbs/7_app/17_diagnose.ipynb #e14b15f0
 @patch
 def __repr__(self:Diagnosis)->str:
-    first, *others = (as_sentence(*a) for a in self.advice())
+    first, *others = (in_lines(a) for a in self.advice())
     lines = [f'Diagnosis of {self.found.name}', '', f'First: {first}', *(f'Then: {o}' for o in others), '']
     return '\n'.join([*lines, *self.answers(), '', *(f'{t}\n' for t in self.tables())])
 
@@ -304,7 +317,7 @@ def as_dict(self:Diagnosis)->dict:
     "Everything that was found and told, for a file."
     found, same = self.found, self.found.same
     paths = {k: [first_path(g) for g in groups] for k, groups in same.items()}
-    advice = [dict(do=do, why=why, gain=gain and gain.as_dict()) for do, why, gain in self.advice()]
+    advice = [a.as_dict() for a in self.advice()]
     counts = picture_counts(found.pictures).T.to_dict()
     d = dict(version=__version__, name=found.name, advice=advice, answers=self.answers(),
              found=dict(counts=counts, same=paths, broken=found.broken, copies=found.counted()))
@@ -342,7 +355,7 @@ def html(self:Diagnosis)->str:
     pngs = {c+key_text(keys[c]): png for c, png in pngs.items()}
     return how.from_string(asset('diagnosis.html.j2')).render(
         name=self.found.name, version=__version__, answers=self.answers(),
-        advice=[as_sentence(*a) for a in self.advice()],
+        advice=[(as_sentence(*a), a.command) for a in self.advice()],
         pictures=[(c, base64.b64encode(png).decode()) for c, png in pngs.items()],
         tables=[*self.tables(), *([setting_table(self.cmp)] if self.cmp else [])],
         style=asset('report.html.j2').partition('<style>')[2].partition('</style>')[0])
@@ -360,10 +373,13 @@ def examined(recipe:Recipe, seeds:list, on_found, **how)->Diagnosis:
     "Count, and train where something can be trained."
     found = found_in(recipe, seeds[0])
     if on_found: on_found(found)
-    if not found.suite: return Diagnosis(found)
+    more = {k: v for k, v in how.items() if k != 'out'}
+    again = Again(recipe, tuple(seeds), more, str(how['out'] or 'diagnosis'))
+    if not found.suite: return Diagnosis(found, again=again)
     check_own_tests(found.suite)
     steps = ({} if {'local_epochs', 'house'} & how.keys() else OWN) | dict(record=False)
-    return Diagnosis(found, compare('Local,FedAvg,FedBN', recipe, seeds, measure=asked, **steps | how))
+    runs = compare('Local,FedAvg,FedBN', recipe, seeds, measure=asked, **steps | how)
+    return Diagnosis(found, runs, again)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #bb6b8e0a
 @checked

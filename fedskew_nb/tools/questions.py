@@ -5,17 +5,18 @@
 # %% ../../nbs/7_app/18_questions.ipynb #105ff780
 from __future__ import annotations
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import numpy as np, torch
 from fastcore.basics import patch
 from scipy.special import ndtr
 from ..analysis.pairs import image_error
 from ..analysis.explain import adabn, answers
-from ..analysis.stats import Interval, effect_shown, t_interval
+from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
 from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows
 from ..run.plan import images_of
 from ..core.names import Recipe
+from ..data.copies import number_of
 from ..data.arrays import holds_arrays, read_splits
 from ..data.images import Data, join, lacks
 from ..data.suite import Suite
@@ -62,6 +63,14 @@ def counted(self:Found)->dict:
     "What was counted when the suite was read; {} where nobody looked."
     return self.suite.copies if self.suite else {}
 
+READ = dict(labels='contradictions', domains='across_sites', twice='copies', tested='train_and_test')
+
+@patch
+def number(self:Found, kind:str)->int:
+    "How many: as the reader of the images has counted them, if it has; else by its rule."
+    if READ[kind] in (c := self.counted()): return c[READ[kind]]
+    return number_of(READ[kind], self.same[kind])
+
 # %% ../../nbs/7_app/18_questions.ipynb #c5513332
 @patch
 def sentences(self:Found)->list:
@@ -71,9 +80,8 @@ def sentences(self:Found)->list:
     if self.counted() and self.suite.source: return [*lines, f'Images: {self.suite.source}.']
     for kind, words in KINDS.items():
         groups = self.same[kind]
-        n = sum(len(g)-1 for g in groups) if kind == 'twice' else len(groups)
-        first = first_path(groups[0]) if groups else ''
-        if groups: lines.append(f'{n} {words}{first and f", first {first}"}.')
+        n, first = self.number(kind), first_path(groups[0]) if groups else ''
+        if n: lines.append(f'{n} {words}{first and f", first {first}"}.')
     if self.broken: lines.append(f'{len(self.broken)} files cannot be read, first {self.broken[0]}.')
     return lines
 
@@ -193,16 +201,38 @@ class Difference(Interval):
         return 'small' if max(-self.lo, self.hi, self.pictures) < NEEDED else 'open'
 
 # %% ../../nbs/7_app/18_questions.ipynb #136cac3d
+SAID = dict(above=ABOVE['yes'], below=ABOVE['below'], small=WITHIN['yes'], open=ABOVE['open'])
+
+@patch(as_prop=True)
+def word(self:Difference)->str:
+    "What is told, in the words of all tables; the margin is NEEDED."
+    return SAID[self.told]
+
 @patch(as_prop=True)
 def seeds(self:Difference)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
 
+@patch(as_prop=True)
+def for_needed(self:Difference)->str: return str(self.seeds or 'more than 20') if self.n > 1 else ''
+
+# %% ../../nbs/7_app/18_questions.ipynb #828a0031
 @patch
 def as_dict(self:Difference)->dict:
     "For a file."
     more = 'values', 'pictures', 'showable', 'seeds', 'told', *(['p'] if self.p is not None else [])
-    return Interval.as_dict(self) | {k: getattr(self, k) for k in more}
+    return Interval.as_dict(self) | {k: getattr(self, k) for k in more} | dict(verdict=self.word)
 
-# %% ../../nbs/7_app/18_questions.ipynb #828a0031
+@patch
+def elsewhere(self:Difference)->tuple: # (lo, hi)
+    "The interval for other pictures like these: what seeds and what pictures leave open, by squares."
+    half = math.hypot(self.hi-self.mean, self.pictures)
+    return self.mean-half, self.mean+half
+
+# %% ../../nbs/7_app/18_questions.ipynb #4894fdbd
+def half_a_picture(apart:list, d:str)->float:
+    "The variance from picture to picture, had half of one differed."
+    return 100**2*.5/sum(len(a[d]) for a in apart)
+
+# %% ../../nbs/7_app/18_questions.ipynb #c104c2d3
 def difference(
     one:dict, other:dict,    # {seed: {domain: a share per test picture}}
     n:dict,                  # {domain: all its pictures}
@@ -212,9 +242,18 @@ def difference(
     apart = [of(s) for s in sorted(one.keys() & other.keys())]
     tested = image_error([[(v.var()/100**2, len(v)) for v in a.values()] for a in apart])
     i = t_interval([np.mean([v.mean() for v in a.values()]) for a in apart], floor=tested)
-    spread = {d: np.mean([a[d].var() for a in apart]) for d in apart[0]}
+    spread = {d: max(np.mean([a[d].var() for a in apart]), half_a_picture(apart, d)) for d in apart[0]}
     pictures = 1.96*math.sqrt(sum(v/n[d] for d, v in spread.items()))/len(spread)
     return Difference(**vars(i), pictures=pictures)
+
+# %% ../../nbs/7_app/18_questions.ipynb #145a987c
+def best_of(effects:dict, names:tuple)->tuple: # (name, its Difference, as wide as choosing it asks for)
+    "The largest of several."
+    k = max(names, key=lambda k: effects[k].mean)
+    i = effects[k]
+    if i.n == 1: return k, i
+    wide = float(stats.t.ppf(1-.025/len(names), i.n-1)/stats.t.ppf(.975, i.n-1))
+    return k, replace(i, lo=i.mean-wide*(i.mean-i.lo), hi=i.mean+wide*(i.hi-i.mean))
 
 # %% ../../nbs/7_app/18_questions.ipynb #51d08112
 def vaguest(effects:dict, many:int=21)->str: # {name: difference}, 'cost' among them; many: of None seeds
