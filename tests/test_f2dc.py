@@ -44,6 +44,10 @@ def three(suite):
 def once(suite):
     return trained_once(suite)
 
+@pytest.fixture(scope='module')
+def once_two(pair):
+    return trained_once(pair)
+
 def local(n):
     return n.startswith('neck')
 
@@ -595,13 +599,13 @@ def test_every_model(pair, net, method):
     assert finite(run(method, pair, NETS[net](), rounds=1))
 
 @pytest.mark.parametrize('method', [F2DC, AVERAGED, RELEASED, F2DC(warm=3), DC], ids=lambda m: m.name)
-def test_one_and_two_rounds_are_three(suite, tmp_path, method):
+def test_one_and_two_rounds_are_three(three, tmp_path, method):
     kw = dict(rounds=3, participation=0.6, local_steps=1, eval_every=3)
-    whole = run(method, suite, **kw)
-    half = fed_of(method, suite, out=tmp_path / 'c', **kw)
+    whole = run(method, three, **kw)
+    half = fed_of(method, three, out=tmp_path / 'c', **kw)
     half.fit(1)
     half.save(tmp_path / 'c')
-    then = fed_of(method, suite, **kw).load(tmp_path / 'c')
+    then = fed_of(method, three, **kw).load(tmp_path / 'c')
     assert then.round_no == 1
     then.fit()
     assert equal(whole, then) and whole.history == then.history
@@ -690,9 +694,9 @@ def test_every_house(pair, house):
     assert finite(run(F2DC, pair, house=house, rounds=1, batch_size=8))
 
 @pytest.mark.parametrize('other', [FedProx(mu=0.1), FedBN, FedBN(affine=False)], ids=lambda m: m.name)
-def test_plugged_into_others_in_both_orders(suite, once, other):
-    a, b = run(DC + other, suite), run(other + DC, suite)
-    assert equal(a, b) and not equal(a, once(DC)) and a.history.rows == b.history.rows
+def test_plugged_into_others_in_both_orders(pair, once_two, other):
+    a, b = run(DC + other, pair), run(other + DC, pair)
+    assert equal(a, b) and not equal(a, once_two(DC)) and a.history.rows == b.history.rows
     assert other.kept(a.net) <= a.kept and all(n in a.kept for n in a.server if local(n))
 
 def test_the_corrector_needs_the_decoupler():

@@ -68,6 +68,10 @@ def digits():
 def fdse(suite):
     return run(FDSE, suite)
 
+@pytest.fixture(scope='module')
+def fdse_of_two(pair):
+    return run(FDSE, pair)
+
 def finite(fed):
     return all(v.isfinite().all() for s in states(fed) for v in s.values())
 
@@ -870,7 +874,7 @@ def test_client_order_is_no_matter(suite, fdse):
 @pytest.mark.filterwarnings('ignore:.*cancel out')
 def test_one_round_and_one_more_are_two(suite, tmp_path, method):
     kw = dict(
-        rounds=3, participation=0.75, eval_every=3, clip=10.0
+        rounds=3, local_steps=1, participation=0.75, eval_every=3, clip=10.0
     )  # as the releases: without it the current one does not stay finite here
     whole = run(method, suite, **kw)
     first = fed_of(method, suite, **kw)
@@ -1097,9 +1101,9 @@ def test_a_clash_is_refused_by_name(suite):
     assert finite(run(Method('x', Consensus()), suite, rounds=1))  # of an undivided net, too
 
 @pytest.mark.parametrize('other', [FedProx(mu=0.1), FedBN, DC], ids=lambda m: m.name)
-def test_plugged_into_others_in_both_orders(suite, other, fdse):
-    a, b = run(FDSE + other, suite), run(other + FDSE, suite)
-    assert equal(a, b) and finite(a) and not equal(a, fdse) and 'consistency' in a.history.rounds[1]['terms']
+def test_plugged_into_others_in_both_orders(pair, fdse_of_two, other):
+    a, b = run(FDSE + other, pair), run(other + FDSE, pair)
+    assert equal(a, b) and finite(a) and not equal(a, fdse_of_two) and 'consistency' in a.history.rounds[1]['terms']
     assert a.history.rows == b.history.rows
 
 def test_with_dc_the_neck_stays_at_home_and_the_blocks_do_not(suite):
