@@ -5,10 +5,11 @@ from fedskew_nb import load_suite, payload, small_conv
 from fedskew_nb.analysis.index import OWN, RESULTS, SUITES, Asked, above, ends, evidence, found, gain
 from fedskew_nb.analysis.overview import stored_results
 from fedskew_nb.tools.choose import (
-    NOT_RUN, USER_NEEDS, asked_by, candidates, choose, facts_of, seen_of, stored_facts, tiny_world, who)
+    FACTS, NOT_RUN, USER_NEEDS, asked_by, candidates, choose, facts_of, seen_of, tiny_world, who)
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import METHODS, read_method
 
+STORED = json.loads(FACTS.read_text(encoding='utf-8'))
 PLAIN = 'FedProx FedBN LG-FedAvg FDSE F2DC RFedDis SiloBN Local'.split()
 
 @pytest.mark.parametrize('name', PLAIN)
@@ -20,11 +21,11 @@ def test_bytes_are_those_of_the_names_that_travel(name):
     assert facts_of(name).bytes == pytest.approx(travels(METHODS[name])/travels(METHODS['FedAvg']), rel=1e-3)
 
 def test_the_stored_facts_are_all_methods():
-    assert list(stored_facts()) == [c.name for c in candidates()], 'call python tests/tools/index.py'
+    assert list(STORED) == [c.name for c in candidates()], 'call python tests/tools/index.py'
 
-@pytest.mark.parametrize('name', stored_facts())
+@pytest.mark.parametrize('name', STORED)
 def test_the_stored_facts_are_of_today(name):
-    assert stored_facts()[name] == seen_of(name), 'call python tests/tools/index.py'
+    assert facts_of(name) == seen_of(name), 'call python tests/tools/index.py'
 
 def test_who_wants_boxes_says_so():
     hungry = {c.name for c in candidates() if not c.facts.plain}

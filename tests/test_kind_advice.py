@@ -9,7 +9,7 @@ from fedskew_nb.analysis.stats import ABOVE, WITHIN
 from fedskew_nb.data.folder import folder
 from fedskew_nb.run.plan import OWN, planned
 from fedskew_nb.run.recipes import suite_recipe
-from fedskew_nb.tools.again import Again, as_sentence, commanded, in_lines, known_elsewhere
+from fedskew_nb.tools.again import Again, as_sentence, commanded, known_elsewhere
 from fedskew_nb.tools.cli import compare_command, diagnose_command, which_options
 from fedskew_nb.tools.diagnose import CURES, GAINS, Diagnosis
 from fedskew_nb.tools.questions import KINDS, READ, best_of, difference, found_in
@@ -160,7 +160,7 @@ def test_a_suite_of_python_gets_a_call_of_python():
 
 def test_command_stands_below_its_advice_and_in_the_file():
     a = commanded('fedskew compare --methods FedBN', 'Use FedBN', 'it is best', None)
-    assert in_lines(a).splitlines()[1].strip() == a.command
+    assert a.lines().splitlines()[1].strip() == a.command
     do, why, gain = a                                         # three, as before
     assert (do, why, gain) == ('Use FedBN', 'it is best', None)
 

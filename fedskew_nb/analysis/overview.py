@@ -65,14 +65,12 @@ def moments_of(cmp, suite:str, view:str)->list: # of Where
     return [w for w in (Where(view, m) for m in MOMENTS) if any(is_scored(h, w) for h in runs)]
 
 # %% ../../nbs/3_results/11_overview.ipynb #c997aee6
-def _judged_cell(r)->str:
-    "`+0.4 (-1.0 to 1.8), open`."
-    if math.isnan(r.diff): return '' if math.isnan(r.AVG) else f'{pm(r.AVG)} %'
-    return f'{pm(r.diff, sign=True)} ({span(r.lo, r.hi) or "one seed"}), {r.verdict}'
-
 def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
-    "A row per method, a column per moment."
-    texts = numbers.assign(text=[_judged_cell(r) for r in numbers.itertuples()])
+    "A row per method, a column per moment: `+0.4 (-1.0 to 1.8), open`."
+    def text(r):
+        if math.isnan(r.diff): return '' if math.isnan(r.AVG) else f'{pm(r.AVG)} %'
+        return f'{pm(r.diff, sign=True)} ({span(r.lo, r.hi) or "one seed"}), {r.verdict}'
+    texts = numbers.assign(text=[text(r) for r in numbers.itertuples()])
     cells = texts.pivot(index='method', columns='moment', values='text')
     return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
 

@@ -195,16 +195,14 @@ def card_inside(path)->dict:
     return facts
 
 # %% ../../nbs/7_app/04_after.ipynb #700ae9a2
-def untrained(text:str)->str:
-    "A net's name without the weights that it began from: they need not be here."
-    _, name, hp = read_call(text, 'name')
-    return f'{name}({", ".join(f"{k}={v!r}" for k, v in hp.items() if k != "weights")})'
-
 def rebuilt(path)->tuple: # (model, card)
     "A model whose weights were written, built again by the names in their card."
     facts = card_inside(path)
     method, seed, n = read_method(facts['method']), facts['seed'], len(facts['classes'])
-    net = method.adapt(read_model(untrained(facts['model']), n, facts['pixels'], seed), seed)
+    _, name, hp = read_call(facts['model'], 'name')
+    hp.pop('weights', None)       # what it began from need not be here
+    text = f'{name}({", ".join(f"{k}={v!r}" for k, v in hp.items())})'
+    net = method.adapt(read_model(text, n, facts['pixels'], seed), seed)
     fill_by_card(net, load_file(path), path)
     net.mean, net.std = facts['mean'], facts['std']
     return Standalone(net, method), facts

@@ -134,6 +134,9 @@ class Advice(Step):
     def as_dict(self)->dict:
         "For a file."
         return self._asdict() | dict(gain=self.gain and self.gain.as_dict(), command=self.command)
+    def lines(self)->str:
+        "For a terminal."
+        return as_sentence(*self) + f'\n    {self.command}'*bool(self.command)
 
 def commanded(command:str, *step)->Advice:
     "An advice with its command."
@@ -146,19 +149,17 @@ def points(i:Interval)->str:
     "`+6.7 points (2.5 to 11.0)`."
     return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
 
-def expected(i:Difference)->str:
-    "What a cure promises."
-    if i.n == 1: return ' Expected: one seed cannot tell.'
-    if i.told != 'above': return f' Expected: between nothing and {i.hi:+.1f} points.'
-    far = span(*i.elsewhere())
-    return (f' Expected: {points(i)} for other seeds on these pictures, the interval as wide as the best of '
-            f'three asks for; on other pictures like these {far}.')
+
 
 # %% ../../nbs/7_app/19_again.ipynb #3331e61f
 def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
-    return f'{do}. {why[0].upper()}{why[1:]}.' + (expected(gain) if gain else '')
-
-def in_lines(a:Advice)->str: return as_sentence(*a) + f'\n    {a.command}'*bool(a.command)
+    "An advice, its reason, and what it promises."
+    said = f'{do}. {why[0].upper()}{why[1:]}.'
+    if not gain: return said
+    if gain.n == 1: return f'{said} Expected: one seed cannot tell.'
+    if gain.told != 'above': return f'{said} Expected: between nothing and {gain.hi:+.1f} points.'
+    return (f'{said} Expected: {points(gain)} for other seeds on these pictures, the interval as wide as the '
+            f'best of three asks for; on other pictures like these {span(*gain.elsewhere())}.')
 
 # %% ../../nbs/7_app/19_again.ipynb #c3e1040a
 LIKE = {'emoji-pacs': 'styles', 'colored-mnist': 'hues', 'context-vehicles': 'backgrounds'}

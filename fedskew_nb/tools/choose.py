@@ -84,16 +84,13 @@ def seen_of(name:str)->Facts:
                  needs_of(method, small)['needs'], plain, not asks_of_net(method, small), 'u' in aux)
 
 # %% ../../nbs/7_app/01_choose.ipynb #fac75001
-@lru_cache(None)
-def stored_facts()->dict: # {name: Facts}; written by tests/tools/index.py
-    "What the package's methods showed when it was made."
-    text = (files('fedskew_nb')/'assets'/'facts.json').read_text(encoding='utf-8')
-    return {n: Facts(**row | dict(sent=tuple(row['sent']))) for n, row in json.loads(text).items()}
+FACTS = files('fedskew_nb')/'assets'/'facts.json'     # written by tests/tools/index.py
 
 @lru_cache(None)
 def facts_of(name:str)->Facts:
     "What a method showed when the package was made, or shows now."
-    return stored_facts().get(name) or seen_of(name)
+    row = json.loads(FACTS.read_text(encoding='utf-8')).get(name)
+    return Facts(**row | dict(sent=tuple(row['sent']))) if row else seen_of(name)
 
 # %% ../../nbs/7_app/01_choose.ipynb #9030fcee
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_o
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
 from fedskew_nb.tools.again import (
-    CURES, LONGER, NOTES, OF, ROWS, THREE, TWICE, Again, as_sentence, commanded, in_lines, known_elsewhere,
+    CURES, LONGER, NOTES, OF, ROWS, THREE, TWICE, Again, as_sentence, commanded, known_elsewhere,
     points)
 from .questions import (
     KINDS, NEEDED, Found, asked, best_of, check_own_tests, difference, first_path, found_in, left_open,
@@ -283,7 +283,8 @@ def effect_table(self:Diagnosis)->Table:
     def row(name, i): return {
         'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
         'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
-        'pictures alone': f'± {i.pictures:.1f}', 'seeds for 5 points': i.for_needed}
+        'pictures alone': f'± {i.pictures:.1f}',
+        'seeds for 5 points': str(i.seeds or 'more than 20') if i.n > 1 else ''}
     rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
     return Table('Differences in points', pd.DataFrame(rows), NOTES)
 
@@ -307,7 +308,7 @@ def tables(self:Diagnosis)->list: # of Table
 # %% ../../nbs/7_app/17_diagnose.ipynb #e14b15f0
 @patch
 def __repr__(self:Diagnosis)->str:
-    first, *others = (in_lines(a) for a in self.advice())
+    first, *others = (a.lines() for a in self.advice())
     lines = [f'Diagnosis of {self.found.name}', '', f'First: {first}', *(f'Then: {o}' for o in others), '']
     return '\n'.join([*lines, *self.answers(), '', *(f'{t}\n' for t in self.tables())])
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 import numpy as np, torch
 from fastcore.basics import patch
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtrit
 from ..analysis.pairs import image_error
 from ..analysis.explain import adabn, answers
 from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
@@ -211,8 +211,6 @@ def word(self:Difference)->str:
 @patch(as_prop=True)
 def seeds(self:Difference)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
 
-@patch(as_prop=True)
-def for_needed(self:Difference)->str: return str(self.seeds or 'more than 20') if self.n > 1 else ''
 
 # %% ../../nbs/7_app/18_questions.ipynb #828a0031
 @patch
@@ -227,11 +225,6 @@ def elsewhere(self:Difference)->tuple: # (lo, hi)
     half = math.hypot(self.hi-self.mean, self.pictures)
     return self.mean-half, self.mean+half
 
-# %% ../../nbs/7_app/18_questions.ipynb #4894fdbd
-def half_a_picture(apart:list, d:str)->float:
-    "The variance from picture to picture, had half of one differed."
-    return 100**2*.5/sum(len(a[d]) for a in apart)
-
 # %% ../../nbs/7_app/18_questions.ipynb #c104c2d3
 def difference(
     one:dict, other:dict,    # {seed: {domain: a share per test picture}}
@@ -242,7 +235,8 @@ def difference(
     apart = [of(s) for s in sorted(one.keys() & other.keys())]
     tested = image_error([[(v.var()/100**2, len(v)) for v in a.values()] for a in apart])
     i = t_interval([np.mean([v.mean() for v in a.values()]) for a in apart], floor=tested)
-    spread = {d: max(np.mean([a[d].var() for a in apart]), half_a_picture(apart, d)) for d in apart[0]}
+    half = {d: 100**2*.5/sum(len(a[d]) for a in apart) for d in apart[0]}       # of a picture
+    spread = {d: max(np.mean([a[d].var() for a in apart]), half[d]) for d in half}
     pictures = 1.96*math.sqrt(sum(v/n[d] for d, v in spread.items()))/len(spread)
     return Difference(**vars(i), pictures=pictures)
 
@@ -252,7 +246,7 @@ def best_of(effects:dict, names:tuple)->tuple: # (name, its Difference, as wide 
     k = max(names, key=lambda k: effects[k].mean)
     i = effects[k]
     if i.n == 1: return k, i
-    wide = float(stats.t.ppf(1-.025/len(names), i.n-1)/stats.t.ppf(.975, i.n-1))
+    wide = float(stdtrit(i.n-1, 1-.025/len(names))/stdtrit(i.n-1, .975))
     return k, replace(i, lo=i.mean-wide*(i.mean-i.lo), hi=i.mean+wide*(i.hi-i.mean))
 
 # %% ../../nbs/7_app/18_questions.ipynb #51d08112
