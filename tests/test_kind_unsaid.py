@@ -1,5 +1,6 @@
 "What a run, a table or an export leaves out is said, also where images are elsewhere."
 import pytest, torch
+from PIL import Image
 from torch import nn
 from fedskew_nb import FedAvg, export, small_conv
 from fedskew_nb.analysis.claims import Claim, claims_table, gain, verdicts
@@ -110,3 +111,28 @@ def test_a_card_is_never_there_before_its_model(pair, tmp_path, monkeypatch):
     monkeypatch.setitem(after.WRITERS, '.safetensors', lambda m, f, part: part.write_text('new'))
     export(fed, tmp_path/'n.safetensors')
     assert {p.name for p in tmp_path.iterdir()} == {*before, 'n.safetensors', 'n.json'}
+
+# ---- what is not brought, and a mend that can be followed
+
+def test_prepare_names_images_of_no_class_of_the_set(tmp_path):
+    from fedskew_nb.downloads.layouts import LAYOUTS
+    from fedskew_nb.downloads.prepare import prepare
+    pacs = LAYOUTS['pacs']
+    for d in pacs.counts:
+        for c in (*pacs.classes, *['cat']*(d == 'photo')):
+            file = tmp_path/'src'/'PACS'/d/c/'1.png'
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new('RGB', (8, 8), (len(c), len(d), 7)).save(file)
+    said = prepare('pacs', tmp_path/'src', tmp_path/'out', progress=False)['remarks'][-1]
+    assert said == 'images of no domain and class of the set, not brought: 1, first src/PACS/photo/cat/1.png'
+    assert not (tmp_path/'out'/'photo'/'cat').exists()
+
+@pytest.mark.parametrize('white, want', [(None, None), ('0,4095', (0, 4095)), ('4095', (0, 4095))])
+def test_predict_takes_the_white_that_its_warning_names(tmp_path, monkeypatch, white, want):
+    seen = []
+    monkeypatch.setattr(after, 'opened', lambda path: (None, dict(classes=['a'], pixels=8)))
+    monkeypatch.setattr(after, 'predictions', lambda session, facts, *_: seen.append(facts.get('white')))
+    monkeypatch.setattr(after, 'show_json', lambda rows: None)
+    monkeypatch.setattr(after, 'files_below', lambda root: (root, []))
+    with pytest.raises(AttributeError): after.predict_command('m.onnx', tmp_path, white=white, json=True)
+    assert seen == [want]

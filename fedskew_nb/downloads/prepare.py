@@ -50,20 +50,20 @@ def read_list(layout:Layout, entry:Entry, source, place, splits:dict):
 
 # %% ../../nbs/5_data/24_prepare.ipynb #f5bb4c58
 def bring(layout:Layout, sources:list, out:Path, progress:bool)->tuple:
-    "Every image to its place: ({(domain, class, file): its origin}, {(domain, class, file): its part})"
-    came, splits, place = {}, {}, placer(layout, sources)
+    "Every image to its place: {(domain, class, file): origin}, {…: part}, the rest."
+    came, splits, beside, place = {}, {}, [], placer(layout, sources)
     bar = dict(unit=' images', disable=not progress, leave=False)
     for entry, source in tqdm(images_in(sources, LISTS), **bar):
         with whole(source):
             if not is_image(entry): read_list(layout, entry, source, place, splits)
             elif at := place(entry.path):
-                origin = f'{entry.path} in {source}'
                 if at in came:
-                    raise ValueError(f'{came[at]} and {origin} are both {"/".join(at)}: '
+                    raise ValueError(f'{came[at]} and {entry.path} in {source} are both {"/".join(at)}: '
                                      'give one of the sources')
                 put(entry, out.joinpath(*at))
-                came[at] = origin
-    return came, splits
+                came[at] = f'{entry.path} in {source}'
+            else: beside.append(entry.path)
+    return came, splits, beside
 
 # %% ../../nbs/5_data/24_prepare.ipynb #c9f2f36d
 def clients_of(layout:Layout, came:dict)->list:
@@ -125,14 +125,16 @@ def check_strangers(out:Path, came:dict):
 def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
     "A set as a folder of images."
     layout = LAYOUTS[name]
-    came, splits = bring(layout, sources, out, progress)
+    came, splits, beside = bring(layout, sources, out, progress)
     check_whole(layout, name, came, sources)
     check_strangers(out, came)
     parts, lines = parts_of_set(layout, came, splits)
+    lines, more = remarks(layout, came)+lines, 'images of no domain and class of the set, not brought'
+    more = [f'{more}: {len(beside)}, first {beside[0]}'] if beside else []
     if parts: write_splits(out, parts)
     n = Counter(d for d, *_ in came)
     return dict(images={d: n[d] for d in layout.counts if n[d]},
-                published={d: k for d, k in layout.counts.items() if k}, remarks=remarks(layout, came)+lines,
+                published={d: k for d, k in layout.counts.items() if k}, remarks=lines+more,
                 cite=layout.cite, home=layout.home, parts=dict(Counter(parts.values())))
 
 # %% ../../nbs/5_data/24_prepare.ipynb #245fd17f

@@ -28,6 +28,7 @@ from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
 from ..data.check import image_files, unread_note
+from ..data.images import window_of
 from ..engine.federation import Federation
 from ..engine.guard import all_grey, check_grey_files, read_images
 from ..engine.history import versions
@@ -297,10 +298,12 @@ def predict_command(
     model,                      # .onnx, as fedskew export writes it
     images,                     # folder of pictures, or one picture
     out:str='predictions.csv',
+    white:str=None,             # in scans; default: the card's
     json:bool=False,            # the table as JSON instead
 ):
     "Ask an exported model about a folder of pictures."
     session, facts = opened(model)
+    if white: facts['white'] = window_of(white)
     if not json: check_ours(out, starts_with('file,class,'), 'table of predictions')
     table = predictions(session, facts, *files_below(Path(images)))
     if json: return show_json(table.to_dict('records'))
