@@ -3,7 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 import plain_base_augment as plain
-from feds import equal, fed_of, first, images, name_of, odd_suites, rounds_of, run, small, whole_and_resumed
+from feds import equal, fed_of, first, halved, images, name_of, odd_suites, rounds_of, run
+from feds import little as small
+from feds import trained_once, whole_and_resumed
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
@@ -27,7 +29,13 @@ OFF = [FedFA_aug(p=0), FedCCRL(views=0)]
 def suite():
     s = load_suite('emoji-pacs', 'tiny')
     cut = [replace(c, train=c.train[:n], test=c.test[:8]) for c, n in zip(s.clients, (24, 30, 21))]
-    return replace(s, clients=cut, tests={d: t[:8] for d, t in s.tests.items()})
+    return halved(replace(s, clients=cut, tests={d: t[:8] for d, t in s.tests.items()}))
+
+@pytest.fixture(scope='module')
+def trained(suite): return trained_once(suite, rounds_of)
+
+@pytest.fixture(scope='module')
+def fedavg(suite): return run(FedAvg, suite, stack=False)
 
 # ---- against plain loops
 
@@ -53,21 +61,21 @@ def test_fedccrl_is_the_plain_loop(suite):
 # ---- limits
 
 @pytest.mark.parametrize('off', OFF, ids=name_of)
-def test_switched_off_it_is_fedavg_bit_for_bit(suite, off):
-    a, b = run(off, suite, stack=False), run(FedAvg, suite, stack=False)
+def test_switched_off_it_is_fedavg_bit_for_bit(suite, fedavg, off):
+    a, b = run(off, suite, stack=False), fedavg
     assert equal(a, b)
     for way in ('up', 'down'):
         assert [r[way] for r in a.history.rounds] == [r[way] for r in b.history.rounds]
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_switched_on_the_first_round_differs(suite, method):
-    a, b = (rounds_of(m, suite, rounds=1, stack=False) for m in (method, FedAvg))
+def test_switched_on_the_first_round_differs(trained, method):
+    a, b = (trained(m, rounds=1, stack=False) for m in (method, FedAvg))
     assert not torch.equal(a.server['head.weight'], b.server['head.weight'])
 
-def test_no_alignment_is_views_alone(suite):
+def test_no_alignment_is_views_alone(suite, trained):
     alone = Method('views', StyleViews())
     a, b = rounds_of(FedCCRL(lambda1=0, lambda2=0), suite), rounds_of(alone, suite)
-    assert equal(a, b) and not equal(a, rounds_of(FedCCRL, suite))
+    assert equal(a, b) and not equal(a, trained(FedCCRL))
 
 @pytest.mark.parametrize('released', [True, False])
 def test_the_released_server_says_nothing(suite, released):
@@ -241,6 +249,6 @@ def test_a_forward_of_ones_own_gives_no_answers_to_views(suite):
 
 @pytest.mark.parametrize('other', [FedBN, DC, FedFA_aug], ids=name_of)
 def test_goes_with(suite, other):
-    fed = rounds_of(FedCCRL+other, suite)
+    fed = rounds_of(FedCCRL+other, suite, local_steps=1)
     assert set(fed.history.rounds[-1]['terms']) >= {'views', 'supcon', 'js', 'task'}
-    assert equal(fed, rounds_of(other+FedCCRL, suite))
+    assert equal(fed, rounds_of(other+FedCCRL, suite, local_steps=1))

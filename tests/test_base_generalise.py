@@ -1,9 +1,11 @@
 "MixStyle, DSU, FedDG, FedSR, FedPLVM: plain loops, limits, what travels, memories, odd data, refusals."
+from functools import partial
 from unittest import mock
 import pytest, torch
 import plain_base_generalise as plain
-from feds import (
-    equal, fed_of, images, name_of, odd_suites, rounds_of, run, small, trained_once, whole_and_resumed)
+from feds import equal, fed_of, first, halved, images, name_of, odd_suites, rounds_of, run
+from feds import little as small
+from feds import trained_once, whole_and_resumed
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 from fedskew_nb.core.method import Contradiction, Method
@@ -25,6 +27,18 @@ FIVE = [MixStyle, DSU, FedDG, FedSR, FedPLVM]
 OFF = [MixStyle(p=0), DSU(p=0), FedDG(share=0), FedSR(l2r=0, cmi=0), FedPLVM(lam=0)]
 five = pytest.mark.parametrize('method', FIVE, ids=name_of)
 
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
+
+@pytest.fixture(scope='module')
+def few(suite): return first(suite, 3, tests=4)
+
+@pytest.fixture(scope='module')
+def one_by_one(suite): return trained_once(suite, partial(rounds_of, stack=False))
+
+@pytest.fixture(scope='module')
+def fedavg(suite): return run(FedAvg, suite, stack=False)
+
 # ---- against plain loops, half of the clients in a round
 
 def three_rounds(method, suite, net):
@@ -43,9 +57,9 @@ def test_other_styles_are_the_plain_loop(suite, method, layer, blocks):
     check(fed, plain.other_styles(net, suite, who, layer, blocks))
     assert len(set(map(tuple, who))) > 1
 
-RELEASED = dict(preset='released'), dict(radius=0, drawn=False)
+RELEASED = dict(preset='released'), dict(radius=0, drawn=False)     # a tenth of 16 pixels is one
 
-@pytest.mark.parametrize('kw,how', [({}, dict(radius=3)), RELEASED], ids=['paper', 'released'])
+@pytest.mark.parametrize('kw,how', [({}, dict(radius=1)), RELEASED], ids=['paper', 'released'])
 def test_feddg_is_the_plain_loop(suite, kw, how):
     net = small().double()
     fed, who = three_rounds(FedDG(**kw), suite, net)
@@ -76,20 +90,20 @@ def test_fedplvm_is_the_plain_loop(suite):
 # ---- limits
 
 @pytest.mark.parametrize('off', OFF, ids=name_of)
-def test_switched_off_it_is_fedavg_bit_for_bit(suite, off):
-    a, b = run(off, suite, stack=False), run(FedAvg, suite, stack=False)
+def test_switched_off_it_is_fedavg_bit_for_bit(suite, fedavg, off):
+    a, b = run(off, suite, stack=False), fedavg
     assert equal(a, b)
     for way in ('up', 'down'):
         assert [r[way] for r in a.history.rounds] == [r[way] for r in b.history.rounds]
 
 @five
-def test_switched_on_it_is_not(suite, method):
-    a, b = (rounds_of(m, suite, stack=False) for m in (method, FedAvg))
+def test_switched_on_it_is_not(one_by_one, method):
+    a, b = map(one_by_one, (method, FedAvg))
     assert not torch.equal(a.server['head.weight'], b.server['head.weight'])
 
 @pytest.mark.parametrize('method', [FedDG, FedPLVM], ids=name_of)
-def test_before_the_server_has_spoken_it_is_fedavg(suite, method):
-    a, b = (rounds_of(m, suite, rounds=1, stack=False) for m in (method, FedAvg))
+def test_before_the_server_has_spoken_it_is_fedavg(one_by_one, method):
+    a, b = (one_by_one(m, rounds=1) for m in (method, FedAvg))
     assert equal(a, b)
 
 class SameName(FeatureAugment):
@@ -180,7 +194,7 @@ def test_nobody_gets_its_own_amplitudes_and_they_stay_the_same(suite):
         assert torch.equal(sent[c.id], again[c.id]) and len(sent[c.id]) == len(c.train)//8
         theirs = torch.cat([sent[k] for k in sorted(sent) if k != c.id])
         assert torch.equal(feds[0].state.sent_to(c.id)['amplitudes'], theirs)
-        own = lowest(spectrum(c.train.x), 3).abs().float().flatten(1)
+        own = lowest(spectrum(c.train.x), 1).abs().float().flatten(1)
         assert all((own-s.flatten()).abs().amax(1).min() == 0 for s in sent[c.id])
 
 # ---- what travels
@@ -192,7 +206,7 @@ def test_bytes(suite):
         sent = last(method)
         assert all(sent[way] == base[way] for way in ('up', 'down'))
     dg, released, sr = last(FedDG), last(FedDG(preset='released')), last(FedSR)
-    assert dg['up']-base['up'] == n*3*49*4 and dg['down']-base['down'] == (K-1)*n*3*49*4
+    assert dg['up']-base['up'] == n*3*9*4 and dg['down']-base['down'] == (K-1)*n*3*9*4
     assert released['up']-base['up'] == n*3*4
     assert sr['up']-base['up'] == sr['down']-base['down'] == K*4*(128*256+256)    # r stays at home
 
@@ -221,7 +235,7 @@ def test_the_bound_is_a_divergence_of_torch():
 def test_a_feature_is_drawn_in_training_and_is_the_mean_in_eval():
     net = FedSR.adapt(small())
     net.pool.generator = generator('z')
-    x = images(4)
+    x = images(4, 16)
     a, b, c = net.train()(x), net(x), net.eval()(x)
     assert not torch.equal(a.feat, b.feat) and torch.equal(c.feat, c.aux['z_mu'])
     net.train()
@@ -258,15 +272,15 @@ def test_a_wide_class_sends_more():
 # ---- memory, lanes, odd data
 
 @five
-def test_goes_on_bit_for_bit(suite, method, tmp_path):
-    def make(**kw): return fed_of(method, suite, participation=.5, eval_every=1, **kw)
+def test_goes_on_bit_for_bit(few, method, tmp_path):
+    def make(**kw): return fed_of(method, few, participation=.5, eval_every=1, **kw)
     whole, rest = whole_and_resumed(make, tmp_path/'half')
     assert equal(whole, rest) and whole.history == rest.history
     assert repr(whole.states) == repr(rest.states)
 
 @five
-def test_lanes_do_not_matter(suite, method):
-    assert equal(rounds_of(method, suite, lanes=1), rounds_of(method, suite, lanes=3))
+def test_lanes_do_not_matter(few, method):
+    assert equal(rounds_of(method, few, lanes=1), rounds_of(method, few, lanes=3))
 
 @five
 def test_odd_clients(suite, method):
@@ -309,10 +323,13 @@ def test_clashes(both, says, suite):
     with pytest.raises(Contradiction, match=says): both(suite)
 
 @pytest.fixture(scope='module')
-def alone(suite): return trained_once(suite, rounds_of)
+def two(suite): return first(suite, 2, tests=4)
+
+@pytest.fixture(scope='module')
+def alone(two): return trained_once(two, partial(rounds_of, local_steps=1))
 
 @five
 @pytest.mark.parametrize('other', [DC, FedCCRL], ids=name_of)
-def test_goes_with(suite, alone, method, other):
-    fed = rounds_of(method+other, suite)
-    assert equal(fed, rounds_of(other+method, suite)) and not equal(fed, alone(other))
+def test_goes_with(two, alone, method, other):
+    fed = rounds_of(method+other, two, local_steps=1)
+    assert equal(fed, rounds_of(other+method, two, local_steps=1)) and not equal(fed, alone(other))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 import plain_base_updates as plain
-from feds import batches_of, equal, fed_of, halved, name_of, odd_suites, rounds_of, same, sizes_of
+from feds import batches_of, equal, fed_of, first, halved, name_of, odd_suites, rounds_of, same, sizes_of
 from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
@@ -21,7 +21,7 @@ from fedskew_nb.methods.fdse.method import FDSE
 STEPS = [FedAvgM, FedAdam, FedYogi, FedNova(rho=0.)]
 WEIGHTS = [AFL, GroupDRO, q_FFL, FedDG_GA]
 ALL = STEPS+WEIGHTS
-HOW = dict(rounds=4, local_steps=None, local_epochs=1, batch_size=16, lr=.05, momentum=0., weight_decay=0.,
+HOW = dict(rounds=3, local_steps=None, local_epochs=1, batch_size=24, lr=.05, momentum=0., weight_decay=0.,
            eval_every=9, channels_last=False)
 WAYS = [dict(), dict(uniform=True), dict(participation=.5)]
 NAMES = ['by size', 'uniform', 'half']
@@ -30,11 +30,14 @@ LEARNT = {n for n, _ in small().named_parameters()}
 @pytest.fixture(scope='module')
 def suite(suite): return halved(suite)
 
+@pytest.fixture(scope='module')
+def few(suite): return first(suite, 3, tests=4)
+
 def close(a, b, eps=1e-9): return torch.allclose(a.cpu().double(), b.cpu().double(), rtol=0, atol=eps)
 
 # ---- against plain loops
 
-def against_plain(suite, method, loop, rounds=4, **kw):
+def against_plain(suite, method, loop, rounds=3, **kw):
     "The engine and the loop on the same batches in float64: (federation, what the loop answers)."
     fed = fed_of(method, suite, small().double(), **HOW | kw)
     with threads_of(1): answer = loop(fed, small().double(), batches_of(fed, rounds), sizes_of(fed))
@@ -244,18 +247,19 @@ def test_who_sits_out_keeps_its_weight(suite):
     assert len({tuple(r['participants']) for r in fed.history.rounds}) > 1
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_resume_is_bit_equal(suite, tmp_path, method):
-    def make(**kw): return fed_of(method, suite, participation=.5, eval_every=1, momentum=0., **kw)
+def test_resume_is_bit_equal(few, tmp_path, method):
+    how = dict(participation=.5, eval_every=1, momentum=0., local_steps=1)
+    def make(**kw): return fed_of(method, few, **how | kw)
     whole, rest = whole_and_resumed(make, tmp_path/'half')
     assert equal(whole, rest) and whole.history == rest.history
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_lanes_do_not_matter(suite, method):
-    assert equal(*(rounds_of(method, suite, momentum=0., lanes=n) for n in (1, 3)))
+def test_lanes_do_not_matter(few, method):
+    assert equal(*(rounds_of(method, few, momentum=0., lanes=n) for n in (1, 3)))
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
 def test_a_client_alone_and_poor_clients(suite, method):
-    for odd in odd_suites(suite): rounds_of(method, odd, momentum=0., rounds=3)
+    for odd in odd_suites(suite): rounds_of(method, odd, momentum=0., rounds=3, local_steps=1)
 
 @pytest.mark.parametrize('method', [AFL(eta=1e3), FedDG_GA(step=.99)], ids=name_of)
 def test_where_all_who_are_there_have_no_weight_fedavg_holds(suite, method):

@@ -15,8 +15,8 @@ from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.personal import Local
 from test_cli import images, run
 
-QUICK = dict(seeds=2, rounds=4, local_steps=4, eval_every=1, model='small_conv(width=4)', progress=False)
-TYPED = ['--seeds', 2, '--rounds', 4, '--set', 'local_steps=4', '--set', 'eval_every=1', '--pixels', 20,
+QUICK = dict(seeds=2, rounds=2, local_steps=2, eval_every=1, model='small_conv(width=4)', progress=False)
+TYPED = ['--seeds', 2, '--rounds', 2, '--set', 'local_steps=2', '--set', 'eval_every=1', '--pixels', 16,
          '--model', 'small_conv(width=4)']
 
 # ---- what is found

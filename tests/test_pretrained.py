@@ -1,5 +1,6 @@
 "Nets from torchvision and timm: what they answer, what is remembered, and what a federation makes of them."
 from dataclasses import replace
+from functools import lru_cache
 import pytest, torch
 from safetensors.torch import save_file
 from torchvision.models import resnet18
@@ -147,6 +148,7 @@ def test_batchnorms_that_are_all_frozen_are_nobodys(text):
 
 # ---- weights as they are published
 
+@lru_cache
 def theirs():
     with seeded(3): return resnet18(num_classes=3)
 

@@ -404,7 +404,7 @@ DRAWN = {'skew-digits-trust-reliability.png', 'skew-digits-trust-risk.pdf', 'ske
 def test_the_report_has_tables_and_figures(capsys, tmp_path):
     "Also when it is called again without --trust."
     tiny = ['--suite', 'skew-digits', '--size', 'tiny', '--methods', 'Local,FedBN', '--seeds', 1,
-            '--out', tmp_path]
+            '--no-control', '--out', tmp_path]
     code, out, err = fedskew(capsys, 'compare', *tiny, *SHORT, '--trust')
     html = (tmp_path/'report.html').read_text()
     assert code == 0 and 'what uncertainty finds' in out and 'on each domain' not in out
