@@ -33,11 +33,7 @@ SETTINGS = [f.name for f in fields(Setting)]
 OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs'
 USUAL = dict(device='auto', jobs=1, size='quick')
 
-def own_budget(recipe:Recipe, how:dict)->dict:
-    "What `compare` has to be told to train as long as `diagnose`."
-    if {'local_epochs', 'house'} & how.keys(): return {}
-    plan = schedule_of(recipe, how.get('size', 'quick'), how)
-    return {k: v for k, v in OWN.items() if k not in how and plan.get(k) != v}
+
 
 # %% ../../nbs/7_app/19_again.ipynb #673a3b43
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
@@ -61,12 +57,18 @@ class Again:
     def fresh(self)->list:
         "As many seeds as were run, none of them seen."
         return [max(self.seeds)+1+k for k in range(len(self.seeds))]
+    @property
+    def budget(self)->dict:
+        "What `compare` has to be told to train as long as `diagnose`."
+        if {'local_epochs', 'house'} & self.how.keys(): return {}
+        plan = schedule_of(self.recipe, self.how.get('size', 'quick'), self.how)
+        return {k: v for k, v in OWN.items() if k not in self.how and plan.get(k) != v}
 
 # %% ../../nbs/7_app/19_again.ipynb #648e7da8
 @patch
 def command(self:Again, verb:str, to:str='', **changed)->str: # changed: methods, seeds, rounds, pixels, …
     "What is typed, or called in Python, for the same images; the folder is called after `to`."
-    how = (own_budget(self.recipe, self.how) if verb == 'compare' else {}) | self.how
+    how = (self.budget if verb == 'compare' else {}) | self.how
     how |= {k: v for k, v in changed.items() if k in (*OPTIONS, *SETTINGS)}
     more = {k: v for k, v in changed.items() if k not in how}
     images, training = image_words(self.recipe), training_words(how)
