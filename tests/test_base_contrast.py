@@ -5,8 +5,9 @@ from functools import partial
 import pytest, torch, torchvision
 import torch.nn.functional as F
 import plain_base_contrast as plain
-from feds import equal, fed_of, first, images, name_of, odd_suites, rounds_of, run, same, small
-from feds import whole_and_resumed
+from feds import equal, fed_of, first, halved, images, name_of, odd_suites, rounds_of, run, same
+from feds import little as small
+from feds import trained_once, whole_and_resumed
 from plain_base import at, pixels
 from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
@@ -29,6 +30,15 @@ from fedskew_nb.methods.rfeddis.method import RFedDis
 ALL = [MOON, FedRCL, FedIIR, MCGDM]
 OFF = {'MOON': dict(mu=0), 'FedRCL': dict(weight=0, beta=0), 'FedIIR': dict(gamma=0),
        'MCGDM': dict(lam_intra=0, lam_inter=0, strong=0)}
+
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
+
+@pytest.fixture(scope='module')
+def few(suite): return first(suite, 3, tests=4)
+
+@pytest.fixture(scope='module')
+def fedavg(suite): return run(FedAvg, suite, stack=False)
 
 # ---- against plain loops
 
@@ -86,15 +96,21 @@ LOOPS = [(MOON, plain_moon), (FedIIR(gamma=1.), plain_iir),
          (FedRCL, plain_rcl), (FedRCL(before_relu=False), partial(plain_rcl, before=False)),
          (MCGDM, plain_mcgdm), (MCGDM('released'), partial(plain_mcgdm, changed=True))]
 
+@pytest.fixture(scope='module')
+def doubled(suite):
+    how = dict(channels_last=False, stack=False)
+    def train(method, suite): return rounds_of(method, suite, small().double(), **how)
+    return trained_once(suite, train)
+
 @pytest.mark.parametrize('method,loop', LOOPS, ids=name_of)
-def test_equals_a_plain_loop_where_two_of_four_take_part(suite, method, loop):
+def test_equals_a_plain_loop_where_two_of_four_take_part(suite, doubled, method, loop):
     net = small().double()
     want = loop(net, suite, .5)
     fed = rounds_of(method, suite, net, rounds=3, participation=.5, **HOW)
     for n, v in want.items():
         gap, size = float((fed.server[n].double()-v.double()).norm()), float(v.double().norm())
         assert gap <= 1e-9*max(1., size), n
-    other = rounds_of(FedAvg, suite, net, channels_last=False, stack=False)
+    other = doubled(FedAvg)
     assert float((fed.server['head.weight']-other.server['head.weight']).abs().max()) > 1e-5
 
 def test_a_strong_view_by_hand():
@@ -110,8 +126,8 @@ def test_a_strong_view_by_hand():
 # ---- limits
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_switched_off_it_is_fedavg_bit_for_bit(suite, method):
-    off, base = run(method(**OFF[method.name]), suite, stack=False), run(FedAvg, suite, stack=False)
+def test_switched_off_it_is_fedavg_bit_for_bit(suite, fedavg, method):
+    off, base = run(method(**OFF[method.name]), suite, stack=False), fedavg
     assert equal(off, base) and off.history.rows == base.history.rows
     assert not equal(rounds_of(method, suite, stack=False), base)
 
@@ -151,13 +167,13 @@ def test_moon_leaves_the_last_model_as_it_was(suite):
 # ---- memory
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_goes_on_bit_for_bit(suite, method, tmp_path):
-    whole, rest = whole_and_resumed(lambda **kw: fed_of(method, suite, **kw), tmp_path/'half')
+def test_goes_on_bit_for_bit(few, method, tmp_path):
+    whole, rest = whole_and_resumed(lambda **kw: fed_of(method, few, **kw), tmp_path/'half')
     assert equal(whole, rest) and whole.history == rest.history
 
 @pytest.mark.parametrize('method', ALL, ids=name_of)
-def test_lanes_do_not_matter(suite, method):
-    one, three = (rounds_of(method, suite, lanes=n, stack=False) for n in (1, 3))
+def test_lanes_do_not_matter(few, method):
+    one, three = (rounds_of(method, few, lanes=n, stack=False) for n in (1, 3))
     assert equal(one, three)
 
 def test_an_absent_client_keeps_its_last_model(suite):
@@ -277,9 +293,9 @@ def test_discrepancy():
 OTHERS = [Method('DEC', DEC()), DC, FDSE, DFL]
 
 @pytest.mark.parametrize('other', OTHERS, ids=name_of)
-def test_moon_and_fedrcl_add_to_others(suite, other):
+def test_moon_and_fedrcl_add_to_others(few, other):
     for m in (MOON, FedRCL):
-        fed = fed_of(m+other, suite)
+        fed = fed_of(m+other, few)
         fed.one_round()
         terms = fed.history.rounds[-1]['terms']
         assert ('moon' if m is MOON else 'attract') in terms and len(terms) > 1

@@ -134,8 +134,8 @@ def test_who_keeps_something_is_not_fedavg(trained, method):
     assert any(not same(a, b) for a, b in zip(own(trained(method)), own(trained(FedAvg))))
 
 @pytest.mark.parametrize('kw', [{}, dict(clip=.5, weight_decay=.1, momentum=0., decay=.5)], ids=str)
-def test_ditto_leaves_fedavg_alone_and_is_local_without_its_tie(suite, kw):
-    avg, alone, loose, tight = (run(m, suite, **kw) for m in (FedAvg, Local, Ditto(lam=0), Ditto(lam=2)))
+def test_ditto_leaves_fedavg_alone_and_is_local_without_its_tie(trained, kw):
+    avg, alone, loose, tight = (trained(m, **kw) for m in (FedAvg, Local, Ditto(lam=0), Ditto(lam=2)))
     assert same(avg.server, loose.server) and same(avg.server, tight.server)
     assert all(map(same, own(loose), own(alone))) and not any(map(same, own(tight), own(alone)))
 
@@ -339,7 +339,8 @@ def test_two_rules_on_one_name():
 @pytest.mark.parametrize('other', [FedProx, FedBN], ids=name_of)
 @pytest.mark.parametrize('method', STATEFUL, ids=name_of)
 def test_others_can_be_added(method, other, suite):
-    assert equal(run(method+other, suite, rounds=1), run(other+method, suite, rounds=1))
+    two = replace(suite, clients=suite.clients[:2])
+    assert equal(run(method+other, two, rounds=1), run(other+method, two, rounds=1))
 
 def test_names():
     for m in FIVE:
