@@ -39,15 +39,17 @@ def tensors(x): return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), tor
 def by_tensors(root, of, **how):
     return Suite.from_datasets({d: (tensors(x[:16]), tensors(x[16:])) for d, x in of.items()}, **how)
 def by_data(root, of, **how):
-    return Suite.from_datasets({d: (Data(*tensors(x[:16])), Data(*tensors(x[16:]))) for d, x in of.items()}, **how)
+    parts = {d: (Data(*tensors(x[:16])), Data(*tensors(x[16:]))) for d, x in of.items()}
+    return Suite.from_datasets(parts, **how)
 
 DOORS = [by_folder, by_arrays, by_rows, by_tensors, by_data]
 MIXED = dict(a=ones(24), b=grey(24, 1))
 
 @pytest.mark.parametrize('door', DOORS)
 def test_a_site_of_0_and_1_is_refused_and_each_mend_works(tmp_path, door):
-    with pytest.raises(ValueError, match=r'a: bytes are only 0 and 1, and 1 is black: if it is white, say white=1 '
-                                         r'\(--white 1\); white=255 keeps them so'): door(tmp_path, MIXED)
+    said = (r'a: bytes are only 0 and 1, and 1 is black: if it is white, say white=1 '
+            r'\(--white 1\); white=255 keeps them so')
+    with pytest.raises(ValueError, match=said): door(tmp_path, MIXED)
     white, kept = door(tmp_path, MIXED, white='1'), door(tmp_path, MIXED, white='255')
     assert white.tests['a'].x.unique().tolist() == [0, 255] and white.white == (0, 1)
     assert kept.tests['a'].x.unique().tolist() == [0, 1] and 'if it is white, say white=1' in kept.source
@@ -64,7 +66,8 @@ def test_arrays_are_bytes_so_another_white_is_refused(tmp_path):
         by_arrays(tmp_path, MIXED, white=4095)
 
 def test_a_trained_model_reads_them_as_its_suite_did(tmp_path):
-    fed = fed_of(FedAvg, by_tensors(tmp_path, MIXED, white=1), small_conv(2, size=12, width=4, seed=0), rounds=1)
+    net = small_conv(2, size=12, width=4, seed=0)
+    fed = fed_of(FedAvg, by_tensors(tmp_path, MIXED, white=1), net, rounds=1)
     fed.fit()
     x = tensors(ones(4, 5))[0]
     assert torch.equal(fed.predict(x), fed.predict(255*x))
