@@ -39,27 +39,17 @@ def tensors(x): return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), tor
 def by_tensors(root, of, **how):
     return Suite.from_datasets({d: (tensors(x[:16]), tensors(x[16:])) for d, x in of.items()}, **how)
 def by_data(root, of, **how):
-<<<<<<< HEAD
-    def parts(x): return Data(*tensors(x[:16])), Data(*tensors(x[16:]))
-    return Suite.from_datasets({d: parts(x) for d, x in of.items()}, **how)
-=======
     parts = {d: (Data(*tensors(x[:16])), Data(*tensors(x[16:]))) for d, x in of.items()}
     return Suite.from_datasets(parts, **how)
->>>>>>> 7c6edb19e6d57515c83f5fba6afb5583a89184a8
 
 DOORS = [by_folder, by_arrays, by_rows, by_tensors, by_data]
 MIXED = dict(a=ones(24), b=grey(24, 1))
 
 @pytest.mark.parametrize('door', DOORS)
 def test_a_site_of_0_and_1_is_refused_and_each_mend_works(tmp_path, door):
-<<<<<<< HEAD
-    says = r'a: bytes are only 0 and 1, and 1 is black: if it is white, say white=1 \(--white 1\); '
-    with pytest.raises(ValueError, match=says+'white=255 keeps them so'): door(tmp_path, MIXED)
-=======
     said = (r'a: bytes are only 0 and 1, and 1 is black: if it is white, say white=1 '
             r'\(--white 1\); white=255 keeps them so')
     with pytest.raises(ValueError, match=said): door(tmp_path, MIXED)
->>>>>>> 7c6edb19e6d57515c83f5fba6afb5583a89184a8
     white, kept = door(tmp_path, MIXED, white='1'), door(tmp_path, MIXED, white='255')
     assert white.tests['a'].x.unique().tolist() == [0, 255] and white.white == (0, 1)
     assert kept.tests['a'].x.unique().tolist() == [0, 1] and 'if it is white, say white=1' in kept.source

@@ -218,12 +218,8 @@ def test_an_alpha_channel_is_no_level(tmp_path):
 def masks(top): return lambda k: Image.fromarray((shuffled(values(0, 1), k)*top).astype(np.uint8))
 
 def test_masks_of_0_and_1_are_refused(tmp_path):
-<<<<<<< HEAD
-    with pytest.raises(ValueError, match='a: bytes are only 0 and 1, and 1 is black: if it is white'):
-=======
     said = 'a: bytes are only 0 and 1, and 1 is black: if it is white, say white=1'
     with pytest.raises(ValueError, match=said):
->>>>>>> 7c6edb19e6d57515c83f5fba6afb5583a89184a8
         load_folder(tree(tmp_path/'s', masks(1)))
     suite, said = loaded(tmp_path/'s', white=255)      # if somebody wants it so
     assert 'bytes are only 0 and 1' in said and suite.tests['a'].x.max() == 1
