@@ -378,6 +378,8 @@ def test_pages_that_do_not_read_well(tmp_path):
     assert faults('\n'.join(f'x{i} = {i}' for i in range(120))) == {'cell'}
     assert faults('#| fig-cap: one: two\nplot()') == {'header'}
     assert faults('df', **{'text/html': '<table>'}) == {'html'}
+    assert faults('df', **{'text/plain': "Path('/home/me/pets')"}) == {'place'}
+    assert not faults('df', **{'text/plain': 'runs/home/me, ~/tmp/x and /data/pets'})
     assert faults('plot()', **{'image/png': PNG, 'text/markdown': '|'}) == {'figure'}
     for line in ("ax.legend(fontsize=7)", "ax.text(0, 0, 'a', size=7.5)", "ax.tick_params(labelsize=6.5)"):
         assert faults(line) == {'letters'}

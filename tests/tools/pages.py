@@ -161,8 +161,14 @@ def prose_faults(md):
             if not re.search(r"(['’]s|\bits|\band|\bto|,)( own)? $", l[: m.start()]):
                 yield 'number', f"{l[max(0, m.start() - 30) : m.end()]!r}: say the paper's"
 
+HOMES = re.compile(r'(?<![\w./~-])/(home|Users|root|work|tmp)/[\w./-]+')
+
 def output_faults(cell):
-    "Outputs that the site cannot show as they are."
+    "Outputs that the site cannot show as they are, or that nobody else can follow."
+    for o in cell.get('outputs', []):
+        texts = (o.get('text', ''), *(v for k, v in o.get('data', {}).items() if k.startswith('text')))
+        for m in HOMES.finditer('\n'.join(map(''.join, texts))):
+            yield 'place', f'{m[0]} is a folder of one machine: let the page name one of no machine'
     kinds = [k for o in cell.get('outputs', []) for k in o.get('data', {})]
     if 'text/html' in kinds:
         yield 'html', 'an output of text/html makes the site load scripts: show a table as Markdown'
