@@ -19,7 +19,7 @@ from .pairs import by_domain, image_floor, unlike
 from .overview import stored_results
 from .stats import difference_text, judge, holm, p_value, t_interval
 from ..engine.history import Where, summary, History
-from .table import Table
+from .table import Table, rate_of
 from ..core.names import papers, nearest
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000006
@@ -217,19 +217,6 @@ def verdicts(
         found = [judged(c, s, v, together, cmp, read) for s, v in values.items() if v]
         rows += [fixed | r for r in found or [dict(verdict=why_none(c))]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
-
-# %% ../../nbs/3_results/12_claims.ipynb #9dee781a
-#| code-fold: true
-#| code-summary: "The learning rate, in words"
-def rate_of(settings:list)->str:
-    "The learning rate of some runs, in how many trials it was tuned, or both."
-    trials = sorted({s['trials'] for s in settings if s.get('trials')})
-    rates = {s['lr'] for s in settings if s.get('lr') and not s.get('trials')}
-    ends = dict.fromkeys(map(str, (trials[:1]+trials[-1:])))
-    tuned = f'tuned in {" to ".join(ends)} trials' if trials else ''
-    if not rates: return f'lr {tuned}' if tuned else 'several learning rates'
-    one = 'several learning rates' if len(rates) > 1 else f'lr {rates.pop():g}{"" if tuned else " for all"}'
-    return one + (f', or {tuned}' if tuned else '')
 
 # %% ../../nbs/3_results/12_claims.ipynb #0b33fd1e
 def deciding(claims:list, cmp:Comparison)->Comparison:

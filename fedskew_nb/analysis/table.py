@@ -109,6 +109,17 @@ def steps_text(s:dict, times:float=1)->str:
     if not all(each): return ''
     return ' to '.join(dict.fromkeys(f'{times*k:.0f}' for k in (min(each), max(each))))
 
+# %% ../../nbs/3_results/09_table.ipynb #9dee781a
+def rate_of(settings:list)->str:
+    "The learning rate of some runs, in how many trials it was tuned, or both."
+    trials = sorted({s['trials'] for s in settings if s.get('trials')})
+    rates = {s['lr'] for s in settings if s.get('lr') and not s.get('trials')}
+    ends = dict.fromkeys(map(str, (trials[:1]+trials[-1:])))
+    tuned = f'tuned in {" to ".join(ends)} trials' if trials else ''
+    if not rates: return f'lr {tuned}' if tuned else 'several learning rates'
+    one = 'several learning rates' if len(rates) > 1 else f'lr {rates.pop():g}{"" if tuned else " for all"}'
+    return one + (f', or {tuned}' if tuned else '')
+
 # %% ../../nbs/3_results/09_table.ipynb #0e6ffb0a
 def budget_text(s:dict)->str:
     "How long a client trains, from the setting of a run; nothing where that is not stored."
