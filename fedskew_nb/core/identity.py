@@ -315,6 +315,7 @@ BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ 
     _abc_impl __firstlineno__ __static_attributes__ __annotations__ __annotate__ __annotate_func__
     __annotations_cache__ __slotnames__ __orig_bases__ __parameters__ __type_params__'''.split())
 
+# %% ../../nbs/4_core/17_instructions.ipynb #9a5c5e47
 def hints_at(steps:list, k:int)->set: # of places in steps
     "The steps that lay type hints on the stack for a function that is made at step `k`."
     op, arg = steps[k].op, steps[k].arg or 0
@@ -430,6 +431,7 @@ def is_installed(file:str)->bool:
     "Does a file lie in a folder of libraries?"
     return not LIBRARIES.isdisjoint(Path(file).parts)
 
+# %% ../../nbs/4_core/17_instructions.ipynb #2ad78ed1
 def home_of(module:str|None)->str:
     "Whose code a module is: 'ours', 'library' (Python's own, too) or 'yours'."
     top = (module or '').partition('.')[0]

@@ -224,6 +224,7 @@ def styles_of(x:Tensor)->Tensor: # (N, 2, 3)
     "Mean and deviation of the channels of bytes, in [0, 1]."
     return torch.stack(statistics(x/255), 1)[..., 0, 0]
 
+# %% ../../../nbs/2_methods/baselines/13_views.ipynb #8adcba9b
 def mixstyle(
     x:Tensor,        # (B, 3, H, W) bytes
     pool:Tensor,     # (N, 2, 3): mean and deviation of the channels of other images, in [0, 1]

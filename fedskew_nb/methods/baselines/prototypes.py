@@ -410,6 +410,7 @@ def inner(self:FeatureAnchors, c, b, out):
     s['seen'] += len(y)
     if s['seen'] >= len(c.data.train): self._end_epoch(s)
 
+# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e6af730b
 @patch
 def _end_epoch(self:FeatureAnchors, s):
     "Move the client's copy of the anchors that it has features of."
