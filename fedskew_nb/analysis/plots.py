@@ -11,8 +11,8 @@ import numpy as np, pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
-from .pairs import unlike
-from .stats import LOOK, t_interval
+from .pairs import image_floor, unlike
+from .stats import LOOK, Interval, t_interval
 from .style import INK, PALETTE, bare, canvas, colour, ink, shades, style, subplots
 
 # %% ../../nbs/3_results/15_plots.ipynb #00000014
@@ -83,8 +83,10 @@ def plot_curves(
 # %% ../../nbs/3_results/15_plots.ipynb #0000001f
 def _seed_row(ax, y, x, color, bar):
     "The points of one name at height y, with their mean and its interval; nothing where there are none."
-    if not len(x): return
-    t = t_interval(x)
+    t = x if isinstance(x, Interval) else None
+    x = np.asarray(t.values if t else x, float)
+    if not len(x := x[~np.isnan(x)]): return
+    t = t or t_interval(x)
     if bar: ax.barh(y, t.mean, .62, color=color, alpha=.28, lw=0)
     ax.plot([t.mean]*2, [y-.31, y+.31], color=color, lw=2.2, solid_capstyle='butt')
     if t.n > 1: ax.plot([t.lo, t.hi], [y, y], color=INK, lw=1.1, zorder=2)
@@ -94,15 +96,15 @@ def _seed_row(ax, y, x, color, bar):
 # %% ../../nbs/3_results/15_plots.ipynb #bc626b14
 @style()
 def seed_points(
-    values,         # {name: one value per seed}, or a DataFrame with a column per name
+    values,         # {name: one value per seed, or an Interval}, or a DataFrame with a column per name
     unit:str='',    # written on the axis
     bars:bool=False,# a bar from 0 to the mean
     ax:Axes=None,
 )->Axes:
     "One row per name: every seed a point, the mean a line, the 95 % interval through it."
-    values = {k: np.asarray(v, float) for k, v in dict(values).items()}
+    values = dict(values)
     ax = canvas(ax, (4.6, .42*len(values)+.7))
-    for i, (name, x) in enumerate(values.items()): _seed_row(ax, i, x[~np.isnan(x)], colour(name), bars)
+    for i, (name, x) in enumerate(values.items()): _seed_row(ax, i, x, colour(name), bars)
     ax.set_yticks(range(len(values)), values)
     ax.grid(False, axis='y')
     ax.spines['left'].set_visible(False)
@@ -110,15 +112,16 @@ def seed_points(
     return ax
 
 # %% ../../nbs/3_results/15_plots.ipynb #00000023
+def seed_of(h)->tuple: return h.setting.get('data_seed', 0), h.setting.get('seed', 0)
+
 def finals(
     histories, metric='AVG', where='global',
 )->pd.DataFrame:       # a column per name, a row per seed
     "The last round's score of each run."
-    def seed(h): return h.setting.get('data_seed', 0), h.setting.get('seed', 0)
     def last(h): return h.curve(where)[metric].iloc[-1]
     def of(hs):
         odd = unlike(hs, where)           # as in tables
-        return {seed(h): float('nan') if i in odd else last(h) for i, h in enumerate(hs)}
+        return {seed_of(h): float('nan') if i in odd else last(h) for i, h in enumerate(hs)}
     return pd.DataFrame({name: of(hs) for name, hs in by_name(histories).items()})
 
 # %% ../../nbs/3_results/15_plots.ipynb #00000024
@@ -128,9 +131,13 @@ def skew_cost_bars(
     ax:Axes=None,
 )->Axes:
     "Points of accuracy that a method loses to itself on the IID deal, paired by seed."
-    if not isinstance(scores, pd.DataFrame): scores = finals(scores)
+    runs = {} if isinstance(scores, pd.DataFrame) else by_name(scores)
+    if runs: scores = finals(scores)
     cost = {k: (scores[f'{k}/iid']-scores[k]).dropna() for k in scores if f'{k}/iid' in scores}
     if not cost: raise ValueError('no method was run on both deals: run FedAvg with control=True')
+    for k, d in cost.items() if runs else ():
+        one, other = ({seed_of(h): h for h in runs[name]} for name in (f'{k}/iid', k))
+        if len(d): cost[k] = t_interval(d, floor=image_floor(one, other, 'global', d.index))
     ax = seed_points(cost, 'points below the same method on the IID deal', bars=True, ax=ax)
     ax.axvline(0, color=INK, lw=2, clip_on=False)
     return ax

@@ -72,7 +72,9 @@ def method_domain_map(t:Table, ax=None):
     return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000e
-def _differences(points):
+def _differences(cmp, suite:str, methods):
+    "With the intervals of the table."
+    points = {m: i for m in methods if (i := cmp.paired(suite, ('skew', m), where='personal'))}
     ax = seed_points(points, 'points above FedAvg')
     ax.axvline(0, color=INK, lw=1)
     return ax
@@ -89,7 +91,7 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()
-    if len(points): out['differences'] = DIFFERENCES, lambda: _differences(points)
+    if len(points): out['differences'] = DIFFERENCES, lambda: _differences(cmp, suite, points)
     for view in ('global', 'personal'):
         if view not in tables: continue
         caption, t = f'Accuracy in % on each domain, {view} view.', tables[f'{view}-domains']

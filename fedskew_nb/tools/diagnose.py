@@ -332,7 +332,7 @@ def as_dict(self:Diagnosis)->dict:
 @patch
 def draw(self:Diagnosis):
     "All differences, seed by seed."
-    ax = seed_points({EFFECTS[k][0]: i.values for k, i in self.effects.items() if k != 'alone'}, 'points')
+    ax = seed_points({EFFECTS[k][0]: i for k, i in self.effects.items() if k != 'alone'}, 'points')
     ax.axvline(0, color=INK, lw=1)
     return ax
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from pages import WIDTH
-from project import NBS, ROOT, default_exp, is_listing, module_of, notebooks, read, settings
+from project import NBS, ROOT, default_exp, is_listing, module_of, notebooks, read, settings, source
 from stubs import PACKAGE, Stub, args_of, doc_of, is_data, modules, name_of
 
 FOLDER = 'reference'
@@ -240,9 +240,16 @@ def in_repository(notebook):
     return f'{cfg["git_url"]}/blob/{cfg["branch"]}/{cfg["nbs_path"]}/{notebook}'
 
 def told(part):
-    "Where a module is explained: on its pages, and in its notebooks."
-    pages = [f'[its page](../{n})' for n in part.notebooks if not is_listing(n)]
-    return ', '.join(pages + [f'[its notebook]({in_repository(n)})' for n in part.notebooks if is_listing(n)])
+    "Where a module is explained: on its pages, and in its notebooks, each by its title."
+    pages = [f'[{title(n)}](../{n})' for n in part.notebooks if not is_listing(n)]
+    rest = [f'[{title(n)}]({in_repository(n)}) (notebook)' for n in part.notebooks if is_listing(n)]
+    return '; '.join(pages + rest)
+
+@lru_cache(None)
+def title(notebook):
+    "The first heading of a notebook in nbs/."
+    texts = [source(c) for c in read(NBS / notebook)['cells'] if c['cell_type'] == 'markdown']
+    return escaped(next(m[1] for m in (re.search(r'^# (.+)$', t, re.M) for t in texts) if m))
 
 def hidden(rows):
     "What is inside a module, folded."
