@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest, torch
 from PIL import Image
+from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.tools.diagnose import GAINS, Diagnosis, diagnose
 from fedskew_nb.tools.questions import Difference, Found, difference, exchange, exchanges, swapped_labels
 from fedskew_nb.nets.models import small_conv
@@ -12,6 +13,7 @@ from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.survey import Picture, copies, pictures_in
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.personal import Local
 from test_cli import images, run
 
@@ -155,7 +157,8 @@ def made(**effects):
     "A diagnosis with these differences, and nothing behind them."
     class Made(Diagnosis):
         def __init__(self):
-            self.n, self.domains, self.cmp, self.again = dict(a=30, b=30), ['a', 'b'], True, None
+            self.n, self.domains, self.again = dict(a=30, b=30), ['a', 'b'], None
+            self.cmp = Comparison([History(dict(method='FedAvg', suite='made', seed=0, rounds=32))])
             self.found = Found('made', [Picture('a', 'x', '1'), Picture('b', 'y', '2')], [],
                                type('S', (), dict(n_classes=2, copies={})), copies([]))
         effects = property(lambda self: every)

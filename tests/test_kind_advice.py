@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
+from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.index import found
 from fedskew_nb.analysis.stats import ABOVE, WITHIN
 from fedskew_nb.data.folder import folder
+from fedskew_nb.engine.history import History
 from fedskew_nb.run.plan import OWN, planned
 from fedskew_nb.run.recipes import suite_recipe
-from fedskew_nb.tools.again import Again, as_sentence, commanded, known_elsewhere
 from fedskew_nb.tools.cli import compare_command, diagnose_command, which_options
-from fedskew_nb.tools.diagnose import CURES, GAINS, Diagnosis
-from fedskew_nb.tools.questions import KINDS, READ, best_of, difference, found_in
+from fedskew_nb.tools.diagnose import GAINS, Diagnosis
+from fedskew_nb.tools.questions import CURES, KINDS, READ, Advice, Again, as_sentence, best_of
+from fedskew_nb.tools.questions import difference, found_in, known_elsewhere
 from fedskew_nb.tools.shell import parsed
 from test_cli import images
 from test_diagnose import made
@@ -125,7 +127,7 @@ def test_a_cure_is_compared_as_it_was_diagnosed(how, suite, tmp_path):
     "What is printed is read, and trains as the diagnosis did."
     own = suite == 'folder'
     recipe = folder(images(tmp_path/'my pets'), 20) if own else suite_recipe(suite, how.get('size', 'quick'))
-    line = Again(recipe, (0, 1, 2), how, 'out').follows('Use AdaBN after FedAvg instead of FedAvg')
+    line = Again(recipe, (0, 1, 2), how, 'out').follows(Advice('adabn', 'Use it', 'why'))
     argv = shlex.split(line)
     assert argv[:2] == ['fedskew', 'compare']
     read = parsed(compare_command, 'compare', argv[2:])
@@ -142,25 +144,40 @@ def test_a_cure_is_compared_as_it_was_diagnosed(how, suite, tmp_path):
 
 def test_every_advice_has_a_command_that_is_read(tmp_path):
     again = Again(folder(images(tmp_path/'pets'), 20, bad='skip'), (4,), dict(rounds=8))
-    dos = ['Keep FedAvg', 'Run three seeds', 'Run 12 seeds', 'Remove the copies', 'Look at the labels of a',
-           'Train longer, or on larger pictures (--rounds 96, --pixels 64)',
-           *(f'Try {c} instead of FedAvg' for c in CURES.values()),
-           'Train twice as long (--rounds, new --out)', 'Collect more pictures, about 3 times as many']
-    for do in dos:
-        _, verb, *argv = shlex.split(again.follows(do))
+    def line(kind, of=None): return again.follows(Advice(kind, 'whatever it says', 'why', of=of))
+    for kind in ('keep', 'seeds', 'copies', 'labels', 'larger', *CURES, 'longer', 'pictures'):
+        _, verb, *argv = shlex.split(line(kind, 6))
         read = parsed(dict(compare=compare_command, diagnose=diagnose_command)[verb], verb, argv)
         assert read['skip_broken'] and read['data']
-    assert "--seeds 5, " in again.follows('Try FedBN instead of FedAvg')
-    assert '--rounds 16' in again.follows(dos[-2]) and '--pixels 64' in again.follows(dos[5])
+    assert '--seeds 5, ' in line('fedbn') and 'FedAvg,FedBN ' in line('fedbn')
+    assert '--seeds 12 ' in line('seeds', 12)
+    assert '--rounds 16' in line('longer', 16) and '--pixels 20' in line('longer', 16)
+    assert '--rounds 96' in line('larger', 96) and '--pixels 64' in line('larger', 96)
+
+@pytest.mark.parametrize('rounds, larger', [(4, 96), (500, 1000)])
+def test_twice_as_long_is_twice_what_was_trained(rounds, larger):
+    "Whoever set the rounds: a call, a size, or the protocol of a paper."
+    d = made()
+    d.cmp = Comparison([History(dict(method='FedAvg', suite='made', seed=0, rounds=rounds))])
+    d.again = Again(suite_recipe('emoji-pacs'), (0,), dict(house='fdse'))
+    type(d).rising = lambda self: dict(FedAvg=9.)
+    twice = next(a for a in d.advice() if a.kind == 'longer')
+    assert f'--rounds {2*rounds} ' in twice.command and f'--rounds {2*rounds} ' in d.again.follows(twice)
+    type(d).levels = lambda self: {'AVG': np.array([52.])}
+    more = next(a for a in d.advice() if a.kind == 'larger')
+    assert f'(--rounds {larger}, ' in more.do and f'--rounds {larger} ' in more.command
 
 def test_a_suite_of_python_gets_a_call_of_python():
     again = Again(suite_recipe(lambda seed: None), (0, 1), dict(rounds=4, progress=False))
-    line = again.follows('Use FedBN instead of')
+    line = again.follows(Advice('fedbn', 'Use FedBN', 'why'))
     assert line == "compare('FedAvg,FedBN', suite, rounds=4, seeds=[2, 3], out='diagnosis-fedbn')"
 
 def test_command_stands_below_its_advice_and_in_the_file():
-    a = commanded('fedskew compare --methods FedBN', 'Use FedBN', 'it is best', None)
+    a = Advice('fedbn', 'Use FedBN', 'it is best')
+    assert len(a.lines().splitlines()) == 1
+    a.command = 'fedskew compare --methods FedBN'
     assert a.lines().splitlines()[1].strip() == a.command
+    assert a.as_dict() == dict(do='Use FedBN', why='it is best', gain=None, kind='fedbn', command=a.command)
     do, why, gain = a                                         # three, as before
     assert (do, why, gain) == ('Use FedBN', 'it is best', None)
 

@@ -10,14 +10,18 @@ from calibrate import digits, is_right, shuffled, sites_of, swapped, written
 
 def test_which_first_advice_is_right():
     truth = dict(adabn=8., fedbn=7., alone=-3.)
-    use = 'Use {} instead of FedAvg'.format
-    def right(do, name='styles', truth=truth, level=70.): return is_right(name, do, truth, level, 20.)
-    assert right(use('AdaBN after FedAvg')) and right(use('FedBN')) and not right(use('training alone'))
-    assert not right('Keep FedAvg') and not right('Run 12 seeds') and not right('Look at the labels of siteC')
+    def right(kind, name='styles', truth=truth, level=70., of=None):
+        return is_right(name, kind, of, truth, level, 20.)
+    assert right('adabn') and right('fedbn') and not right('alone')
+    assert not right('keep') and not right('seeds') and not right('labels', of='siteC')
+    assert not right('suspected') and not right('contradictions')
     none = dict(adabn=.5, fedbn=-1., alone=-9.)
-    assert right('Keep FedAvg', truth=none) and right('Collect more pictures', truth=none)
-    assert right('Look at the labels of siteC', 'swap_styles') and not right(use('FedBN'), 'swap_styles')
-    assert right('Train longer, or', level=22.) and not right('Train longer, or')
+    assert right('keep', truth=none) and right('pictures', truth=none)
+    assert not right('suspected', truth=none) and not right('contradictions', truth=none)
+    assert right('labels', 'swap_styles', of='siteC') and not right('labels', 'swap_styles', of='siteA')
+    assert not right('fedbn', 'swap_styles')
+    assert right('backgrounds', 'backgrounds') and not right('backgrounds', truth=none)
+    assert right('larger', level=22.) and not right('larger')
 
 def test_its_folders_have_the_cause_that_they_name(tmp_path):
     "By pixels: which picture lies under which name at which site."

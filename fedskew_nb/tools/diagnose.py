@@ -23,12 +23,10 @@ from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
 from ..run.plan import OWN, checked, which_seeds
-from fedskew_nb.tools.again import (
-    CURES, LONGER, NOTES, OF, ROWS, THREE, TWICE, Again, as_sentence, commanded, known_elsewhere,
-    points)
 from .questions import (
-    KINDS, NEEDED, Found, asked, best_of, check_own_tests, difference, first_path, found_in, left_open,
-    suspected_labels, swapped_labels, vaguest)
+    CURES, KINDS, NEEDED, NOTES, OF, ROWS, Advice, Again, Found, as_sentence, asked, best_of,
+    check_own_tests, difference, first_path, found_in, known_elsewhere, left_open,
+    longer, points, suspected_labels, swapped_labels, vaguest)
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
@@ -187,71 +185,75 @@ def answers(self:Diagnosis)->list:
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #6a34b39f
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
-ONE_LABEL = 'Decide on one label for each picture'
 
 @patch
-def data_advice(self:Diagnosis): # of (what to do, why, gain or None)
+def data_advice(self:Diagnosis): # of Advice
     "What to mend before any training."
     found, few = self.found, [] if self.cmp else too_few(picture_counts(self.found.pictures))
     lacks = some([f'{d} has {n} of {c}' for d, c, n in few], 4)
-    if few: yield LACKING, f'nothing can be trained: {lacks}', None
-    if n := found.number('labels'): yield ONE_LABEL, f'{n} lie under two labels', None
+    if few: yield Advice('lacking', LACKING, f'nothing can be trained: {lacks}')
+    if n := found.number('labels'):
+        yield Advice('contradictions', 'Decide on one label for each picture', f'{n} lie under two labels')
     shared = {k: n for k in ('tested', 'domains') if (n := found.number(k))}
-    if shared: yield 'Remove the copies', some([f'{n} {KINDS[k]}' for k, n in shared.items()], 4), None
+    if not shared: return
+    yield Advice('copies', 'Remove the copies', some([f'{n} {KINDS[k]}' for k, n in shared.items()], 4))
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #43568cdb
 @patch
 def everywhere(self:Diagnosis)->list: # of domains
-    "Where labels seem exchanged in more than half of the domains: no single site has erred."
+    "Where labels seem exchanged, if in more than half: no single site has erred."
     odd = [*self.swapped()]
     return odd if len(odd) > max(1, len(self.domains)/2) else []
 
 @patch
 def background_advice(self:Diagnosis):
     "What explains that, beside labels."
+    why = ('models of the other domains exchange classes in most domains: labels differ, or what lies behind '
+           'an object names its class')
     if odd := self.everywhere():
-        yield (f'Look at labels and backgrounds of {some(odd, 4)}', 'models of the other domains exchange '
-               'classes in most domains: labels differ, or what lies behind an object names its class', None)
+        yield Advice('backgrounds', f'Look at labels and backgrounds of {some(odd, 4)}', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #e9214609
 @patch
 def label_advice(self:Diagnosis):
-    "Labels of a domain that the others exchange, or seem to: a look costs nothing."
+    "Labels that the other domains exchange, or seem to."
     for d, pairs in () if self.everywhere() else self.swapped().items():
         names, gain = some([f'{a} and {b}' for a, b in pairs], 4), points(self.by_domain('gain')[d])
-        yield (f'Look at the labels of {d}', f'models of the other domains exchange {names}, and no method '
-               f'mends that; FedAvg there against training alone: {gain}', None)
+        why = (f'models of the other domains exchange {names}, and no method mends that; '
+               f'FedAvg there against training alone: {gain}')
+        yield Advice('labels', f'Look at the labels of {d}', why, of=d)
     if odd := self.suspected():
-        yield 'Look at some labels', f'they are perhaps exchanged, which is not shown: {some(odd, 4)}', None
+        why = f'they are perhaps exchanged, which is not shown: {some(odd, 4)}'
+        yield Advice('suspected', 'Look at some labels', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #fb456309
 @patch
-def more_evidence(self:Diagnosis)->tuple:
+def more_evidence(self:Diagnosis)->Advice:
     "What would tell 5 points from 0."
     k = vaguest(self.effects)
     i = self.effects[k]
-    if i.n == 1: return THREE, 'one cannot tell 5 points from 0', None
+    if i.n == 1: return Advice('seeds', 'Run three seeds', 'one cannot tell 5 points from 0', of=3)
     why = f'{left_open(i)} ({EFFECTS[k][0]})'
     if i.seeds and i.pictures < NEEDED:
         more = i.seeds if i.seeds > i.n else 2*i.n
-        return f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', None
+        return Advice('seeds', f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', of=more)
     best = effect_shown(i.se*math.sqrt(i.n), 20)
     times = max(2, math.ceil((max(best, 2.8/1.96*i.pictures)/NEEDED)**2))
-    do = f'Collect more pictures, about {times} times as many'
-    return do, f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}', None
+    why = f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}'
+    return Advice('pictures', f'Collect more pictures, about {times} times as many', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #55838eea
 @patch
-def cure(self:Diagnosis)->tuple:
+def cure(self:Diagnosis)->Advice:
     "What instead of FedAvg?"
     k, i = best_of(self.effects, tuple(CURES))
     if i.told == 'small' or i.mean < 1:
-        return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
-    known = known_elsewhere(ROWS[k])
-    best = f'it is the best of three, {i.word}'
-    if i.told == 'above': return f'Use {CURES[k]} instead of FedAvg', f'{best}. {known}', i
-    shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(i.n > 1)
-    return f'Try {CURES[k]} instead of FedAvg', f'{best}{shows}. {known}', i
+        why = f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}'
+        return Advice('keep', 'Keep FedAvg', why)
+    shown = i.told == 'above'
+    shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
+    why = f'it is the best of three, {i.word}{shows}. {known_elsewhere(ROWS[k])}'
+    return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
 @patch
@@ -261,20 +263,22 @@ def training_advice(self:Diagnosis):
     learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in self.effects.values())
     few = blind and self.effects['cost'].pictures >= NEEDED
     if few: yield self.more_evidence()
-    if not learnt: yield (LONGER, f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %', None)
+    why = f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %'
+    if not learnt: yield longer(self.cmp, why, pixels=64)
     if blind and not few: yield self.more_evidence()
     if learnt: yield self.cure()
     if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
-        yield TWICE, f'still rising: {some(won, 4)}', None
+        yield longer(self.cmp, f'still rising: {some(won, 4)}')
     if not blind and self.effects['cost'].told == 'open': yield self.more_evidence()
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #a828f076
 @patch
-def advice(self:Diagnosis)->list: # of Advice, the first thing first
-    "What to try, each with the command that follows it."
+def advice(self:Diagnosis)->list: # of Advice
+    "What to try, first things first."
     every = [*self.data_advice()]
     if self.cmp: every += [*self.label_advice(), *self.training_advice(), *self.background_advice()]
-    return [commanded(self.again.follows(a[0]) if self.again else '', *a) for a in every]
+    for a in every if self.again else (): a.command = self.again.follows(a)
+    return every
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #44d0e395
 @patch

@@ -262,3 +262,173 @@ def left_open(i:Difference)->str:
     shows = f'{i.showable:.0f} points' if i.showable < 100 else 'nothing'
     return (f'with {i.n} seeds {shows} would show in four of five tries, and the choice of pictures '
             f'alone leaves ± {i.pictures:.0f} open')
+
+# %% ../../nbs/7_app/19_again.ipynb #8c5144d1
+import shlex
+from dataclasses import fields
+from typing import NamedTuple
+from ..analysis.index import best, found, usual
+from ..analysis.stats import span
+from ..engine.setting import Setting
+from ..run.plan import OWN, schedule_of
+
+# %% ../../nbs/7_app/19_again.ipynb #01047fff
+def image_words(recipe:Recipe)->list|None: # of (option, value); None: they cannot be typed
+    "How the images of a recipe are typed."
+    if not recipe.text: return None
+    how = recipe.make.keywords if images_of(recipe) else {}
+    if not how or 'copies' in how: return [('suite', recipe.text)]
+    typed = dict(data=images_of(recipe), pixels=how['pixels'], boxes=how.get('boxes'),
+                 white=how.get('white'), unseen=how.get('unseen'), skip_broken=how['bad'] == 'skip')
+    return [(k, v) for k, v in typed.items() if v]
+
+# %% ../../nbs/7_app/19_again.ipynb #e08c8d31
+SETTINGS = [f.name for f in fields(Setting)]
+OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs'
+USUAL = dict(device='auto', jobs=1, size='quick')
+
+
+
+# %% ../../nbs/7_app/19_again.ipynb #673a3b43
+def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
+    "How a training is typed."
+    how = {k: v for k, v in how.items() if v is not None and USUAL.get(k) != v}
+    if not isinstance(how.get('model', ''), str) or 'executor' in how: return None
+    words = [(k, str(how[k])) for k in OPTIONS if k in how]
+    if how.get('rungs'): words.append(('rungs', ','.join(map(str, how['rungs']))))
+    plain = [k for k in how if k in SETTINGS and k not in ('rounds', 'rungs')]
+    return words + [('set', f'{k}={how[k]!r}') for k in plain]
+
+# %% ../../nbs/7_app/19_again.ipynb #c3a19671
+@dataclass(frozen=True)
+class Again:
+    "What was diagnosed, so that it can be asked for again."
+    recipe:Recipe
+    seeds:tuple
+    how:dict             # arguments of the training
+    out:str='diagnosis'
+    @property
+    def fresh(self)->list:
+        "As many seeds as were run, none of them seen."
+        return [max(self.seeds)+1+k for k in range(len(self.seeds))]
+    @property
+    def budget(self)->dict:
+        "What `compare` has to be told to train as long as `diagnose`."
+        if {'local_epochs', 'house'} & self.how.keys(): return {}
+        plan = schedule_of(self.recipe, self.how.get('size', 'quick'), self.how)
+        return {k: v for k, v in OWN.items() if k not in self.how and plan.get(k) != v}
+
+# %% ../../nbs/7_app/19_again.ipynb #648e7da8
+@patch
+def command(self:Again, verb:str, to:str='', **changed)->str: # changed: methods, seeds, rounds, pixels, …
+    "What is typed, or called in Python, for the same images; the folder is called after `to`."
+    how = (self.budget if verb == 'compare' else {}) | self.how
+    how |= {k: v for k, v in changed.items() if k in (*OPTIONS, *SETTINGS)}
+    more = {k: v for k, v in changed.items() if k not in how}
+    images, training = image_words(self.recipe), training_words(how)
+    out = f'{self.out}-{to}' if to else self.out
+    if images is None or training is None: return in_python(verb, out, how | more)
+    if 'data' not in dict(images): more.pop('pixels', None)       # of a folder
+    return shlex.join(['fedskew', verb, *flat([*(dict(images) | more | dict(out=out)).items(), *training])])
+
+# %% ../../nbs/7_app/19_again.ipynb #809deee8
+def flat(words:list)->list:
+    "Options and their values, one after the other; a list is typed with commas, a switch alone."
+    def text(v):
+        if not isinstance(v, (list, tuple)): return str(v)
+        return ','.join(map(str, v)) + ','*(len(v) == 1)       # `--seeds 3` would be how many
+    each = [[f'--{k.replace("_", "-")}', *([] if v is True else [text(v)])] for k, v in words]
+    return [w for pair in each for w in pair]
+
+def in_python(verb:str, folder:str, given:dict)->str:
+    "The call for images that cannot be typed."
+    kept = {k: v for k, v in given.items() if k not in ('methods', 'pixels', 'progress', 'on_run')}
+    arguments = [*([repr(given['methods'])] if verb == 'compare' else []), 'suite']
+    arguments += [f'{k}={v!r}' for k, v in kept.items() if isinstance(v, (str, int, float, list, tuple))]
+    return f'{verb}({", ".join([*arguments, f"out={folder!r}"])})'
+
+# %% ../../nbs/7_app/19_again.ipynb #58ef1334
+CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone')
+ROWS = dict(adabn='FedAvg + AdaBN', fedbn='FedBN', alone='Local')
+
+# %% ../../nbs/7_app/19_again.ipynb #4a9a984d
+class Step(NamedTuple):
+    "One thing to do."
+    do:str
+    why:str
+    gain:Difference|None = None
+
+class Advice(Step):
+    "The same three; beside them of which kind it is, of what, and the command that follows it."
+    def __new__(cls, kind:str, *step, of=None): # of: seeds, rounds, the name of a domain
+        advice = Step.__new__(cls, *step)
+        advice.kind, advice.of, advice.command = kind, of, ''
+        return advice
+    def as_dict(self)->dict:
+        "For a file."
+        gain = self.gain and self.gain.as_dict()
+        return self._asdict() | dict(gain=gain, kind=self.kind, command=self.command)
+    def lines(self)->str:
+        "For a terminal."
+        return as_sentence(*self) + f'\n    {self.command}'*bool(self.command)
+
+# %% ../../nbs/7_app/19_again.ipynb #longer01
+def longer(cmp, why:str, pixels:int=0)->Advice: # cmp: a Comparison
+    "Twice the rounds of these runs; with pixels, larger pictures and 96 rounds at least."
+    of = max(96*bool(pixels), 2*max(h.setting['rounds'] for h in cmp.histories))
+    if not pixels: return Advice('longer', 'Train twice as long (--rounds, new --out)', why, of=of)
+    do = f'Train longer, or on larger pictures (--rounds {of}, --pixels {pixels})'
+    return Advice('larger', do, why, of=of)
+
+# %% ../../nbs/7_app/19_again.ipynb #77af1bf4
+OF = ('Intervals are for other seeds on these pictures: other splits, weights and batches; '
+      'other pictures add what their choice leaves open')
+NOTES = ['Paired by seed; of each difference alone, for other seeds on these pictures. '
+         f'Above or below 0 only where the pictures allow it; the margin is {NEEDED:g} points.',
+         'Could show: with these seeds, in four of five tries. '
+         'Pictures alone: what their choice leaves open, however many seeds.',
+         'All train at the rate below; training alone often learns best at a lower one.']
+
+# %% ../../nbs/7_app/19_again.ipynb #78656300
+@patch
+def follows(self:Again, a:Advice)->str:
+    "The command that follows an advice."
+    kind, of = a.kind, a.of
+    if kind in CURES: return self.command('compare', kind, methods=f'FedAvg,{ROWS[kind]}', seeds=self.fresh)
+    if kind == 'keep': return self.command('compare', 'kept', methods='FedAvg', keep_models=True)
+    if kind == 'seeds': return self.command('diagnose', seeds=of)
+    if kind == 'larger': return self.command('diagnose', 'longer', rounds=of, pixels=64)
+    if kind == 'longer': return self.command('diagnose', 'longer', rounds=of)
+    return self.command('diagnose', 'mended')
+
+# %% ../../nbs/7_app/19_again.ipynb #cf9a7213
+def points(i:Interval)->str:
+    "`+6.7 points (2.5 to 11.0)`."
+    return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
+
+
+
+# %% ../../nbs/7_app/19_again.ipynb #3331e61f
+def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
+    "An advice, its reason, and what it promises."
+    said = f'{do}. {why[0].upper()}{why[1:]}.'
+    if not gain: return said
+    if gain.n == 1: return f'{said} Expected: one seed cannot tell.'
+    if gain.told != 'above': return f'{said} Expected: between nothing and {gain.hi:+.1f} points.'
+    return (f'{said} Expected: {points(gain)} for other seeds on these pictures, the interval as wide as the '
+            f'best of three asks for; on other pictures like these {span(*gain.elsewhere())}.')
+
+# %% ../../nbs/7_app/19_again.ipynb #c3e1040a
+LIKE = {'emoji-pacs': 'styles', 'colored-mnist': 'hues', 'context-vehicles': 'backgrounds'}
+
+def known_elsewhere(method:str, suites=('emoji-pacs', 'colored-mnist'))->str: # '' where nothing is stored
+    "What stored runs say of a method against FedAvg, on the own domain as received."
+    asked = dict(method=method, question='own domain', moment='received', over='FedAvg')
+    def best_on(s):
+        cells = found(**asked, suite=s)
+        return best([c for c in cells if c.budget == usual().get(s)] or cells)
+    cells = {s: c for s in suites if (c := best_on(s))}
+    if not cells: return ''
+    pages = ', '.join(dict.fromkeys(c.page for c in cells.values()))
+    each = '; '.join(f'{c} on {LIKE[s]} ({s}, {c.n} seeds, {c.verdict})' for s, c in cells.items())
+    return f'Stored runs on other images, {method} − FedAvg in points: {each}; page {pages}'

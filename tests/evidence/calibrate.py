@@ -19,8 +19,8 @@ from fedskew_nb.core.names import plain
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.tools.diagnose import CURES, EFFECTS, GAINS, diagnose
-from fedskew_nb.tools.questions import NEEDED, best_of
+from fedskew_nb.tools.diagnose import EFFECTS, GAINS, diagnose
+from fedskew_nb.tools.questions import CURES, NEEDED, best_of
 
 ASKED, TRUTH = (0, 1, 2), tuple(range(3, 11))
 STORED = Path(__file__).parents[2]/'fedskew_nb'/'assets'/'advice.json'
@@ -121,16 +121,15 @@ def written(name:str, root:Path)->Path:
 # ---- what is right ----
 SWAPPED = dict(swap_styles='siteC', swap_digits='siteB', swap_noskew='siteA')
 
-def is_right(name:str, do:str, truth:dict, level:float, chance:float)->bool:
-    "Of a first advice, by the cause and by eight seeds."
-    if name in SWAPPED: return do == f'Look at the labels of {SWAPPED[name]}'
-    if 'label' in do and not do.startswith('Look at labels and backgrounds'): return False
-    if do.startswith('Look at labels and backgrounds'): return FOLDERS[name][0] == 'background'
+def is_right(name:str, kind:str, of, truth:dict, level:float, chance:float)->bool:
+    "Of a first advice, by the cause and by eight seeds; `of`: whose labels."
+    if name in SWAPPED: return (kind, of) == ('labels', SWAPPED[name])
+    if kind in ('labels', 'suspected', 'contradictions'): return False
+    if kind == 'backgrounds': return FOLDERS[name][0] == 'background'
     best = max(truth[k] for k in CURES)
-    for k, cure in CURES.items():
-        if f' {cure} ' in do: return truth[k] > 0 and truth[k] >= best-NEAR
-    if do == 'Keep FedAvg': return best < NEAR
-    if do.startswith('Train longer'): return level < chance+NEEDED
+    if kind in CURES: return truth[kind] > 0 and truth[kind] >= best-NEAR
+    if kind == 'keep': return best < NEAR
+    if kind == 'larger': return level < chance+NEEDED
     return best < NEEDED                   # more seeds, pictures or rounds: nothing large was overlooked
 
 def inside(i, truth:float)->bool: return bool(i.lo <= truth <= i.hi)
@@ -146,7 +145,7 @@ def facts(name:str, asked, truth)->dict:
     return dict(cause=FOLDERS[name][0], pictures=sum(asked.n.values()), truth=mean, intervals=ends,
                 inside={k: inside(asked.effects[k], mean[k]) for k in EFFECTS}, chosen=chosen,
                 advice=advice.do, second=[a.do for a in asked.advice()[1:]], level=level,
-                right=is_right(name, advice.do, mean, level, 100/asked.found.suite.n_classes))
+                right=is_right(name, advice.kind, advice.of, mean, level, 100/asked.found.suite.n_classes))
 
 # ---- one after the other ----
 def measured(name:str, root:Path, **how)->dict:
