@@ -16,6 +16,8 @@ def test_which_first_advice_is_right():
     assert not right('Keep FedAvg') and not right('Run 12 seeds') and not right('Look at the labels of siteC')
     none = dict(adabn=.5, fedbn=-1., alone=-9.)
     assert right('Keep FedAvg', truth=none) and right('Collect more pictures', truth=none)
+    assert not right('Remove the copies', truth=none)
+    assert not right('Keep FedAvg', truth=none | dict(alone=4.))
     assert right('Look at the labels of siteC', 'swap_styles') and not right(use('FedBN'), 'swap_styles')
     assert right('Train longer, or', level=22.) and not right('Train longer, or')
 

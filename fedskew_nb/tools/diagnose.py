@@ -247,7 +247,7 @@ def cure(self:Diagnosis)->tuple:
     k, i = best_of(self.effects, tuple(CURES))
     if i.told == 'small' or i.mean < 1:
         return 'Keep FedAvg', f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}', None
-    known = known_elsewhere(ROWS[k])
+    known = known_elsewhere(ROWS[k], objects=bool(self.measured('behind')))
     best = f'it is the best of three, {i.word}'
     if i.told == 'above': return f'Use {CURES[k]} instead of FedAvg', f'{best}. {known}', i
     shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(i.n > 1)
