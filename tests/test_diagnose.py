@@ -164,6 +164,7 @@ def made(**effects):
         effects = property(lambda self: every)
         def swapped(self): return {}
         def suspected(self): return []
+        def measured(self, key): return []
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
     usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)

@@ -76,6 +76,7 @@ def test_one_seed_says_no_nan():
         domains, rights = ['here'], {r: one() for r in (
             'FedAvg', 'FedAvg, IID deal', 'FedAvg + AdaBN', 'FedBN', 'Local')}
         def __init__(self): self.n, self.again = dict(here=20), None
+        def measured(self, key): return []
     d = One()
     texts = [d.on_gain(), d.on_cost(), d.on_cures(), d.on_domains()]
     texts += [*map(repr, (d.effect_table(), d.domain_table()))]
@@ -191,4 +192,13 @@ def test_what_is_known_elsewhere_is_a_cell_of_the_index(method):
         cells = [c for c in found(**asked)
                  if f'{c}' in line and c.page in line and f'{c.n} seeds, {c.verdict}' in line]
         assert cells and suite in line
-    assert known_elsewhere('nobody') == ''
+    assert known_elsewhere('nobody') == '' and 'context-vehicles' not in line
+    known = [c for c in found(**asked | dict(suite='context-vehicles')) if f'{c} on backgrounds' in
+             known_elsewhere(method, objects=True)]
+    assert [c.budget for c in known] == ['64 × 2 epochs']            # the longer one of two
+
+def test_backgrounds_are_asked_where_objects_are_known():
+    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    assert 'on backgrounds' not in d.cure()[1]
+    type(d).measured = lambda self, key: [dict(a=[1.])] if key == 'behind' else []
+    assert 'on backgrounds (context-vehicles, 64 × 2 epochs, 8 seeds' in d.cure()[1]

@@ -104,7 +104,7 @@ def test_who_was_not_asked_is_named():
     t = cmp.moments()
     assert t.cells.set_index('method').loc['FDSE', 'after local training'] == ''
     assert 'Not scored after local training: FDSE.' in t.notes
-    assert 'Fewer than 4 pairs: FDSE, re-estimated (3).' in t.notes
+    assert t.notes[1] == '4 seeds.' and 'Fewer than 4 seeds: FDSE, re-estimated (3).' in t.notes
 
 def test_one_seed_has_no_interval():
     cells = Comparison([h for h in grid().histories if not h.setting['seed']]).moments().cells
@@ -113,3 +113,17 @@ def test_one_seed_has_no_interval():
 def test_without_fedavg_there_are_levels():
     cmp = Comparison(h for h in grid().histories if h.setting['method'] != 'FedAvg')
     assert all(text.endswith(' %') for text in cmp.moments().cells.iloc[:, 1])
+    few = Comparison([h for h in cmp.histories if h.setting['method'] != 'FDSE' or h.setting['seed']])
+    assert ('Fewer than 4 seeds: FDSE, received (3); FDSE, after local training (3); FDSE, re-estimated (3).'
+            in few.moments().notes)
+
+def test_why_a_method_is_open_beside_itself():
+    "As FedAvg + AdaBN is, re-estimated; what is said of each moment is said once."
+    twins = [run('FedAvg', s) for s in SEEDS]
+    for h in twins:
+        h.setting['method'] = 'FedBN'
+        for r in h.rows: r['correct'] -= (9+h.setting['seed'])*(r['moment'] != 'adabn')
+    cmp = Comparison([*(h for h in grid().histories if h.setting['method'] != 'FedBN'), *twins])
+    notes = cmp.moments().notes
+    assert 're-estimated: Open, for all seeds differ from FedAvg by the same: FedBN.' in notes
+    assert [n for n in notes if 'Score' in n] == ['Score: mean of the checks after rounds 2, 4 and 6.']

@@ -12,13 +12,12 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 from .comparison import DEALS, TITLES, Comparison, run_notes, sentence, title_of
-from .pairs import is_scored, odd_notes
+from .pairs import is_scored
 from .stats import span
 from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
 from ..engine.history import MOMENTS, VIEWS, StoredRun, Where, history_of, where_of
-
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
@@ -56,7 +55,8 @@ def overview(self:Comparison, where='global')->Table:
 HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
 _MOMENTS = ('Points of AVG above FedAvg at the same moment, paired by seed, with a 95 % t-interval, judged '
             "by Holm's rule in each column; FedAvg itself in %.")
-ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images.',
+ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images; '
+               'a method and itself + AdaBN are one there.',
          False: 'Re-estimated statistics: not scored in these runs.'}
 
 def moments_of(cmp, suite:str, view:str)->list: # of Where
@@ -75,18 +75,18 @@ def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
     return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
 
 # %% ../../nbs/3_results/11_overview.ipynb #fdc1d16c
-def _moment_notes(numbers:pd.DataFrame, heads:list)->list:
-    "Which moments nobody asked for, whose, and what stands on fewer seeds."
-    labels = list(dict.fromkeys(numbers.method))
-    notes = [ADABN[HEADS['adabn'] in heads]]
+def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {head: notes}
+    "Which moments nobody asked for, what stands on fewer seeds, what tables say."
+    labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
+    notes = [f'{n.max():.0f} seeds.', ADABN[HEADS['adabn'] in heads]]
     for head in heads:
-        scored = {*numbers[numbers.moment == head].method}
-        lack = [m for m in labels if m not in scored]
+        lack = [m for m in labels if m not in {*numbers[numbers.moment == head].method}]
         if lack: notes.append(f'Not scored {head}: {", ".join(lack)}.')
-    few = numbers[numbers.pairs < numbers.pairs.max()]
-    if len(few):
-        each = [f'{m}, {head} ({n:.0f})' for m, head, n in zip(few.method, few.moment, few.pairs)]
-        notes.append(f'Fewer than {numbers.pairs.max():.0f} pairs: {"; ".join(each)}.')
+    each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]
+    if each: notes.append(f'Fewer than {n.max():.0f} seeds: {"; ".join(each)}.')
+    for text in dict.fromkeys(t for own in said.values() for t in own):
+        of = [head for head, own in said.items() if text in own]
+        notes.append(text if len(of) == len(said) else f'{", ".join(of)}: {text}')
     return notes
 
 # %% ../../nbs/3_results/11_overview.ipynb #9e34353d
@@ -101,8 +101,8 @@ def moments(self:Comparison,
     each = [self.statistics(w, suite).assign(moment=HEADS[w.moment]) for w in wheres]
     numbers, heads = pd.concat(each), [HEADS[w.moment] for w in wheres]
     cells = _moment_cells(numbers, heads)
-    odd = dict.fromkeys(n for w in wheres for n in odd_notes(self, suite, w))
-    notes = [_MOMENTS, *_moment_notes(numbers, heads), *odd]
+    said = {HEADS[w.moment]: run_notes(self, suite, w) for w in wheres}
+    notes = [_MOMENTS, *_moment_notes(numbers, heads, said)]
     return Table(f'{suite}, {TITLES[view]}, at each moment', named_rows(cells, 'method'), notes, numbers)
 
 # %% ../../nbs/3_results/11_overview.ipynb #fefdba1e

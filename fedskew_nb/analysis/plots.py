@@ -127,10 +127,10 @@ def finals(
 # %% ../../nbs/3_results/15_plots.ipynb #00000024
 @style()
 def skew_cost_bars(
-    scores,         # Histories, or a DataFrame: AVG in %, a column per name, a row per seed
+    scores,         # Histories, or a DataFrame: AVG in %, a row per seed
     ax:Axes=None,
 )->Axes:
-    "Points of accuracy that a method loses to itself on the IID deal, paired by seed."
+    "Points of AVG that a method loses to itself on the IID deal."
     runs = {} if isinstance(scores, pd.DataFrame) else by_name(scores)
     if runs: scores = finals(scores)
     cost = {k: (scores[f'{k}/iid']-scores[k]).dropna() for k in scores if f'{k}/iid' in scores}

@@ -251,9 +251,11 @@ def cure(self:Diagnosis)->Advice:
         why = f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}'
         return Advice('keep', 'Keep FedAvg', why)
     shown = i.told == 'above'
+    known = known_elsewhere(ROWS[k], objects=bool(self.measured('behind')))
     shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
-    why = f'it is the best of three, {i.word}{shows}. {known_elsewhere(ROWS[k])}'
+    why = f'it is the best of three, {i.word}{shows}. {known}'
     return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
+
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
 @patch

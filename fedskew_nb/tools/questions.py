@@ -421,14 +421,17 @@ def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
 # %% ../../nbs/7_app/19_again.ipynb #c3e1040a
 LIKE = {'emoji-pacs': 'styles', 'colored-mnist': 'hues', 'context-vehicles': 'backgrounds'}
 
-def known_elsewhere(method:str, suites=('emoji-pacs', 'colored-mnist'))->str: # '' where nothing is stored
+# %% ../../nbs/7_app/19_again.ipynb #knownel1
+def known_elsewhere(method:str, objects:bool=False)->str: # objects: are they known? '' if nothing is stored
     "What stored runs say of a method against FedAvg, on the own domain as received."
     asked = dict(method=method, question='own domain', moment='received', over='FedAvg')
     def best_on(s):
         cells = found(**asked, suite=s)
         return best([c for c in cells if c.budget == usual().get(s)] or cells)
+    suites = [s for s, differs in LIKE.items() if objects or differs != 'backgrounds']
     cells = {s: c for s in suites if (c := best_on(s))}
     if not cells: return ''
     pages = ', '.join(dict.fromkeys(c.page for c in cells.values()))
-    each = '; '.join(f'{c} on {LIKE[s]} ({s}, {c.n} seeds, {c.verdict})' for s, c in cells.items())
+    each = '; '.join(f'{c} on {LIKE[s]} ({s}, {c.budget}, {c.n} seeds, {c.verdict})'
+                     for s, c in cells.items())
     return f'Stored runs on other images, {method} − FedAvg in points: {each}; page {pages}'
