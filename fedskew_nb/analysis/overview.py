@@ -79,9 +79,8 @@ def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {h
     "Which moments nobody asked for, what stands on fewer seeds, what tables say."
     labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
     notes = [f'{n.max():.0f} seeds.', ADABN[HEADS['adabn'] in heads]]
-    for head in heads:
-        lack = [m for m in labels if m not in {*numbers[numbers.moment == head].method}]
-        if lack: notes.append(f'Not scored {head}: {", ".join(lack)}.')
+    lack = {head: [m for m in labels if m not in {*numbers[numbers.moment == head].method}] for head in heads}
+    notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
     each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]
     if each: notes.append(f'Fewer than {n.max():.0f} seeds: {"; ".join(each)}.')
     for text in dict.fromkeys(t for own in said.values() for t in own):

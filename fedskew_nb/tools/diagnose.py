@@ -319,6 +319,7 @@ def __repr__(self:Diagnosis)->str:
     return '\n'.join([*lines, *self.answers(), '', *(f'{t}\n' for t in self.tables())])
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #5bb1009b
+#| code-fold: true
 @patch
 def as_dict(self:Diagnosis)->dict:
     "Everything that was found and told, for a file."
