@@ -75,6 +75,13 @@ def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
     return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
 
 # %% ../../nbs/3_results/11_overview.ipynb #fdc1d16c
+def _said_once(said:dict): # {head: notes of its table}
+    "Notes; of which moment, if not of all."
+    for text in dict.fromkeys(t for own in said.values() for t in own):
+        of = [head for head, own in said.items() if text in own]
+        yield text if len(of) == len(said) else f'{", ".join(of)}: {text}'
+
+# %% ../../nbs/3_results/11_overview.ipynb #momnote1
 def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {head: notes}
     "Which moments nobody asked for, what stands on fewer seeds, what tables say."
     labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
@@ -83,10 +90,7 @@ def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {h
     notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
     each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]
     if each: notes.append(f'Fewer than {n.max():.0f} seeds: {"; ".join(each)}.')
-    for text in dict.fromkeys(t for own in said.values() for t in own):
-        of = [head for head, own in said.items() if text in own]
-        notes.append(text if len(of) == len(said) else f'{", ".join(of)}: {text}')
-    return notes
+    return [*notes, *_said_once(said)]
 
 # %% ../../nbs/3_results/11_overview.ipynb #9e34353d
 @patch
