@@ -221,11 +221,6 @@ def right(self:Joined)->dict: # {way: (N,) bool}
     "Which held-out images each way gets right."
     return {way: self.predict(self.held.x, way).argmax(1).cpu() == self.held.y.cpu() for way in self.ways}
 
-@patch
-def bytes_down(self:Joined)->int:
-    "What the site gets from the server, once."
-    return sum(v.nbytes for v in self.model('as it is').state_dict().values())
-
 def turned(now:Tensor, before:Tensor)->str:
     "How many images became right, and how many wrong."
     return f'+{int((now & ~before).sum())} −{int((before & ~now).sum())}'
@@ -235,8 +230,9 @@ def turned(now:Tensor, before:Tensor)->str:
 def notes(self:Joined)->list:
     "What stands below the table."
     known, kept = self.known(), self.fed.is_personal() and not self.fed.method.each('prepare')
+    down = sum(v.nbytes for v in self.model('as it is').state_dict().values())
     says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
-            f'From the server: {self.bytes_down()/1e6:.2f} MB, once; nothing leaves the site.',
+            f'From the server: {down/1e6:.2f} MB, once; nothing leaves the site.',
             f'{known} of the held-out were trained on: no word on a new site.' if known else '',
             f'{self.near} of the held-out look like images that were trained on.' if self.near else '',
             'What clients keep is averaged: each sends it, once.' if kept else '',
