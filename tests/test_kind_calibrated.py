@@ -1,10 +1,11 @@
 "The calibration of `diagnose`: which first advice is right, and whether its folders have their cause."
+import json
 import sys
 from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent/'evidence'))
-from calibrate import digits, is_right, shuffled, sites_of, swapped, written
+from calibrate import STORED, digits, is_right, shuffled, sites_of, swapped, written
 
 # ---- the calibration's rules
 
@@ -36,3 +37,16 @@ def test_its_folders_have_the_cause_that_they_name(tmp_path):
     assert all(.1 < share < .6 for share in mixed)
     assert sum(map(len, dealt.values())) == sum(map(len, plain.values()))
     assert len([*written('strong_sketch', tmp_path).rglob('*.png')]) == 2*5*24
+
+def test_what_its_page_says_of_the_twelve():
+    "The paragraph below the table, from the stored file."
+    folders = json.loads(STORED.read_text())['folders']
+    inside = [v for f in folders.values() for v in f['inside'].values()]
+    wrong = [f for f in folders.values() if not f['right']]
+    labels, more = ([f for f in wrong if (f['cause'] == 'labels') == yes] for yes in (True, False))
+    assert len(folders) == 12 and (len(inside), sum(inside)) == (84, 84)
+    assert len(wrong)/12 > .25 and (len(labels), len(more)) == (2, 3)
+    assert {f['advice'] for f in labels} == {'Look at some labels'}
+    assert all(f['advice'].startswith(('Collect more pictures', 'Run ')) for f in more)
+    assert all(f['second'][0].startswith('Try ') for f in more)
+    assert all(max(f['truth'][k] for k in ('adabn', 'fedbn', 'alone')) >= 5 for f in more)
