@@ -60,11 +60,14 @@ def test_counts_of_runs():
 def test_a_number_of_a_table(value, text): assert pm(value) == text
 
 def test_hours_and_bytes_of_a_printed_table(monkeypatch):
-    "7.2e17 operations at 1e13 a second are 72,000 seconds, 20 hours; 3 × 2^30 bytes are 3 GiB."
+    "7.2e17 operations at 1e13 a second are 72,000 seconds, 20 hours; 12 such 10 days; 3 × 2^30 bytes 3 GiB."
     monkeypatch.setattr(reproduce, 'cost_on', lambda p, s: Cost(4, 12345, 7.2e17, 3*2**30))
-    p = SimpleNamespace(name='T', apart={}, left_out=lambda: [])
-    assert price(p, None) == ('T: 4 clients with 12,345 images; a method and seed is some 720,000 '
-                              'tera-operations, 20.0 hours at 10 a second, and 3.0 GiB sent')
+    p = SimpleNamespace(name='T', apart={}, left_out=lambda: [], seeds=3)
+    assert price(p, None, 4, 1e13) == (
+        'T: 4 clients with 12,345 images. FedAvg with one seed is some 720,000 tera-operations and sends '
+        '3.0 GiB: by a step measured here 20 hours. All that was asked for, methods: 4, seeds: 3, one after '
+        'the other: 10.0 days; a method that sees two views or trains critics takes up to three times as '
+        'long, and scoring comes on top.')
 
 def test_a_cost_is_that_of_its_parts(monkeypatch):
     "5 rounds, half of 4 clients in each, 2 epochs over 100 images, 7 operations forwards: 3 × 7 × 200 × 2.5."

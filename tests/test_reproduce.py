@@ -11,7 +11,10 @@ from fedskew_nb.analysis.printed import counts_each
 from fedskew_nb.tools.cli import main
 from fedskew_nb.downloads.layouts import LAYOUTS
 from fedskew_nb.run.recipes import read_model
-from fedskew_nb.run.reproduce import cost_on, dealt_suite, listed, price, protocols
+import fedskew_nb.run.reproduce as module
+from fedskew_nb.engine.stack import operations
+from fedskew_nb.run.reproduce import (cost_on, dealt_suite, duration, listed, price, protocols,
+                                      speed_of)
 from fedskew_nb.run.reproduce import published, setting_of, suites_of
 from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
@@ -55,8 +58,11 @@ def test_hours_are_those_of_every_multiply_add(name, clients, images):
     with FlopCounterMode(display=False) as seen, torch.no_grad():
         net.eval()(torch.zeros(1, 3, pixels, pixels))
     s = setting_of(p)
-    seconds = 3*seen.get_total_flops()*images*s.local_epochs*s.rounds*max(1, len(p.left_out()))/1e13
-    assert float(line['hours']) == pytest.approx(seconds/3600, rel=.06)              # two digits are printed
+    seconds = 3*seen.get_total_flops()*images*s.local_epochs*s.rounds*max(1, len(p.left_out()))/1e11
+    number, unit = line['two cores'].split()
+    said = float(number.replace(',', ''))*dict(minutes=60, hours=3600, days=86400)[unit]
+    runs = int(line['methods'])*int(line['seeds'])
+    assert said == pytest.approx(seconds*runs, rel=.06)                    # two digits are printed
     assert published(p) == (clients, pytest.approx(images, abs=len(p.clients or 'abcd')))
 
 def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
@@ -66,7 +72,31 @@ def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
     cost, net = cost_on(p, suite), read_model('small_conv(width=4)', suite.n_classes, suite.image_size)
     assert (cost.clients, cost.images) == (len(suite.clients), n)
     assert cost.sent == 10*len(suite.clients)*sum(v.nbytes for v in net.state_dict().values())
-    assert price(p, suite).startswith(f'{p.name}: {cost.clients} clients with {n:,} images')
+    assert price(p, suite, 1, 1e9).startswith(f'{p.name}: {cost.clients} clients with {n:,} images')
+
+def test_a_step_is_measured_on_the_suite_at_hand(pacs, monkeypatch):
+    "The second of two: of three looks at the clock the first is of the step that warms up."
+    p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', house='fdse', batch_size=8))
+    suite, clock = next(r.make(0) for r in suites_of(p, pacs)), iter((0., 7., 7.5))
+    monkeypatch.setattr(module, 'perf_counter', lambda: next(clock))
+    work = operations(read_model('small_conv(width=4)', suite.n_classes, suite.image_size), suite.image_size)
+    assert speed_of(p, suite, 'cpu') == pytest.approx(3*8*work/.5)
+
+@pytest.mark.parametrize('seconds, text', [
+    (0, 'less than two minutes'), (119, 'less than two minutes'), (150, '2.5 minutes'), (3600, '60 minutes'),
+    (7200, '2.0 hours'), (36*3600, '36 hours'), (2*86400, '2.0 days'), (280.4*86400, '280 days')])
+def test_a_duration_is_said_in_its_unit(seconds, text): assert duration(seconds) == text
+
+def test_a_short_table_says_who_is_at_chance_and_where_it_lies(pacs, tmp_path, capsys):
+    typed = ['reproduce', 'F2DC-1-PACS', '--data', str(pacs), '--out', str(tmp_path), '--methods', 'FedAvg',
+             '--seeds', '1', '--rounds', '1', '--local-epochs', '1', '--pixels', '16', '--device', 'cpu',
+             '--model', 'small_conv(width=4)', '--set', 'batch_size=8', '--set', 'lr=1e-9']
+    assert main(typed) in (0, None)
+    out, page = capsys.readouterr().out, (tmp_path/'report.html').read_text()
+    said = 'No better than chance: FedAvg', 'lr 1e-09 (paper:', 'local_epochs 1 (paper: 10)', 'Photo'
+    for text in said: assert text in out and text in page
+    assert 'methods: 1, seeds: 1, one after the other: ' in out
+    assert main([*typed, '--set', 'lr']) == 2 and 'write name=value' in capsys.readouterr().err
 
 def test_what_fedddl_says_of_its_table_comes_out():
     "Its 4.5 points are the mean of eight cells over the best of nine baselines."

@@ -9,15 +9,18 @@ __all__ = ['reproduce']
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-import pandas as pd
+from time import perf_counter
+import pandas as pd, torch
+from fastcore.basics import patch
 from fastcore.meta import delegates
 from ..analysis.comparison import write_whole
 from ..analysis.printed import Protocol
-from ..analysis.table import Table
+from ..analysis.report import report_html
+from ..analysis.table import Table, foot, rows_of
 from .compare import compare
 from .executors import executor_options
 from ..downloads.layouts import LAYOUTS
-from .recipes import cut, read_method, read_model
+from .recipes import cut, literal, read_method, read_model
 from ..nets.models import n_bytes
 from ..core.names import Recipe, modules_of, spelt
 from ..data.arrays import read_splits
@@ -25,6 +28,8 @@ from ..data.folder import load_folder
 from ..data.load import SUITES, load_suite
 from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
+from ..engine.history import Where
+from ..engine.lanes import pick_device
 from ..engine.setting import setting_for
 from ..engine.stack import operations
 from ..core.files import check_ours, starts_with
@@ -37,7 +42,7 @@ def protocols()->dict: # {name: Protocol}
 def named(table:str)->Protocol: return protocols()[spelt(table, protocols(), 'table')]
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #143890be
-TERA, SPEED = 1e12, 10e12    # operations; operations a second
+TERA, TWO_CORES = 1e12, 1e11    # operations; in a second
 
 @dataclass(frozen=True)
 class Cost:
@@ -71,13 +76,36 @@ def cost_on(p:Protocol, suite:Suite)->Cost:
     n = [len(c.train) for c in suite.clients]
     return cost_of(p, len(n), sum(n), suite.n_classes, suite.image_size)
 
-def price(p:Protocol, suite:Suite)->str:
-    "The cost in a sentence."
+def duration(seconds:float)->str:
+    "`3.1 days`, `5.2 hours`, `40 minutes`."
+    for unit, size in (('days', 86400), ('hours', 3600), ('minutes', 60)):
+        if seconds >= 2*size: return f'{seconds/size:,.{int(seconds < 20*size)}f} {unit}'
+    return 'less than two minutes'
+
+# %% ../../nbs/7_app/02_reproduce.ipynb #speedof1
+def speed_of(p:Protocol, suite:Suite, device='auto')->float:
+    "Operations a second that a step of its training does here: the second of two steps."
+    device, n = pick_device(device), setting_of(p).batch_size
+    net = read_model(p.setting['model'], suite.n_classes, suite.image_size).to(device).train()
+    x = torch.zeros(n, 3, suite.image_size, suite.image_size, device=device)
+    for _ in range(2):
+        began = perf_counter()
+        net(x).logits.square().sum().backward()
+        next(v.grad for v in net.parameters() if v.grad is not None).sum().item()      # waits for a GPU
+    return 3*net_costs(p.setting['model'], suite.n_classes, suite.image_size)[0]*n/(perf_counter()-began)
+
+# %% ../../nbs/7_app/02_reproduce.ipynb #priceof1
+def price(p:Protocol, suite:Suite, methods:int, speed:float)->str: # speed: operations a second
+    "The cost in sentences."
     cost = cost_on(p, suite)
     times = f' in each of {len(p.left_out())} trainings' if p.apart else ''
-    return (f'{p.name}: {cost.clients} clients with {cost.images:,} images{times}; a method and seed is some '
-            f'{cost.operations/TERA:,.0f} tera-operations, {cost.operations/SPEED/3600:.1f} hours at '
-            f'10 a second, and {cost.sent/2**30:.1f} GiB sent')
+    one = cost.operations/speed
+    return (
+        f'{p.name}: {cost.clients} clients with {cost.images:,} images{times}. FedAvg with one seed is some '
+        f'{cost.operations/TERA:,.0f} tera-operations and sends {cost.sent/2**30:.1f} GiB: by a step '
+        f'measured here {duration(one)}. All that was asked for, methods: {methods}, seeds: {p.seeds}, '
+        f'one after the other: {duration(one*methods*p.seeds)}; a method that sees two views or trains '
+        'critics takes up to three times as long, and scoring comes on top.')
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #4d4f2054
 def check_set(p:Protocol, suite:Suite, root):
@@ -159,6 +187,15 @@ class Reproduction:
     def _repr_markdown_(self): return self.table().markdown()
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #2112498f
+@patch
+def html(self:Reproduction)->str:
+    "A page: the table, above what else is told of its runs."
+    first, *others = self.comparison.suites
+    tables = {first: dict(printed=self.table())} | dict.fromkeys(others, {})
+    return report_html(self.comparison, {}, self.protocol.name, tables)
+
+DOUBTS = 'No better than chance', 'Rose by', 'Scored at the end'     # whose order says nothing
+
 def chosen(p:Protocol, methods)->list: # of their names
     "The methods that are asked for, by the paper's names or ours; default: all."
     names = p.methods()
@@ -183,12 +220,15 @@ def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
 def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduction:
     "The runs of a protocol, made or read."
     first = suites[0](0)
-    if how['progress'] is not False: print(price(p, first))
+    if how['progress'] is not False: print(price(p, first, len(names), speed_of(p, first, how['device'])))
     rates = {p.methods()[m]: p.rates[m] for m in names if m in p.rates}
     how = how | dict(control=False, measure=p.measure, rates=rates or None)
     ours = list(dict.fromkeys(p.methods()[m] for m in names))
     cmp = compare(ours, suites, p.seeds, **how, **(dict(record=True) | p.setting))
-    return Reproduction(p, cmp, notes+counted(p, first))
+    where = Where(p.view)
+    foots = [n for s in cmp.suites for n in foot(rows_of(cmp.histories, s, where), where)]
+    doubts = dict.fromkeys(n for n in foots if n.startswith(DOUBTS))
+    return Reproduction(p, cmp, [*doubts, *notes, *counted(p, first)])
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #1b75996f
 def reproduce(
@@ -208,6 +248,7 @@ def reproduce(
     return trained(p, names, notes, suites_of(p, data), how)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #d1f01e2c
+#| code-fold: true
 def published(p:Protocol)->tuple|None: # (clients, their training images)
     "What its authors counted, where that is known."
     counts = LAYOUTS[p.suite].counts if p.suite in LAYOUTS else {}
@@ -221,47 +262,65 @@ def published(p:Protocol)->tuple|None: # (clients, their training images)
     return round(stay*sum(clients.values())), stay*images
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #d7189367
+#| code-fold: true
 def line(p:Protocol)->dict:
     "A table in the list."
-    known = published(p)
-    n_classes = len(LAYOUTS[p.suite].classes) if known else 0
-    hours = cost_of(p, *known, n_classes, p.folder['size']).operations/SPEED/3600 if known else None
-    return dict(table=p.name, printed=p.source, data=p.suite or 'none', methods=len(p.numbers()),
-                seeds=p.seeds or '', hours='' if hours is None else f'{hours:.2g}')
+    known, long = published(p), ''
+    if known:
+        cost = cost_of(p, *known, len(LAYOUTS[p.suite].classes), p.folder['size'])
+        long = duration(len(p.numbers())*p.seeds*cost.operations/TWO_CORES)
+    return {'table': p.name, 'printed': p.source, 'data': p.suite or 'none', 'methods': len(p.numbers()),
+            'seeds': p.seeds or '', 'two cores': long}
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #65b0c771
+#| code-fold: true
 def listed()->Table:
     "Every table, with the data it wants."
-    says = 'hours: of a method and seed, at ten tera-operations a second, where the images are counted.'
+    says = ('two cores: all methods and seeds, each as long as FedAvg, at a tenth of a tera-operation '
+            'a second; where the images are counted.')
     return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
 
-def told(table:str, fields:bool)->Table: return named(table).facts() if table and fields else listed()
-
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
+#| code-fold: true
 def check_tex(tex):
     "Refuse to write over a text that is no table."
     if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
 
-# %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(executor_options)
+def protocol_options(
+    rounds:int=0,       # 0: the paper's
+    local_epochs:int=0, # 0: the paper's
+    model:str=None,     # another one
+    precision:str=None, # fp32, bf16
+    set=(),             # e.g. lr=.05
+    **kwargs,
+)->dict:
+    "What is other than in the paper, and who trains."
+    given = dict(rounds=rounds, local_epochs=local_epochs, model=model, precision=precision)
+    bad = next((p for p in set if '=' not in p), '')
+    if bad: raise ValueError(f'--set {bad}: write name=value, for example --set lr=.05')
+    given |= {k.strip(): literal(v, k) for k, _, v in (p.partition('=') for p in set)}
+    return executor_options(**kwargs) | {k: v for k, v in given.items() if v}
+
+# %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
+@delegates(protocol_options)
 def reproduce_command(
     table='',           # F2DC-1-PACS, …; without: a list
     data:str=None,      # what prepare made
-    methods:str=None,   # some; default: all
+    methods:str=None,   # default: all
     seeds:int=0,        # 0: the paper's
-    rounds:int=0,       # 0: the paper's
     pixels:int=0,       # 0: the paper's
     out:str=None,       # a folder
-    device:str='auto',  # cpu, cuda, mps
+    device:str='auto',  # cpu, cuda
     tex:str=None,       # LaTeX
     list:bool=False,    # of tables
     fields:bool=False,  # its settings
     **kwargs,
 ):
     "A paper's table again: its numbers beside ours."
-    if list or not table or fields: return print(told(table, fields))
-    more = executor_options(**kwargs) | (dict(rounds=rounds) if rounds else {})
+    if list or not table or fields: return print(named(table).facts() if table and fields else listed())
     check_tex(tex)
-    made = reproduce(table, data, methods, seeds, out, pixels, device, **more).table()
+    made = reproduce(table, data, methods, seeds, out, pixels, device, **protocol_options(**kwargs))
     print(made)
-    if tex: write_whole(tex, made.latex())
+    if out and made.comparison: write_whole(Path(out)/'report.html', made.html())
+    if tex: write_whole(tex, made.table().latex())
