@@ -3,6 +3,7 @@ import json
 import sys
 from pathlib import Path
 import torch
+from fedskew_nb.tools.questions import CURES
 
 sys.path.insert(0, str(Path(__file__).parent/'evidence'))
 from calibrate import STORED, digits, is_right, shuffled, sites_of, swapped, written
@@ -48,5 +49,10 @@ def test_what_its_page_says_of_the_twelve():
     assert len(wrong)/12 > .25 and (len(labels), len(more)) == (2, 3)
     assert {f['advice'] for f in labels} == {'Look at some labels'}
     assert all(f['advice'].startswith(('Collect more pictures', 'Run ')) for f in more)
-    assert all(f['second'][0].startswith('Try ') for f in more)
+    named = {k: next(c for c, name in CURES.items() if f['second'][0].startswith(f'Try {name} '))
+             for k, f in folders.items() if f in more}
+    good = {k for k, c in named.items() if is_right(k, c, None, folders[k]['truth'], 60, 20)}
+    assert {*named}-good == {'strong_sketch'} and named['strong_sketch'] == 'adabn'
+    behind = folders['strong_sketch']['truth']
+    assert round(behind['fedbn']-behind['adabn']) == 2
     assert all(max(f['truth'][k] for k in ('adabn', 'fedbn', 'alone')) >= 5 for f in more)
