@@ -243,6 +243,14 @@ def image_notes(runs:dict)->list:
     return [f'{head}: {text}.' for head, text in said.items() if text]
 
 # %% ../../nbs/3_results/09_table.ipynb #0c9537e7
+def doubts(runs:dict, where:Where)->list: # runs: as of `foot`
+    "Whose place in a table says little: at chance, stopped, still rising."
+    shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
+    says = {'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),
+            'Stopped, for a loss was not finite: {}.': counted(runs, lambda h: 'stopped' in h.measures)}
+    return [text.format(v) for text, v in says.items() if v] + rise_notes(shown, where)
+
+# %% ../../nbs/3_results/09_table.ipynb #foot0001
 def foot(
     runs:dict,    # {label: its histories}; one that stopped has no score
     where:Where,  # what the table shows
@@ -252,8 +260,6 @@ def foot(
     says = {
         'Score: {}.': alike({k: checks_text(hs[0]) for k, hs in shown.items()}),
         '{}.': alike({k: budget_text(hs[0].setting) for k, hs in shown.items()}),
-        'Chance level {} %.': mean_chance(shown) if where.view != 'unseen' else '',
-        'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),
-        'Stopped, for a loss was not finite: {}.': counted(runs, lambda h: 'stopped' in h.measures)}
+        'Chance level {} %.': mean_chance(shown) if where.view != 'unseen' else ''}
     notes = [text.format(v) for text, v in says.items() if v]
-    return notes + rise_notes(shown, where) + image_notes(runs)
+    return notes + doubts(runs, where) + image_notes(runs)

@@ -16,7 +16,7 @@ from fastcore.meta import delegates
 from ..analysis.comparison import write_whole
 from ..analysis.printed import Protocol
 from ..analysis.report import report_html
-from ..analysis.table import Table, foot, rows_of
+from ..analysis.table import Table, doubts, rows_of
 from .compare import compare
 from .executors import executor_options
 from ..downloads.layouts import LAYOUTS
@@ -194,8 +194,6 @@ def html(self:Reproduction)->str:
     tables = {first: dict(printed=self.table())} | dict.fromkeys(others, {})
     return report_html(self.comparison, {}, self.protocol.name, tables)
 
-DOUBTS = 'No better than chance', 'Rose by', 'Scored at the end'     # whose order says nothing
-
 def chosen(p:Protocol, methods)->list: # of their names
     "The methods that are asked for, by the paper's names or ours; default: all."
     names = p.methods()
@@ -226,9 +224,8 @@ def trained(p:Protocol, names:list, notes:list, suites:list, how:dict)->Reproduc
     ours = list(dict.fromkeys(p.methods()[m] for m in names))
     cmp = compare(ours, suites, p.seeds, **how, **(dict(record=True) | p.setting))
     where = Where(p.view)
-    foots = [n for s in cmp.suites for n in foot(rows_of(cmp.histories, s, where), where)]
-    doubts = dict.fromkeys(n for n in foots if n.startswith(DOUBTS))
-    return Reproduction(p, cmp, [*doubts, *notes, *counted(p, first)])
+    odd = dict.fromkeys(n for s in cmp.suites for n in doubts(rows_of(cmp.histories, s, where), where))
+    return Reproduction(p, cmp, [*odd, *notes, *counted(p, first)])
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #1b75996f
 def reproduce(

@@ -256,7 +256,6 @@ def cure(self:Diagnosis)->Advice:
     why = f'it is the best of three, {i.word}{shows}. {known}'
     return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
 
-
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
 @patch
 def training_advice(self:Diagnosis):

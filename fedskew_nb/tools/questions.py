@@ -287,8 +287,6 @@ SETTINGS = [f.name for f in fields(Setting)]
 OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs'
 USUAL = dict(device='auto', jobs=1, size='quick')
 
-
-
 # %% ../../nbs/7_app/19_again.ipynb #673a3b43
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
     "How a training is typed."
@@ -405,8 +403,6 @@ def follows(self:Again, a:Advice)->str:
 def points(i:Interval)->str:
     "`+6.7 points (2.5 to 11.0)`."
     return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
-
-
 
 # %% ../../nbs/7_app/19_again.ipynb #3331e61f
 def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
