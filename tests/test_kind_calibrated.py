@@ -53,6 +53,9 @@ def test_what_its_page_says_of_the_twelve():
              for k, f in folders.items() if f in more}
     good = {k for k, c in named.items() if is_right(k, c, None, folders[k]['truth'], 60, 20)}
     assert {*named}-good == {'strong_sketch'} and named['strong_sketch'] == 'adabn'
+    cures = [f['chosen']['cure'] for f in folders.values()]
+    assert all(c['lo'] < 0 < c['hi'] and c['lo'] <= c['truth'] <= c['hi'] for c in cures)
+    assert round(max(c['truth'] for c in cures)) == 22
     behind = folders['strong_sketch']['truth']
     assert round(behind['fedbn']-behind['adabn']) == 2
     assert all(max(f['truth'][k] for k in ('adabn', 'fedbn', 'alone')) >= 5 for f in more)
