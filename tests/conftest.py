@@ -42,6 +42,10 @@ def pytest_configure(config):
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.allow_tf32 = False                      # 32 bits of a convolution are 32 bits
 
+def pytest_collection_modifyitems(items):
+    "The slow ones begin first, so that no worker waits for one of them at the end."
+    items.sort(key=lambda item: item.get_closest_marker('slow') is None)
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop():
     "What is imported by now stays: no garbage collection need look through it, nor so often."

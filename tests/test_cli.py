@@ -216,6 +216,7 @@ def test_killed_in_the_middle_and_called_again(capsys, tmp_path):
     assert (a/'report.html').exists() and [p.suffix for p in runs.iterdir()] == ['.json']*3
 
 @pytest.mark.skipif(os.name == 'nt', reason='sends SIGINT')
+@pytest.mark.slow
 def test_ctrl_c_says_what_is_saved(tmp_path):
     runs = tmp_path/'runs'
     p = begin(tmp_path, lambda: list(runs.glob('*.json')))

@@ -92,6 +92,7 @@ def test_models_that_see_one_class_everywhere_exchange_nothing():
     S, _ = exchange(torch.eye(4)[torch.full((40,), 2)], torch.arange(4).repeat(10), 4)
     assert float(S.max()) == 0
 
+@pytest.mark.slow
 def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
     how = dict(rounds=1, local_steps=120, batch_size=16, lr=.02)
     def answered(suite, seed):

@@ -487,6 +487,7 @@ found |= {n: digest(make(3)) for n, make in MODELS.items()}
 for n in sorted(found): print(n, found[n])
 """
 
+@pytest.mark.slow
 def test_every_method_has_the_same_letters_in_any_process():
     "Whatever seeds Python's hashes, whatever is imported first, in whatever order they are asked."
     def letters(first, seed):
