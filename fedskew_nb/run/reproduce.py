@@ -39,6 +39,10 @@ def protocols()->dict: # {name: Protocol}
     "Every table of the papers."
     return {p.name: p for module in modules_of('methods') for p in getattr(module, 'TABLES', ())}
 
+def left_out()->dict: # {printed table: why}
+    "Tables of the papers that are not made."
+    return {t: why for m in modules_of('methods') for t, why in getattr(m, 'LEFT_OUT', {}).items()}
+
 def named(table:str)->Protocol: return protocols()[spelt(table, protocols(), 'table')]
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #143890be
@@ -275,7 +279,9 @@ def listed()->Table:
     "Every table, with the data it wants."
     says = ('two cores: all methods and seeds, each as long as FedAvg, at a tenth of a tera-operation '
             'a second; where the images are counted.')
-    return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
+    missing = [f'{table} is not here: {why}.' for table, why in left_out().items()]
+    rows = pd.DataFrame(map(line, protocols().values())).astype(str)
+    return Table('Tables of the papers', rows, [says, *missing])
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true
