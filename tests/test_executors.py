@@ -178,7 +178,9 @@ def own():
 def test_workers_wait_for_the_next_comparison(tmp_path, monkeypatch):
     with own():
         with opened('processes:1') as ex: pid, *_ = ex.submit(there).result()
-        with opened('processes:1') as ex: assert ex.submit(there).result()[0] == pid
+        with opened('processes:1') as ex:
+            assert ex.submit(there).result()[0] == pid
+            assert (ex.submit(os.getppid).result() == os.getpid()) != executors.FORKED
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv('FEDSKEW_ASKED', 'again')
         with opened('processes:1') as ex:

@@ -9,7 +9,7 @@ __all__ = []
 import concurrent.futures as cf, multiprocessing as mp
 import math, os, queue, re, signal, socket, sys, threading, time, traceback, warnings
 from contextlib import contextmanager, nullcontext
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from unittest import mock
 import torch
@@ -67,6 +67,7 @@ def starting():
     start = mp.get_context('forkserver')
     ours = [m for m in sys.modules if m.startswith('fedskew_nb.run.')]
     start.set_forkserver_preload(ours+['torch._dynamo'])       # which the first optimiser would import
+    resource_tracker.ensure_running()      # it would let Ctrl-C through again
     was = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])       # Ctrl-C is its parent's business
     try:
         with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)): forkserver.ensure_running()
