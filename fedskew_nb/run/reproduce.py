@@ -239,13 +239,13 @@ def reproduce(
     seeds:int=0,   # default: the paper's
     out=None,      # folder for the runs
     pixels:int=0,  # of images; default: the paper's
-    device='auto', jobs=1, executor=None, progress=None,   # as in compare
+    device='auto', jobs=1, executor=None, per_device=1, progress=None,   # as in compare
     **changes,     # rounds, lr, …
 ):                 # its `table()` has ours beside the paper's
     "Make the runs of a paper's table, or go on."
     p, names, notes = asked_for(table, methods, seeds, pixels, changes)
     if not p.suite: return Reproduction(p, None, notes)
-    how = dict(out=out, device=device, jobs=jobs, executor=executor, progress=progress)
+    how = dict(out=out, device=device, jobs=jobs, executor=executor, progress=progress, per_device=per_device)
     return trained(p, names, notes, suites_of(p, data), how)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #d1f01e2c

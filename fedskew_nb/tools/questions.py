@@ -284,8 +284,8 @@ def image_words(recipe:Recipe)->list|None: # of (option, value); None: they cann
 
 # %% ../../nbs/7_app/19_again.ipynb #e08c8d31
 SETTINGS = [f.name for f in fields(Setting)]
-OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs'
-USUAL = dict(device='auto', jobs=1, size='quick')
+OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs', 'per_device'
+USUAL = dict(device='auto', jobs=1, per_device=1, size='quick')
 
 # %% ../../nbs/7_app/19_again.ipynb #673a3b43
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
