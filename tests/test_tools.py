@@ -3,7 +3,10 @@
 import base64, io, json, posixpath, re, shutil, subprocess
 from pathlib import Path
 import pytest, yaml
+from execnb.nbio import dict2nb
 from fontTools.ttLib import TTFont
+from nbdev.process import NBProcessor
+from nbdev.processors import add_show_docs
 from PIL import Image
 import check_docs, check_site, mathfont, mutations, own_links, pages, project, quick
 import readme, reference, search, slides
@@ -631,6 +634,34 @@ def test_imports_are_folded_on_the_site():
     assert own_links.marked('import torch\nfrom a import b').startswith('#| code-fold: true\n')
     for kept in ('import torch\nx = 2', '#| echo: false\nimport torch', '%load_ext x', ''):
         assert own_links.marked(kept) == kept
+
+def whole(name, *sources):
+    "The code of a page with these cells, as the site has it."
+    nb = dict2nb(cells=[code(s) for s in sources], metadata={}, nbformat=4, nbformat_minor=5)
+    nb.path_ = project.NBS / name
+    processors = [add_show_docs, own_links.hidden, own_links.whole_code]
+    NBProcessor(nb=nb, procs=processors).process()
+    return [c.source for c in nb.cells]
+
+def test_a_page_shows_the_code_that_it_exports():
+    "Open in a chapter, below what is said of it; under its name where people look for what to do."
+    two = 'def f(x):\n    return x\n\ndef g(x):\n    return x'
+    cells = '#| export\nimport math', 'import json', f'#| export\n{two}', '#| exporti\n_a = 2', '#| hide\n1+1'
+    docs = ['show_doc(f)', 'show_doc(g)']
+    assert whole('4_core/09_rules.ipynb', *cells) == ['import math\nimport json', *docs, two, '_a = 2']
+    *_, source, a = whole('7_app/17_diagnose.ipynb', *cells)
+    assert source == f'#| code-fold: true\n#| code-summary: "Source of f, g"\n{two}' and a.endswith('_a = 2')
+    assert own_links.marked(source) == source
+    long = 'x = 1\n' * 151
+    assert whole('4_core/09_rules.ipynb', f'#| export\n{long}')[0].startswith('#| code-fold: true')
+
+def test_a_text_that_only_hidden_code_follows():
+    cells = [md('one'), code('#| exporti\nx = 1'), md('two'), code('f()'), md('three')]
+    cells = [c | dict(id=str(i)) for i, c in enumerate(cells)]
+    unseen = cells[1] | dict(source='#| include: false\nx = 1')
+    for page in ([cells[0], *cells[2:]], [cells[0], unseen, *cells[2:]]):
+        assert check_docs.orphans(dict(cells=cells), dict(cells=page)) == ['one']
+    assert check_docs.orphans(dict(cells=cells), dict(cells=cells)) == []
 
 def test_what_is_shown_in_full_is_not_announced_twice():
     said = '---\n\n[source](f.py#L1)\n\n### twice\n\n```python\n\ndef twice(\n    x\n):\n\n\n```\n\n*Two.*'

@@ -6,7 +6,7 @@ Looks for dead links, images and anchors, links of names to other things of that
 cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, that
 the site's maths font lacks a character for or that a caption spells by hand, words that a search does not
 find first on their page, paragraphs that begin like a list, local paths and addresses of objects in outputs,
-links to the site's own address, and pages missing in the sidebar or in the folder.
+links to the site's own address, texts that only hidden code follows, and pages missing in the sidebar or in the folder.
 """
 
 import html, json, posixpath, re, subprocess, sys, unicodedata
@@ -215,6 +215,24 @@ def sidebar_faults(root, pages):
         + [f'sidebar.yml names {x} twice' for x in sorted({x for x in found if found.count(x) > 1})]
     )
 
+def before_code(cells):
+    "{id of a text: the text}, of the texts that code follows."
+    pairs = zip(cells, cells[1:])
+    return {a.get('id'): source(a) for a, b in pairs if a['cell_type'] == 'markdown' and b['cell_type'] == 'code'}
+
+def orphans(nb, page):
+    "The texts of a notebook that code follows there, but not on its page."
+    shown = [c for c in page['cells'] if directives(source(c)).get('include') != 'false']
+    kept, answered = {c.get('id') for c in shown}, before_code(shown)
+    return [text for i, text in before_code(nb['cells']).items() if i in kept and i not in answered]
+
+def orphan_faults(root, name):
+    "Texts that speak of code which the page does not show."
+    if not (NBS / name).exists():
+        return []
+    left = orphans(read(NBS / name), read(root / name))
+    return [f'only hidden code follows a text: {text[-80:]!r}' for text in left]
+
 def namesake_faults(root, name):
     "Automatic links that lead to another thing of that name than the page's code means."
     if not (NBS / name).exists():
@@ -259,7 +277,7 @@ def check(root):
             for i in sorted({i for i in p.ids if XREF.match(i) and p.ids.count(i) > 1})
         ]
         p.faults += filter(None, (bad_link(l, name, pages, outs, root, own) for l in p.links + p.images))
-        p.faults += bad + namesake_faults(root, name)
+        p.faults += bad + namesake_faults(root, name) + orphan_faults(root, name)
     return pages, sidebar_faults(root, pages) + search_faults(root, pages)
 
 def main(folder='_proc'):

@@ -6,17 +6,20 @@ where the page's own code means that very thing: where it imports it or exports 
 page (nbs/sidebar.yml says which are) is found in its room's reference, so links to it lead there.
 Under the title of a page stands which page of which chapter it is, and what to import of it. Imports are
 folded. A cell folded with a summary is an answer, and its class says so: styles.css hides what it
-prints, too, until it is opened. Where the source of a thing is shown, its signature and its sentence are
-not shown once more above it. An id in a table (`F2DC-01`) does not break, and a norm has no spaces around
-its bars.
+prints, too, until it is opened. A page shows the code that it exports, where nbdev would leave a signature
+or nothing below the text that speaks of it; what is long is folded under its name. Where the source of a
+thing is open, its signature and its sentence are not shown once more above it. An id in a table (`F2DC-01`)
+does not break, and a norm has no spaces around its bars.
 """
 import ast, os, posixpath, re
 from functools import cache
 from pathlib import Path
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
+from nbdev.processors import FilterDefaults
 import reference
-from project import NBS, ROOT, directives, is_listing, module_of, notebooks, read, sidebar, site, source
+from project import EXPORTED, NBS, ROOT, directives, is_folded, is_listing, module_of, notebooks, only_imports
+from project import read, sidebar, site, source
 
 PAGE = re.compile(re.escape(site()) + r'/([\w./-]+\.html)')
 NAMED = re.compile(r'\[`([^`\n]+)`\]\(([^)\s]+)\)')      # [`Net`](where)
@@ -67,7 +70,7 @@ def code_of(nb):
     "(its tree, is it exported) of every code cell of a notebook."
     for c in nb['cells']:
         if c['cell_type'] != 'code': continue
-        exported = bool({'export', 'exports', 'exporti'} & directives(source(c)).keys())
+        exported = bool(EXPORTED & directives(source(c)).keys())
         code = re.sub(r'^(\s*)[%!].*$', r'\1pass', source(c), flags=re.M)
         try: yield ast.parse(code), exported
         except SyntaxError: pass
@@ -155,15 +158,10 @@ def chapters():
     return found
 
 # ---- what is folded, what is shown once, what does not break
-def only_imports(code):
-    try: body = ast.parse(code).body
-    except SyntaxError: return False
-    return bool(body) and all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in body)
-
 def marked(code):
     "The source of a code cell: imports folded, an answer with its class."
     has = directives(code)
-    if has.get('code-summary'): return f'#| classes: answer\n{code}'
+    if 'Answer' in has.get('code-summary', ''): return f'#| classes: answer\n{code}'
     if only_imports(code) and not {'echo', 'include', 'code-fold'} & has.keys():
         return f'#| code-fold: true\n#| code-summary: "Imports"\n{code}'
     return code
@@ -193,7 +191,6 @@ class relative_links(Processor):
         self.page = Path(self.nb.path_).resolve().relative_to(NBS)
         self.names = meant(read(NBS/self.page))
         self.module = module_of(read(NBS/self.page))
-        self.above = {}
 
     def mended(self, text):
         text = relative(without_namesakes(text, self.page, self.names), self.page)
@@ -211,5 +208,39 @@ class relative_links(Processor):
     def code(self, cell):
         cell.source = marked(cell.source)
         change(cell, lambda text: unbroken(self.mended(text)))
-        if 'Exported source' in cell.source: change(self.above, shortened)
-        self.above = cell
+
+# ---- the code of a page
+def hidden(cell):
+    "A processor: takes out what is hidden, and leaves what is exported."
+    if {'hide', 'default_exp'} & cell.directives_.keys(): del cell['source']
+
+def named(code):
+    "What a cell of code defines, for the line under which it is folded."
+    tree = ast.parse(code)
+    return ', '.join(dict.fromkeys(given(tree))) or 'what follows'
+
+class whole_code(Processor):
+    "What nbdev says of exported things stands before their code, in its order; long code is folded."
+    def begin(self):
+        page, groups = Path(self.nb.path_).resolve().relative_to(NBS).as_posix(), []
+        for cell in self.nb.cells:
+            if getattr(cell, 'has_sd', False): groups[-1].insert(0, cell)
+            else: groups.append([cell])
+        for (*_, above), (cell, *_) in zip(groups, groups[1:]):     # both lists of imports are one
+            if all(c.cell_type == 'code' and only_imports(c.source) for c in (above, cell)) and '#|' not in cell.source:
+                cell.source = f'{above.source}\n{cell.source}'
+                del above['source']
+        groups = [g for g in groups if 'source' in g[-1]]
+        for *docs, cell in groups:
+            if not EXPORTED & cell.directives_.keys() or only_imports(cell.source): continue
+            if is_folded(page, cell.source):
+                cell.source = f'#| code-fold: true\n#| code-summary: "Source of {named(cell.source)}"\n{cell.source}'
+            else:
+                for doc in docs: change(doc, shortened)
+        self.nb.cells = [cell for group in groups for cell in group]
+
+class Whole(FilterDefaults):
+    "nbdev's processors, for pages that show their code."
+    def base_procs(self):
+        ours = dict(rm_export=hidden, mv_exports=whole_code)
+        return [ours.get(p.__name__, p) for p in super().base_procs() if p.__name__ != 'add_fold']

@@ -12,7 +12,7 @@ import ast, base64, math, re, struct, sys
 from dataclasses import dataclass, field
 from pathlib import Path
 import yaml
-from project import NBS, directives, is_listing, module_of, notebooks, read, source
+from project import EXPORTED, NBS, directives, is_folded, is_listing, module_of, notebooks, read, source
 
 WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
 INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
@@ -220,11 +220,12 @@ def prose_minutes(md):
     folded = sum(map(words, re.findall(r'<details>.*?</details>', md, re.S)))
     return (words(md) - folded + folded * FOLDED) / WORDS_A_MINUTE
 
-def code_minutes(cell, folded):
+def code_minutes(cell, folded, name):
     "How long a cell of code takes with what it shows; `folded`: so is all code of this page."
     code, says = shown(source(cell)), directives(source(cell))
     if says.get('include') == 'false' or 'hide' in says:
         return 0
+    folded = folded or bool(EXPORTED & says.keys()) and is_folded(name, code)
     read = len(code) / CODE_A_MINUTE * (FOLDED if says.get('code-fold', str(folded)).lower() == 'true' else 1)
     if imports(code) or says.get('echo') == 'false':
         read = 0
@@ -237,11 +238,11 @@ def is_answer(cell):
         return source(cell).startswith('<details><summary>Answer')
     return 'Answer' in directives(source(cell)).get('code-summary', '')
 
-def reading_minutes(nb):
-    "How long a page takes."
+def reading_minutes(nb, name=''):
+    "How long a page takes; `name`: its place in nbs/."
     folded = any('code-fold: true' in source(c) for c in nb['cells'] if c['cell_type'] == 'raw')
     return sum(prose_minutes(source(c)) for c in nb['cells'] if c['cell_type'] == 'markdown') + sum(
-        code_minutes(c, folded) for c in nb['cells'] if c['cell_type'] == 'code'
+        code_minutes(c, folded, name) for c in nb['cells'] if c['cell_type'] == 'code'
     )
 
 def public_names(code, header):
@@ -262,7 +263,7 @@ def is_read(page):
 def read_page(path):
     nb, page = read(path), Page(path.relative_to(NBS).as_posix() if path.is_relative_to(NBS) else path.name)
     page.cells = sum(c['cell_type'] != 'raw' and not is_answer(c) for c in nb['cells'])  # raw: a header
-    page.minutes = reading_minutes(nb)
+    page.minutes = reading_minutes(nb, page.name)
     for c in nb['cells']:
         s = source(c)
         if c['cell_type'] == 'markdown':
@@ -271,7 +272,7 @@ def read_page(path):
         if c['cell_type'] != 'code':
             continue
         code = shown(s)
-        if not imports(code) and {'export', 'exports', 'exporti'} & directives(s).keys():
+        if not imports(code) and EXPORTED & directives(s).keys():
             page.exported += len(code)
             page.public |= dict.fromkeys(public_names(code, directives(s)), module_of(nb))
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
@@ -283,7 +284,7 @@ def read_page(path):
     if is_read(page) and page.cells > CELLS and page.name not in GALLERIES:
         page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     page.faults += time_faults(nb, page.minutes)
-    read_once = reading_minutes(nb | dict(cells=[c for c in nb['cells'] if not is_answer(c)]))
+    read_once = reading_minutes(nb | dict(cells=[c for c in nb['cells'] if not is_answer(c)]), page.name)
     if is_read(page) and read_once > MINUTES:
         page.faults.append(('time', f'{read_once:.0f} minutes, at most {MINUTES}: split the page'))
     if not is_read(page) and not module_of(nb):

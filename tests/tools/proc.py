@@ -6,7 +6,7 @@ page that the site could not be built from fails here; the others are processed 
 """
 
 import os, sys, warnings
-import reference
+import own_links, reference
 from project import NBS, ROOT, is_listing, notebooks
 
 def one(job):
@@ -21,7 +21,8 @@ def one(job):
         'ignore', 'Found cells containing imports'
     )  # tests/test_notebooks.py says it better
     try:
-        drv.main(job)
+        page, into, how = job
+        drv.main((page, into, own_links.Whole if page.suffix == '.ipynb' else how))
     except Exception as e:
         why = e.__cause__ or e
         print(f'{job[0]}: {e}\n  {type(why).__name__}: {why}', flush=True)

@@ -1,12 +1,14 @@
 "What the tools and tests share: where the project is, its settings, its notebooks, the directives of a cell."
 
-import configparser, json, re
+import ast, configparser, json, re
 from functools import lru_cache
 from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / 'nbs'
+EXPORTED = {'export', 'exports', 'exporti'}
+LONG = 900  # characters of code that a page shows open
 
 def settings():
     "The values of settings.ini."
@@ -49,6 +51,23 @@ def rendered():
 def is_listing(name):
     "Is it a notebook that nobody reads from top to bottom? The site has it in its room's reference."
     return name not in rendered() and (NBS / name).is_file()
+
+@lru_cache(None)
+def guides():
+    "The pages of Use: who reads them wants to do something, so the code behind it is folded."
+    return frozenset(named(next((part['contents'] for part in sidebar() if part.get('id') == 'use'), ())))
+
+def is_folded(name, code):
+    "Is this code, which a page exports, folded on the site?"
+    return name in guides() or len(code) > LONG
+
+def only_imports(code):
+    "Does a cell hold nothing but imports?"
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:
+        return False
+    return bool(body) and all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in body)
 
 def read(path):
     return json.loads(Path(path).read_text(encoding='utf-8'))
