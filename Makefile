@@ -54,6 +54,7 @@ edit: $(VENV)/dev.stamp             ## JupyterLab on nbs/ itself
 export: $(VENV)/dev.stamp           ## notebooks -> modules and what editors read of them, metadata cleaned, README.md from index
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 	$(BIN)/python tests/tools/stubs.py
+	$(BIN)/python tests/tools/words.py
 	$(BIN)/python tests/tools/readme.py
 
 versions: $(VENV)/dev.stamp         ## constraints.txt: the versions that are installed here, after a green `make test`

@@ -6,7 +6,7 @@ Of a paper's folder it has what `method.py` defines; the rest is imported from i
 """
 __version__ = "0.1.0"
 
-import ast, importlib.machinery, re, sys
+import ast, importlib.machinery, json, re, sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -93,6 +93,14 @@ class _Moved:
 sys.meta_path.append(_Moved)
 
 def _main():
-    "The command `fedskew`; its version is said at once, without the seconds that torch takes to load."
-    if sys.argv[1:] != ['--version']: return importlib.import_module('.tools.cli', __name__).main()
-    print(__version__)
+    "The command `fedskew`; what it says to everybody alike is said at once, without what torch takes to load."
+    typed, words = ' '.join(sys.argv[1:]), Path(__file__).parent/'assets'/'words.json'
+    said = {'--version': f'{__version__}\n'} | json.loads(words.read_text(encoding='utf-8'))
+    try:
+        if typed in said and sys.stdout: return _say(said[typed])
+    except OSError: pass      # a pipe that is closed, a disk that is full: told below
+    return importlib.import_module('.tools.cli', __name__).main()
+
+def _say(text):
+    if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
+    print(text, end='', flush=True)

@@ -9,6 +9,7 @@ __all__ = []
 import argparse, errno, inspect, json, os, re, signal, sys
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from fastcore.docments import docments
 from tqdm import tqdm
 from ..core.names import nearest, plain
@@ -40,7 +41,8 @@ def add_option(
 # %% ../../nbs/7_app/07_shell.ipynb #9ff40aba
 def parser_of(f, name:str)->argparse.ArgumentParser:
     "An argument parser out of a function's signature and comments."
-    p = argparse.ArgumentParser(prog=f'fedskew {name}', description=f.__doc__, allow_abbrev=False)
+    wide = partial(argparse.HelpFormatter, width=78)         # the same text in every terminal
+    p = argparse.ArgumentParser(f'fedskew {name}', None, f.__doc__, formatter_class=wide, allow_abbrev=False)
     notes = docments(f)
     for n, q in inspect.signature(f, eval_str=True).parameters.items():
         add_option(p, n, q, (notes.get(n) or '').replace('%', '%%'))
