@@ -253,7 +253,7 @@ FINDS = {  # what is searched: the page that must come first
     'FedDDL': '2_methods/fedddl/03_method.ipynb',
     'RFedDis': '2_methods/rfeddis/04_method.ipynb',
     'DFL': '2_methods/dfl/04_method.ipynb',
-}
+} | {word: page for page, words in search.synonyms().items() for word in words}
 
 def search_faults(root, pages):
     "Words that a reader's search finds first elsewhere."

@@ -8,16 +8,18 @@ Under the title of a page stands which page of which chapter it is, and what to 
 folded. A cell folded with a summary is an answer, and its class says so: styles.css hides what it
 prints, too, until it is opened. A page shows the code that it exports, where nbdev would leave a signature
 or nothing below the text that speaks of it; what is long is folded under its name. Where the source of a
-thing is open, its signature and its sentence are not shown once more above it. An id in a table (`F2DC-01`)
+thing is open, its signature and its sentence are not shown once more above it. The words that others say for what a page is about, as the glossary has them, end
+it as a section that only a search reads. An id in a table (`F2DC-01`)
 does not break, and a norm has no spaces around its bars.
 """
 import ast, os, posixpath, re
 from functools import cache
 from pathlib import Path
+from execnb.nbio import mk_cell
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
 from nbdev.processors import FilterDefaults
-import reference
+import reference, search
 from project import EXPORTED, NBS, ROOT, directives, is_folded, is_listing, module_of, notebooks, only_imports
 from project import read, sidebar, site, source
 
@@ -191,6 +193,7 @@ class relative_links(Processor):
         self.page = Path(self.nb.path_).resolve().relative_to(NBS)
         self.names = meant(read(NBS/self.page))
         self.module = module_of(read(NBS/self.page))
+        if line := search.hidden_line(self.page.as_posix()): self.nb.cells.append(mk_cell(line, 'markdown'))
 
     def mended(self, text):
         text = relative(without_namesakes(text, self.page, self.names), self.page)
