@@ -77,7 +77,7 @@ def test_help_of_all(capsys):
     assert run(capsys, 'compare', '--what')[0] == 2
 
 OPTIONS = '''suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set
-             no-control pooled trust out device jobs json'''
+             no-control pooled trust out device jobs per-device json'''
 
 def test_every_option_of_compare_has_a_line(capsys):
     out = run(capsys, 'compare', '--help')[1]

@@ -86,7 +86,17 @@ def test_exchange_is_the_formula():
         return sum(x)/len(x), (np.var(x)+1/len(x))/len(x)
     (m, v), (n, w) = one_way(0, 2), one_way(2, 0)
     assert float(S[0, 2]) == pytest.approx(m+n, abs=1e-6)
-    assert float(z[0, 2]) == pytest.approx((m+n)/math.sqrt(v+w), abs=1e-6)
+    more = [[one_way(a, b)[0] if a != b else 0. for b in range(3)] for a in range(3)]
+    more -= np.mean(more, axis=0)
+    leads = np.argmax(more[0]) == 2 and np.argmax(more[2]) == 0
+    assert float(z[0, 2]) == pytest.approx(leads*(m+n)/math.sqrt(v+w), abs=1e-6)
+
+def test_a_class_that_is_taken_for_two_others_exchanges_with_the_more_frequent_alone():
+    y = torch.arange(3).repeat_interleave(10)
+    called = torch.tensor([1]*6+[2]*4 + [0]*10 + [0]*6+[2]*4)            # as a style misleads
+    S, z = exchange(torch.eye(3)[called], y, 3)
+    assert S[0, 1] > 0 and S[0, 2] > 0
+    assert {(a, b) for a, b in z.nonzero().tolist()} == {(0, 1), (1, 0)}
 
 def test_models_that_see_one_class_everywhere_exchange_nothing():
     S, _ = exchange(torch.eye(4)[torch.full((40,), 2)], torch.arange(4).repeat(10), 4)
@@ -102,6 +112,17 @@ def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
     odd = swapped.clients[2].domain
     assert swapped_labels([answered(swapped, s) for s in range(3)], 3) == {odd: [tuple(swapped.classes[:2])]}
     assert swapped_labels([answered(toys, s) for s in range(3)], 3) == {}
+
+@pytest.mark.parametrize('mended, kind', [(0., 'labels'), (20., 'suspected')])
+def test_labels_are_accused_only_where_no_statistics_mend_the_domain(mended, kind):
+    d, seed = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)), dict(a=[('x', 'y', 1., 9.)])
+    at = {k: {'a': Given(**vars(i) | dict(mean=mended))} for k, i in d.effects.items()}
+    type(d).measured = lambda self, key: [seed]*3 if key == 'exchanged' else []
+    type(d).by_domain = lambda self, effect: at[effect]
+    type(d).swapped, type(d).suspected = Diagnosis.swapped, Diagnosis.suspected
+    kinds = [a.kind for a in d.advice()]
+    assert kind in kinds and kinds[0] == ('fedbn' if mended else 'labels')
+    assert not mended or (kinds[-1] == 'suspected' and 'labels' not in kinds)
 
 @pytest.mark.parametrize('kept, asked', [(2, True), (1, False)])
 def test_a_class_needs_two_pictures_of_a_domain(toys, kept, asked):
@@ -197,8 +218,8 @@ def test_labels_that_may_be_exchanged_are_named_as_such():
     d, seed = made(), dict(a=[('x', 'y', .3, 1.9)], b=[])
     type(d).measured = lambda self, key: [seed]*3
     type(d).suspected = Diagnosis.suspected
-    do, why, *_ = d.advice()[0]
-    assert do == 'Look at some labels' and 'not shown: x and y of a' in why
+    do, why, *_ = d.advice()[-1]
+    assert do == 'Look at some labels' and 'not shown, or a style misleads: x and y of a' in why
     type(d).measured = lambda self, key: [seed]
     assert d.suspected() == []
 

@@ -1,7 +1,9 @@
 "Runs on any executor: the same histories, dead workers, wrong settings, what is ours to stop."
 import concurrent.futures as cf
 import os, signal, subprocess, sys, threading, time
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 import pytest, torch
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.run import executors
@@ -163,6 +165,122 @@ def test_processes_outlive_one_of_them_and_end_when_they_should():
     with pytest.raises(cf.BrokenExecutor): waits.result(5)
     assert not is_there(mine.result()) and other.poll() is None
     other.communicate(b'\n')
+
+def there(): return os.getpid(), os.getcwd(), os.environ.get('FEDSKEW_ASKED')
+
+@contextmanager
+def own():
+    "Workers of this test; none waits afterwards."
+    try: yield
+    finally:
+        for waits in [*executors.WAITING]: executors.WAITING.pop(waits).close()
+
+def test_workers_wait_for_the_next_comparison(tmp_path, monkeypatch):
+    with own():
+        with opened('processes:1') as ex: pid, *_ = ex.submit(there).result()
+        with opened('processes:1') as ex:
+            assert ex.submit(there).result()[0] == pid
+            assert (ex.submit(os.getppid).result() == os.getpid()) != executors.FORKED
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv('FEDSKEW_ASKED', 'again')
+        with opened('processes:1') as ex:
+            new, *where = ex.submit(there).result()
+            assert new != pid and where == [str(tmp_path), 'again']
+        with opened('processes:1') as ex:       # it was killed while it waited
+            os.kill(new, signal.SIGKILL)
+            with pytest.raises(cf.BrokenExecutor): ex.submit(there).result()
+            assert ex.submit(there).result()[0] not in (pid, new)
+
+def test_workers_end_where_they_are_no_longer_wanted(monkeypatch):
+    class Counts(executors.Processes):
+        ended = 0
+        def close(self, wait=True):
+            Counts.ended += 1
+            super().close(wait)
+    monkeypatch.setattr(executors, 'Processes', Counts)
+    with own():
+        for text in ('processes:1', 'processes:1', 'processes:2'):
+            with opened(text): assert not executors.WAITING      # no process has begun: no run was sent
+        assert Counts.ended == 1 and [n for n, *_ in executors.WAITING] == [2]
+        monkeypatch.setitem(sys.modules, 'mine', SimpleNamespace(__file__=__file__))
+        with opened('processes:2'): assert Counts.ended == 2     # a module of yours has come
+        monkeypatch.setattr(executors, 'IDLE', .01)
+        with opened('processes:2'): pass
+        executors.WAITING[next(iter(executors.WAITING))].waits.join(5)
+        assert not executors.WAITING and Counts.ended == 3
+        with pytest.raises(KeyError), opened('processes:2'): raise KeyError
+        assert not executors.WAITING and Counts.ended == 4
+
+# ---- one GPU each
+
+def seen(seconds=.2):
+    time.sleep(seconds)
+    return os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.is_initialized()
+
+@pytest.mark.campaign
+def test_eight_jobs_on_two_devices(monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,GPU-5')       # two that we pretend: nothing asks CUDA
+    with own(), opened('processes:8', per_gpu=4) as ex:
+        found = [f.result() for f in [ex.submit(seen) for _ in range(8)]]
+        assert len({pid for pid, *_ in found}) == 8 and not any(begun for *_, begun in found)
+        assert sorted(gpu for _, gpu, _ in found) == ['4']*4+['GPU-5']*4
+        pid, gpu, _ = found[0]
+        os.kill(pid, signal.SIGKILL)
+        again = [ex.submit(seen) for _ in range(8)]
+        assert sum(isinstance(f.exception(), cf.BrokenExecutor) for f in again) == 1
+        found = [f.result() for f in [ex.submit(seen) for _ in range(8)]]
+        assert sorted(gpu for _, gpu, _ in found) == ['4']*4+['GPU-5']*4     # in its place a new one
+
+@pytest.mark.parametrize('said, n, per, gpus', [
+    ('0,1', 2, 1, ['0', '1']), ('6,7', 3, 2, ['6', '7', '6']), ('3', 1, 5, ['3']), (None, 2, 1, [])])
+def test_which_gpu_a_process_sees(said, n, per, gpus, monkeypatch):
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+    if said: monkeypatch.setenv('CUDA_VISIBLE_DEVICES', said)
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 0)
+    assert executors.gpu_of_each(n, per) == gpus
+
+def test_more_processes_than_gpus(monkeypatch):
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    with pytest.raises(ValueError, match=r'8 processes do not share 2 GPU.*give 2 of them, or per_device=4$'):
+        compare('FedAvg,FedBN', **TINY, device='cuda', jobs=8)
+    with pytest.raises(ValueError, match='4 processes do not share 2 GPU.*give 2 of them'):
+        compare('FedAvg,FedBN', **TINY, device='auto', executor='processes:4')
+    with pytest.raises(ValueError, match='per_device=2 is for jobs, processes:4 and ray: leave it out'):
+        compare('FedAvg', **TINY, device='cuda', executor=Here(), per_device=2)
+
+class Ray:
+    "As much of Ray as is used; it keeps what was asked for."
+    asked = None
+    def is_initialized(self): return True
+    def remote(self, **wants):
+        self.asked = wants
+        return lambda f: SimpleNamespace(remote=lambda *args: self.work(f, *args))
+    def work(self, f, *args):
+        future = cf.Future()
+        future.set_result(f(*args))
+        return SimpleNamespace(future=lambda: future)
+
+@pytest.mark.parametrize('device, more, wants', [
+    ('cpu', {}, {}), ('cuda', {}, dict(num_gpus=1)), ('cuda', dict(per_device=4), dict(num_gpus=.25))])
+def test_ray_is_asked_for_a_gpu(device, more, wants, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'ray', ray := Ray())
+    monkeypatch.setattr(executors, 'remotely', lambda *_: (None, (ValueError('far away'), '')))
+    with pytest.raises(ValueError, match='far away'):
+        compare('FedAvg', **TINY, device=device, executor='ray', **more)
+    assert ray.asked == dict(max_retries=0) | wants
+
+@pytest.mark.parametrize('said, wants', [({}, dict(gpus_per_node=1)), (dict(SBATCH_GPUS_PER_NODE='2'), {})])
+def test_slurm_is_asked_for_a_gpu(said, wants, monkeypatch, tmp_path):
+    asked = {}
+    job = SimpleNamespace(update_parameters=asked.update)
+    monkeypatch.setitem(sys.modules, 'submitit', SimpleNamespace(AutoExecutor=lambda *_, **__: job))
+    for k, v in said.items(): monkeypatch.setenv(k, v)
+    for per_gpu in (0, 1):
+        asked.clear()
+        with opened('slurm', tmp_path, per_gpu): pass
+        assert asked == dict(timeout_min=24*60) | (wants if per_gpu else {})
 
 # ---- one device
 

@@ -75,3 +75,10 @@ def test_listed_rows_are_those_that_do_not(key):
 def test_ddof_is_one():
     "With ddof=0 hardly a row comes out."
     assert sum(abs(np.std(r[:4])-r[5])<=.0101 for r in ROWS.values())<=1
+
+@pytest.mark.parametrize('name', ['F2DC-1-Office', 'F2DC-1-PACS', 'F2DC-2-Digits'])
+def test_the_tables_have_what_is_printed(name):
+    from fedskew_nb.run.reproduce import named
+    _, number, data = name.split('-')
+    got = {(number, data, method): tuple(of.values()) for method, of in named(name).numbers().items()}
+    assert got == {key: row for key, row in ROWS.items() if key[:2] == (number, data)}

@@ -219,7 +219,7 @@ def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
     digits = 1 if self.suite else 2
     show = lambda v: f'{round(v, digits)+0.:.{digits}f}'     # no −0
     cells = {k: f'{show(scores[k].mean())} ({show(printed[k])})' for k in self.columns}
-    last = list(self.columns)[-1]
+    last = [k for k, what in self.columns.items() if what != 'STD'][-1]
     i = t_interval(scores[last]-printed[last])
     return dict(method=name) | cells | {f'{last}, ours − paper': format(i, f'+.{digits}')}
 

@@ -198,8 +198,9 @@ def to(self:Suite,
     budget:int=4<<30,    # bytes; a larger suite stays where it is
 )->Suite:
     "The suite with its images on `device`."
-    if self.nbytes > budget: return self
-    return self._with({id(d): d.apply(lambda t: t.to(device)) for d in self._datas()})
+    datas, there = self._datas(), torch.device(device)
+    if self.nbytes > budget or all(t.device == there for t in flat(datas).values()): return self
+    return self._with({id(d): d.apply(lambda t: t.to(device)) for d in datas})
 
 # %% ../../nbs/5_data/02_suite.ipynb #7354a26b
 @patch

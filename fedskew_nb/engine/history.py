@@ -8,7 +8,8 @@ __all__ = ['History', 'State', 'VIEWS', 'MOMENTS', 'summary', 'Where', 'where_of
 # %% ../../nbs/6_engine/04_history.ipynb #00000003
 import json, sys
 from dataclasses import dataclass, field, fields, replace
-from importlib.metadata import version
+from functools import lru_cache
+from importlib import metadata
 from itertools import chain
 from typing import Literal
 import torch
@@ -200,6 +201,8 @@ def score_rows(
     return [facts | dict(path=path or default, correct=k) for path, k in right.items()]
 
 # %% ../../nbs/6_engine/04_history.ipynb #00000019
+version = lru_cache(None)(metadata.version)      # it reads files
+
 def versions()->dict:
     "What the numbers of a run may depend on."
     import fedskew_nb

@@ -64,16 +64,18 @@ def compare(
     seeds=3,             # or which
     size='quick',        # tiny, quick, standard, full
     out=None,            # folder for runs
-    jobs=1, executor=None,   # processes; or anything with submit
-    measure=None,        # federation → dict
-    progress=None, on_run=None, on_seed=None,  # see Watch
-    rates=None,          # {method: lr}
-    **kwargs,            # model, lr, …
+    jobs=1, executor=None,  # processes; or anything with submit
+    per_device=1,
+    measure=None, # federation → dict
+    progress=None, on_run=None, on_seed=None,
+    rates=None, # {method: lr}
+    **kwargs, # model, lr, …
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
     todo = at_rates(planned(methods, suite, seeds, size, **kwargs), rates)
-    todo, at = opened(todo, executor, out, seeds, size, kwargs | {'rates': rates})
-    return Comparison(run_all(todo, at, jobs, progress, on_run, on_seed, executor, measure=measure))
+    todo, at = opened(todo, executor, out, seeds, size, dict(kwargs, rates=rates))
+    how = progress, on_run, on_seed, executor, per_device
+    return Comparison(run_all(todo, at, jobs, *how, measure=measure))
 
 # %% ../../nbs/7_app/14_compare.ipynb #0c48057e
 @checked
@@ -81,7 +83,7 @@ def compare_grid(
     grid:str,          # the paper's folder: f2dc, fdse
     out,               # folder for the runs
     jobs:int=1,        # processes side by side
-    executor=None,     # as in compare
+    executor=None, per_device=1,     # as in compare
     progress=None, on_run=None, on_seed=None,    # as in compare
     **more,            # seeds, size, lr and so on: before what the grid says
 )->Comparison:
@@ -92,7 +94,7 @@ def compare_grid(
     todo, runs = ready_runs(planned_runs, executor, out)
     GridRequest(grid=grid, said=more).save(out, todo)
     how = dict(measure=grid_of(grid)[1], keep_stopped=True)
-    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, **how))
+    return Comparison(run_all(todo, runs, jobs, progress, on_run, on_seed, executor, per_device, **how))
 
 # %% ../../nbs/7_app/14_compare.ipynb #a6ad2450
 FORMAT = 3

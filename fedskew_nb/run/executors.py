@@ -7,13 +7,16 @@ __all__ = []
 
 # %% ../../nbs/7_app/12_executors.ipynb #c35398dd
 import concurrent.futures as cf, multiprocessing as mp
-import os, queue, re, signal, socket, threading, time, traceback, warnings
+import math, os, queue, re, signal, socket, sys, threading, time, traceback, warnings
 from contextlib import contextmanager, nullcontext
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from unittest import mock
 import torch
 from fastcore.basics import patch
 from tqdm.auto import tqdm
 from .scripts import check_seen
+from ..core.identity import file_of, home_of
 from ..core.names import extra, portable
 from ..engine.history import versions
 
@@ -56,50 +59,105 @@ def remotely(
         return None, (portable(e), traceback.format_exc())
 
 # %% ../../nbs/7_app/12_executors.ipynb #14277128
-def _begin_worker(threads:int, began, leash):
+FORKED = sys.platform == 'linux' and not sys.flags.ignore_environment
+
+def starting():
+    "How processes begin: on Linux by a fork of one that has imported everything, elsewhere each by itself."
+    if not FORKED: return mp.get_context('spawn')
+    start = mp.get_context('forkserver')
+    ours = [m for m in sys.modules if m.startswith('fedskew_nb.run.')]
+    start.set_forkserver_preload(ours+['torch._dynamo'])       # which the first optimiser would import
+    resource_tracker.ensure_running()      # it would let Ctrl-C through again
+    was = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])       # Ctrl-C is its parent's business
+    try:
+        with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)): forkserver.ensure_running()
+    finally: signal.pthread_sigmask(signal.SIG_SETMASK, was)
+    return start
+
+# %% ../../nbs/7_app/12_executors.ipynb #c3688dfa
+def _begin_worker(threads:int, environ:dict, began, leash):
     "Its share of the cores; Ctrl-C is its parent's business, and it ends when its parent says so, or ends."
     began.set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environ)             # before torch asks for a GPU
     torch.set_num_threads(threads)
     tqdm.set_lock(threading.RLock())       # its own would be left behind where this process is ended
     threading.Thread(target=lambda: (leash.poll(None), os._exit(1)), daemon=True).start()
 
-# %% ../../nbs/7_app/12_executors.ipynb #c3688dfa
+# %% ../../nbs/7_app/12_executors.ipynb #5ae798f6
 class Processes:
     "Processes of this machine; one that dies takes no other run along."
-    def __init__(self, n:int):
-        spawn = mp.get_context('spawn')
-        self.began, (leash, self.hand) = spawn.Event(), spawn.Pipe(duplex=False)
-        self.how = spawn, _begin_worker, (max(1, torch.get_num_threads()//n), self.began, leash)
+    def __init__(self, n:int, gpus=()):    # what each may see, as CUDA_VISIBLE_DEVICES names it
+        self.start, self.share = starting(), max(1, torch.get_num_threads()//n)
+        self.began, (self.leash, self.hand) = self.start.Event(), self.start.Pipe(duplex=False)
         self.threads, self.pools = cf.ThreadPoolExecutor(n), queue.LifoQueue()
-        for _ in range(n): self.pools.put(self.pool())
-    def pool(self): return cf.ProcessPoolExecutor(1, *self.how)
+        for gpu in reversed(gpus or [None]*n): self.pools.put((self.pool(gpu), gpu))
+    def pool(self, gpu):
+        environ = os.environ | ({} if gpu is None else dict(CUDA_VISIBLE_DEVICES=gpu))
+        how = self.share, environ, self.began, self.leash
+        return cf.ProcessPoolExecutor(1, self.start, _begin_worker, how)
     def submit(self, f, *args): return self.threads.submit(self.result, f, *args)
 
-# %% ../../nbs/7_app/12_executors.ipynb #5ae798f6
+# %% ../../nbs/7_app/12_executors.ipynb #936d5dd9
 @patch
 def result(self:Processes, f, *args):
     "What one process makes of it."
-    pool = self.pools.get()
+    pool, gpu = self.pools.get()
     try: return pool.submit(f, *args).result()
     except cf.BrokenExecutor:
-        pool = self.pool()
+        pool = self.pool(gpu)
         if self.began.is_set(): raise
         raise ChildProcessError('no process could begin: say jobs=1') from None
-    finally: self.pools.put(pool)
+    finally: self.pools.put((pool, gpu))
+
+# %% ../../nbs/7_app/12_executors.ipynb #5a288990
+def gpu_of_each(n:int, per_device:int)->list:
+    "Which GPU each of `n` processes sees, as CUDA_VISIBLE_DEVICES names it; [] where there is none."
+    there = (os.environ.get('CUDA_VISIBLE_DEVICES') or '').split(',')
+    if there == ['']: there = [str(i) for i in range(torch.cuda.device_count())]
+    if there and n > len(there)*per_device:
+        raise ValueError(f'{n} processes do not share {len(there)} GPU(s) unless you say so: '
+                         f'give {len(there)*per_device} of them, or per_device={math.ceil(n/len(there))}')
+    return [gpu for _, gpu in zip(range(n), there*per_device)]
+
+# %% ../../nbs/7_app/12_executors.ipynb #c30a538c
+IDLE, WAITING = 600, {}    # seconds; {what they began for: Processes}
+
+def processes(n, folder=None, per_gpu:int=0)->Processes:
+    "Those that wait since the last comparison, or new ones."
+    n, gpus = int(n), tuple(gpu_of_each(int(n), per_gpu) if per_gpu else ())
+    yours = [(m, file_of(m)) for m in [*sys.modules] if home_of(m) == 'yours']
+    code = frozenset((m, os.path.getmtime(f)) for m, f in yours if os.path.isfile(f))
+    what = n, gpus, torch.get_num_threads(), os.getcwd(), frozenset(os.environ.items()), code
+    for other in WAITING.keys()-{what}: WAITING.pop(other).close()
+    found = WAITING.pop(what, None) or Processes(n, gpus)
+    found.what = what
+    return found
+
+# %% ../../nbs/7_app/12_executors.ipynb #ee450429
+@patch
+def close(self:Processes, wait=True):
+    "End them; with `wait=False` in the middle of a run."
+    self.threads.shutdown(wait=wait, cancel_futures=True)
+    if not wait: self.hand.send(None)
+    while not self.pools.empty(): self.pools.get()[0].shutdown(wait=wait)
 
 @patch
 def __enter__(self:Processes): return self
 
 @patch
 def __exit__(self:Processes, kind, *_):
-    "After an error or Ctrl-C no process of ours goes on."
-    self.threads.shutdown(wait=not kind, cancel_futures=True)
-    if kind: self.hand.send(None)
-    while not self.pools.empty(): self.pools.get().shutdown(wait=not kind)
+    if kind or self.what in WAITING: return self.close(wait=not kind)
+    WAITING[self.what] = self
+    def end():
+        if self.waits is clock and WAITING.pop(self.what, None): self.close()
+    clock = self.waits = threading.Timer(IDLE, end)
+    clock.daemon = True
+    clock.start()
 
 # %% ../../nbs/7_app/12_executors.ipynb #abcb5fdc
-def on_dask(where:str, folder):
+def on_dask(where:str, folder, _):
     "The scheduler at `where`; closing the client leaves it alone."
     distributed = extra('distributed', 'distributed', 'dask')
     try: return distributed.Client(f'tcp:{where}', timeout=10)
@@ -110,35 +168,35 @@ def on_dask(where:str, folder):
 # %% ../../nbs/7_app/12_executors.ipynb #d3d48148
 class OnRay:
     "Ray has no `submit`, but its references give futures."
-    def __init__(self, ray): self.ray = ray
-    def submit(self, f, *args): return self.ray.remote(max_retries=0)(f).remote(*args).future()
+    def __init__(self, ray, **wants): self.ray, self.wants = ray, dict(max_retries=0) | wants
+    def submit(self, f, *args): return self.ray.remote(**self.wants)(f).remote(*args).future()
 
 @contextmanager
-def on_ray(_, folder):
+def on_ray(_, folder, per_gpu:int):
     "Ray, left running where it was running before."
     ray = extra('ray', 'ray', 'ray')
     ours = not ray.is_initialized()
     if ours: ray.init(include_dashboard=False)
-    try: yield OnRay(ray)
+    try: yield OnRay(ray, **(dict(num_gpus=1/per_gpu) if per_gpu else {}))
     finally:
         if ours: ray.shutdown()
 
 # %% ../../nbs/7_app/12_executors.ipynb #52171264
 MINUTES = 24*60       # of a job, where SBATCH_TIMELIMIT says nothing else
 
-def on_slurm(_, folder):
+def on_slurm(_, folder, per_gpu:int):
     "Slurm's jobs, their output beside the runs."
     submitit = extra('submitit', 'submitit', 'slurm')
     try: ex = submitit.AutoExecutor(Path(folder or '.').parent/'slurm', cluster='slurm')
     except RuntimeError:
         raise ValueError('there is no Slurm on this machine: call from one that has srun') from None
-    ex.update_parameters(timeout_min=MINUTES)
+    said = any(k.startswith('SBATCH_GPU') for k in os.environ)
+    ex.update_parameters(timeout_min=MINUTES, **(dict(gpus_per_node=1) if per_gpu and not said else {}))
     return nullcontext(ex)
 
-# %% ../../nbs/7_app/12_executors.ipynb #5a288990
+# %% ../../nbs/7_app/12_executors.ipynb #61f51bf1
 KINDS = dict(    # (what the text looks like, what opens it)
-    processes=(r'processes:[1-9]\d*', lambda n, folder: Processes(int(n))),
-    dask=(r'dask://\S+:\d+', on_dask),
+    processes=(r'processes:[1-9]\d*', processes), dask=(r'dask://\S+:\d+', on_dask),
     ray=('ray', on_ray), slurm=('slurm', on_slurm))
 
 def can_submit(o)->bool:
@@ -148,19 +206,27 @@ def can_submit(o)->bool:
 
 SUBMITS = can_submit, 'give processes:4, dask://host:port, ray, slurm, or in Python an object with submit'
 
-# %% ../../nbs/7_app/12_executors.ipynb #4587153e
+# %% ../../nbs/7_app/12_executors.ipynb #5bdc5f1f
 def executor_options(
     jobs:int=1,           # runs side by side, one core each; same results
     executor:str=None,    # instead of --jobs: processes:4, dask://host:port, ray or slurm
+    per_device:int=1,     # runs at once on one GPU
 )->dict:
     "Who trains, as arguments of `compare`."
-    return dict(jobs=jobs) | ({'executor': executor} if executor else {})
+    more = dict(executor=executor, per_device=per_device)
+    return dict(jobs=jobs) | {k: v for k, v in more.items() if v not in (None, '', 1)}
 
-def opened(executor, folder=None):
+# %% ../../nbs/7_app/12_executors.ipynb #c4bd2f71
+def opened(
+    executor, folder=None,
+    per_gpu:int=0,    # runs at once on one; 0: they want none
+):
     "The executor for a `with`: closed after it if its text was given, else left alone."
-    if not isinstance(executor, str): return nullcontext(executor)
-    kind, _, rest = executor.partition(':')
-    return KINDS[kind][1](rest, folder)
+    kind, _, rest = executor.partition(':') if isinstance(executor, str) else ('', '', '')
+    if per_gpu > 1 and kind not in ('processes', 'ray'):
+        raise ValueError(f'per_device={per_gpu} is for jobs, processes:4 and ray: leave it out, '
+                         'and say there how many share a GPU')
+    return KINDS[kind][1](rest, folder, per_gpu) if kind else nullcontext(executor)
 
 # %% ../../nbs/7_app/12_executors.ipynb #efd0f6ff
 def ended(waiting, every:float=.1)->set: # every: seconds
@@ -181,42 +247,39 @@ def submitted(ex, *call):
                                 f"or 'processes:4', which outlives its workers; {KEPT}") from e
 
 # %% ../../nbs/7_app/12_executors.ipynb #7e2f22aa
-def answer_of(f, run, again:int)->tuple|None: # None: it has to be sent again
-    "What came back from a worker."
-    try: return f.result()
+def history_of(f, run, again:int): # None: it has to be sent again
+    "What came back from a worker; an error that travelled is raised again."
+    try: history, error = f.result()
     except ChildProcessError: raise
     except Exception as e:
         lost = f'{run.title}, seed {run.seed}, did not come back ({type(e).__name__}: {e})'
         if again == AGAIN:
             raise ChildProcessError(f'{lost}, the {again+1}th time, perhaps for want of memory: '
                                     f'call again with fewer side by side; {KEPT}') from e
-        warnings.warn(f'{lost}: it is sent again')
-
-def history_of(history, error):
-    "The history; an error that travelled is raised again."
+        return warnings.warn(f'{lost}: it is sent again')
     if error: raise error[0] from RuntimeError(error[1])
     return history
 
 # %% ../../nbs/7_app/12_executors.ipynb #964a6587
 def side_by_side(
     todo:dict,      # {place: Run}
-    train, tell,    # `tell(place, history)` after each
+    train, tell,    # `tell(place, history)`
     executor,
     folder=None,    # absolute
+    per_device=1,   # GPU
 ):
     "Train every run on an executor."
-    waiting = {}
+    waiting, on_gpu = {}, {run.device for run in todo.values()} == {'cuda'}
     def send(i, again=0): waiting[submitted(ex, remotely, train, todo[i], folder, me(), again)] = i, again
-    with opened(executor, folder) as ex:
+    with opened(executor, folder, on_gpu*per_device) as ex:
         if isinstance(ex, Processes): check_seen((train, todo))
         try:
             for i in todo: send(i)
             while waiting:
                 for f in ended(waiting):
                     i, again = waiting.pop(f)
-                    answer = answer_of(f, todo[i], again)
-                    if answer: tell(i, history_of(*answer))
-                    else: send(i, again+1)
-        except BaseException:
+                    history = history_of(f, todo[i], again)
+                    if history is None: send(i, again+1)
+                    else: tell(i, history)
+        finally:
             for f in waiting: f.cancel()
-            raise

@@ -39,6 +39,10 @@ def protocols()->dict: # {name: Protocol}
     "Every table of the papers."
     return {p.name: p for module in modules_of('methods') for p in getattr(module, 'TABLES', ())}
 
+def left_out()->dict: # {printed table: why}
+    "Tables of the papers that are not made."
+    return {t: why for m in modules_of('methods') for t, why in getattr(m, 'LEFT_OUT', {}).items()}
+
 def named(table:str)->Protocol: return protocols()[spelt(table, protocols(), 'table')]
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #143890be
@@ -235,13 +239,13 @@ def reproduce(
     seeds:int=0,   # default: the paper's
     out=None,      # folder for the runs
     pixels:int=0,  # of images; default: the paper's
-    device='auto', jobs=1, executor=None, progress=None,   # as in compare
+    device='auto', jobs=1, executor=None, per_device=1, progress=None,   # as in compare
     **changes,     # rounds, lr, …
 ):                 # its `table()` has ours beside the paper's
     "Make the runs of a paper's table, or go on."
     p, names, notes = asked_for(table, methods, seeds, pixels, changes)
     if not p.suite: return Reproduction(p, None, notes)
-    how = dict(out=out, device=device, jobs=jobs, executor=executor, progress=progress)
+    how = dict(out=out, device=device, jobs=jobs, executor=executor, progress=progress, per_device=per_device)
     return trained(p, names, notes, suites_of(p, data), how)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #d1f01e2c
@@ -275,7 +279,9 @@ def listed()->Table:
     "Every table, with the data it wants."
     says = ('two cores: all methods and seeds, each as long as FedAvg, at a tenth of a tera-operation '
             'a second; where the images are counted.')
-    return Table('Tables of the papers', pd.DataFrame(map(line, protocols().values())).astype(str), [says])
+    missing = [f'{table} is not here: {why}.' for table, why in left_out().items()]
+    rows = pd.DataFrame(map(line, protocols().values())).astype(str)
+    return Table('Tables of the papers', rows, [says, *missing])
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true

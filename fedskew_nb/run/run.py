@@ -293,7 +293,7 @@ def tell_of_seeds(self:Watch, seed:int):
     self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/11_run.ipynb #e55da88d
-def elsewhere(todo:list, train, watch, executor, folder, measure=None):
+def elsewhere(todo:list, train, watch, executor, folder, per_device=1, measure=None):
     "Train on an executor what is not finished."
     left = dict(enumerate(todo))
     for i, run in enumerate(todo):
@@ -305,17 +305,18 @@ def elsewhere(todo:list, train, watch, executor, folder, measure=None):
         run = todo[i]
         if folder: noted(history).save(files_of(run, folder)[0])
         watch(i, noted(history, run.note, run.trials))
-    if left: side_by_side(left, train, tell, executor, folder and Path(folder).resolve())
+    if left: side_by_side(left, train, tell, executor, folder and Path(folder).resolve(), per_device)
 
 # %% ../../nbs/7_app/11_run.ipynb #ce02024a
 @safe_path()
 def run_all(
     todo:list,        # of Run
     folder=None,      # for histories and checkpoints
-    jobs:int=1,       # processes side by side
+    jobs:int=1,
     progress=None, on_run=None, on_seed=None,    # see Watch
     executor=None,    # instead of jobs
-    **more,           # measure, keep_stopped: as in train_run
+    per_device=1,     # GPU
+    **more,           # of train_run
 )->list: # of History, in the order of `todo`
     "Train what is not finished, read the rest."
     todo = stamped(todo)
@@ -323,7 +324,7 @@ def run_all(
     train = partial(without_exit, train_run, folder=folder, **more)
     if jobs > 1 and len(todo) > 1: executor = executor or f'processes:{jobs}'
     with watch.bar:
-        if executor: elsewhere(todo, train, watch, executor, folder, more.get('measure'))
+        if executor: elsewhere(todo, train, watch, executor, folder, per_device, more.get('measure'))
         else: one_by_one(todo, train, watch, progress)
     if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]

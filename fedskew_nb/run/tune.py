@@ -184,7 +184,7 @@ def tune(
     trials=4,       # of each method, at first
     size='quick', own=None,   # own: {'FedProx': {'mu': [.1, 1]}}
     out=None,       # folder
-    jobs=1, executor=None, progress=None, on_run=None,
+    jobs=1, executor=None, per_device=1, progress=None, on_run=None,
     **kwargs,       # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
@@ -192,7 +192,7 @@ def tune(
     search_of = searches(runs, trials, own or {})
     tuned_before(out)
     folder = ready_runs(runs, executor, out)[1]
-    try_all(search_of.values(), folder, jobs, progress, on_run, None, executor)
+    try_all(search_of.values(), folder, jobs, progress, on_run, None, executor, per_device)
     return stored_tuning(search_of, out)
 
 # %% ../../nbs/7_app/15_tune.ipynb #5f019184

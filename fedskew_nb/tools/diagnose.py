@@ -95,13 +95,16 @@ def measured(self:Diagnosis, key:str)->list:
 
 @patch
 def swapped(self:Diagnosis)->dict: # {domain: [(class, class)]}
-    "Labels that the models of other domains exchange."
-    return swapped_labels(self.measured('exchanged'), self.found.suite.n_classes)
+    "Labels that the models of other domains exchange, where statistics of a domain's own mend nothing."
+    sure = swapped_labels(self.measured('exchanged'), self.found.suite.n_classes)
+    mended = [self.by_domain(k) for k in ('adabn', 'fedbn')] if sure else []
+    return {d: pairs for d, pairs in sure.items() if max(of[d].mean for of in mended) < NEEDED}
 
+# %% ../../nbs/7_app/17_diagnose.ipynb #suspect1
 @patch
 def suspected(self:Diagnosis)->list: # of words
     "Labels that they may exchange."
-    return suspected_labels(self.measured('exchanged'), self.found.suite.n_classes)
+    return suspected_labels(self.measured('exchanged'), self.found.suite.n_classes, self.swapped())
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #46a00ea1
 @patch
@@ -216,15 +219,19 @@ def background_advice(self:Diagnosis):
 # %% ../../nbs/7_app/17_diagnose.ipynb #e9214609
 @patch
 def label_advice(self:Diagnosis):
-    "Labels that the other domains exchange, or seem to."
+    "Labels that the other domains exchange."
     for d, pairs in () if self.everywhere() else self.swapped().items():
         names, gain = some([f'{a} and {b}' for a, b in pairs], 4), points(self.by_domain('gain')[d])
-        why = (f'models of the other domains exchange {names}, and no method mends that; '
-               f'FedAvg there against training alone: {gain}')
+        why = (f'models of the other domains exchange {names}, and no BatchNorm statistics of its own mend '
+               f'{d}; FedAvg there against training alone: {gain}')
         yield Advice('labels', f'Look at the labels of {d}', why, of=d)
-    if odd := self.suspected():
-        why = f'they are perhaps exchanged, which is not shown: {some(odd, 4)}'
-        yield Advice('suspected', 'Look at some labels', why)
+
+@patch
+def suspicion(self:Diagnosis):
+    "Labels that seem exchanged; a strong style looks so, too."
+    if not (odd := self.suspected()): return
+    why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
+    yield Advice('suspected', 'Look at some labels', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #fb456309
 @patch
@@ -277,7 +284,9 @@ def training_advice(self:Diagnosis):
 def advice(self:Diagnosis)->list: # of Advice
     "What to try, first things first."
     every = [*self.data_advice()]
-    if self.cmp: every += [*self.label_advice(), *self.training_advice(), *self.background_advice()]
+    if self.cmp:
+        every += [*self.label_advice(), *self.training_advice()]
+        every += [*self.background_advice(), *self.suspicion()]
     for a in every if self.again else (): a.command = self.again.follows(a)
     return every
 

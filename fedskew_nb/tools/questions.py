@@ -119,12 +119,14 @@ def right_by_domain(fed:Federation, again=lambda net, c: net)->dict: # {domain: 
 
 # %% ../../nbs/7_app/18_questions.ipynb #a1f67544
 def exchange(share, y, n_classes:int)->tuple: # (S, z), each (classes, classes)
-    "How much answers (N, classes) exchange every two classes, and how sure that is."
+    "How much answers (N, classes) exchange every two classes; how sure, 0 where other answers lead."
     D, V = torch.zeros(2, n_classes, n_classes).double()
     for a in range(n_classes):
         X = share[y == a].double()-share[y == a][:, [a]]
         D[a], V[a] = X.mean(0), (X.var(0, correction=0)+1/len(X))/len(X)     # as if one more were otherwise
-    return D+D.T, (D+D.T)/(V+V.T).sqrt()
+    more = D-D.mean(0)                                   # than that answer is given to all classes
+    first = more == more.amax(1, keepdim=True)
+    return D+D.T, (D+D.T)/(V+V.T).sqrt()*(first & first.T)
 
 # %% ../../nbs/7_app/18_questions.ipynb #c5aff797
 def exchanges(fed:Federation)->dict: # {domain: [(class, class, S, z)]} of pairs with z above 1
@@ -134,8 +136,8 @@ def exchanges(fed:Federation)->dict: # {domain: [(class, class, S, z)]} of pairs
         data = join([Data(o.x, o.y) for o in (t, *(c.train for c in fed.clients if c.domain == d))])
         nets = [adabn(fed.model(client=c.id), data) for c in fed.clients if c.domain != d]
         if not nets or min(data.y.bincount(minlength=s.n_classes)) < 2: continue
-        guesses = [answers(net, data).logits.argmax(1) for net in nets]
-        share = sum(torch.eye(s.n_classes)[g] for g in guesses)/len(nets)
+        guesses = torch.stack([answers(net, data).logits.argmax(1) for net in nets])
+        share = torch.eye(s.n_classes)[guesses].mean(0)
         S, z = exchange(share, data.y.cpu(), s.n_classes)
         pairs = (z.triu(1) > 1).nonzero().tolist()
         out[d] = [(s.classes[a], s.classes[b], float(S[a, b]), float(z[a, b])) for a, b in pairs]
@@ -153,10 +155,10 @@ def swapped_labels(seeds:list, n_classes:int, level:float=.05)->dict: # {domain:
     return out
 
 # %% ../../nbs/7_app/18_questions.ipynb #fb0b5263
-def suspected_labels(seeds:list, n_classes:int)->list: # of words
+def suspected_labels(seeds:list, n_classes:int, sure:dict)->list: # of words
     "Pairs that are there in every seed of several, in domains where none is sure."
     perhaps = swapped_labels(seeds, n_classes, math.inf) if len(seeds) > 1 else {}
-    odd = {d: pairs for d, pairs in perhaps.items() if d not in swapped_labels(seeds, n_classes)}
+    odd = {d: pairs for d, pairs in perhaps.items() if d not in sure}
     return [f'{a} and {b} of {d}' for d, pairs in odd.items() for a, b in pairs]
 
 # %% ../../nbs/7_app/18_questions.ipynb #6a99128b
@@ -284,8 +286,8 @@ def image_words(recipe:Recipe)->list|None: # of (option, value); None: they cann
 
 # %% ../../nbs/7_app/19_again.ipynb #e08c8d31
 SETTINGS = [f.name for f in fields(Setting)]
-OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs'
-USUAL = dict(device='auto', jobs=1, size='quick')
+OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs', 'per_device'
+USUAL = dict(device='auto', jobs=1, per_device=1, size='quick')
 
 # %% ../../nbs/7_app/19_again.ipynb #673a3b43
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed

@@ -238,3 +238,6 @@ TABLES += [table('3-Vehicle', 'nico-vehicle-l7', '''
     + DEC + DEB_C    53.24 65.28
     + DEC + DEB_L+C  54.28 66.20
     ''', **STEP)]
+
+# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #fdllft
+LEFT_OUT = {"FedDDL's Table 1": 'counts the images of its data sets: `prepare` compares them'}
