@@ -2,6 +2,8 @@
 import re
 from pathlib import Path
 import pytest
+from fedskew_nb.analysis.style import GREY, INK, PALETTE, STYLE
+from pages import WIDTH
 
 NBS = Path(__file__).parents[1]/'nbs'
 
@@ -55,3 +57,20 @@ def test_quiet_text_and_printed_text_can_be_read(theme):
     assert shared['page'] == known['body-bg']
     assert contrast(shared['quiet'], known['body-bg']) >= 4.5
     assert contrast(known['body-color'], shared['tint']) >= 4.5
+
+@pytest.mark.parametrize('theme', ['light', 'dark'])
+def test_figures_stand_on_the_page_itself(theme):
+    "They are transparent, so each of their colours has to stand out from both pages."
+    page = set_in(theme)['body-bg']
+    assert min(contrast(c.lower(), page) for c in (*PALETTE.values(), GREY)) > 2.5 and contrast(INK, page) > 3
+    rules = (NBS/'styles.css').read_text().splitlines()
+    painted = [r for r in rules if re.search(r'(figure|cell-output-display) img', r) and 'background' in r]
+    assert STYLE['savefig.facecolor'] == 'none' and painted == []
+
+def test_code_is_as_wide_as_its_box():
+    "110 characters of .602 em; Quarto takes 51 px of the body's width, box and padding 19."
+    css, quarto = (NBS/'styles.css').read_text(), (NBS.parent/'_quarto.yml').read_text()
+    size = float(re.search(r'\.cell-output pre \{ font-size: ([.\d]+)rem', css)[1])
+    root = int(set_in('light')['font-size-root'].removesuffix('px'))
+    body = int(re.search(r'body-width: (\d+)px', quarto)[1])
+    assert 13 <= size*root and WIDTH*.602*size*root <= body-51-19

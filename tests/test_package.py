@@ -157,7 +157,8 @@ def test_the_list_of_all_names_is_of_today():
     assert stored_tables(page) == [today], f'call make execute NB=nbs/{page}'
 
 def test_the_table_of_methods_on_the_first_page_is_of_today():
-    assert fs.methods_table() in stored_tables('index.ipynb'), 'call make execute NB=nbs/index.ipynb'
+    stored = '\n'.join(stored_tables('index.ipynb'))
+    assert fs.methods_table() in stored, 'call make execute NB=nbs/index.ipynb'
 
 # what pages print when they are run -> what prints it
 PRINTED = {'7_app/03_cli.ipynb': lambda: print(cli.usage()), '5_data/24_prepare.ipynb': prepare_command,

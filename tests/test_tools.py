@@ -663,6 +663,24 @@ def test_a_text_that_only_hidden_code_follows():
         assert check_docs.orphans(dict(cells=cells), dict(cells=page)) == ['one']
     assert check_docs.orphans(dict(cells=cells), dict(cells=cells)) == []
 
+TYPED = (
+    'non-iid', 'batch norm', 'heterogeneous', 'personalized', 'feature shift', 'domain generalization',
+    'confidence interval', 'accuracy table', 'add my own method',
+)  # fmt: skip
+
+def test_a_search_knows_the_words_of_others(tmp_path):
+    "What people type finds the page that the glossary names, before one that only mentions it."
+    words = {w.lower(): page for page, words in search.synonyms().items() for w in words}
+    assert not {*TYPED} - words.keys() and {*words.values()} <= project.rendered()
+    write(tmp_path / 'other.ipynb', md(f'## Related\n\n{" ".join(TYPED)}'))
+    for page in {*words.values()}:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / page, md('# Title'), md(search.hidden_line(page)))
+    docs = search.index(tmp_path)
+    assert {w: search.find(w, docs, 1)[0].page for w in words} == words
+    assert search.hidden_line('1_begin/07_install.ipynb') is None
+    assert '.synonyms { display: none; }' in (project.NBS / 'styles.css').read_text()
+
 def test_what_is_shown_in_full_is_not_announced_twice():
     said = '---\n\n[source](f.py#L1)\n\n### twice\n\n```python\n\ndef twice(\n    x\n):\n\n\n```\n\n*Two.*'
     assert own_links.shortened(said) == '---\n\n[source](f.py#L1)\n\n### twice\n'

@@ -208,30 +208,45 @@ def notebook_names(home:Path)->list:
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #b3f93817
 def learner_cell(cell:dict)->dict:
-    "A code cell of a copy: no outputs, a task may fail, an answer is folded."
+    "A code cell of a copy: no outputs, no word to the site; a task may fail, answers and imports are folded."
     source, metadata = ''.join(cell['source']), {}
     if re.search(r'^#\| *eval: *false', source, re.M): metadata['tags'] = ['raises-exception']
     if answer := re.search(r'^#\| *code-summary: *"(.+)"', source, re.M):
         metadata['jupyter'] = dict(source_hidden=True, outputs_hidden=True)
-        source = f'# {answer[1]}\n' + re.sub(r'^#\|.*\n', '', source, flags=re.M)
+        source = f'# {answer[1]}\n' + source
+    source = re.sub(r'^#\|.*\n', '', source, flags=re.M)
+    if re.fullmatch(r'(?:(?:import|from) [^\n(]*(?:\([^)]*\))?\s*)+', source):
+        metadata['jupyter'] = dict(source_hidden=True)
     return cell | dict(source=source, metadata=metadata, outputs=[], execution_count=None)
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #c6abedd4
-def learner_copy(text:str)->str:
-    "A notebook as a learner gets it, without export calls."
+ANSWER = r'^#\| *code-summary: *"Answer', r'<details>\s*<summary>Answers?\b.*?</details>'    # code, words
+FOR_THE_SITE = r'nbdev_export\(|^#\| *default_exp .*\s*\Z'
+
+# %% ../../nbs/7_app/10_catalogue.ipynb #63c2882c
+def learner_copy(
+    text:str,            # of a notebook
+    answers:bool=True,   # with the answers to its exercises
+)->str:
+    "A notebook as a learner gets it, without what makes the package and the site."
     nb = json.loads(text)
-    kept = [c for c in nb['cells'] if not re.search(r'nbdev_export\(', ''.join(c['source']))]
-    nb['cells'] = [learner_cell(c) if c['cell_type'] == 'code' else c | dict(metadata={}) for c in kept]
+    cells = [c | dict(source=''.join(c['source']), metadata={}) for c in nb['cells']]
+    cells = [c for c in cells if not re.search(FOR_THE_SITE, c['source'], re.M)]
+    if not answers:
+        code, words = ANSWER
+        cells = [c for c in cells if c['cell_type'] != 'code' or not re.search(code, c['source'], re.M)]
+        cells = [c | dict(source=re.sub(words, '', c['source'], flags=re.S)) for c in cells]
+    nb['cells'] = [learner_cell(c) if c['cell_type'] == 'code' else c for c in cells]
     return json.dumps(nb, ensure_ascii=False, indent=1)+'\n'
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #b349af94
-def copy_notebooks(home:Path, out:Path, force:bool=False)->tuple: # names written, names kept
+def copy_notebooks(home:Path, out:Path, force:bool=False, answers:bool=True)->tuple: # names written, kept
     "Learner's copies of everything below `home`."
     names = notebook_names(home)
     kept = [n for n in names if (out/n).exists() and not force]
     written = [n for n in names if n not in kept]
     for n in written:
-        text = learner_copy((home/n).read_text(encoding='utf-8'))
+        text = learner_copy((home/n).read_text(encoding='utf-8'), answers)
         with whole_file(out/n) as part: part.write_text(text, encoding='utf-8')
     return written, kept
 
@@ -239,12 +254,13 @@ def copy_notebooks(home:Path, out:Path, force:bool=False)->tuple: # names writte
 def notebooks_command(
     out,                # folder for the copies
     force:bool=False,   # overwrite what is there
+    without_answers:bool=False,    # exercises without their answers
     json:bool=False,    # names as JSON
 ):
     "Copies of the notebooks to learn on, without outputs."
     home, out = notebook_folder(), Path(out)
     if out.resolve() == home.resolve(): raise ValueError(f'{out} holds the pages themselves: choose another')
-    written, kept = copy_notebooks(home, out, force)
+    written, kept = copy_notebooks(home, out, force, not without_answers)
     if json: return show_json(dict(folder=out, written=written, kept=kept))
     print(f'{len(written+kept)} notebooks in {out} ({len(kept)} kept as you left them).', end=' ')
     print('Begin with: jupyter lab', out/'1_begin'/'01_start.ipynb')

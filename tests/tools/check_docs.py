@@ -6,7 +6,8 @@ Looks for dead links, images and anchors, links of names to other things of that
 cross references, figures without label, caption or alternative text, formulas that pandoc cannot set, that
 the site's maths font lacks a character for or that a caption spells by hand, words that a search does not
 find first on their page, paragraphs that begin like a list, local paths and addresses of objects in outputs,
-links to the site's own address, texts that only hidden code follows, and pages missing in the sidebar or in the folder.
+links to the site's own address, texts that only hidden code follows, and pages missing in the sidebar or
+in the folder.
 """
 
 import html, json, posixpath, re, subprocess, sys, unicodedata
@@ -217,8 +218,9 @@ def sidebar_faults(root, pages):
 
 def before_code(cells):
     "{id of a text: the text}, of the texts that code follows."
-    pairs = zip(cells, cells[1:])
-    return {a.get('id'): source(a) for a, b in pairs if a['cell_type'] == 'markdown' and b['cell_type'] == 'code'}
+    kinds = {'markdown': 'code'}
+    pairs = ((a, b) for a, b in zip(cells, cells[1:]) if kinds.get(a['cell_type']) == b['cell_type'])
+    return {a.get('id'): source(a) for a, _ in pairs}
 
 def orphans(nb, page):
     "The texts of a notebook that code follows there, but not on its page."
@@ -253,7 +255,7 @@ FINDS = {  # what is searched: the page that must come first
     'FedDDL': '2_methods/fedddl/03_method.ipynb',
     'RFedDis': '2_methods/rfeddis/04_method.ipynb',
     'DFL': '2_methods/dfl/04_method.ipynb',
-}
+} | {word: page for page, words in search.synonyms().items() for word in words}
 
 def search_faults(root, pages):
     "Words that a reader's search finds first elsewhere."

@@ -8,16 +8,18 @@ Under the title of a page stands which page of which chapter it is, and what to 
 folded. A cell folded with a summary is an answer, and its class says so: styles.css hides what it
 prints, too, until it is opened. A page shows the code that it exports, where nbdev would leave a signature
 or nothing below the text that speaks of it; what is long is folded under its name. Where the source of a
-thing is open, its signature and its sentence are not shown once more above it. An id in a table (`F2DC-01`)
-does not break, and a norm has no spaces around its bars.
+thing is open, its signature and its sentence are not shown once more above it. The words that others say
+for what a page is about, as the glossary has them, end it as a section that only a search reads. An id in a
+table (`F2DC-01`) does not break, and a norm has no spaces around its bars.
 """
 import ast, os, posixpath, re
 from functools import cache
 from pathlib import Path
+from execnb.nbio import mk_cell
 from nbdev.doclinks import _nbpath2html
 from nbdev.process import Processor
 from nbdev.processors import FilterDefaults
-import reference
+import reference, search
 from project import EXPORTED, NBS, ROOT, directives, is_folded, is_listing, module_of, notebooks, only_imports
 from project import read, sidebar, site, source
 
@@ -191,6 +193,7 @@ class relative_links(Processor):
         self.page = Path(self.nb.path_).resolve().relative_to(NBS)
         self.names = meant(read(NBS/self.page))
         self.module = module_of(read(NBS/self.page))
+        if line := search.hidden_line(self.page.as_posix()): self.nb.cells.append(mk_cell(line, 'markdown'))
 
     def mended(self, text):
         text = relative(without_namesakes(text, self.page, self.names), self.page)
@@ -226,15 +229,18 @@ class whole_code(Processor):
         for cell in self.nb.cells:
             if getattr(cell, 'has_sd', False): groups[-1].insert(0, cell)
             else: groups.append([cell])
-        for (*_, above), (cell, *_) in zip(groups, groups[1:]):     # both lists of imports are one
-            if all(c.cell_type == 'code' and only_imports(c.source) for c in (above, cell)) and '#|' not in cell.source:
-                cell.source = f'{above.source}\n{cell.source}'
-                del above['source']
+        pairs = ((a[-1], b[0]) for a, b in zip(groups, groups[1:]))
+        for above, cell in pairs:                               # two lists of imports are one
+            if not all(c.cell_type == 'code' and only_imports(c.source) for c in (above, cell)): continue
+            if '#|' in cell.source: continue
+            cell.source = f'{above.source}\n{cell.source}'
+            del above['source']
         groups = [g for g in groups if 'source' in g[-1]]
         for *docs, cell in groups:
             if not EXPORTED & cell.directives_.keys() or only_imports(cell.source): continue
             if is_folded(page, cell.source):
-                cell.source = f'#| code-fold: true\n#| code-summary: "Source of {named(cell.source)}"\n{cell.source}'
+                head = f'#| code-fold: true\n#| code-summary: "Source of {named(cell.source)}"'
+                cell.source = f'{head}\n{cell.source}'
             else:
                 for doc in docs: change(doc, shortened)
         self.nb.cells = [cell for group in groups for cell in group]

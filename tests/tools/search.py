@@ -6,13 +6,32 @@ A document is a section of the second level: the page's title, its heading, its 
 these where it stands, twice as much in title and heading, and less in a long text (Fuse: 1/√words).
 """
 
-import re, sys
+import posixpath, re, sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 import yaml
-from project import directives, notebooks, read, source
+from project import NBS, directives, notebooks, read, source
 
 WEIGHTS = dict(title=0.4, section=0.4, text=0.2)
+
+GLOSSARY = '1_begin/04_glossary.ipynb'
+
+@lru_cache(None)
+def synonyms():
+    "{page: words that others say for what it is about}, as the glossary has them."
+    cells = [source(c) for c in read(NBS / GLOSSARY)['cells']]
+    rows = next(c for c in cells if c.startswith('## Words of others')).splitlines()
+    found = {}
+    for words, link in re.findall(r'^\| (.+?) \|.*\]\(([^)]+)\) \|$', '\n'.join(rows), re.M):
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(GLOSSARY), link))
+        found.setdefault(page, []).extend(words.split(', '))
+    return found
+
+def hidden_line(page):
+    "A last section that only a search reads; None for a page without such words."
+    words = ', '.join(synonyms().get(page, ()))
+    return f'## {words} {{.synonyms .unnumbered .unlisted}}\n\nAlso called: {words}.' if words else None
 
 @dataclass
 class Section:
