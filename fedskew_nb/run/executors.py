@@ -69,8 +69,9 @@ def starting():
     start.set_forkserver_preload(ours+['torch._dynamo'])       # which the first optimiser would import
     resource_tracker.ensure_running()      # it would let Ctrl-C through again
     was = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])       # Ctrl-C is its parent's business
+    path = os.pathsep.join(filter(None, sys.path))       # not the folder where somebody stands
     try:
-        with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)): forkserver.ensure_running()
+        with mock.patch.dict(os.environ, PYTHONPATH=path): forkserver.ensure_running()
     finally: signal.pthread_sigmask(signal.SIG_SETMASK, was)
     return start
 
