@@ -217,9 +217,16 @@ def seen(seconds=.2):
     time.sleep(seconds)
     return os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.is_initialized()
 
-@pytest.mark.campaign
 def test_eight_jobs_on_two_devices(monkeypatch):
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,GPU-5')       # two that we pretend: nothing asks CUDA
+    with own(), opened('processes:2', per_gpu=1) as ex:
+        found = [f.result() for f in [ex.submit(seen) for _ in range(8)]]
+        assert len({pid for pid, *_ in found}) == 2 and not any(begun for *_, begun in found)
+        assert sorted({pid: gpu for pid, gpu, _ in found}.values()) == ['4', 'GPU-5'] and len(set(found)) == 2
+
+@pytest.mark.campaign
+def test_eight_processes_on_two_devices_one_of_which_dies(monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,GPU-5')
     with own(), opened('processes:8', per_gpu=4) as ex:
         found = [f.result() for f in [ex.submit(seen) for _ in range(8)]]
         assert len({pid for pid, *_ in found}) == 8 and not any(begun for *_, begun in found)

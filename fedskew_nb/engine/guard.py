@@ -193,7 +193,7 @@ def who_asks(net:Net, x:Tensor)->str: # x: as the net wants them
     with evaluating(net):
         for i in (0, len(x)-1):
             among, at = x.roll(-i*noisy, 0), 0 if noisy else i
-            want = net(among.clone())
+            if noisy or not i: want = net(among.clone())     # else of the same images
             try: o = net(x[[i]])
             except (RuntimeError, ValueError, IndexError): o = None
             if o and all(near(getattr(want, k)[[at]], getattr(o, k)) for k in ('logits', 'feat')): continue

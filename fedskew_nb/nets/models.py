@@ -346,12 +346,15 @@ def who_draws(module:nn.Module, x)->list: # of names, '' is the module itself; i
     def before(name): return lambda *_: begun.update({name: torch.random.get_rng_state()})
     def after(name): return lambda *_: found.append(name) if drew(begun[name]) else None
     def drew(state): return not torch.equal(state, torch.random.get_rng_state())
-    for name, m in module.named_modules():
-        m.register_forward_pre_hook(before(name))
-        m.register_forward_hook(after(name))
     with torch.random.fork_rng(devices=[]):
+        before('')()
         try: module(x)
         except Exception: return []    # whoever trains it will hear of it
+        if not drew(begun['']): return []
+        for name, m in module.named_modules():
+            m.register_forward_pre_hook(before(name))
+            m.register_forward_hook(after(name))
+        module(x)
     return found
 
 # %% ../../nbs/4_core/03_convert.ipynb #0d752de3
