@@ -115,7 +115,8 @@ def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
 
 @pytest.mark.parametrize('mended, kind', [(0., 'labels'), (20., 'suspected')])
 def test_labels_are_accused_only_where_no_statistics_mend_the_domain(mended, kind):
-    d, seed = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)), dict(a=[('x', 'y', 1., 9.)])
+    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    seed = dict(a=[('x', 'y', 1., 9.)])
     at = {k: {'a': Given(**vars(i) | dict(mean=mended))} for k, i in d.effects.items()}
     type(d).measured = lambda self, key: [seed]*3 if key == 'exchanged' else []
     type(d).by_domain = lambda self, effect: at[effect]

@@ -67,7 +67,7 @@ def test_hours_are_those_of_every_multiply_add(name, clients, images):
     assert said == pytest.approx(seconds*runs, rel=.06)                    # two digits are printed
     assert published(p) == (clients, pytest.approx(images, abs=len(p.clients or 'abcd')))
 
-NUMBERS = {'F2DC': 7, 'FDSE': 4, 'FedDDL': 3, 'RFedDis': 4, 'DFL': 4}     # of the tables that each paper prints
+NUMBERS = {'F2DC': 7, 'FDSE': 4, 'FedDDL': 3, 'RFedDis': 4, 'DFL': 4}     # of the tables of each paper
 ROMAN = dict(I=1, II=2, III=3, IV=4)
 
 @pytest.mark.parametrize('paper', NUMBERS)

@@ -17,7 +17,7 @@ import sys, fedskew_nb
 for typed in {typed}:
     sys.argv[1:] = typed.split()
     assert not fedskew_nb._main()
-heavy = [m for m in ('torch', 'torchvision', 'numpy', 'pandas', 'matplotlib', 'scipy', 'PIL') if m in sys.modules]
+heavy = [m for m in 'torch torchvision numpy pandas matplotlib scipy PIL'.split() if m in sys.modules]
 print(heavy, file=sys.stderr)
 '''
 
