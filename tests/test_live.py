@@ -3,13 +3,15 @@ import json, re, shutil, subprocess, threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import patch
-import pytest, torch
+import numpy as np, pytest, torch
 from fedskew_nb.methods.baselines import average
+from fedskew_nb.methods.fdse.consensus import min_norm
 from project import NBS, read, source
 
 LIVE, NODE = NBS/'live', shutil.which('node')
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
-PROXIMAL = '2_methods/baselines/02_proximal.ipynb'
+PROXIMAL, CONSENSUS = '2_methods/baselines/02_proximal.ipynb', '2_methods/fdse/01_consensus.ipynb'
+PICTURES = [(PROXIMAL, 'bowls', 40, 'With E = 40 '), (CONSENSUS, 'hull', 45, 'With updates at 45 , 20 ')]
 
 @pytest.fixture
 def double():
@@ -47,23 +49,50 @@ def test_the_sentence_without_a_slider_is_true(double):
     assert end == f'{(way[-1]+7/9).norm():.2f}'
     assert int(rounds) == ((way-way[-1]).norm(dim=1) > .01).sum()
 
+def nearest(angles):
+    "What the package says of three unit updates: weights, nearest point, the mean's smallest inner product."
+    a = np.radians(angles)
+    D = np.stack([np.cos(a), np.sin(a)], 1)
+    lam = min_norm(D @ D.T)
+    return lam, lam @ D, (D @ D.mean(0)).min()
+
+def test_the_hull():
+    drawn = 5*np.random.default_rng(0).integers(-36, 37, (300, 3))
+    cases = [*drawn.tolist(), [0, 0, 0], [0, 0, 180], [-180, 180, 5], [10, 50, 150], [10, 130, 250]]
+    told = in_node('hull.mjs', f'{json.dumps(cases)}.map(m.nearest)')
+    for angles, said in zip(cases, told, strict=True):
+        lam, u, worst = nearest(angles)
+        np.testing.assert_allclose(said['u'], u, atol=1e-6, err_msg=str(angles))
+        np.testing.assert_allclose(said['worst'], worst, atol=1e-6)
+        sides = {a % 360 for a in angles}
+        if len(sides) == 3 and not any((a+180) % 360 in sides for a in sides):    # else λ is not unique
+            np.testing.assert_allclose(said['lam'], lam, atol=1e-6, err_msg=str(angles))
+
+def test_the_hull_sentence_is_true():
+    said = re.findall(r'data-\w+="\w+"[^>]*>([^<]+)<', sentence(CONSENSUS, 'hull'))
+    lam, u, worst = nearest([float(a) for a in said[:3]])
+    worst = f'{worst:.2f}'.replace('-', '−')
+    assert said[3:] == [', '.join(f'{l:.2f}' for l in lam), f'{np.hypot(*u):.2f}', worst]
+
 @pytest.mark.campaign
 @pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed: no slider is moved')
-def test_a_moved_slider_moves_the_sentence(tmp_path):
+@pytest.mark.parametrize('page, name, to, begins', PICTURES)
+def test_a_moved_slider_moves_the_sentence(page, name, to, begins, tmp_path):
     shutil.copytree(LIVE, tmp_path/'live')
-    moved = """<script type="module">const s = document.querySelector('input');
-        s.value = 40; for (const e of ['input', 'change']) s.dispatchEvent(new Event(e));</script>"""
+    moved = f"""<script type="module">const s = document.querySelector('input');
+        s.value = {to}; for (const e of ['input', 'change']) s.dispatchEvent(new Event(e));</script>"""
     folder = tmp_path/'a/b'
     folder.mkdir(parents=True)
-    (folder/'page.html').write_text('<meta charset="utf-8">'+sentence(PROXIMAL, 'bowls')+moved, encoding='utf-8')
+    (folder/'page.html').write_text('<meta charset="utf-8">'+sentence(page, name)+moved, encoding='utf-8')
     quiet = partial(SimpleHTTPRequestHandler, directory=tmp_path)
-    with patch.object(SimpleHTTPRequestHandler, 'log_message'), ThreadingHTTPServer(('localhost', 0), quiet) as server:
+    silent = patch.object(SimpleHTTPRequestHandler, 'log_message')
+    with silent, ThreadingHTTPServer(('localhost', 0), quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f'http://localhost:{server.server_port}/a/b/page.html'
         how = ['--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=4000', '--dump-dom']
         out = subprocess.run([CHROMIUM, *how, f'--user-data-dir={tmp_path}/home', url],
                              capture_output=True, text=True, timeout=120)
         server.shutdown()
-    said = re.sub(r'<[^>]+>', '', re.search(r'<p id="live-bowls">(.*?)</p>', out.stdout, re.S)[1])
-    assert 'With E = 40 ' in said and out.stdout.count('aria-label="With E = 40 ') == 1
-    assert re.search(r'aria-live="polite">With E = 40 ', out.stdout) and '<polyline' in out.stdout
+    said = re.sub(r'<[^>]+>', '', re.search(f'<p id="live-{name}">(.*?)</p>', out.stdout, re.S)[1])
+    assert said.startswith(begins) and out.stdout.count(f'aria-label="{begins}') == 1
+    assert f'aria-live="polite">{begins}' in out.stdout and '<polyline' in out.stdout

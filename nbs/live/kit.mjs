@@ -33,7 +33,10 @@ export function live(id, width, height, show) {
     const { min, max, step } = b.dataset;
     Object.assign(input, { type: 'range', min, max, step });
     input.setAttribute('aria-label', b.dataset.says);
-    b.after(' ', input);
+    const both = document.createElement('span'); // a number and its slider stay on one line
+    both.style.whiteSpace = 'nowrap';
+    b.replaceWith(both);
+    both.append(b, ' ', input);
     input.value = b.textContent;
     values[name] = Number(input.value);
     input.addEventListener('input', () => {
