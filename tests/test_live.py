@@ -6,12 +6,15 @@ from unittest.mock import patch
 import numpy as np, pytest, torch
 from fedskew_nb.methods.baselines import average
 from fedskew_nb.methods.fdse.consensus import min_norm
+from fedskew_nb.methods.rfeddis.evidence import beliefs, fuse
 from project import NBS, read, source
 
 LIVE, NODE = NBS/'live', shutil.which('node')
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 PROXIMAL, CONSENSUS = '2_methods/baselines/02_proximal.ipynb', '2_methods/fdse/01_consensus.ipynb'
-PICTURES = [(PROXIMAL, 'bowls', 40, 'With E = 40 '), (CONSENSUS, 'hull', 45, 'With updates at 45 , 20 ')]
+FUSION = '2_methods/rfeddis/02_fusion.ipynb'
+PICTURES = [(PROXIMAL, 'bowls', 40, 'With E = 40 '), (CONSENSUS, 'hull', 45, 'With updates at 45 , 20 '),
+            (FUSION, 'fusion', 9, 'When the global head has evidence 9 , 1 ')]
 
 @pytest.fixture
 def double():
@@ -74,6 +77,25 @@ def test_the_hull_sentence_is_true():
     worst = f'{worst:.2f}'.replace('-', '−')
     assert said[3:] == [', '.join(f'{l:.2f}' for l in lam), f'{np.hypot(*u):.2f}', worst]
 
+def fused(e, f):
+    "Beliefs in three classes, and what stays open, by the package."
+    b, u = beliefs(fuse(torch.tensor(e), torch.tensor(f)))
+    return torch.cat([b, u.reshape(1)])
+
+def test_two_opinions(double):
+    drawn = torch.randint(0, 31, (50, 2, 3), generator=torch.Generator().manual_seed(0)).double().tolist()
+    cases = [*drawn, [[0., 0., 0.], [0., 0., 0.]], [[30., 0., 0.], [0., 30., 0.]]]
+    told = in_node('fusion.mjs', f'{json.dumps(cases)}.map(([e, f]) => m.masses(m.fuse(e, f)))')
+    for (e, f), said in zip(cases, told, strict=True):
+        said = torch.tensor(said, dtype=torch.float64)
+        torch.testing.assert_close(said, fused(e, f), rtol=0, atol=1e-6)
+
+def test_the_fused_sentence_is_true(double):
+    said = re.findall(r'data-\w+="\w+"[^>]*>([^<]+)<', sentence(FUSION, 'fusion'))
+    numbers = [float(x) for x in said[:6]]
+    *b, u = [f'{x:.2f}' for x in fused(numbers[:3], numbers[3:])]
+    assert said[6:] == [', '.join(b), u]
+
 @pytest.mark.campaign
 @pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed: no slider is moved')
 @pytest.mark.parametrize('page, name, to, begins', PICTURES)
@@ -95,4 +117,4 @@ def test_a_moved_slider_moves_the_sentence(page, name, to, begins, tmp_path):
         server.shutdown()
     said = re.sub(r'<[^>]+>', '', re.search(f'<p id="live-{name}">(.*?)</p>', out.stdout, re.S)[1])
     assert said.startswith(begins) and out.stdout.count(f'aria-label="{begins}') == 1
-    assert f'aria-live="polite">{begins}' in out.stdout and '<polyline' in out.stdout
+    assert f'aria-live="polite">{begins}' in out.stdout and out.stdout.count('<circle') > 3
