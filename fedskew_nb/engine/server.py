@@ -290,9 +290,9 @@ class Adder(Server):
         if not self.ups: self.sums |= zip(names, V)
         else: torch._foreach_add_([self.sums[n] for n in names], V)
 
-def server_for(fed, who:list=())->Server:
-    "The server of a round of these participants."
-    return (Adder if fed.setting.secure else Server)(fed, who)
+def server_for(fed, who:list=(), ups:list=())->Server:
+    "The server of a round of these participants, or, for a sum, of who sent these uploads."
+    return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)
 
 # %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
 @patch
@@ -306,6 +306,7 @@ def wanted(self:Adder, k:int)->dict:
     like = Server.wanted(self, k)
     return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
 
+# %% ../../nbs/6_engine/17_fixed.ipynb #433b7d46
 @patch
 def receive(self:Adder, up:Upload):
     if not up.extra: return Server.receive(self, up)
