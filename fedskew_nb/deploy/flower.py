@@ -235,7 +235,7 @@ def admit(keys, server:str, ca):
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #0d7a00e9
 OPEN = ('whoever reaches this port can run code on the nodes: let them reach the path /v1/fleet, and only '
-        'yourself the others\nthe server sees the model of each node: there is no secure aggregation and no '
+        'yourself the others\nthe server sees the model of each node, with secure=true the sum: there is no '
         'differential privacy')
 SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
 
