@@ -17,7 +17,7 @@ from .archives import (
 from .layouts import CLIENTS, LAYOUTS, Layout, known_as, placer
 from .readers import list_lines, read_pickle
 from .sets import ARRAY_SETS, prepare_arrays
-from ..core.files import Record, read_json, write_json
+from ..core.files import Record, read_json, sweep, write_json
 from ..core.names import folded, live, one_of, plain
 from ..data.arrays import forget_arrays, holds_arrays, write_splits
 from ..data.check import looks_like_image, some_text, walk
@@ -194,6 +194,7 @@ def prepare(
     sources, look = sources_of(sources, out), name in ARRAY_SETS     # images are compared one by one
     make = prepare_arrays if look else prepare_images
     facts = begun(out, name, {s: digest_of(s, look) for s in sources})
+    sweep(out, '**/')     # what a killed call left
     with none_left(out): facts |= make(name, sources, out, live() if progress is None else progress)
     write_json(facts := facts | dict(whole=True), out/PREPARED)
     return facts
