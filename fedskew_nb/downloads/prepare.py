@@ -167,6 +167,7 @@ def begun(out:Path, name:str, holds:dict)->dict: # holds: {source: its digest}
             raise ValueError(f'{out} holds images that prepare did not bring: give another --out, '
                              'or delete them')
     if not known: forget_arrays(out)
+    sweep(out, '**/')      # what a killed call left
     letters = {s.name: d for s, d in holds.items()}
     facts = dict(name=name, sources=[s.name for s in holds], whole=False, holds=letters)
     write_json(facts, out/PREPARED)
@@ -194,7 +195,6 @@ def prepare(
     sources, look = sources_of(sources, out), name in ARRAY_SETS     # images are compared one by one
     make = prepare_arrays if look else prepare_images
     facts = begun(out, name, {s: digest_of(s, look) for s in sources})
-    sweep(out, '**/')     # what a killed call left
     with none_left(out): facts |= make(name, sources, out, live() if progress is None else progress)
     write_json(facts := facts | dict(whole=True), out/PREPARED)
     return facts
