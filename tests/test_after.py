@@ -1,5 +1,5 @@
 "Models after the run: kept beside a comparison, exported, asked about pictures on disk."
-import json, re, sqlite3
+import json, os, re, sqlite3
 from functools import lru_cache
 from pathlib import Path
 import numpy as np
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torchvision.models import resnet18
 from feds import cut
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
-from fedskew_nb.tools.after import Standalone, rebuilt
+from fedskew_nb.tools.after import Standalone, WRITERS, rebuilt
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method, read_model
 
@@ -53,6 +53,11 @@ def test_weights_are_those_of_the_model(tmp_path):
     with safe_open(str(tmp_path/'m.safetensors'), 'pt') as f:
         assert json.loads(f.metadata()['card'])['client'] == 2
         for n, v in fed.model(client=2).state_dict().items(): assert torch.equal(f.get_tensor(n), v)
+
+@pytest.mark.skipif(os.name == 'nt', reason='there are no such rights here')
+@pytest.mark.parametrize('ending', WRITERS)
+def test_only_its_owner_may_read_a_model(ending, tmp_path):
+    assert export(trained('FedAvg'), tmp_path/f'm{ending}').stat().st_mode & 0o777 == 0o600
 
 @pytest.mark.parametrize('name', SYSTEMS)
 def test_weights_are_built_again_by_their_card(name, tmp_path):

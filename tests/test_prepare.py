@@ -1,5 +1,5 @@
 "Downloads in the layouts that their authors give them: made small, brought over, stopped, and hostile."
-import io, json, os, pickle, tarfile, zipfile
+import io, json, os, pickle, subprocess, sys, tarfile, zipfile
 import numpy as np
 import pytest
 from PIL import Image
@@ -87,6 +87,23 @@ def test_a_call_that_was_stopped_goes_on(tmp_path, monkeypatch):
     prepare('pacs', source, tmp_path/'out')
     assert len(written) == 20 + len(files) - 19
     assert brought(tmp_path/'out') == files
+
+def test_what_a_killed_call_left_is_swept(tmp_path):
+    files = tree(LAYOUTS['pacs'], CLASSES['pacs'], 1)
+    gone = subprocess.Popen([sys.executable, '-c', ''])
+    gone.wait()
+    source, folder = as_zip(tmp_path/'p.zip', files), tmp_path/'out'/'photo'/'dog'
+    prepare('pacs', source, tmp_path/'out')
+    dead, alive = (folder/f'.0.png.{pid}-1.part' for pid in (gone.pid, os.getpid()))
+    for part in (dead, alive): part.write_bytes(b'x')
+    prepare('pacs', source, tmp_path/'out')
+    assert not dead.exists() and alive.exists()
+
+def test_a_parquet_file_is_called_one(tmp_path):
+    (tmp_path/'train.parquet').write_bytes(b'PAR1'+bytes(99))
+    with pytest.raises(ValueError, match='is a parquet file, which prepare does not read: write its images'):
+        prepare('pacs', tmp_path/'train.parquet', tmp_path/'out')
+    assert not list((tmp_path/'out').iterdir())
 
 def link_zip(path):
     info = zipfile.ZipInfo('photo/dog/0.png')

@@ -49,9 +49,9 @@ def is_alive(pid:int)->bool:
     except OSError: return True
     return True
 
-def sweep(folder):
+def sweep(folder, where:str=''): # where: '**/' for folders inside, too
     "Take away the temporary files of dead processes."
-    for part in Path(folder).glob('.*.part'):
+    for part in Path(folder).glob(f'{where}.*.part'):
         pid = part.name.split('.')[-2].partition('-')[0]
         if pid.isdigit() and not is_alive(int(pid)): part.unlink(missing_ok=True)
 

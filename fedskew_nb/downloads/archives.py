@@ -97,6 +97,10 @@ def entries_of(source:Path, most:int=MOST_BYTES)->Iterator: # of Entry
     if not source.is_file(): raise ValueError(f'there is no {source}: give the archive, or the folder')
     if zipfile.is_zipfile(source): return zip_entries(source, most)
     if tarfile.is_tarfile(source): return tar_entries(source, most)
+    with open(source, 'rb') as f: parquet = f.read(4) == b'PAR1'
+    if parquet:
+        raise ValueError(f'{source} is a parquet file, which prepare does not read: write its images as '
+                         '<domain>/<class>/<image>, or fetch the archive that `fedskew prepare` names')
     raise ValueError(f'{source} is neither a zip nor a tar: it may be a page that was saved in its place, '
                      'or half a download; fetch it again')
 

@@ -20,7 +20,7 @@ class Layout:
     counts:dict             # {domain: images}, as its authors count; None: they do not say
     classes:tuple=()        # by name; (): every folder of a domain is one
     other:dict=field(default_factory=dict)    # {another name: ours}, of domains and classes
-    home:str=''             # where its authors offer it
+    home:str=''             # where it is offered
     cite:str=''
     total:int=0             # images, where only that is known
     inside:str=''           # folder of <class>/<context>, where each class has contexts of its own
@@ -34,11 +34,11 @@ LAYOUTS = {
         'PACS: photo, art painting, cartoon and sketch of seven classes',
         dict(photo=1670, art_painting=2048, cartoon=2344, sketch=3929),
         ('dog', 'elephant', 'giraffe', 'guitar', 'horse', 'house', 'person'), {'art': 'art_painting'},
-        'the project page of Deeper, Broader and Artier Domain Generalization', 'Li et al., ICCV 2017'),
+        'github.com/MachineLearning2020/Homework3-PACS', 'Li et al., ICCV 2017'),
     'office-caltech-10': Layout(
         'Office-Caltech-10: ten things from a shop, a collection, a camera and a webcam',
         dict(amazon=958, caltech=1123, dslr=157, webcam=295), tuple(TEN), {'backpack': 'back_pack'},
-        'the page of Geodesic Flow Kernel', 'Gong et al., CVPR 2012')}
+        'github.com/ChristophRaab/Office_Caltech_DA_Dataset', 'Gong et al., CVPR 2012')}
 
 # %% ../../nbs/5_data/27_layouts.ipynb #b16b89eb
 LAYOUTS |= {

@@ -17,7 +17,7 @@ from .archives import (
 from .layouts import CLIENTS, LAYOUTS, Layout, known_as, placer
 from .readers import list_lines, read_pickle
 from .sets import ARRAY_SETS, prepare_arrays
-from ..core.files import Record, read_json, write_json
+from ..core.files import Record, read_json, sweep, write_json
 from ..core.names import folded, live, one_of, plain
 from ..data.arrays import forget_arrays, holds_arrays, write_splits
 from ..data.check import looks_like_image, some_text, walk
@@ -167,6 +167,7 @@ def begun(out:Path, name:str, holds:dict)->dict: # holds: {source: its digest}
             raise ValueError(f'{out} holds images that prepare did not bring: give another --out, '
                              'or delete them')
     if not known: forget_arrays(out)
+    sweep(out, '**/')      # what a killed call left
     letters = {s.name: d for s, d in holds.items()}
     facts = dict(name=name, sources=[s.name for s in holds], whole=False, holds=letters)
     write_json(facts, out/PREPARED)

@@ -119,6 +119,7 @@ def write_model(model:Standalone, facts:dict, path)->Path:
     check_ours(facts_at, is_card, 'card of a model')
     check_ours(path, lambda _: is_card(facts_at), 'model that was exported')
     with torch.no_grad(), whole_file(path) as part:
+        part.chmod(0o600)                # while it is empty
         write(model, facts, part)
         write_json(facts, facts_at)      # the model is whole, and gets its name next
     return path
