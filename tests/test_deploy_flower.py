@@ -83,25 +83,26 @@ SITES = dict(zip('abc', sorted(DOMAINS)))
 
 class Field:
     "Three sites with folders of their own, and a server."
-    def __init__(self, machines, home, how, keys=False):
+    def __init__(self, machines, home, how, keys=False, sites=SITES):
         self.machines, self.home, self.how, self.port, self.keys = machines, home, how, free_port(), keys
-        for site, domain in SITES.items():
+        self.sites = sites
+        for site, domain in sites.items():
             draw_with_boxes(home/site, domain)
             draw_with_boxes(home/'all', domain)
-        if keys: certs_command(home/'certs', node=SITES)
+        if keys: certs_command(home/'certs', node=sites)
         self.ca = ['--ca', 'certs/ca.crt'] if keys else []
         self.at = ['--server', f'127.0.0.1:{self.port}', *self.ca]
     def serve(self):
         certs = ['--certs', 'certs'] if self.keys else []
         server = self.machines.start('server', 'serve', '--port', self.port, *certs)
-        if self.keys: wait_for(self.home/'server.log', 'registered successfully', times=len(SITES))
+        if self.keys: wait_for(self.home/'server.log', 'registered successfully', times=len(self.sites))
         return server
     def node(self, site, *more):
         key = ['--key', f'certs/nodes/{site}'] if self.keys else []
         where = '--data', site, '--memory', f'memory-{site}'
         return self.machines.start(f'node-{site}', 'node', *where, *self.at, *key, *more)
     def federate(self, *more):
-        words = *words_of(self.how), '--nodes', len(SITES), *self.at, '--out', 'out'
+        words = *words_of(self.how), '--nodes', len(self.sites), *self.at, '--out', 'out'
         return self.machines.start('run', 'federate', *words, *more)
     def said(self, name='run'): return (self.home/f'{name}.log').read_text()
 
@@ -116,6 +117,16 @@ def test_over_loopback_it_is_fit(machines, tmp_path, method):
     assert field.federate().wait(400) == 0, field.said()[-3000:]
     same_as_fit(tmp_path, field.how)
     for site in SITES: assert list((tmp_path/f'memory-{site}').rglob('model.safetensors'))
+
+def test_a_secure_sum_over_loopback_is_fit_with_secure(machines, tmp_path):
+    "Four nodes, of which the server sees masked parts only."
+    sites = SITES | dict(d='rain')
+    field = Field(machines, tmp_path, job('F2DC', rounds=2, secure=True), keys=True, sites=sites)
+    field.serve()
+    for site in sites: field.node(site, '--secure', 'certs/nodes')
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    same_as_fit(tmp_path, field.how)
+    for site in sites: assert (tmp_path/f'memory-{site}'/'secure.json').exists()
 
 def test_a_stranger_is_refused(machines, tmp_path):
     "Without a key, or with one that nobody registered; and a site that takes another's name."

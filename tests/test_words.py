@@ -33,7 +33,10 @@ def test_an_output_that_cannot_be_written_is_told(typed, monkeypatch):
         def write(self, text): raise OSError(28, 'No space left on device')
         def flush(self): pass
     called = []
+    def main():
+        called.append(typed)
+        return 1
     monkeypatch.setattr(sys, 'argv', ['fedskew', *typed.split()])
     monkeypatch.setattr(sys, 'stdout', Full())
-    monkeypatch.setattr('fedskew_nb.tools.cli.main', lambda: called.append(typed) or 1)
+    monkeypatch.setattr('fedskew_nb.tools.cli.main', main)
     assert fedskew_nb._main() == 1 and called == [typed]

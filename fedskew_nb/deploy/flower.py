@@ -18,7 +18,7 @@ from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, check_domains, order_of
+from .node import Node, Seal, check_domains, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
@@ -38,7 +38,8 @@ def client_app():
     @app.query()
     def asked(letter, context):
         c = context.node_config
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), white=c.get('white'))
+        seal = Seal(c['key'], c['secure']) if c.get('secure') else None
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), white=c.get('white'), seal=seal)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
         except Exception as e: raise RuntimeError(message(e)) from e
     return app
@@ -180,15 +181,18 @@ def free_port()->int:
         return s.getsockname()[1]
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, white=None)->Node:
-    "Called like its key or its folder, with a memory of that name, if nothing else is said."
+def node_of(data, memory, key, name, peers:bool, white=None, secure=None)->Node:
+    "Called like its key or its folder, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
     check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
-    return Node(data, memory or Path('memory', name), name, peers, white=white)
+    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
+    seal = secure and Seal(key, secure)
+    return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal)
 
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
+    if node.seal: said |= {k: str(f.resolve()) for k, f in node.seal.files.items()}
     if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
@@ -235,11 +239,12 @@ def node_command(
     memory:str=None,  # of what stays; default: memory/NAME
     peers:bool=False, # others may get what it sends
     white:str=None,   # in scans: 4095
+    secure:str=None,  # all sites' *.pub: only secure sums leave
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    node = node_of(data, memory, key, name, peers, white)
+    node = node_of(data, memory, key, name, peers, white, secure)
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
     run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 
@@ -297,16 +302,20 @@ from fastcore.meta import delegates
 from ..tools.cli import read_settings
 from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
+from .keys import write_pair
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
-def nodes_of(folders, home:Path, peers:bool, white=None)->dict: # {name: Node}
+def nodes_of(folders, home:Path, peers:bool, white=None, secure=False)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
-    nodes = {}
+    nodes, keys = {}, home/'keys'
+    for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
     for folder in folders:
         name = Path(folder).resolve().name
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
-        nodes[name] = Node(folder, home/name, peers=peers, tell=None if nodes else say, white=white)
+        seal = Seal(keys/name, keys) if secure else None
+        tell = None if nodes else say
+        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, white=white, seal=seal)
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
@@ -319,7 +328,7 @@ def rehearsal(
     white=None,         # in their scans: what is white, or a window
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers, white)
+    nodes = nodes_of(folders, Path(out)/'sites', peers, white, bool(job.setting.get('secure')))
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     return hub_of(job, facts, post, out, lost=lost)

@@ -23,12 +23,12 @@ from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .node import order_of
+from .node import asked_of, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.guard import note_odd
-from ..engine.server import Marks, Server
+from ..engine.server import Marks, Server, server_for
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
@@ -102,6 +102,7 @@ class Elsewhere:
     post:Callable    # letters → answers
     least:int=0      # answers may do; 0: all must come
     lost:str=''      # fresh: a site whose memory is gone begins anew
+    members:tuple=() # what those who take part in a secure round have signed
     far = True
     at_once = 16     # letters on the way
 
@@ -124,9 +125,11 @@ def hub_of(job:Job, facts:list, post,
 def letter(self:Elsewhere, fed:Federation, k:int, kind:str)->bytes:
     "What site `k` is asked; `merged` is the last round of it that was used."
     stays = fed.kept | fed.net.frozen
+    if kind == 'pledge':
+        return to_bytes(order_of(self.job, kind, client=k, round=fed.round_no, asked=self.digest))
     whole = dict(client=k, round=fed.round_no, down=fed.state.sent_to(k),
                  model={n: v for n, v in fed.state_of(k).items() if n not in stays})
-    order = fed.order(k) if kind == 'train' else whole
+    order = fed.order(k) | dict(members=list(self.members)) if kind == 'train' else whole
     used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
     said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
     return to_bytes(order_of(self.job, kind, **said) | order)
@@ -164,17 +167,28 @@ def impossible(model:dict)->str: # '' if nothing is
         if kind != 'running_mean' and least < 0: return f'{n} of {least:g}'
     return ''
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #e2e26664
+@patch
+def opened(self:Elsewhere, fed:Federation, who:list)->Server:
+    "The server of a round; a secure one begins with what each of these signs for it."
+    self.members = ()
+    if not fed.setting.secure: return server_for(fed)
+    if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
+    self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
+    self.members = tuple(self.asked(fed, 'pledge', who))
+    return server_for(fed)
+
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
 def train(self:Elsewhere, fed:Federation, who:list):
     "(answer, what stays: that is elsewhere) of each; None: it did not answer."
-    server, done = Server(fed), fed.round_no+1
+    server, done = self.opened(fed, who), fed.round_no+1
     for answer, c in zip(self.asked(fed, 'train', who), who):
         if answer is not None:
             server.sound(c.id, answer)
-            if why := impossible(answer['model']):
+            if why := '' if self.members else impossible(answer['model']):
                 raise ValueError(f'{self.names[c.id]} sent {why}: no BatchNorm has that, '
-                                 'so nothing was merged; look at that site, and call again')
+                                 'so nothing was merged; look there, call again')
             if answer.get('round') != done:
                 raise ValueError(f'{self.names[c.id]} answered late: round {answer.get("round")}, not {done}')
             if answer.get('anew'): say(f'{self.names[c.id]} lost its memory and began anew in round {done}')

@@ -122,11 +122,6 @@ def certs_command(
     print(f'{out}/ca.crt goes to every node; server.crt and server.key stay')
     for name in node: print(f'{nodes/name} goes to {name} and to nobody else')
 
-# %% ../../nbs/8_deploy/07_keys.ipynb #90cbb52c
-def keys_in(certs)->list: # of files
-    "The public keys of the nodes that may come."
-    return sorted(Path(certs, 'nodes').glob('*.pub'))
-
 # %% ../../nbs/8_deploy/07_keys.ipynb #e86d8875
 OFF = dict(FLWR_TELEMETRY_ENABLED='0', FLWR_DISABLE_UPDATE_CHECK='1')
 
@@ -182,7 +177,7 @@ def admit(keys, server:str, ca):
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #0d7a00e9
 OPEN = ('whoever reaches this port can run code on the nodes: let them reach the path /v1/fleet, and only '
-        'yourself the others\nthe server sees the model of each node: there is no secure aggregation and no '
+        'yourself the others\nthe server sees the model of each node, with secure=true the sum: there is no '
         'differential privacy')
 SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
 
@@ -191,7 +186,7 @@ def keys_for(host:str, certs)->list: # of files
     "Of those that may come; without TLS a server listens to its own machine."
     if not certs and host not in HERE:
         raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
-    keys = keys_in(certs) if certs else []
+    keys = sorted(Path(certs, 'nodes').glob('*.pub')) if certs else []
     if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
     return keys
 

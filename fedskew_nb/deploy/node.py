@@ -42,11 +42,13 @@ class Order(Record):
     fresh:bool        # may it begin anew?
     model:dict
     down:dict         # what mechanisms send beside it
+    asked:str         # of a secure round: digest of what will be sent
+    members:list      # what those who take part have signed
 
 def order_of(job:Job, kind:str, **more)->dict:
     "An order; what is not said of the server is as before the first round."
     blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
-    return dict(kind=kind, job=asdict(job)) | blank | more
+    return dict(kind=kind, job=asdict(job), asked='', members=[]) | blank | more
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
@@ -58,9 +60,10 @@ class Node:
         peers:bool=False,  # may other sites get what this one sends?
         tell=say,          # called with what will leave; None: it was told already
         white=None,        # in scans: 4095 of 12 bits, or a window
+        seal=None,         # a `Seal`: only secure sums leave
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
-        self.white = window_of(white)
+        self.white, self.seal = window_of(white), seal
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
@@ -69,8 +72,10 @@ def __call__(self:Node, order:bytes)->bytes:
     "Do what was asked."
     order = from_bytes(order)
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
-    do = dict(facts=self.facts, train=self.train, score=self.score)
-    return to_bytes(do[one_of(order['kind'], do, 'order')](order, job_of(order['job'])))
+    do, job = dict(facts=self.facts, pledge=self.pledge, train=self.train, score=self.score), order['job']
+    job = job_of(job)
+    self.check_sealed(job)
+    return to_bytes(do[one_of(order['kind'], do, 'order')](order, job))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
 @patch
@@ -139,10 +144,11 @@ def remember(self:Node, job:Job, mine:dict, round:int, used:int):
 @patch
 def train(self:Node, order:dict, job:Job)->dict:
     "Local training by an order: what the server gets."
-    fed = self.federation(job, order['client'])
+    fed, members = self.federation(job, order['client']), self.members(order, job)
     anew, done = self.lost(job, order), order['round']+1
     answer, mine = fed.work(order, self.recalled(job, order))
     self.remember(job, mine, done, order['merged'])
+    if members: answer = self.masked(answer, members, order, job)
     return answer | dict(round=done, anew=anew)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #067508f3
@@ -167,3 +173,185 @@ def scored(self:Node, job:Job, k:int|None)->list: # of rows
     fed.history = fed.history.grown(rows=rows)
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
+import hashlib, json, os
+from copy import copy
+from ..core.context import Member
+from torch import Tensor
+import torch
+from ..core.files import read_bytes, record_of, whole_file, write_json
+from .keys import crypto
+from ..engine.server import fixed, server_for
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #29a70e75
+class Pledge(Record):
+    "What a site signs before a round."
+    job:str       # digest of what is trained
+    run:str
+    round:int
+    asked:str     # digest of what the server says that it will send
+    name:str
+    client:int
+    domain:str
+    n:int         # training images
+    key:str       # of its masks, the public half
+
+class Signed(Record):
+    said:Pledge
+    sign:str
+
+def sha(o)->str:
+    "Digest of bytes, or of what JSON holds."
+    data = o if isinstance(o, bytes) else json.dumps(o, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()
+
+def asked_of(order:dict)->str:
+    "Digest of an order, but for who gets it."
+    alike = {k: v for k, v in order.items() if k not in ('kind', 'client', 'asked', 'members')}
+    return sha(to_bytes(alike))
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #a5e60c1f
+def SHA256(): return crypto('hazmat.primitives.hashes').SHA256()
+def X25519(): return crypto('hazmat.primitives.asymmetric.x25519')
+
+class Seal:
+    "A site's own key, and the public keys that its owner trusts."
+    def __init__(self,
+        key,       # file of the private key
+        known,     # folder with NAME.pub of every site
+    ):
+        s = crypto('hazmat.primitives.serialization')
+        self.files = dict(key=Path(key), secure=Path(known))
+        self.key = s.load_ssh_private_key(read_bytes(Path(key)), None)
+        self.known = {f.stem: s.load_ssh_public_key(read_bytes(f)) for f in sorted(Path(known).glob('*.pub'))}
+        self.how = crypto('hazmat.primitives.asymmetric.ec').ECDSA(SHA256())
+    def signed(self, said:dict)->dict:
+        return dict(said=said, sign=self.key.sign(sha(said).encode(), self.how).hex())
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #82027b09
+@patch
+def checked(self:Seal, signed)->Pledge:
+    "A pledge that its site has signed."
+    it = record_of(signed, Signed)
+    name = it.said.name
+    if name not in self.known: raise ValueError(f'there is no {name}.pub in {self.files["secure"]}')
+    try: self.known[name].verify(bytes.fromhex(it.sign), sha(signed['said']).encode(), self.how)
+    except (ValueError, crypto('exceptions').InvalidSignature):
+        raise ValueError(f'{name} did not sign what is said of it') from None
+    return it.said
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #b7e84e2f
+@patch
+def check_sealed(self:Node, job:Job):
+    "Nothing leaves but as it was agreed."
+    secure = bool(job.setting.get('secure'))
+    if secure == bool(self.seal): return
+    if secure: raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
+    raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #05631ab7
+@patch
+def pledge(self:Node, order:dict, job:Job)->dict:
+    "Draw a fresh key for a round, and sign what this site takes part in."
+    fed = self.federation(job, order['client'])
+    client, = fed.clients
+    key = X25519().X25519PrivateKey.generate()
+    what = sha(asdict(job)), job.run, order['round'], order['asked']
+    me = self.name, client.id, client.domain, len(client.train)
+    said = Pledge(*what, *me, key.public_key().public_bytes_raw().hex())
+    signed = self.seal.signed(asdict(said))
+    file = self.folder(job)/'pledge.json'
+    with whole_file(file) as part:
+        os.chmod(part, 0o600)        # while it is empty
+        part.write_text(json.dumps(dict(signed=signed, key=key.private_bytes_raw().hex())))
+    return signed
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #32785c4a
+@patch
+def members(self:Node, order:dict, job:Job)->list: # of Pledge, by name; none if the sum is open
+    "Those who take part, if what they signed is what this site was sent."
+    if not self.seal: return []
+    file = self.folder(job)/'pledge.json'
+    if not file.exists():
+        raise ValueError(f'{self.name} has no key for this round, or used it: ask for a new one')
+    try:
+        mine = json.loads(read_bytes(file))['signed']
+        ps = sorted(map(self.seal.checked, order['members']), key=lambda p: p.name)
+    except ValueError as e: raise ValueError(f'{self.name} answers no such round: {e}') from None
+    if why := self.unfit(ps, mine, order, job): raise ValueError(f'{self.name} answers no such round: {why}')
+    return ps
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #75741ccf
+@patch
+def unfit(self:Node, ps:list, mine:dict, order:dict, job:Job)->str: # '' if nothing is
+    "Why these members do not fit what was asked."
+    if mine not in order['members']: return 'its own word is not among what they signed'
+    if len({p.name for p in ps}) < max(3, len(ps)) or len({p.client for p in ps}) < len(ps):
+        return 'there must be three members or more, each of them once'
+    for p in ps:
+        meant = sha(asdict(job)), job.run, order['round']
+        if (p.job, p.run, p.round) != meant: return f'{p.name} signed for another round'
+        if p.asked != asked_of(order): return f'{p.name} signed for another model than was sent'
+    if job.setting.get('participation', 1) != 1: return 'the members change from round to round'
+    return self.before(ps, job)
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #ab8fc427
+@patch
+def before(self:Node, ps:list, job:Job, keep:bool=False)->str: # '' if nothing is
+    "What contradicts the secure rounds that this site has answered; `keep` writes this one down."
+    file, p = self.memory/'secure.json', ps[0]
+    was = json.loads(read_bytes(file)) if file.exists() else dict(members=[p.name for p in ps], rounds={})
+    if was['members'] != [p.name for p in ps]:
+        return (f'it answered for {", ".join(was["members"])}, and two sums that differ by a site show its '
+                f'model, so only its owner may delete {file.name}')
+    what = sha([asdict(p) | dict(key='') for p in ps])
+    if was['rounds'].setdefault(f'{p.run}/{p.round}', what) != what:
+        return 'it answered this round already, for something else'
+    if keep: write_json(was, file)
+    return ''
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #f9d938c1
+def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
+    "So many numbers that two sites know."
+    shared = secret.exchange(X25519().X25519PublicKey.from_public_bytes(bytes.fromhex(theirs)))
+    kdf = crypto('hazmat.primitives.kdf.hkdf').HKDF(SHA256(), 32, salt, b'fedskew secure sum')
+    chacha = crypto('hazmat.primitives.ciphers.algorithms').ChaCha20(kdf.derive(shared), bytes(16))
+    cipher = crypto('hazmat.primitives.ciphers').Cipher(chacha, None)
+    return torch.frombuffer(bytearray(cipher.encryptor().update(bytes(8*n))), dtype=torch.int64)
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #d086ed8e
+@patch
+def share(self:Node, ps:list, order:dict)->float:
+    "This site's weight, from what all have signed."
+    fed = copy(self.fed)
+    fed.members = {p.client: Member(p.client, p.domain, p.n) for p in ps}
+    fed.state = replace(fed.state, round=order['round'])
+    who = sorted(fed.members.values(), key=lambda m: m.id)
+    w = server_for(fed, who).w
+    return 0. if w is None else w.tolist()[[m.id for m in who].index(order['client'])]
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #b915784d
+@patch
+def masked(self:Node, answer:dict, ps:list, order:dict, job:Job)->dict:
+    "An answer whose model is a masked part of the sum."
+    if answer['extra']: raise ValueError(f'{job.method} sends more than a model: no secure sum hides that')
+    p = self.share(ps, order)
+    parts = {n: fixed(v, p, len(ps)) for n, v in sorted(answer['model'].items())}
+    file = self.folder(job)/'pledge.json'
+    secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
+    file.unlink()                # used once; a second process fails here
+    if why := self.before(ps, job, keep=True): raise ValueError(f'{self.name} answers no such round: {why}')
+    self.hide(parts, secret, ps)
+    return answer | dict(model=parts)
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #d42b60b4
+@patch
+def hide(self:Node, parts:dict, secret, ps:list):
+    "Add the masks of all pairs, in place."
+    salt = bytes.fromhex(sha([[asdict(p) for p in ps], {n: list(v.shape) for n, v in parts.items()}]))
+    sizes = [v.numel() for v in parts.values()]
+    for other in (p for p in ps if p.name != self.name):
+        sign = 1 if self.name < other.name else -1
+        for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
+            v.add_(m.view(v.shape), alpha=sign)

@@ -29,7 +29,7 @@ from .lanes import calmly, keep_freed_memory, pick_device, Lanes
 from .history import (
     History, describe, made_of, Result, State, Task, after_round, state_field)
 from .scoring import own_tests, trained_rows, HERE
-from .server import Server, staying, summed_early
+from .server import server_for, staying, summed_early
 from ..core.rules import rule_groups
 from .setting import due, in_full, setting_for
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
@@ -198,7 +198,7 @@ def train(self:Federation, who:list):
 def one_round(self:Federation)->dict:
     "One round; what it cost."
     who, local = self.participants(), []
-    with naming(self): server = Server(self, () if self.sites.least else who)
+    with naming(self): server = server_for(self, () if self.sites.least else who)
     for got, c in zip(self.train(who), who):         # ① download, ② train
         if got is None: continue
         answer, mine = got
@@ -215,7 +215,7 @@ def one_round(self:Federation)->dict:
 @calmly
 def merge(self:Federation, ups:list):
     "The server's step alone; the uploads stay as they are."
-    server = Server(self)
+    server = server_for(self, ups=ups)
     for up in ups: server.receive(replace(up, state=dict(up.state)))
     with naming(self): self.state = server.aggregate()
 

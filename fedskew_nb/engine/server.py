@@ -22,8 +22,10 @@ from .history import ScoreRow, State
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
 def staying(fed, k:int, round:int)->set:
     "Names that client `k` does not send in a round."
-    return fed.kept | fed.net.frozen | resting(fed.groups, k, round, fed.setting.seed)
+    rest = resting(fed.groups, k, round, fed.setting.seed) | fed.kept | fed.net.frozen
+    return rest | counters(fed.groups) if fed.setting.secure else rest
 
+# %% ../../nbs/6_engine/03_server.ipynb #1013c07d
 def size_of(nest)->int:
     "Bytes of all tensors in a nest of dicts and lists."
     if isinstance(nest, Tensor): return nest.numel()*nest.element_size()
@@ -137,16 +139,14 @@ def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
         if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
     return unlikely_scores(answer['rows'], k, done)
 
-# %% ../../nbs/6_engine/03_server.ipynb #97b8c45b
+# %% ../../nbs/6_engine/03_server.ipynb #6bc77c86
 @patch
 def sound(self:Server, k:int, answer:dict,
     finite:bool=True,    # look at every number; who trains in this process has done so
 )->Upload:
     "What client `k` was asked for; anything else is refused by name, and nothing has changed."
-    fed, who = self.fed, f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
-    stays = staying(fed, k, self.state.round)
-    wanted = {n: v for n, v in self.state.server.items() if n not in stays}
-    if why := unasked(answer, k, wanted, self.state.round+1):
+    who = f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
+    if why := unasked(answer, k, self.wanted(k), self.state.round+1):
         raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')
     numbers = floats_in([answer['model'], answer['extra']]) if finite else []
     if not numbers or math.isfinite(largest_of(numbers)):
@@ -234,3 +234,93 @@ def traffic(self:Server)->dict:  # {'up', 'down'}
         model += size_of({n: v for n, v in floats.items() if n not in stays})
     return dict(up=model+sum(size_of(u.extra) for u in self.ups),
                 down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))
+
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #6c6b7b4f
+SCALE = 2.**36
+
+def fixed(v:Tensor, share:float, n:int)->Tensor: # int64
+    "A client's part in the sum of `n`, as whole numbers."
+    part = (v.double()*share*SCALE).round()
+    if not v.numel() or float(part.abs().max()) < 2.**62/n: return part.long()
+    raise FloatingPointError(f'a part of the sum is NaN or above {2.**26/n:g}, and whole numbers would wrap '
+                             'around: try a smaller lr, or clip=10')
+
+def floats(sums:dict, like:dict)->dict:
+    "Sums of whole numbers, as a model holds them."
+    return {n: (v.double()/SCALE).to(like[n].dtype) for n, v in sums.items()}
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #9a1db689
+def added_only(method:Method, groups:list)->str: # '' if it is so
+    "Why a server must see more of the uploads than their sum."
+    for m in method.each('weights'):
+        if not m.early: return f'{kind(m)} makes its weights of what clients send'
+    for m, rule, names in groups:
+        if rule.added or rule.fn is keep: continue
+        return f'{kind(m)} reads {names[0]} of all clients side by side'
+    handed = method.each('extras')
+    return f'{kind(handed[0])} makes of what each client sends something for the next round' if handed else ''
+
+def counters(groups:list)->set: # of names
+    "Of these a server would take the largest."
+    return {n for _, rule, names in groups if rule.added is largest for n in names}
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #cb0b7500
+def check_sums(fed, who:list):
+    "Refuse where a sum is not enough, or would not hide its parts."
+    if why := added_only(fed.method, fed.groups):
+        raise ValueError(f'{fed.method.name} cannot run with secure=True ({why}): `fedskew list --for '
+                         'secure-sum` names those that can')
+    if len(who) < 3:
+        raise ValueError(f'secure=True with {len(who)} clients: from two a sum hides nobody, so take three')
+    if fed.setting.participation == 1: return
+    raise ValueError('secure=True with participation below 1: two sums that differ by a client would show '
+                     'it, so leave participation out')
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #35a45b19
+class Adder(Server):
+    "The server during a round in which it only adds whole numbers."
+    def __init__(self, fed, who:list=()):
+        super().__init__(fed, who)
+        if who: check_sums(fed, who)
+        self.early = [(fn, names) for fn, names in self.early if fn is mean]
+    def _add(self, fn, names:list, V:list):      # what a site has masked is whole numbers already
+        share, n = self.w.tolist()[len(self.ups)], len(self.w)
+        V = [v if v.dtype == torch.int64 else fixed(v, share, n) for v in V]
+        if not self.ups: self.sums |= zip(names, V)
+        else: torch._foreach_add_([self.sums[n] for n in names], V)
+
+def server_for(fed, who:list=(), ups:list=())->Server:
+    "The server of a round of these participants, or, for a sum, of who sent these uploads."
+    return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
+@patch
+def wanted(self:Server, k:int)->dict: # {name: tensor}
+    "A model like the one that client `k` is to send."
+    stays = staying(self.fed, k, self.state.round)
+    return {n: v for n, v in self.state.server.items() if n not in stays}
+
+@patch
+def wanted(self:Adder, k:int)->dict:
+    like = Server.wanted(self, k)
+    return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
+
+# %% ../../nbs/6_engine/17_fixed.ipynb #433b7d46
+@patch
+def receive(self:Adder, up:Upload):
+    if not up.extra: return Server.receive(self, up)
+    beside = ', '.join(sorted(map(str, up.extra)))
+    raise ValueError(f'{self.fed.method.name} sends {beside} beside the model, and secure=True hides sums of '
+                     'models only: leave one of them out')
+
+@patch
+def aggregate(self:Adder)->State:
+    self.sums = floats(self.sums, self.state.server)
+    self.sums |= {n: self.state.server[n] for n in counters(self.fed.groups)}
+    return Server.aggregate(self)
+
+@patch
+def traffic(self:Adder)->dict:
+    bytes = Server.traffic(self)
+    return bytes | dict(up=2*bytes['up'])      # 64 bits in place of 32

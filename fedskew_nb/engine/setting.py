@@ -48,11 +48,12 @@ class Setting(Scoring):
     participation:float=1.      # of the clients, in (0, 1]
     pad:int=0                   # random crops, pixels
     flip:bool=False             # mirror half of the images
-    turn:float=0.               # turn each by up to so many degrees
-    seed:int=0                  # of all that is drawn
+    turn:float=0.               # turn by up to so many degrees
+    seed:int=0                  # of all draws
     threads:int=1               # of one operation on a CPU
     channels_last:bool=True     # memory order of images
     stack:bool|None=None        # clients as one; None: a rule
+    secure:bool|None=None       # only sums
     precision:str='fp32'        # 'bf16': faster, coarser
     def __post_init__(self):
         if isinstance(self.rungs, tuple): object.__setattr__(self, 'rungs', list(self.rungs))     # as in JSON

@@ -19,11 +19,13 @@ from ..core.method import Method
 from ..nets.models import small_conv
 from ..core.names import one_of
 from ..core.net import probe
+from ..core.rules import rule_groups
 from ..data.load import load_suite
 from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.federation import Federation
 from ..engine.scoring import Overheard
+from ..engine.server import added_only
 
 # %% auto #0
 __all__ = ['choose']
@@ -111,12 +113,21 @@ class Need:
     says:str
     met:Callable             # Candidate → bool
     asks:Asked|None = None   # the differences that it is about
+    why:Callable=lambda c: ''  # Candidate → why not, which is said of each
 
 # %% ../../nbs/7_app/01_choose.ipynb #524e98e8
 def pays(c:Candidate)->bool:
     "Above training alone on every suite where that was measured."
     local = above(c.name, Asked(over='Local'))
     return bool(local) and all(cell.verdict == 'above 0' for cell in local.values())
+
+@lru_cache(None)
+def why_apart(c:Candidate)->str: # '' if a sum is enough
+    "Why the server must see more than the sum of the models."
+    method = read_method(c.name)
+    groups = rule_groups(method.rules(method.adapt(small_conv(3, size=28, width=4, seed=0))))
+    beside = f'it sends {", ".join(c.facts.sent)} beside the model' if c.facts.sent else ''
+    return added_only(method, groups) or beside
 
 NEW = Asked('new domain')
 
@@ -125,7 +136,9 @@ USER_NEEDS = {
     'global': Need('one model for all clients', lambda c: c.facts.one, Asked('one model')),
     'unseen': Need('answers for a domain that no client has',
                    lambda c: c.facts.unseen or bool(above(c.name, NEW)), NEW),
-    'weights': Need('nothing but its model leaves a client', lambda c: not c.facts.sent),
+    'weights': Need('only its model leaves a client', lambda c: not c.facts.sent),
+    'secure-sum': Need('only the sum of the models is seen',
+                       lambda c: not why_apart(c), why=why_apart),
     'bytes': Need('no more bytes than FedAvg', lambda c: c.facts.bytes <= 1),
     'plain': Need('images without masks or boxes', lambda c: c.facts.plain),
     'anynet': Need('any model: no place in it, no kind of layer', lambda c: c.facts.any_net),
@@ -185,7 +198,7 @@ def notes_of(names:list, others:list, asked:Asked)->list:
 
 # %% ../../nbs/7_app/01_choose.ipynb #a4a5de27
 def choose(
-    *needs:str,     # names in USER_NEEDS: global, unseen, weights, bytes, plain, anynet, doubt, few
+    *needs:str,     # names in USER_NEEDS: global, unseen, weights, secure-sum, bytes, …
 )->Table:           # those that were run first; the others under the table
     "The methods that meet every need, with what was measured of them."
     (known, others), columns = who(*needs), asked_by(*needs)
@@ -193,6 +206,7 @@ def choose(
     names = [c.name for _, c in known]
     notes = notes_of(names, others, columns[0])
     for asked in columns[1:]: notes += notes_of(names, [], asked)
+    notes += [f'{c.name}: no, {why}.' for n in needs for c in candidates() if (why := USER_NEEDS[n].why(c))]
     if not known+others: notes = ['No method of the package meets all of this: leave one out.']
     return Table(words, pd.DataFrame([choice(*line, columns) for line in known]), notes, wide=18)
 

@@ -151,7 +151,7 @@ def prose_faults(md):
             for l in block.splitlines()
             if len(l) > WIDTH
         )
-    text = re.sub(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$', ' ', md, flags=re.S)
+    text = re.sub(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|</?[a-z][^<>]*>', ' ', md, flags=re.S)
     for l in text.splitlines():
         if m := re.search(r'\w+=[\'"]\S*', l):
             yield 'quotes', f'{m[0]} is code: put it into backticks'

@@ -1,0 +1,120 @@
+"The pictures that move on the site (nbs/live) compute what the package computes."
+import json, re, shutil, subprocess, threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import patch
+import numpy as np, pytest, torch
+from fedskew_nb.methods.baselines import average
+from fedskew_nb.methods.fdse.consensus import min_norm
+from fedskew_nb.methods.rfeddis.evidence import beliefs, fuse
+from project import NBS, read, source
+
+LIVE, NODE = NBS/'live', shutil.which('node')
+CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+PROXIMAL, CONSENSUS = '2_methods/baselines/02_proximal.ipynb', '2_methods/fdse/01_consensus.ipynb'
+FUSION = '2_methods/rfeddis/02_fusion.ipynb'
+PICTURES = [(PROXIMAL, 'bowls', 40, 'With E = 40 '), (CONSENSUS, 'hull', 45, 'With updates at 45 , 20 '),
+            (FUSION, 'fusion', 9, 'When the global head has evidence 9 , 1 ')]
+
+@pytest.fixture
+def double():
+    "Python's side in float64, as JavaScript computes."
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+def in_node(module, said):
+    "What an expression over a module's names, `m`, gives."
+    if NODE is None: pytest.skip('node is not installed: nbs/live is not compared with the package')
+    code = f"import('{(LIVE/module).as_uri()}').then(m => console.log(JSON.stringify({said})))"
+    out = subprocess.run([NODE, '-e', code], capture_output=True, text=True, timeout=60)
+    assert out.returncode == 0, out.stderr
+    return json.loads(out.stdout)
+
+def sentence(page, name):
+    "The paragraph of a page that a picture stands below, with the script that draws it."
+    return next(s for c in read(NBS/page)['cells'] if f'id="live-{name}"' in (s := source(c)))
+
+def test_two_bowls(double):
+    settings = [(E, mu) for E in (1, 2, 10, 40, 60) for mu in (0., .25, 2., 8.)]
+    asked = json.dumps(settings)
+    told = in_node('bowls.mjs', f'{asked}.map(([E, mu]) => [m.rounds(E, mu), m.steps([.9, 1.1], 1, E, mu)])')
+    for (E, mu), (rounds, steps) in zip(settings, told, strict=True):
+        torch.testing.assert_close(torch.tensor(rounds), average.bowl_rounds(E, mu), rtol=0, atol=1e-6)
+        path = average.bowl_steps(torch.tensor([.9, 1.1]), 1, E, mu)
+        torch.testing.assert_close(torch.tensor(steps), path, rtol=0, atol=1e-6)
+
+def test_the_sentence_without_a_slider_is_true(double):
+    said = sentence(PROXIMAL, 'bowls')
+    E, mu, end, rounds = re.findall(r'data-\w+="\w+"[^>]*>([\d.]+)<', said)
+    way = average.bowl_rounds(int(E), float(mu), 100)
+    assert end == f'{(way[-1]+7/9).norm():.2f}'
+    assert int(rounds) == ((way-way[-1]).norm(dim=1) > .01).sum()
+
+def nearest(angles):
+    "What the package says of three unit updates: weights, nearest point, the mean's smallest inner product."
+    a = np.radians(angles)
+    D = np.stack([np.cos(a), np.sin(a)], 1)
+    lam = min_norm(D @ D.T)
+    return lam, lam @ D, (D @ D.mean(0)).min()
+
+def test_the_hull():
+    drawn = 5*np.random.default_rng(0).integers(-36, 37, (300, 3))
+    cases = [*drawn.tolist(), [0, 0, 0], [0, 0, 180], [-180, 180, 5], [10, 50, 150], [10, 130, 250]]
+    told = in_node('hull.mjs', f'{json.dumps(cases)}.map(m.nearest)')
+    for angles, said in zip(cases, told, strict=True):
+        lam, u, worst = nearest(angles)
+        np.testing.assert_allclose(said['u'], u, atol=1e-6, err_msg=str(angles))
+        np.testing.assert_allclose(said['worst'], worst, atol=1e-6)
+        sides = {a % 360 for a in angles}
+        if len(sides) == 3 and not any((a+180) % 360 in sides for a in sides):    # else λ is not unique
+            np.testing.assert_allclose(said['lam'], lam, atol=1e-6, err_msg=str(angles))
+
+def test_the_hull_sentence_is_true():
+    said = re.findall(r'data-\w+="\w+"[^>]*>([^<]+)<', sentence(CONSENSUS, 'hull'))
+    lam, u, worst = nearest([float(a) for a in said[:3]])
+    worst = f'{worst:.2f}'.replace('-', '−')
+    assert said[3:] == [', '.join(f'{l:.2f}' for l in lam), f'{np.hypot(*u):.2f}', worst]
+
+def fused(e, f):
+    "Beliefs in three classes, and what stays open, by the package."
+    b, u = beliefs(fuse(torch.tensor(e), torch.tensor(f)))
+    return torch.cat([b, u.reshape(1)])
+
+def test_two_opinions(double):
+    drawn = torch.randint(0, 31, (50, 2, 3), generator=torch.Generator().manual_seed(0)).double().tolist()
+    cases = [*drawn, [[0., 0., 0.], [0., 0., 0.]], [[30., 0., 0.], [0., 30., 0.]]]
+    told = in_node('fusion.mjs', f'{json.dumps(cases)}.map(([e, f]) => m.masses(m.fuse(e, f)))')
+    for (e, f), said in zip(cases, told, strict=True):
+        said = torch.tensor(said, dtype=torch.float64)
+        torch.testing.assert_close(said, fused(e, f), rtol=0, atol=1e-6)
+
+def test_the_fused_sentence_is_true(double):
+    said = re.findall(r'data-\w+="\w+"[^>]*>([^<]+)<', sentence(FUSION, 'fusion'))
+    numbers = [float(x) for x in said[:6]]
+    *b, u = [f'{x:.2f}' for x in fused(numbers[:3], numbers[3:])]
+    assert said[6:] == [', '.join(b), u]
+
+@pytest.mark.campaign
+@pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed: no slider is moved')
+@pytest.mark.parametrize('page, name, to, begins', PICTURES)
+def test_a_moved_slider_moves_the_sentence(page, name, to, begins, tmp_path):
+    shutil.copytree(LIVE, tmp_path/'live')
+    moved = f"""<script type="module">const s = document.querySelector('input');
+        s.value = {to}; for (const e of ['input', 'change']) s.dispatchEvent(new Event(e));</script>"""
+    folder = tmp_path/'a/b'
+    folder.mkdir(parents=True)
+    (folder/'page.html').write_text('<meta charset="utf-8">'+sentence(page, name)+moved, encoding='utf-8')
+    quiet = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    silent = patch.object(SimpleHTTPRequestHandler, 'log_message')
+    with silent, ThreadingHTTPServer(('localhost', 0), quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f'http://localhost:{server.server_port}/a/b/page.html'
+        how = ['--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=4000', '--dump-dom']
+        out = subprocess.run([CHROMIUM, *how, f'--user-data-dir={tmp_path}/home', url],
+                             capture_output=True, text=True, timeout=120)
+        server.shutdown()
+    said = re.sub(r'<[^>]+>', '', re.search(f'<p id="live-{name}">(.*?)</p>', out.stdout, re.S)[1])
+    assert said.startswith(begins) and out.stdout.count(f'aria-label="{begins}') == 1
+    assert f'aria-live="polite">{begins}' in out.stdout and out.stdout.count('<circle') > 3
