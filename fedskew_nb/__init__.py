@@ -42,7 +42,7 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'analysis': dict(
         calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style',
         probes='analysis.explain'),
-    'deploy': dict(keys='deploy.node', rehearse='deploy.flower'),
+    'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
@@ -99,7 +99,8 @@ def _main():
     try:
         if typed in said and sys.stdout: return _say(said[typed])
     except OSError: pass      # a pipe that is closed, a disk that is full: told below
-    return importlib.import_module('.tools.cli', __name__).main()
+    alone = sys.argv[1:2] in (['serve'], ['certs'])       # they need no torch
+    return importlib.import_module('.deploy.keys' if alone else '.tools.cli', __name__).main()
 
 def _say(text):
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')

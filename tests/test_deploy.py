@@ -7,7 +7,7 @@ from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy import flower, node
+from fedskew_nb.deploy import flower, keys
 from fedskew_nb.deploy.hub import agreed, finish, hub_of
 from fedskew_nb.deploy.node import Node, order_of
 from fedskew_nb.deploy.flower import rehearsal
@@ -348,9 +348,9 @@ def test_certificates_and_keys(tmp_path, capsys):
     "Made once; a further site gets a key and leaves what is there."
     x509 = pytest.importorskip('cryptography.x509')
     at = tmp_path/'certs'
-    node.certs_command(at, ['server.example'], ['east'])
+    keys.certs_command(at, ['server.example'], ['east'])
     before = {p: p.read_bytes() for p in at.rglob('*') if p.is_file()}
-    node.certs_command(at, node=['east', 'west'])
+    keys.certs_command(at, node=['east', 'west'])
     assert {p: p.read_bytes() for p in before} == before and 'west goes to west' in capsys.readouterr().out
     ca, server = (x509.load_pem_x509_certificate((at/f'{n}.crt').read_bytes()) for n in ('ca', 'server'))
     server.verify_directly_issued_by(ca)
@@ -358,8 +358,8 @@ def test_certificates_and_keys(tmp_path, capsys):
     assert names.get_values_for_type(x509.DNSName) == ['server.example', 'localhost']
     private = [at/n for n in ('server.key', 'nodes/east', 'nodes/west')]
     assert all(p.stat().st_mode & 0o077 == 0 for p in private)
-    with pytest.raises(ValueError, match='another folder'): node.certs_command(at, ['x.example'])
-    with pytest.raises(ValueError, match='no name of a site'): node.certs_command(at, node=['../x'])
+    with pytest.raises(ValueError, match='another folder'): keys.certs_command(at, ['x.example'])
+    with pytest.raises(ValueError, match='no name of a site'): keys.certs_command(at, node=['../x'])
 
 def test_nothing_imports_flower():
     "Of the whole package: it is an extra, asked for by the commands that need it."

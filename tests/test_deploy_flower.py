@@ -6,7 +6,7 @@ from test_deploy import DOMAINS, draw, job
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import free_port
-from fedskew_nb.deploy.node import certs_command
+from fedskew_nb.deploy.keys import certs_command
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
 

@@ -213,7 +213,7 @@ def test_weights_that_answer_nothing(tmp_path, change, says):
 # --- halves of keys
 
 def certs(out, **k):
-    from fedskew_nb.deploy.node import certs_command
+    from fedskew_nb.deploy.keys import certs_command
     with contextlib.redirect_stdout(io.StringIO()): certs_command(str(out), **k)
 
 def folder_of(out):

@@ -42,6 +42,23 @@ print(fedskew_nb._main(), sorted({'torch', 'numpy', 'pandas', 'fastcore'} & sys.
 def test_the_version_is_said_before_anything_loads():
     assert fresh(VERSION).split() == [fs.__version__, 'None', '[]']
 
+SERVES = """
+import sys, time
+begun = time.process_time()
+import fedskew_nb
+sys.argv = ['fedskew', 'serve', '--host', '0.0.0.0']
+print(fedskew_nb._main())
+sys.argv = ['fedskew', 'certs', '.', '--node', '../east']
+heavy = {'torch', 'torchvision', 'pandas', 'matplotlib', 'numpy'}
+print(fedskew_nb._main(), sorted(heavy & sys.modules.keys()))
+ours = time.process_time()-begun
+import torch
+print(ours < (time.process_time()-begun-ours)/2)"""
+
+def test_a_server_and_its_keys_load_no_torch():
+    "Nor half as long as torch takes in the same process."
+    assert fresh(SERVES).splitlines() == ['2', '2 []', 'True']
+
 def test_the_command_is_the_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['fedskew', 'lists'])
     assert fs._main() == 2 and 'did you mean list' in capsys.readouterr().err

@@ -5,7 +5,8 @@ from test_deploy import cache, draw          # noqa: F401
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.hub import hub_of
-from fedskew_nb.deploy.node import Node, Seal, order_of, write_pair
+from fedskew_nb.deploy.keys import write_pair
+from fedskew_nb.deploy.node import Node, Seal, order_of
 from fedskew_nb.deploy.surface import Job
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.server import SCALE

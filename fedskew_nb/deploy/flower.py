@@ -6,27 +6,23 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
-import json, os, secrets, socket, subprocess, sys, tempfile, time
-from contextlib import contextmanager
+import json, os, secrets, socket, subprocess, tempfile, time
 from msgspec.structs import asdict, replace
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
 from ..tools.shell import say
 from ..core.files import read_bytes
-from ..core.names import extra, message
+from ..core.names import message
 from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
-from .node import (
-    HERE, Node, Seal, certs_command, check_domains, keys_in, order_of)
+from .keys import (
+    as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
+from .node import Node, Seal, check_domains, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #3f46a8df
-def flower(part:str):
-    "A module of Flower, or how to get it."
-    return extra(f'flwr.{part}', 'flwr', 'deploy')
-
 def record_of(data:bytes):
     "Bytes as a message of Flower carries them."
     app = flower('app')
@@ -178,94 +174,11 @@ def write_app(folder:Path)->Path:
     for name, text in (APP | {'__init__': ''}).items(): (code/f'{name}.py').write_text(text)
     return folder/'app'
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #e86d8875
-OFF = dict(FLWR_TELEMETRY_ENABLED='0', FLWR_DISABLE_UPDATE_CHECK='1')
-
-@contextmanager
-def running(*command, out=None, **env):      # where its output goes; default: the terminal
-    "A program of Flower; it ends with us."
-    flower('app')
-    home = Path(sys.executable).parent
-    env = os.environ | OFF | dict(PATH=f'{home}{os.pathsep}{os.environ.get("PATH", "")}') | env
-    program = subprocess.Popen([str(home/command[0]), *map(str, command[1:])], env=env, stdout=out)
-    try: yield program
-    finally:
-        program.terminate()
-        try: program.wait(10)
-        except subprocess.TimeoutExpired: program.kill()
-
-def run_flower(*command, **env)->int:
-    "The exit code of a program of Flower."
-    with running(*command, **env) as program: return program.wait()
-
 # %% ../../nbs/8_deploy/05_flower.ipynb #20f11582
 def free_port()->int:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #e179c651
-def write_link(home:Path, server:str, ca:str|None):
-    "How Flower's command finds a server, in its file."
-    safe = {'root-certificates': str(Path(ca).resolve())} if ca else dict(insecure=True)
-    there = as_toml(dict(address=server) | safe)
-    here = f'[superlink]\ndefault = "here"\n[superlink.here]\n{there}'
-    (home/'config.toml').write_text(here, encoding='utf-8')
-
-def as_toml(d:dict, sep='\n')->str:
-    return sep.join(f'{k}={json.dumps(v, ensure_ascii=False)}' for k, v in d.items())
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #acb4f390
-def is_up(host:str, port:int, program)->bool:
-    "Wait until a program listens; False: it ended before."
-    while program.poll() is None:
-        try: socket.create_connection((host, port), 1).close()
-        except OSError: time.sleep(.2)
-        else: return True
-    return False
-
-def admit(keys, server:str, ca):
-    "Tell a server whose keys it may let in."
-    with tempfile.TemporaryDirectory() as home:
-        write_link(Path(home), server, ca)
-        for key in keys:
-            how = 'supernode', 'register', key, 'here', '--name', key.stem
-            if run_flower('flwr', *how, FLWR_HOME=home):
-                raise ConnectionError(f'{key} was not taken: is it whole, does server.crt name {server}?')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #0d7a00e9
-OPEN = ('whoever reaches this port can run code on the nodes: let them reach the path /v1/fleet, and only '
-        'yourself the others\nthe server sees the model of each node, with secure=true the sum: there is no '
-        'differential privacy')
-SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #40a50639
-def keys_for(host:str, certs)->list: # of files
-    "Of those that may come; without TLS a server listens to its own machine."
-    if not certs and host not in HERE:
-        raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
-    keys = keys_in(certs) if certs else []
-    if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
-    return keys
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #a18e5c6d
-def serve_command(
-    host:str='127.0.0.1',
-    port:int=8000,
-    certs:str=None,     # folder of `fedskew certs`; needed beyond this machine
-):
-    "Start the server. Whoever reaches its port can run code on the nodes."
-    keys = keys_for(host, certs)
-    how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
-    at = '127.0.0.1' if host == '0.0.0.0' else host
-    say(OPEN)
-    secure = ['--insecure']
-    if certs: secure = ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs, f)}' for k, f in SSL.items())]
-    with running('flower-superlink', *how, *secure) as link:
-        if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
-        link.wait()
-    raise ConnectionError(f'the server at {at}:{port} has ended, and Flower says why above: '
-                          'if the address is in use, give another --port')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
 def node_of(data, memory, key, name, peers:bool, white=None, secure=None)->Node:
@@ -384,11 +297,12 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):  # pat
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #78507653
+from contextlib import contextmanager
 from fastcore.meta import delegates
 from ..tools.cli import read_settings
 from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
-from .node import write_pair
+from .keys import write_pair
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec

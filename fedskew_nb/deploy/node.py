@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
-import re
 from dataclasses import replace
 from pathlib import Path
 from fastcore.basics import patch
@@ -18,6 +17,7 @@ from ..core.files import Record, misfit
 from ..core.names import one_of
 from ..data.folder import load_folder
 from ..data.images import window_of
+from .keys import site_name
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
@@ -31,8 +31,6 @@ def check_domains(data, domains):
                      'give each a folder of its own')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
-NAME = r'\w[\w.-]{0,39}'
-
 class Order(Record):
     "What a site is asked."
     kind:str          # facts, train, score
@@ -51,12 +49,6 @@ def order_of(job:Job, kind:str, **more)->dict:
     "An order; what is not said of the server is as before the first round."
     blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
     return dict(kind=kind, job=asdict(job), asked='', members=[]) | blank | more
-
-# %% ../../nbs/8_deploy/03_node.ipynb #bbcc5423
-def site_name(name:str)->str:
-    "A name that is also one of a file."
-    if re.fullmatch(NAME, name): return name
-    raise ValueError(f'{name!r} is no name of a site: give it letters, digits, . - _, at most 40 of them')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
@@ -182,124 +174,14 @@ def scored(self:Node, job:Job, k:int|None)->list: # of rows
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
 
-# %% ../../nbs/8_deploy/07_keys.ipynb #7987cb5e
-import os
-from datetime import datetime, timedelta, timezone
-from ipaddress import ip_address
-from ..core.files import read_bytes, whole_file
-from ..core.names import extra
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #26ac60dc
-HERE = 'localhost', '127.0.0.1'
-DAYS = 730          # that a certificate holds
-
-def crypto(part:str):
-    "A module of what Flower's own keys are made with."
-    return extra(f'cryptography.{part}', 'cryptography', 'deploy')
-
-def new_key():
-    "A pair, on the curve that Flower asks for."
-    ec = crypto('hazmat.primitives.asymmetric.ec')
-    return ec.generate_private_key(ec.SECP384R1())
-
-def as_host(host:str):
-    "A name or an address, as a certificate holds it."
-    x509 = crypto('x509')
-    try: return x509.IPAddress(ip_address(host))
-    except ValueError: return x509.DNSName(host)
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #41af6953
-def signed(name:str, key, theirs, *more):
-    "That a key is the one of `name` says the authority, whose key is `theirs`."
-    x509, now = crypto('x509'), datetime.now(timezone.utc)
-    def called(text): return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-    holds = x509.random_serial_number(), now-timedelta(days=1), now+timedelta(days=DAYS)
-    made = x509.CertificateBuilder(called('fedskew'), called(name), key.public_key(), *holds)
-    for what in more: made = made.add_extension(what, critical=isinstance(what, x509.BasicConstraints))
-    return made.sign(theirs, crypto('hazmat.primitives.hashes').SHA256())
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #ed303df7
-def certificates(hosts)->tuple: # (the authority's, the server's, the server's key)
-    "For a server that is reached by these names."
-    x509, ca, key = crypto('x509'), new_key(), new_key()
-    signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
-    known = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
-    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key())
-    names = x509.SubjectAlternativeName(map(as_host, dict.fromkeys((*hosts, *HERE))))
-    authority = signed('fedskew', ca, ca, x509.BasicConstraints(True, 0), signs, known)
-    return authority, signed('server', key, ca, names, by), key
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #ac42d870
-def write_private(file:Path, key, form:str):
-    "A key that only its owner may read, whole or not at all."
-    s = crypto('hazmat.primitives.serialization')
-    text = key.private_bytes(s.Encoding.PEM, getattr(s.PrivateFormat, form), s.NoEncryption())
-    with whole_file(file) as part:
-        os.chmod(part, 0o600)        # while it is empty
-        part.write_bytes(text)
-
-def write_certificates(out:Path, hosts):
-    "ca.crt, server.crt and server.key; the first, which all get, is written last."
-    s = crypto('hazmat.primitives.serialization')
-    ca, server, key = certificates(hosts)
-    write_private(out/'server.key', key, 'PKCS8')
-    for name, made in (('server', server), ('ca', ca)):
-        with whole_file(out/f'{name}.crt') as part: part.write_bytes(made.public_bytes(s.Encoding.PEM))
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #03800222
-def check_sites(names):
-    "Refuse names of sites that are those of public keys."
-    for name in names:
-        if not site_name(name).endswith('.pub'): continue
-        raise ValueError(f'{name}: a site is not called like a public key')
-
-def check_server(out:Path):
-    "Refuse a folder that has lost what its ca.crt, which nodes have, belongs to."
-    for lost in (n for n in ('server.crt', 'server.key') if not (out/n).exists()):
-        raise ValueError(f'{out} has lost {lost}, and nobody can make it again: give another folder, and its '
-                         'ca.crt to every node')
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #2d9b876a
-def write_pair(folder:Path, name:str):
-    "A site's private key, and the public one beside it; a pair that was half written is made whole."
-    private, s = folder/site_name(name), crypto('hazmat.primitives.serialization')
-    if not private.exists(): write_private(private, new_key(), 'OpenSSH')
-    try: key = s.load_ssh_private_key(read_bytes(private), None)
-    except ValueError: raise ValueError(f'{private} is no whole key: delete it, and call again') from None
-    public = key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
-    with whole_file(folder/f'{name}.pub') as part: part.write_bytes(public)
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #8d8212d9
-def certs_command(
-    out,        # folder
-    host=(),    # name or address by which nodes reach the server
-    node=(),    # name of a site
-):
-    "Make a server's certificate and a key for each node; what is there stays."
-    nodes = Path(out, 'nodes')
-    check_sites(node)
-    nodes.mkdir(parents=True, exist_ok=True)
-    there = Path(out, 'ca.crt').exists()
-    if there and host: raise ValueError(f'{out} has a certificate: another --host needs another folder')
-    if there: check_server(Path(out))
-    else: write_certificates(Path(out), host)
-    for name in node:
-        if not (nodes/f'{name}.pub').exists(): write_pair(nodes, name)
-    print(f'{out}/ca.crt goes to every node; server.crt and server.key stay')
-    for name in node: print(f'{nodes/name} goes to {name} and to nobody else')
-
-# %% ../../nbs/8_deploy/07_keys.ipynb #90cbb52c
-def keys_in(certs)->list: # of files
-    "The public keys of the nodes that may come."
-    return sorted(Path(certs, 'nodes').glob('*.pub'))
-
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
-import hashlib, json
+import hashlib, json, os
 from copy import copy
 from ..core.context import Member
 from torch import Tensor
 import torch
-from ..core.files import record_of, write_json
+from ..core.files import read_bytes, record_of, whole_file, write_json
+from .keys import crypto
 from ..engine.server import fixed, server_for
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #29a70e75

@@ -6,8 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000003
-import os, sys, warnings
+import sys
 from datetime import date
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 import matplotlib
@@ -30,14 +31,15 @@ from .diagnose import diagnose
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from ..run.plan import BUDGET
 from ..run.scripts import no_exit
-from .shell import BAD_INPUT, SETTINGS, complain, file_trouble, harmless, in_shell
-from .shell import joined, parsed, parser_of, say, show_json
+from .shell import called, code_of, complain, harmless, in_shell
+from .shell import joined, parser_of, say, show_json
 from ..run.tune import trial_score, tune
 from ..analysis.overview import load_comparison, stored_results
 from ..core.files import check_ours
-from ..core.names import message, modules_of, nearest, spelt
+from ..core.names import modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
+from ..engine.setting import Setting
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def folders_of(data, pixels:int, skip_broken:bool, boxes, white, unseen)->list:
@@ -71,6 +73,8 @@ def data_options(
     return named | executor_options(**kwargs)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000012
+SETTINGS = [f.name for f in fields(Setting)]
+
 def read_settings(pairs, options=())->dict: # options: given otherwise
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
     setting = {}
@@ -308,14 +312,6 @@ def saved(argv)->str:
     return f'stopped; {done} of {len(runs)} runs are saved in {out}: {go_on}'
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000023
-def run_command(argv):
-    "Parse and call, with warnings as notes on stderr."
-    f = COMMANDS[argv[0]]
-    args = parsed(f, argv[0], argv[1:])
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: complain(f'note: {message}')
-        with no_exit(SystemExit): f(**args)
-
 GONE = {
     'claims run': "a paper's runs are made by `fedskew compare --grid f2dc --out runs/f2dc`",
     'bench': 'the race is run in a clone of the repository, by `make bench` (tests/bench)'}
@@ -343,24 +339,8 @@ def answer(argv)->int|None:
 def outcome(argv)->int:
     "The exit code of a command."
     if (code := answer(argv)) is not None: return code
-    try: run_command(argv)
-    except SystemExit as e: return e.code or 0
-    except KeyboardInterrupt as e:
-        complain(saved(argv))
-        return getattr(e, 'code', 130)
-    except BrokenPipeError: raise
-    except OSError as e:
-        complain(file_trouble(e))
-        if isinstance(e, ChildProcessError): complain(saved(argv))
-        return 2 if isinstance(e, BAD_INPUT) else 1
-    except BAD_INPUT as e:
-        complain(message(e))
-        return 2
-    except Exception as e:
-        if os.environ.get('FEDSKEW_DEBUG'): raise
-        complain(f'{type(e).__name__}: {message(e)}')
-        return 1
-    return 0
+    def call(): called(COMMANDS[argv[0]], argv, SETTINGS, no_exit(SystemExit))
+    return code_of(call, lambda: saved(argv))
 
 # %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:

@@ -6,14 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/7_app/07_shell.ipynb #c4ec084d
-import argparse, errno, inspect, json, os, re, signal, sys
-from contextlib import contextmanager
-from dataclasses import fields
+import argparse, errno, inspect, json, os, re, signal, sys, warnings
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from fastcore.docments import docments
 from tqdm import tqdm
-from ..core.names import nearest, plain
-from ..engine.setting import Setting
+from ..core.names import message, nearest, plain
 
 # %% ../../nbs/7_app/07_shell.ipynb #89fe9950
 def option_of(name:str)->str:
@@ -49,12 +47,10 @@ def parser_of(f, name:str)->argparse.ArgumentParser:
     return p
 
 # %% ../../nbs/7_app/07_shell.ipynb #6f3a1d91
-SETTINGS = [f.name for f in fields(Setting)]
-
-def no_option(option:str, options)->str:
+def no_option(option:str, options, settings=())->str: # settings: what --set knows
     "What to say of an option that is not known."
     field = option.lstrip('-').replace('-', '_')
-    if field in SETTINGS and '--set' in options: return f'there is no option {option}: write --set {field}=…'
+    if field in settings and '--set' in options: return f'there is no option {option}: write --set {field}=…'
     return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
 
 # %% ../../nbs/7_app/07_shell.ipynb #6f3a1d90
@@ -70,11 +66,11 @@ def joined(v)->str:
     "A list that was typed in one option or in several."
     return v if isinstance(v, str) else ','.join(v)
 
-def parsed(f, name:str, argv)->dict:
+def parsed(f, name:str, argv, settings=())->dict:
     "What was typed, as arguments of `f`; nothing is unknown, empty or given twice."
     p = parser_of(f, name)
     values, unknown = p.parse_known_args(argv)
-    if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions))
+    if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions, settings))
     _given_once(p, argv)
     for k, v in vars(values).items():
         typed, default = v if isinstance(v, list) else [v], inspect.signature(f).parameters[k].default
@@ -159,3 +155,33 @@ def file_trouble(e:OSError)->str:
     file, mend = e.filename2 or e.filename, 'make room' if e.errno in FULL else 'give another name'
     words = f'{file}: {e.strerror.lower()}, {mend}' if file else e.strerror.lower()
     return ' '.join([words, *(f'[{n}]' for n in getattr(e, '__notes__', ()))])
+
+# %% ../../nbs/7_app/07_shell.ipynb #5c0a77e1
+def code_of(call, stopped=lambda: 'stopped')->int: # what an interruption says
+    "The exit code of a call, whose errors are sentences."
+    try: call()
+    except SystemExit as e: return e.code or 0
+    except KeyboardInterrupt as e:
+        complain(stopped())
+        return getattr(e, 'code', 130)
+    except BrokenPipeError: raise
+    except OSError as e:
+        complain(file_trouble(e))
+        if isinstance(e, ChildProcessError): complain(stopped())
+        return 2 if isinstance(e, BAD_INPUT) else 1
+    except BAD_INPUT as e:
+        complain(message(e))
+        return 2
+    except Exception as e:
+        if os.environ.get('FEDSKEW_DEBUG'): raise
+        complain(f'{type(e).__name__}: {message(e)}')
+        return 1
+    return 0
+
+# %% ../../nbs/7_app/07_shell.ipynb #5c0a77e2
+def called(f, argv, settings=(), guard=None):
+    "Parse and call, with warnings as notes on stderr."
+    args = parsed(f, argv[0], argv[1:], settings)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: complain(f'note: {message}')
+        with guard or nullcontext(): f(**args)
