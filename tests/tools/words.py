@@ -1,6 +1,6 @@
 """What commands say to everybody alike, in one file: `fedskew list` prints it before anything is imported.
 
-    python tests/tools/words.py     # fedskew_nb/assets/words.json, after an export; a test compares it with the code
+    python tests/tools/words.py     # fedskew_nb/assets/words.json; a test compares it with the code
 """
 
 import io, json
@@ -11,7 +11,6 @@ PLACE = ROOT / 'fedskew_nb/assets/words.json'
 
 def asked():
     "What is typed: the lists, and the help of every command."
-    from fedskew_nb.methods import __path__ as papers
     from fedskew_nb.tools.choose import USER_NEEDS
     from fedskew_nb.tools.cli import COMMANDS, register
     register()
