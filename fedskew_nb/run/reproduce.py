@@ -285,6 +285,10 @@ def listed()->Table:
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true
+def check_tex(tex):
+    "Refuse to write over a text that is no table."
+    if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
+
 @delegates(executor_options)
 def protocol_options(
     rounds:int=0,       # 0: the paper's
@@ -318,7 +322,7 @@ def reproduce_command(
 ):
     "A paper's table again: its numbers beside ours."
     if list or not table or fields: return print(named(table).facts() if table and fields else listed())
-    if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
+    check_tex(tex)
     made = reproduce(table, data, methods, seeds, out, pixels, device, **protocol_options(**kwargs))
     print(made)
     if out and made.comparison: write_whole(Path(out)/'report.html', made.html())
