@@ -139,6 +139,13 @@ def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
         if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
     return unlikely_scores(answer['rows'], k, done)
 
+# %% ../../nbs/6_engine/03_server.ipynb #wanted01
+@patch
+def wanted(self:Server, k:int)->dict: # {name: tensor}
+    "A model like the one that client `k` is to send."
+    stays = staying(self.fed, k, self.state.round)
+    return {n: v for n, v in self.state.server.items() if n not in stays}
+
 # %% ../../nbs/6_engine/03_server.ipynb #6bc77c86
 @patch
 def sound(self:Server, k:int, answer:dict,
@@ -295,12 +302,6 @@ def server_for(fed, who:list=(), ups:list=())->Server:
     return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)
 
 # %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
-@patch
-def wanted(self:Server, k:int)->dict: # {name: tensor}
-    "A model like the one that client `k` is to send."
-    stays = staying(self.fed, k, self.state.round)
-    return {n: v for n, v in self.state.server.items() if n not in stays}
-
 @patch
 def wanted(self:Adder, k:int)->dict:
     like = Server.wanted(self, k)
