@@ -21,7 +21,8 @@ COURSE = dict(
 SETTING = dict(method='M', suite='s', seed=0, rounds=2, rungs=[1], deal='skew', steps=[1, 2])
 FACTS = dict(name='a', domain='d', n=3, tests=1, classes=['x'], norm=[[.1, 1]])
 STATE = dict(server=dict(w=X), own={0: dict(w=X)}, states={0: {}}, memory={}, down={}, scored=0, round_no=1)
-ORDER = dict(kind='train', job={}, client=0, round=1, merged=0, personal=False, fresh=True, model={}, down={})
+ORDER = dict(kind='train', job={}, client=0, round=1, merged=0, personal=False, fresh=True, model={}, down={},
+             asked='', members=[])
 ASKED = dict(methods=['FedAvg'], suites=['s'], seeds=[0], size='tiny', model=None, setting={})
 RUNS = dict(runs=dict(first=dict(note='', trials=1), second=dict(note='')))
 FITS = [

@@ -667,6 +667,7 @@ BAD = dict(
     channels_last=['no', 1],
     adamw=['no', 1],
     stack=['no', 1, 0],
+    secure=['no', 1],
     precision=[None, 16, ['fp32']])
 EACH = [(name, value) for name, values in BAD.items() for value in values]
 

@@ -190,7 +190,7 @@ GRID += [
 
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #2fb28db5
-from fedskew_nb.analysis.printed import SCORED, Field, Protocol
+from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #f5225521
 SAID = (
@@ -257,12 +257,17 @@ TABLES += [replace(TABLES[0], name='DFL-2-Colored-MNIST', source="DFL's Table 2"
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab34
 PHOTOS = tuple(f for f in SAID if f.name not in ('data', 'test images', 'rounds', 'net')) + (
     Field('model', 'AlexNet, two BatchNorm layers', None, source='Sec. 4'),
-    Field('rounds', 100, None, source='Sec. 4'), Field('size'), Field('test'), Field('val'))
+    Field('rounds', 100, None, source='Sec. 4'), Field('size'), Field('test'), Field('val'),
+    Field('mean'), Field('std'), Field('flip'), Field('local_epochs', None, None, 'none, steps count'),
+    Field('last, incomplete batch', None, None, 'used'), Field('exact copies', None, None, COPIES))
+
+# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab35
+HALF = (.5, .5, .5)
 def table_34(data:str, suite:str, table:int, columns:dict, printed:str)->Protocol:
     "The paper's Table 3, or the first half of its Table 4."
     return Protocol(f'DFL-{table}-{data}', f"DFL's Table {table}", suite, columns | dict(Avg='AVG'), printed,
                     LONG | dict(model='alexnet_bn', rounds=100), view='personal', fields=PHOTOS,
-                    folder=dict(size=256, test=.2, val=.1))
+                    folder=dict(size=256, test=.2, val=.1, mean=HALF, std=HALF, **KEEP))
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab3
 TABLES += [table_34('Office', 'office-caltech-10', 3, dict(A='amazon', C='caltech', D='dslr', W='webcam'), '''
