@@ -6,7 +6,7 @@ import torch
 from fedskew_nb.tools.questions import CURES
 
 sys.path.insert(0, str(Path(__file__).parent/'evidence'))
-from calibrate import STORED, digits, is_right, shuffled, sites_of, swapped, written
+from calibrate import STORED, SWAPPED, digits, is_right, shuffled, sites_of, swapped, written
 
 # ---- the calibration's rules
 
@@ -59,3 +59,13 @@ def test_what_its_page_says_of_the_twelve():
     behind = folders['strong_sketch']['truth']
     assert round(behind['fedbn']-behind['adabn']) == 2
     assert all(max(f['truth'][k] for k in ('adabn', 'fedbn', 'alone')) >= 5 for f in more)
+
+def test_what_its_page_says_of_those_that_were_asked_again():
+    "One is found, one suspicion names another site, and one folder seems in order."
+    folders = json.loads(STORED.read_text())['folders']
+    now = {k: f['again'] for k, f in folders.items() if 'again' in f}
+    assert now.keys() == SWAPPED.keys() and {k for k, a in now.items() if a['accused']} == {'swap_digits'}
+    assert now['swap_digits']['accused'] == [SWAPPED['swap_digits']]
+    word, = now['swap_styles']['suspected']
+    assert word and SWAPPED['swap_styles'] not in word
+    assert now['swap_noskew']['suspected'] == []

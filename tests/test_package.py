@@ -197,7 +197,7 @@ def headings(page):
     texts = [''.join(d.get(k, '')) for d in kinds for k in ('text', 'text/plain', 'text/markdown')]
     for line in '\n'.join(texts).splitlines():
         words = line.replace('|', ' ').split()
-        own = words[:1] == ['on'] or 'paper' in words               # a page's own table, a paper's
+        own = words[:1] == ['on'] or words[-2:] == ['−', 'paper']   # a page's own table, a paper's
         if 'AVG STD' in ' '.join(words) and not own:
             yield words[words.index('AVG'):]
 

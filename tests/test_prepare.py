@@ -94,10 +94,11 @@ def test_what_a_killed_call_left_is_swept(tmp_path):
     gone.wait()
     source, folder = as_zip(tmp_path/'p.zip', files), tmp_path/'out'/'photo'/'dog'
     prepare('pacs', source, tmp_path/'out')
-    dead, alive = (folder/f'.0.png.{pid}-1.part' for pid in (gone.pid, os.getpid()))
-    for part in (dead, alive): part.write_bytes(b'x')
+    pids = gone.pid, os.getpid(), 10**30       # the last is no number of a process
+    dead, alive, odd = (folder/f'.0.png.{pid}-1.part' for pid in pids)
+    for part in (dead, alive, odd): part.write_bytes(b'x')
     prepare('pacs', source, tmp_path/'out')
-    assert not dead.exists() and alive.exists()
+    assert not dead.exists() and not odd.exists() and alive.exists()
 
 def test_a_parquet_file_is_called_one(tmp_path):
     (tmp_path/'train.parquet').write_bytes(b'PAR1'+bytes(99))

@@ -85,6 +85,14 @@ def test_a_table_with_a_spread_says_the_difference_of_the_mean(pacs):
     assert list(row) == ['method', 'AVG', 'STD', 'AVG, ours − paper']
     assert row['STD'] == f"{h.summary()['STD']:.1f} (6.7)"
 
+@pytest.mark.parametrize('name', [n for n, p in TABLES.items() if p.like])
+def test_a_variant_of_a_method_is_told_what_is_told_of_the_method(name):
+    "Asked for alone, too: its rate, its weights and its text are those of the row that it is like."
+    p = TABLES[name]
+    for row, whole in p.like.items():
+        told = [f'{whole}, ' in line for line in p.foot([row])]
+        assert any(told) and p.foot([row]) == p.foot([whole]), row
+
 def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
     p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', house='fdse', rounds=10))
     suite, = (r.make(0) for r in suites_of(p, pacs))

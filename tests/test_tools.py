@@ -556,7 +556,7 @@ def test_pages_are_numbered_as_they_are_read():
         assert read == sorted(read), part['id']
 
 # ---- a notebook is source and test; a page is what somebody reads
-PAGES = 118  # of these FixBN with HBN, and the secure sum, came later; may only fall; without the references
+PAGES = 117  # FixBN and HBN are a page; may only fall else, and the references of the rooms are not counted
 
 def test_what_is_a_page():
     "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."

@@ -23,7 +23,7 @@ from ..engine.setting import setting_for
 __all__ = []
 
 # %% ../../nbs/3_results/23_printed.ipynb #0ff1b967
-def a_dict(): return field(default_factory=dict)
+def a_dict(**how): return field(default_factory=dict, **how)
 
 # %% ../../nbs/3_results/23_printed.ipynb #ee54731f
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Printed:
     columns:dict       # {heading: domain, AVG or ALL}
     printed:str        # a line per method: name, numbers
     setting:dict       # of `compare`: model, rounds, …
+    like:dict=a_dict(kw_only=True)    # {a row: the one of which it is a variant}
 
 # %% ../../nbs/3_results/23_printed.ipynb #cf367b3c
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ def label(f:Field)->str: return (f'{f.row}, ' if f.row else '')+LABELS.get(f.nam
 @patch
 def foot(self:Protocol, names=None)->list: # names: their methods; default: all
     "What is run otherwise than in the paper or its code, one sentence each."
-    said = []
+    said, rows = [], list(self.numbers() if names is None else names)
     for f in self.fields:
-        if f.row and f.row not in (self.numbers() if names is None else names): continue
+        if f.row and f.row not in rows+[self.like.get(r) for r in rows]: continue
         ours, told = self.has(f), dict(paper=f.paper, code=f.code)
         told = {who: v for who, v in told.items() if v is not None}
         if len(told) == 2 and f.paper == f.code: told = {'paper and code': f.paper}

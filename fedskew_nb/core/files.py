@@ -47,6 +47,7 @@ def is_alive(pid:int)->bool:
     try: os.kill(pid, 0)
     except ProcessLookupError: return False
     except OSError: return True
+    except OverflowError: return False       # no process has such a number
     return True
 
 def sweep(folder, where:str=''): # where: '**/' for folders inside, too

@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../nbs/7_app/03_cli.ipynb #00000003
 import sys
 from datetime import date
-from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 import matplotlib
@@ -28,6 +27,7 @@ from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
 from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
+from .questions import SETTINGS
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
 from ..run.plan import BUDGET
 from ..run.scripts import no_exit
@@ -39,7 +39,6 @@ from ..core.files import check_ours
 from ..core.names import modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
-from ..engine.setting import Setting
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000000f
 def folders_of(data, pixels:int, skip_broken:bool, boxes, white, unseen)->list:
@@ -73,8 +72,6 @@ def data_options(
     return named | executor_options(**kwargs)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000012
-SETTINGS = [f.name for f in fields(Setting)]
-
 def read_settings(pairs, options=())->dict: # options: given otherwise
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
     setting = {}

@@ -8,6 +8,7 @@ first run; after it one was narrowed, which changed no answer: an advice of whic
     python tests/evidence/calibrate.py --price             # measure a few rounds and reckon
     python tests/evidence/calibrate.py --only styles       # one folder
     python tests/evidence/calibrate.py                     # all that is missing; killed, it goes on
+    python tests/evidence/calibrate.py --again             # the rule of labels has changed: its folders
 """
 
 import argparse, json, os, time
@@ -175,6 +176,14 @@ def timed(root:Path)->dict:
     a_round = max(0, spent[1]-spent[0])/4
     return dict(fixed=max(0, spent[0]-2*a_round), a_round=a_round)
 
+def again(name:str, root:Path)->dict:
+    "What the first advice is now, with the seeds that were asked before."
+    d = diagnose(folder(str(written(name, root)), PIXELS), list(ASKED), out=root/name/'again', device=DEVICE,
+                 progress=False)
+    accused = [a.of for a in d.advice() if a.kind == 'labels']
+    return dict(advice=d.advice()[0].do, accused=accused, suspected=d.suspected(), seeds=ASKED, device=DEVICE,
+                date=f'{date.today()}')
+
 def store(found:dict, path:Path, **about): write_json(plain(dict(about=about, folders=found)), path)
 
 def main():
@@ -183,8 +192,13 @@ def main():
     p.add_argument('--only', choices=FOLDERS)
     p.add_argument('--rounds', type=int, help='another budget; then nothing is stored in the package')
     p.add_argument('--price', action='store_true')
+    p.add_argument('--again', action='store_true', help='folders with swapped labels, by the rule of today')
     a = p.parse_args()
     torch.set_num_threads(1)
+    if a.again:
+        nest = json.loads(STORED.read_text())
+        for name in SWAPPED: nest['folders'][name]['again'] = again(name, a.root)
+        return write_json(plain(nest), STORED)
     hours = price(a.root, a.rounds or 32)/len(FOLDERS)
     if a.price: return print(f'{hours*len(FOLDERS):.1f} core hours for {len(FOLDERS)} folders')
     path = a.root/f'advice-{a.rounds}.json' if a.rounds else STORED

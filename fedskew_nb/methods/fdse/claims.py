@@ -353,7 +353,7 @@ def table_2(data:str, suite:str, columns:dict, printed:str, fields:tuple, ours:s
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #fdsetab3
 def table_3(data:str, printed:str, lam:float, beta:float, tau:float)->Protocol:
-    "A third of the paper's Table 3: A is the consensus, B the similar peers, C the consistency."
+    "Table 3: A is the consensus, B similar peers, C consistency."
     p, = (p for p in TABLES if p.name == f'FDSE-1-{data}')
     near, even = f'Peers(tau={tau})', f'Consistency(lam={lam}, beta={beta})'
     parts = {'without A B C': SPLIT, 'without A': f'Erase + {near} + {even}',
@@ -362,7 +362,8 @@ def table_3(data:str, printed:str, lam:float, beta:float, tau:float)->Protocol:
     mine = tuple(f for f in p.fields if f.row in ('', 'FDSE'))
     return replace(p, name=f'FDSE-3-{data}', source="FDSE's Table 3", printed=printed,
                    ours=parts, before=tuple(parts),
-                   rates=dict.fromkeys(parts, p.rates.get('FDSE', p.setting['lr'])), fields=mine)
+                   rates=dict.fromkeys(parts, p.rates.get('FDSE', p.setting['lr'])),
+                   fields=mine, like=dict.fromkeys(parts, 'FDSE'))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #fdsetab4
 TABLES += [
@@ -387,7 +388,6 @@ TABLES += [
     without C      83.40 81.78
     FDSE           83.81 82.17
     ''', .5, .001, .5)]
-LEFT_OUT = {}
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #404622b3
 OBJECTS = dict(C='caltech', A='amazon', D='dslr', W='webcam')

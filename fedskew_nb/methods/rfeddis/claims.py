@@ -259,9 +259,11 @@ TABLES += [Protocol(
     ''', ALEX, SIX, share=.05, smallest=True, lists=True, fields=OF_SIX, **FROM_LISTS)]
 
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #rfedtab3
-WITHOUT = {'L_Dis': SUM, 'L_Dis + L_Un': 'RFedDis(ce=False, hidden=4096)'}
+WITHOUT = {'L_Dis': SUM.replace('Summed', 'Summed(hidden=4096)'),
+           'L_Dis + L_Un': 'RFedDis(ce=False, hidden=4096)'}
 TABLES += [replace(
     TABLES[0], name='RFedDis-3-Office', source="RFedDis' Table III", ours=TABLES[0].ours | WITHOUT,
+    like=dict.fromkeys(WITHOUT, 'RFedDis'),
     fields=tuple(f for f in TABLES[0].fields if f.row in ('', 'Local', 'RFedDis')), printed='''
     Local         54.9 40.2 78.7 86.4 65.1
     FedBN         63.0 45.3 83.1 90.5 70.5
