@@ -14,6 +14,7 @@ is committed before the first run that is judged. Called again, it says what is 
 
 import argparse, json, lzma, os, shutil, signal, subprocess, sys, time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import lru_cache
 from pathlib import Path
 import plan
 from plan import HERE, Trial
@@ -23,8 +24,11 @@ HOME = REPO.parent/'evidence'
 CODE, VENV, PID, LOG = HOME/'code', HOME/'.venv', HOME/'pid', HOME/'log'
 
 # ---- what is stored ----
+@lru_cache(200)
+def unpacked(path:Path, stamp:int): return json.loads(lzma.decompress(path.read_bytes()))
+
 def read_packed(path:Path, default):
-    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else default
+    return unpacked(path, path.stat().st_mtime_ns) if path.exists() else default
 
 def write_whole(path:Path, raw:bytes):
     "The whole file or nothing: the process may be killed at any time."
@@ -193,19 +197,33 @@ def prepared_code(commit:str)->Path:
         (VENV/'made').touch()
     return CODE
 
-def made(job:dict, code:Path, python, work:Path, core)->dict|None:
-    "The answer of a job, made in a process of its own; None where it failed."
+WARM = {}     # core: the process that makes its jobs, where it makes many
+
+def asked_of(core, call:list, files:list, log, env):
+    "Have a process of this core, that has imported everything, make a job."
+    if core not in WARM or WARM[core].poll() is not None:
+        WARM[core] = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
+                                      text=True)
+    p = WARM[core]
+    p.stdin.write(json.dumps(files)+'\n')
+    p.stdin.flush()
+    p.stdout.readline()
+
+def made(job:dict, code:Path, python, work:Path, core, warm:bool)->dict|None:
+    "The answer of a job, made in a process of its own, or in one that made others; None where it failed."
     stem = '_'.join(''.join(c if c.isalnum() or c in '.-' else '-' for c in str(v)) for v in
                     (job['set'], 'pilot' if job['pilot'] else 'run', job['row'], job['seed'], job['lr'],
                      *(f'{k}{v}' for k, v in job['own'])))
     work.mkdir(parents=True, exist_ok=True)
     asked, answer = work/f'{stem}.job', work/f'{stem}.json'
     asked.write_text(json.dumps(job | dict(plan=str(code/plan.PLAN), core=core)))
-    with open(work/f'{stem}.log', 'w') as log:
-        call = [python, code/'tests'/'evidence'/'work.py', code, asked, answer]
+    log_file = work/(f'core-{core}.log' if warm else f'{stem}.log')
+    with open(log_file, 'a') as log:
+        call = list(map(str, [python, code/'tests'/'evidence'/'work.py', code, asked, answer]))
         env = os.environ | dict(FEDSKEW_CACHE=str(HOME/'cache'))
-        done = subprocess.run(list(map(str, call)), stdout=log, stderr=log, env=env)
-    if done.returncode or not answer.exists(): return None
+        if warm: asked_of(core, call[:-1], call[-2:], log, env)
+        else: subprocess.run(call, stdout=log, stderr=log, env=env)
+    if not answer.exists(): return None
     entry = json.loads(answer.read_text())
     for p in (asked, answer, work/f'{stem}.log'): p.unlink(missing_ok=True)
     shutil.rmtree(work/stem, ignore_errors=True)
@@ -235,7 +253,7 @@ def work(a):
                 job, core = todo.pop(0), free.pop()
                 code = REPO if a.here else prepared_code(job['commit'])
                 python = sys.executable if a.here else VENV/'bin'/'python'
-                running[pool.submit(made, job, code, python, HOME/'work', core)] = job, core
+                running[pool.submit(made, job, code, python, HOME/'work', core, a.here)] = job, core
             if not running: break
             for f in wait(running, return_when=FIRST_COMPLETED, timeout=60).done:
                 job, core = running.pop(f)
