@@ -116,6 +116,8 @@ def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three se
 
 def missing_for(s)->str: # '' if nothing is
     "What a set needs and this machine has not."
+    if s.record.get('device') == 'cuda' and not shutil.which('nvidia-smi'):
+        return f'set {s.id} needs a GPU, which is not here: skipped'
     for path in s.record.get('needs', ()):
         if not (REPO/path).exists(): return f'set {s.id} needs {path}, which is not here: skipped'
     return ''
@@ -163,7 +165,8 @@ class Queue:
             why = missing_for(s) or ('' if commit else f'set {s.id} is not committed as it stands: skipped')
             if why: self.say(why)
             part = [] if why else self.of_set(s, tuning, seeds)
-            found += [job | dict(commit=commit) for job in part if self.key(job) not in self.failed]
+            known = self.failed | {self.key(job) for job in found}
+            found += [job | dict(commit=commit) for job in part if self.key(job) not in known]
             if found and not self.here: return found
         return found
     def of_set(self, s, tuning, seeds)->list:
