@@ -163,6 +163,19 @@ def test_prose_sends_nobody_to_a_slider():
         told = [m[0] for s in prose if 'data-slider' not in s for m in order.finditer(s)]
         assert told == [], p.name
 
+def in_chromium(root, name):
+    "A page's elements when its scripts have run."
+    quiet = partial(SimpleHTTPRequestHandler, directory=root)
+    silent = patch.object(SimpleHTTPRequestHandler, 'log_message')
+    with silent, ThreadingHTTPServer(('localhost', 0), quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f'http://localhost:{server.server_port}/{name}'
+        how = ['--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=4000', '--dump-dom']
+        out = subprocess.run([CHROMIUM, *how, f'--user-data-dir={root}/home', url],
+                             capture_output=True, text=True, timeout=120)
+        server.shutdown()
+    return out.stdout
+
 @pytest.mark.campaign
 @pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed: no slider is moved')
 @pytest.mark.parametrize('page, name, to, begins', PICTURES)
@@ -173,16 +186,31 @@ def test_a_moved_slider_moves_the_sentence(page, name, to, begins, tmp_path):
     where = (tmp_path/page).with_suffix('.html')
     where.parent.mkdir(parents=True)
     where.write_text('<meta charset="utf-8">'+sentence(page, name)+moved, encoding='utf-8')
-    quiet = partial(SimpleHTTPRequestHandler, directory=tmp_path)
-    silent = patch.object(SimpleHTTPRequestHandler, 'log_message')
-    with silent, ThreadingHTTPServer(('localhost', 0), quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f'http://localhost:{server.server_port}/{where.relative_to(tmp_path)}'
-        how = ['--headless', '--no-sandbox', '--disable-gpu', '--virtual-time-budget=4000', '--dump-dom']
-        out = subprocess.run([CHROMIUM, *how, f'--user-data-dir={tmp_path}/home', url],
-                             capture_output=True, text=True, timeout=120)
-        server.shutdown()
-    said = re.sub(r'<[^>]+>', '', re.search(f'<p id="live-{name}">(.*?)</p>', out.stdout, re.S)[1])
-    assert said.startswith(begins) and out.stdout.count(f'aria-label="{begins}') == 1
-    assert f'aria-live="polite">{begins}' in out.stdout
-    assert out.stdout.count('<circle') > 3 or out.stdout.count('<rect') > 1000
+    out = in_chromium(tmp_path, where.relative_to(tmp_path))
+    said = re.sub(r'<[^>]+>', '', re.search(f'<p id="live-{name}">(.*?)</p>', out, re.S)[1])
+    assert said.startswith(begins) and out.count(f'aria-label="{begins}') == 1
+    assert f'aria-live="polite">{begins}' in out
+    assert out.count('<circle') > 3 or out.count('<rect') > 1000
+
+@pytest.mark.campaign
+@pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed: no page is measured')
+def test_a_phone_scrolls_tables_and_figures_in_their_boxes(tmp_path):
+    "390 px: the page is no wider, and a figure made for 937 px is not shrunk until nobody can read it."
+    cells = '<tr>'+'<td>'+'</td><td>'.join(['a sentence of words']*9)+'</td></tr>'
+    svg = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 937 300'></svg>"
+    figure = f'<div class="cell-output-display"><figure><img width="937" src="{svg}"></figure></div>'
+    small = figure.replace('937"', '541"')
+    told = """<script>onload = () => { const of = e => [e.clientWidth, e.scrollWidth];
+        const all = [document.documentElement, ...document.querySelectorAll('table, figure')].map(of);
+        parent.postMessage(JSON.stringify(all)); }</script>"""
+    style = '<!doctype html><style>'+(NBS/'styles.css').read_text(encoding='utf-8')+'html{font-size:17px}*{box-sizing:border-box}</style>'
+    head = cells.replace('td>', 'th>')
+    body = f'<main class="content"><table>{head}{cells}</table>{figure}{small}</main>'
+    (tmp_path/'in.html').write_text(style+body+told, encoding='utf-8')
+    frame = """<iframe src="in.html" style="width:390px;border:0"></iframe><p id="told"></p>
+        <script>onmessage = e => { document.getElementById('told').textContent = e.data; }</script>"""
+    (tmp_path/'out.html').write_text(frame, encoding='utf-8')
+    out = re.search('<p id="told">(.*?)</p>', in_chromium(tmp_path, 'out.html'))[1]
+    page, table, wide, narrow = json.loads(out)
+    assert page[1] <= 390 and table[0] < 390 < 700 < table[1]
+    assert wide[0] < 390 < 600 < wide[1] and narrow[0] == narrow[1]
