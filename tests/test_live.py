@@ -203,7 +203,8 @@ def test_a_phone_scrolls_tables_and_figures_in_their_boxes(tmp_path):
     told = """<script>onload = () => { const of = e => [e.clientWidth, e.scrollWidth];
         const all = [document.documentElement, ...document.querySelectorAll('table, figure')].map(of);
         parent.postMessage(JSON.stringify(all)); }</script>"""
-    style = '<!doctype html><style>'+(NBS/'styles.css').read_text(encoding='utf-8')+'html{font-size:17px}*{box-sizing:border-box}</style>'
+    theme = 'html { font-size: 17px } * { box-sizing: border-box }'
+    style = f'<!doctype html><style>{theme}{(NBS/"styles.css").read_text(encoding="utf-8")}</style>'
     head = cells.replace('td>', 'th>')
     body = f'<main class="content"><table>{head}{cells}</table>{figure}{small}</main>'
     (tmp_path/'in.html').write_text(style+body+told, encoding='utf-8')
