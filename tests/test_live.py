@@ -157,7 +157,7 @@ def test_the_interval_sentence_is_true():
 
 def test_prose_sends_nobody_to_a_slider():
     "It stands in the sentence, or the reader is not told to move one: the site has no kernel."
-    order = re.compile(r'\bsliders?\b|\b(?:Move|Turn|Choose|Drag) (?:\\$|[β-ω]|the (?:weight|evidence|channel))')
+    order = re.compile(r'\bsliders?\b|\b(Move|Turn|Choose|Drag) (\$|[β-ω]|the (weight|evidence|channel))')
     for p in sorted((NBS/'2_methods').rglob('*.ipynb')) + sorted((NBS/'3_results').glob('*.ipynb')):
         prose = [source(c) for c in read(p)['cells'] if c['cell_type'] == 'markdown']
         told = [m[0] for s in prose if 'data-slider' not in s for m in order.finditer(s)]
