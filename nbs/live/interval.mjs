@@ -47,9 +47,8 @@ function show({ n, images, truth }, svg, said) {
     draw(svg, 'line', { x1: x(lo), x2: x(hi), y1: y, y2: y, stroke: ink, 'stroke-width': 2 });
     draw(svg, 'circle', { cx: x(mean), cy: y, r: 2.5, fill: ink });
   });
-  for (let points = -6; points <= 10; points += 2)
-    draw(svg, 'text', { x: x(points), y: LOW + 16, fill: 'currentColor', 'font-size': 13, 'text-anchor': 'middle' },
-      points === 10 ? '10 points' : `${points}`.replace('-', '−'));
+  for (const [points, text] of [[-4, '−4'], [0, 0], [4, 4], [8, '8 points']])
+    draw(svg, 'text', { x: x(points), y: LOW + 16, fill: 'currentColor', 'font-size': 13, 'text-anchor': 'middle' }, text);
   said.above.textContent = all.filter(i => i.lo > 0).length;
   said.below.textContent = all.filter(i => i.hi < 0).length;
   said.holds.textContent = all.filter(i => i.lo <= truth && truth <= i.hi).length;
