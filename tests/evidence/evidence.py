@@ -207,8 +207,8 @@ WARM = {}     # core: the process that makes its jobs, where it makes many
 def asked_of(core, call:list, files:list, log, env):
     "Have a process of this core, that has imported everything, make a job."
     if core not in WARM or WARM[core].poll() is not None:
-        WARM[core] = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
-                                      text=True)
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        WARM[core] = subprocess.Popen(call, stderr=log, env=env, **pipes)
     p = WARM[core]
     p.stdin.write(json.dumps(files)+'\n')
     p.stdin.flush()
