@@ -1,14 +1,21 @@
 "DP-SGD at a client: the step against a plain loop and against Opacus, who is refused, and the ledger."
-import math
+import json, math
 from dataclasses import replace
 import pytest, torch
 import torch.nn.functional as F
 from feds import fed_of, first, halved
+from test_deploy import cache, draw          # noqa: F401
 from fedskew_nb.core.seeding import generator
+from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.hub import tell_round
+from fedskew_nb.deploy.node import Node, order_of
+from fedskew_nb.deploy.surface import Job
+from fedskew_nb.engine.checkpoint import to_bytes
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.private import (
-    Chance, Ledger, Plan, clipped_sum, epsilon_of, plan_of, privacy, sigma_for)
+    Chance, Ledger, Plan, Private, clipped_sum, epsilon_of, plan_of, privacy, sigma_for)
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.nets.pretrained import group_norms
 from fedskew_nb.run.recipes import METHODS
@@ -209,3 +216,52 @@ def test_the_gradients_are_those_of_opacus(opacus, suite):
     opt.step()
     moved = before-torch.cat([p.detach().flatten() for p in theirs.parameters()])
     assert torch.allclose(moved, ours, atol=1e-6)       # Opacus divides by the norm plus 1e-6
+
+# ---- sites
+
+@pytest.fixture
+def place(tmp_path_factory, monkeypatch):
+    "Two sites, of which one names its patients, and a small net without BatchNorm."
+    model = group_norms(small_conv(2, size=16, width=4, seed=0))
+    monkeypatch.setattr('fedskew_nb.deploy.surface.read_model', lambda *said: model)
+    home = tmp_path_factory.mktemp('sites')
+    for site, domain in zip('ab', ('dawn', 'dusk')): draw(home/site, domain)
+    lines = [f'dawn/{c}/{i}.png,{c}{i//2}' for c in ('bright', 'dark') for i in range(8)]
+    (home/'a'/'patients.csv').write_text('\n'.join(['image,patient', *lines]))
+    return home
+
+def study(run='', **more):
+    how = dict(rounds=2, local_steps=2, batch_size=4, lr=.1, epsilon=8., clip=1.)
+    return Job('FedAvg', 'small_conv', 16, how | more, run)
+
+def rounds_at(home): return [json.loads(line)['round'] for line in (home/'privacy.jsonl').read_text().splitlines()]
+
+def test_sites_write_down_what_they_spend_and_send_no_loss(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Private, 'sigma', 1.)
+    hub = rehearsal(study(), [place/s for s in 'ab'], tmp_path)
+    hub.fit(on_round=tell_round, progress=False)
+    said = capsys.readouterr().err
+    assert 'without noise: ε is of the model' in said and 'mean loss terms' not in said and 'loss 0' not in said
+    assert [rounds_at(tmp_path/'sites'/s) for s in 'ab'] == [[0, 1]]*2
+    assert all(r['terms'] == {} for r in hub.history.rounds)
+    lines = [json.loads(line) for line in (tmp_path/'sites'/'a'/'privacy.jsonl').read_text().splitlines()]
+    people = load_folder(place/'a', 16).clients[0].train
+    assert len(people.who.unique()) < len(people) and lines[0]['q'] == 4/len(people.who.unique())
+
+def test_epsilon_is_kept_over_two_studies_and_a_restart(opacus, place, tmp_path):
+    "A node with a most of ε 10: a study of 6, killed after a round; what is left is too little for a second one."
+    def node(): return Node(place/'a', tmp_path/'a', tell=None, epsilon=10.)
+    def ask(what, kind, **more): return node()(to_bytes(order_of(what, kind, **more)))
+    one = study('one', epsilon=6.)
+    ask(one, 'facts')
+    model = dict(node().federation(one, 0).server)
+    ask(one, 'train', model=model)
+    ask(one, 'train', model=model)                          # it was killed before the server had the answer
+    ask(one, 'facts')                                       # what is left of the study is one round
+    ask(one, 'train', model=model, round=1, merged=1)
+    assert rounds_at(tmp_path/'a') == [0, 0, 1]
+    with pytest.raises(ValueError, match='of ε 10 this site has spent .* 2 more rounds'): ask(study('two'), 'facts')
+    with pytest.raises(ValueError, match='of ε 10 this site has spent .* 1 more rounds'):
+        for _ in range(9): ask(study('two', epsilon=5.), 'train', model=model)
+    assert epsilon_of(Ledger(tmp_path/'a'/'privacy.jsonl').spent(), .1/6) <= 10
+    with pytest.raises(ValueError, match='trains with noise only'): ask(study('three', epsilon=None), 'facts')

@@ -113,13 +113,13 @@ class Ledger:
         most:float|None=None,   # ε above which nothing is trained
         run:str='',             # for whom
     ): self.file, self.most, self.run = Path(file), most, run
-    def spent(self)->list: # of (σ, q, steps)
+    def rows(self)->list: # of dicts, as `Spent`
         lines = read_bytes(self.file).decode().splitlines() if self.file.exists() else []
         try: rows = [json.loads(line) for line in lines]
         except ValueError: rows = [None]
-        if any(misfit(r, Spent) for r in rows):
-            raise ValueError(f'{self.file} is torn, and what was spent is not known: bring it back')
-        return [(r['sigma'], r['q'], r['steps']) for r in rows]
+        if not any(misfit(r, Spent) for r in rows): return rows
+        raise ValueError(f'{self.file} is torn: bring it back')
+    def spent(self)->list: return [(r['sigma'], r['q'], r['steps']) for r in self.rows()]
     def epsilon(self, delta:float, *more)->float: return epsilon_of([*self.spent(), *more], delta)
 
 # %% ../../nbs/6_engine/18_private.ipynb #bad00d80
@@ -133,6 +133,12 @@ def check(self:Ledger, plan:Plan, rounds:int):
                      f'it {would:.2f}: ask for a smaller epsilon or fewer rounds')
 
 # %% ../../nbs/6_engine/18_private.ipynb #7a025a12
+@patch
+def begin(self:Ledger, s:Setting, d:Data, sigma:float|None=None):
+    "Refuse a run that would cost more than there is; what it has trained already is paid."
+    done = {r['round'] for r in self.rows() if self.run and r['run'] == self.run}
+    self.check(plan_of(s, d, sigma), s.rounds-len(done))
+
 @patch
 def write(self:Ledger, plan:Plan, round:int):
     "One more round, on the disk before it is trained."
