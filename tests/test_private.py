@@ -265,3 +265,26 @@ def test_epsilon_is_kept_over_two_studies_and_a_restart(opacus, place, tmp_path)
         for _ in range(9): ask(study('two', epsilon=5.), 'train', model=model)
     assert epsilon_of(Ledger(tmp_path/'a'/'privacy.jsonl').spent(), .1/6) <= 10
     with pytest.raises(ValueError, match='trains with noise only'): ask(study('three', epsilon=None), 'facts')
+
+def test_noise_and_a_secure_sum_go_together(suite):
+    fed = private('FedAvg', suite, secure=True)
+    fed.one_round()
+    assert all(v.isfinite().all() for v in fed.server.values()) and fed.history.rounds[0]['terms'] == {}
+
+@pytest.mark.campaign
+def test_who_took_part_is_guessed_less_often(suite):
+    "A smoke test, not a measure: how often a trained image has the smaller loss of two, by each of three models."
+    clients = [replace(c, train=c.train[:30], test=c.test) for c in suite.clients]
+    few = replace(suite, clients=clients)
+    def share(sigma):
+        how = dict(rounds=40, local_steps=10, batch_size=10, lr=.1, eval_every=40)
+        fed = private('Local', few, sigma=sigma, **how) if sigma else fed_of(METHODS['Local'], few, net(), **how)
+        fed.fit(progress=False)
+        wins = []
+        for c in few.clients:
+            model = fed.model(client=c.id)
+            def losses(d, model=model): return F.cross_entropy(model.see(d.x).logits, d.y, reduction='none')
+            with torch.no_grad(): a, b = losses(c.train)[:, None], losses(c.test)[None]
+            wins.append(float((a < b).double().mean()))
+        return sum(wins)/len(wins)
+    assert share(0.) > .65 > share(3.)

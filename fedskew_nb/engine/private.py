@@ -229,10 +229,9 @@ def step(self:Private, c, i:Tensor, opt)->dict: # i: is drawn anew
     i = drawn[c.whose].nonzero()[:, 0].to(self.device)
     b = self.ready_batch(batch_of(c.data.train, i, self.device))
     self.inner(c, b)
-    total = clipped_sum(self.gradients(c, b), c.whose[i.cpu()].to(self.device), most).double()
-    noise = self.chance.normal(len(total)).to(self.device)*p.sigma*most
-    mean = (total+noise)/(p.q*p.people)
-    for w, g in zip(learn, mean.split([w.numel() for w in learn])): w.grad = g.view_as(w).to(w.dtype)
+    total = clipped_sum(self.gradients(c, b), c.whose[i.cpu()].to(self.device), most).cpu().double()
+    mean = (total+self.chance.normal(len(total))*p.sigma*most)/(p.q*p.people)
+    for w, g in zip(learn, mean.split([w.numel() for w in learn])): w.grad = g.view_as(w).to(w)
     opt.step()
     c.steps += 1
     return {}
