@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-import pandas as pd
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from ..core.files import Number, Record, misfit, read_bytes
 from ..core.mechanism import ask, fills, kind
 from ..core.method import Method, window
-from ..core.names import extra
+from ..core.names import extra, lazy
 from ..core.net import moving_norms
 from ..core.seeding import Random, generator
 from ..data.images import Data
@@ -27,6 +26,9 @@ from .client import Worker, batch_of, widened
 from .history import Result, Task
 from .setting import Setting
 from ..nets.remember import Remember
+
+# %% ../../nbs/6_engine/18_private.ipynb #2edb6a9a
+pd = lazy('pandas')
 
 # %% ../../nbs/6_engine/18_private.ipynb #b4cf86cc
 def clipped_sum(
@@ -299,7 +301,7 @@ def worker_for(*args)->Worker:
 # %% ../../nbs/6_engine/18_private.ipynb #1da169d1
 def privacy(
     fed,        # a Federation with `epsilon`
-)->pd.DataFrame:
+)->'pd.DataFrame':
     "What each client has spent in this run: people, δ, σ, ε so far."
     if not fed.setting.epsilon: raise ValueError('this run trains without noise: say epsilon=3, clip=1')
     rows = {}

@@ -102,7 +102,7 @@ def main():
     def suite(*key):
         if key not in held: held[key] = suite_of(key[0], key[1], SETS[key[2]][1])
         return held[key]
-    for name, (kind, each, how, rows, rates) in SETS.items():
+    for name, (kind, _, how, rows, rates) in SETS.items():
         here = stored['sets'].setdefault(name, dict(setting=how, net=kind, clip=1., rates=rates, rows=[]))
         for method in rows:
             for epsilon in EPSILONS[:1 if method == 'Local' else 3]:     # it sends nothing
