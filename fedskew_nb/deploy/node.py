@@ -359,9 +359,10 @@ def hide(self:Node, parts:dict, secret, ps:list):
         for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
             v.add_(m.view(v.shape), alpha=sign)
 
-# %% ../../nbs/8_deploy/09_private.ipynb #26a61708
+# %% ../../nbs/8_deploy/09_private.ipynb #f6ba4cfe
 from fedskew_nb.engine.private import Ledger
 
+# %% ../../nbs/8_deploy/09_private.ipynb #26a61708
 @patch
 def check(self:Node, job:Job):
     "A site with a most of ε trains with noise only."

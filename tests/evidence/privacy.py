@@ -109,8 +109,9 @@ def main():
                 if any((r['method'], r['epsilon']) == (method, epsilon) for r in here['rows']): continue
                 begun = time.time()
                 def mean(lr):
-                    got = [accuracy(kind, suite(s, True, name), how, method, epsilon, lr, s)[0] for s in PILOTS]
-                    return float(np.mean([list(g.values()) for g in got]))
+                    def one(s): return accuracy(kind, suite(s, True, name), how, method, epsilon, lr, s)[0]
+                    try: return float(np.mean([list(one(s).values()) for s in PILOTS]))
+                    except FloatingPointError: return 0.          # it diverged
                 trials = {lr: round(mean(lr), 2) for lr in rates}
                 lr = max(rates, key=trials.get)
                 runs, spent = {}, None
