@@ -136,11 +136,19 @@ def test_each_other_is_refused_by_name(suite, name):
         for _ in range(3): fed.one_round()
 
 def test_odd_settings_are_refused(suite):
-    for how, says in ((dict(clip=None), 'say clip=1'), (dict(flip=True), 'no seed may move'),
+    for how, says in ((dict(clip=None), 'say clip=1'), (dict(flip=True), 'does not cover pad'), (dict(patience=2), 'turn, patience'),
                       (dict(epsilon=0.), 'epsilon is 0'), (dict(stack=True), 'noise is drawn client by client')):
         with pytest.raises(ValueError, match=says): private('FedAvg', suite, **how)
     with pytest.raises(ValueError, match='norm, a BatchNorm|bn, a BatchNorm'):
         private('FedAvg', suite, small_conv(7, size=16, width=4))
+
+@pytest.mark.parametrize('how', [dict(local_steps=3), dict(local_epochs=2, local_steps=None), dict(batch_size=1000)])
+def test_so_many_steps_are_trained_as_are_paid(suite, how, monkeypatch):
+    fed, steps = private('FedAvg', suite, **how), []
+    step = Private.step
+    monkeypatch.setattr(Private, 'step', lambda self, c, *args: steps.append(c.id) or step(self, c, *args))
+    fed.one_round()
+    for c in fed.clients: assert steps.count(c.id) == plan_of(fed.setting, c.train, 1.).steps
 
 def test_the_model_is_all_that_leaves(suite):
     "No loss, and of a frozen body nothing at all."

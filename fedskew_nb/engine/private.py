@@ -19,7 +19,7 @@ from ..core.files import Number, Record, misfit, read_bytes
 from ..core.mechanism import ask, fills, kind
 from ..core.method import Method, window
 from ..core.names import extra, lazy
-from ..core.net import moving_norms
+from ..core.net import Out, moving_norms
 from ..core.seeding import Random, generator
 from ..data.images import Data
 from .client import Worker, batch_of, widened
@@ -169,7 +169,7 @@ class OneLoss(nn.Module):
     def forward(self, b:dict, seen:list)->Tensor: # b: of one image; seen: its map, if there is a prefix
         b, method = {k: v[None] for k, v in b.items()}, self.worker.method
         for m, fmap in zip(self.prefix, seen): m.forward = lambda x, fmap=fmap: fmap[None]
-        try: out = widened(method.run_forward(self.c, b))
+        try: out = self.worker.answer(self.c, b)
         finally:
             for m in self.prefix: del m.forward
         return sum(method.terms(self.c, b, out).values())
@@ -196,21 +196,27 @@ class Private(Worker):
         return Worker.train(self, t)
 
 # %% ../../nbs/6_engine/18_private.ipynb #3464a4e9
+DICE = Random, nn.modules.dropout._DropoutNd
+
 @patch
 def check(self:Private):
-    "Refuse what sums of clipped gradients cannot train."
+    "Refuse what such sums cannot train."
     s, method, names = self.setting, self.method, {m: n for n, m in self.net.named_modules()}
-    if s.clip is None: raise ValueError('epsilon needs clip, the longest gradient of a person: say clip=1')
-    if s.pad or s.flip or s.turn: raise ValueError('epsilon with pad, flip or turn: no seed may move images')
+    if s.clip is None: raise ValueError("epsilon needs clip, a person's longest gradient: say clip=1")
+    if s.pad or s.flip or s.turn or s.patience:
+        raise ValueError('epsilon does not cover pad, flip, turn, patience: leave them out')
     for m in moving_norms(self.net):
         raise ValueError(f'{names[m]}, a BatchNorm, asks the images beside each: freeze the '
                          "body, or take GroupNorm (norm='group')")
-    dice = Random, nn.modules.dropout._DropoutNd
     whys = [f'{kind(m)} changes what a batch is' for h in ('batch', 'forward') for m in method.each(h)]
-    whys += [f'{n} draws noise for a batch' for m, n in names.items() if isinstance(m, dice)]
+    whys += [f'{n} draws noise for a batch' for m, n in names.items() if isinstance(m, DICE)]
     if whys: raise refused(method, whys[0])
 
 # %% ../../nbs/6_engine/18_private.ipynb #154ee80c
+@patch
+def answer(self:Private, c, b:dict)->Out:
+    with self.precise(): return widened(self.method.run_forward(c, b))
+
 @patch
 def gradients(self:Private, c, b:dict)->Tensor: # (B, D)
     "Of each image of a batch, over all that learns."
@@ -245,7 +251,7 @@ def even(self:Private, c):
     side, method, y = self.suite.image_size, self.method, torch.arange(4) % self.suite.n_classes
     x = torch.randint(256, (4, 3, side, side), generator=generator('even'), dtype=torch.uint8)
     b, ones = self.ready_batch(dict(x=x, y=y.to(self.device))), []
-    def of(own): return method.terms(c, own, method.run_forward(c, own))
+    def of(own): return method.terms(c, own, self.answer(c, own))
     whole = of(b)
     with suppress(RuntimeError, ValueError, IndexError):     # it wants a batch
         ones = [of({n: v[[k]] for n, v in b.items()}) for k in range(4)]
@@ -264,7 +270,7 @@ def apart(self:Private, c, b:dict):
     "Refuse a loss that leads to the model, of a mechanism that looks at images elsewhere."
     for m in self.method.each('loss'):
         hook = next((h for h in SEES if fills(m, h)), None)
-        terms = ask(m, 'loss', window(c, m), b, self.method.run_forward(c, b)) if hook else {}
+        terms = ask(m, 'loss', window(c, m), b, self.answer(c, b)) if hook else {}
         if not any(v.requires_grad for v in terms.values()): continue
         raise refused(self.method, f'{kind(m)} may see images in `{hook}`, and its loss hands that on')
 
@@ -275,7 +281,7 @@ def inner(self:Private, c, b:dict):
     was = c.received.state_dict() if not c.steps and self.method.each('start') else {}
     held = {n: v._version for n, v in self.net.named_parameters()}
     if len(b['y']) and self.method.each('inner'):
-        self.method.everyone('inner', c, b, self.method.run_forward(c, b))
+        self.method.everyone('inner', c, b, self.answer(c, b))
     def differs(n, v): return v._version != held[n] or n in was and not v.equal(was[n])
     moved = [n for n, v in self.net.named_parameters() if differs(n, v)]
     if moved: raise refused(self.method, f'{moved[0]} changes without noise')
