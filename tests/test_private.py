@@ -249,7 +249,7 @@ def test_sites_write_down_what_they_spend_and_send_no_loss(place, tmp_path, monk
     hub = rehearsal(study(), [place/s for s in 'ab'], tmp_path)
     hub.fit(on_round=tell_round, progress=False)
     said = capsys.readouterr().err
-    assert 'without noise: ε is of the model' in said and 'mean loss terms' not in said and 'loss 0' not in said
+    assert 'without noise: ε covers the model only' in said and 'mean loss terms' not in said and 'loss 0' not in said
     assert [rounds_at(tmp_path/'sites'/s) for s in 'ab'] == [[0, 1]]*2
     assert all(r['terms'] == {} for r in hub.history.rounds)
     lines = [json.loads(line) for line in (tmp_path/'sites'/'a'/'privacy.jsonl').read_text().splitlines()]

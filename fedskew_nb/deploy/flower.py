@@ -239,11 +239,11 @@ def node_command(
     ca:str=None,      # its ca.crt
     key:str=None,     # private
     name:str=None,    # default: key's, or folder's
-    memory:str=None,  # what stays; default: memory/NAME
+    memory:str=None,  # default: memory/NAME
     peers:bool=False, # others get what it sends
     white:str=None,   # as 4095
     secure:str=None,  # sites' *.pub: secure sums only
-    epsilon:float=None, # at most
+    epsilon:float=None, # most, in all runs
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')

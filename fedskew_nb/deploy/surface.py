@@ -128,7 +128,7 @@ class Surface:
         return d.assign(bytes=[f'{b:,}' if b else '' for b in d.bytes]).to_markdown(index=False)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #d35ab9c6
-NOISED = 'how many test images are right, without noise: ε is of the model, and of who is trained on'
+NOISED = 'how many test images are right, counted without noise: ε covers the model only'
 
 def parts_of_message(way:str, model:dict, beside:dict)->list:
     "What travels in one direction."
