@@ -87,13 +87,15 @@ def pilots_left(s, store:Store, tuning:dict)->list: # of jobs
     return [dict(set=s.id, row=t.row, seed=t.seed, lr=t.lr, own=t.own, pilot=True) for t in trials]
 
 def write_tuned(s, store:Store, tuning:dict):
-    "What the pilots chose, as a file."
-    done = store.trials(s)
-    rows = {r.name: plan.chosen(r, tuning, s.record['lr'], done) for r in plan.tuned_rows(s)}
+    "What the pilots chose, as a file: of each row whose pilots are all made."
+    done, lr = store.trials(s), s.record['lr']
+    ready = [r for r in plan.tuned_rows(s) if not plan.wanted_trials(r, tuning, lr, done)]
+    rows = {r.name: plan.chosen(r, tuning, lr, done) for r in ready}
     write_text(store.tuned_file(s), dict(set=s.id, record=s.letters, rows=rows), 1)
 
 def runs_left(s, store:Store, seeds)->list: # of jobs
     tuned = store.tuned(s)
+    def is_chosen(row): return row.lr or not s.record.get('tuned', True) or (row.rate_of or row.name) in tuned
     def how(row):
         if row.lr: return dict(lr=row.lr, own=())
         if not s.record.get('tuned', True): return dict(lr=s.record['lr'], own=())
@@ -102,7 +104,7 @@ def runs_left(s, store:Store, seeds)->list: # of jobs
     out = []
     for seed in seeds:
         there = store.runs(s, seed)
-        rows = [r for r in s.rows if r.name not in there]
+        rows = [r for r in s.rows if r.name not in there and is_chosen(r)]
         out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in rows]
     return out
 
@@ -116,6 +118,8 @@ def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three se
 
 def missing_for(s)->str: # '' if nothing is
     "What a set needs and this machine has not."
+    if s.record.get('device') == 'cuda' and not shutil.which('nvidia-smi'):
+        return f'set {s.id} needs a GPU, which is not here: skipped'
     for path in s.record.get('needs', ()):
         if not (REPO/path).exists(): return f'set {s.id} needs {path}, which is not here: skipped'
     return ''
@@ -163,12 +167,13 @@ class Queue:
             why = missing_for(s) or ('' if commit else f'set {s.id} is not committed as it stands: skipped')
             if why: self.say(why)
             part = [] if why else self.of_set(s, tuning, seeds)
-            found += [job | dict(commit=commit) for job in part if self.key(job) not in self.failed]
+            known = self.failed | {self.key(job) for job in found}
+            found += [job | dict(commit=commit) for job in part if self.key(job) not in known]
             if found and not self.here: return found
         return found
     def of_set(self, s, tuning, seeds)->list:
         if s.record.get('tuned', True):
-            if s.is_tuned and not self.store.tuned_file(s).exists():
+            if s.is_tuned and {r.name for r in plan.tuned_rows(s)} > {*self.store.tuned(s)}:
                 left = pilots_left(s, self.store, tuning)
                 if left: return left
                 write_tuned(s, self.store, tuning)
@@ -327,7 +332,7 @@ def status()->str:
         missing = [r.name for seed in s.seeds for r in s.rows if r.name not in done[seed]]
         left = sum(seconds.get(name, 0) for name in missing)/3600
         trials = len(store.trials(s)) if s.is_tuned else 0
-        chosen = store.tuned_file(s).exists()
+        chosen = {r.name for r in plan.tuned_rows(s)} <= {*store.tuned(s)}
         pilots = f'{trials} pilots{", chosen" if chosen else ""}'
         if s.tuned_as != s.id: pilots = f'rates of {s.tuned_as}'
         if not s.record.get('tuned', True): pilots = 'printed rates'
