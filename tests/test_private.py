@@ -105,7 +105,7 @@ def test_an_empty_batch_is_noise_alone_and_all_of_one_is_everybody(suite):
     assert plan_of(replace(fed.setting, batch_size=10**4), fed.clients[0].train, 1.).q == 1
 
 def test_the_draws_of_a_run_are_no_ones_to_repeat(suite, monkeypatch):
-    "All from `os.urandom`: the same seed gives other bits, and no other generator is asked for what moves a step."
+    "All from `os.urandom`: the same seed gives other bits."
     a, b = (private('FedAvg', suite) for _ in range(2))
     for fed in (a, b): fed.one_round()
     assert not torch.equal(a.server['head.bias'], b.server['head.bias'])
@@ -131,22 +131,29 @@ def test_those_whose_loss_is_a_mean_run(suite, name):
 @pytest.mark.parametrize('name', [n for n in METHODS if n not in RUN+ALSO])
 def test_each_other_is_refused_by_name(suite, name):
     "In the rounds in which a site asks what would leave it; some want a BatchNorm, or bring one."
-    with pytest.raises(ValueError, match=f'{name} cannot run with epsilon|a BatchNorm|no BatchNorm|GroupNorm'):
+    says = f'{name} cannot run with epsilon|a BatchNorm|no BatchNorm|GroupNorm'
+    with pytest.raises(ValueError, match=says):
         fed = private(name, suite, rounds=3, local_steps=2)
         for _ in range(3): fed.one_round()
 
 def test_odd_settings_are_refused(suite):
-    for how, says in ((dict(clip=None), 'say clip=1'), (dict(flip=True), 'does not cover pad'), (dict(patience=2), 'turn, patience'),
-                      (dict(epsilon=0.), 'epsilon is 0'), (dict(stack=True), 'noise is drawn client by client')):
+    odd = {'say clip=1': dict(clip=None), 'does not cover pad': dict(flip=True), 'patience': dict(patience=2),
+           'epsilon is 0': dict(epsilon=0.), 'noise is drawn client by client': dict(stack=True)}
+    for says, how in odd.items():
         with pytest.raises(ValueError, match=says): private('FedAvg', suite, **how)
     with pytest.raises(ValueError, match='norm, a BatchNorm|bn, a BatchNorm'):
         private('FedAvg', suite, small_conv(7, size=16, width=4))
 
-@pytest.mark.parametrize('how', [dict(local_steps=3), dict(local_epochs=2, local_steps=None), dict(batch_size=1000)])
+LENGTHS = dict(local_steps=3), dict(local_epochs=2, local_steps=None), dict(batch_size=1000)
+
+@pytest.mark.parametrize('how', LENGTHS)
 def test_so_many_steps_are_trained_as_are_paid(suite, how, monkeypatch):
     fed, steps = private('FedAvg', suite, **how), []
     step = Private.step
-    monkeypatch.setattr(Private, 'step', lambda self, c, *args: steps.append(c.id) or step(self, c, *args))
+    def counted(self, c, *args):
+        steps.append(c.id)
+        return step(self, c, *args)
+    monkeypatch.setattr(Private, 'step', counted)
     fed.one_round()
     for c in fed.clients: assert steps.count(c.id) == plan_of(fed.setting, c.train, 1.).steps
 
@@ -160,7 +167,7 @@ def test_the_model_is_all_that_leaves(suite):
     assert set(answer['model']) == {n for n in fed.server if not n.startswith('body')}
 
 def test_a_ledger_is_never_shorter(tmp_path):
-    "Two studies and a restart are three lines; a round that would cost too much is refused before it is trained."
+    "Two studies and a restart are three lines; a torn one is refused."
     plan = Plan(people=200, q=.05, steps=40, sigma=1.2, delta=.1/200)
     Ledger(tmp_path/'privacy.jsonl', run='one').write(plan, 0)
     Ledger(tmp_path/'privacy.jsonl', run='one').write(plan, 0)      # killed, and asked again
@@ -185,7 +192,7 @@ def exact_epsilon(sigma, delta):
     return high
 
 def test_the_accountant_gives_published_numbers(opacus):
-    "Abadi et al. 2016, section 2: ε 1.26 by their moments; an upper bound of the closed form, and not far above."
+    "Abadi et al. 2016: ε 1.26 by their moments; a bound of the closed form, and not far above."
     assert .9 < epsilon_of([(4., .01, 10_000)], 1e-5) <= 1.26
     for sigma in (1., 3.):
         assert 1 <= epsilon_of([(sigma, 1., 1)], 1e-5)/exact_epsilon(sigma, 1e-5) < 1.2
@@ -204,7 +211,8 @@ def test_a_run_costs_what_was_asked_for(opacus, suite):
     fed.fit(progress=False)
     spent = privacy(fed)
     assert ((2.9 < spent.epsilon) & (spent.epsilon <= 3)).all()
-    assert list(spent.people) == [len(c.train) for c in fed.clients] and (spent.delta <= .1/spent.people).all()
+    assert list(spent.people) == [len(c.train) for c in fed.clients]
+    assert (spent.delta <= .1/spent.people).all()
 
 def test_the_gradients_are_those_of_opacus(opacus, suite):
     "Clipped and summed, in float64. In plain memory order: Opacus 1.6 errs on convolutions of channels last."
@@ -242,22 +250,25 @@ def study(run='', **more):
     how = dict(rounds=2, local_steps=2, batch_size=4, lr=.1, epsilon=8., clip=1.)
     return Job('FedAvg', 'small_conv', 16, how | more, run)
 
-def rounds_at(home): return [json.loads(line)['round'] for line in (home/'privacy.jsonl').read_text().splitlines()]
+def lines_at(home): return [json.loads(line) for line in (home/'privacy.jsonl').read_text().splitlines()]
+
+def rounds_at(home): return [line['round'] for line in lines_at(home)]
 
 def test_sites_write_down_what_they_spend_and_send_no_loss(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Private, 'sigma', 1.)
     hub = rehearsal(study(), [place/s for s in 'ab'], tmp_path)
     hub.fit(on_round=tell_round, progress=False)
     said = capsys.readouterr().err
-    assert 'without noise: ε covers the model only' in said and 'mean loss terms' not in said and 'loss 0' not in said
+    assert 'without noise: ε covers the model only' in said
+    assert 'mean loss terms' not in said and 'loss 0' not in said
     assert [rounds_at(tmp_path/'sites'/s) for s in 'ab'] == [[0, 1]]*2
     assert all(r['terms'] == {} for r in hub.history.rounds)
-    lines = [json.loads(line) for line in (tmp_path/'sites'/'a'/'privacy.jsonl').read_text().splitlines()]
+    lines = lines_at(tmp_path/'sites'/'a')
     people = load_folder(place/'a', 16).clients[0].train
     assert len(people.who.unique()) < len(people) and lines[0]['q'] == 4/len(people.who.unique())
 
 def test_epsilon_is_kept_over_two_studies_and_a_restart(opacus, place, tmp_path):
-    "A node with a most of ε 10: a study of 6, killed after a round; what is left is too little for a second one."
+    "Of ε 10 a study takes 6, and more, for it was killed: too little is left for a second one."
     def node(): return Node(place/'a', tmp_path/'a', tell=None, epsilon=10.)
     def ask(what, kind, **more): return node()(to_bytes(order_of(what, kind, **more)))
     one = study('one', epsilon=6.)
@@ -268,7 +279,8 @@ def test_epsilon_is_kept_over_two_studies_and_a_restart(opacus, place, tmp_path)
     ask(one, 'facts')                                       # what is left of the study is one round
     ask(one, 'train', model=model, round=1, merged=1)
     assert rounds_at(tmp_path/'a') == [0, 0, 1]
-    with pytest.raises(ValueError, match='of ε 10 this site has spent .* 2 more rounds'): ask(study('two'), 'facts')
+    with pytest.raises(ValueError, match='of ε 10 this site has spent .* 2 more rounds'):
+        ask(study('two'), 'facts')
     with pytest.raises(ValueError, match='of ε 10 this site has spent .* 1 more rounds'):
         for _ in range(9): ask(study('two', epsilon=5.), 'train', model=model)
     assert epsilon_of(Ledger(tmp_path/'a'/'privacy.jsonl').spent(), .1/6) <= 10
@@ -281,12 +293,13 @@ def test_noise_and_a_secure_sum_go_together(suite):
 
 @pytest.mark.campaign
 def test_who_took_part_is_guessed_less_often(suite):
-    "A smoke test, not a measure: how often a trained image has the smaller loss of two, by each of three models."
+    "A smoke test, no measure: how often a trained image has the smaller loss of two."
     clients = [replace(c, train=c.train[:30], test=c.test) for c in suite.clients]
     few = replace(suite, clients=clients)
     def share(sigma):
         how = dict(rounds=40, local_steps=10, batch_size=10, lr=.1, eval_every=40)
-        fed = private('Local', few, sigma=sigma, **how) if sigma else fed_of(METHODS['Local'], few, net(), **how)
+        fed = fed_of(METHODS['Local'], few, net(), **how)
+        if sigma: fed = private('Local', few, sigma=sigma, **how)
         fed.fit(progress=False)
         wins = []
         for c in few.clients:

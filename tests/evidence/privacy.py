@@ -1,10 +1,11 @@
-"""What does privacy cost under skew? PACS, a head on frozen maps of EfficientNet-Lite0, one client a domain.
+"""What does privacy cost under skew? PACS, a head on frozen maps of EfficientNet-Lite0, a client a domain.
 
-Rows: FedAvg, FedProx, Ditto and training alone with a linear head; FedAvg and FedPer with 32 channels before it,
-for FedPer keeps its head, and a linear head is all that there is. Each at ε without end (no noise, no clipping), 8
-and 3 for the whole run, δ a tenth of one over the pictures of a client. The rate is chosen for each row and ε on the
-tuning fold, by the same trials, and what those cost is not in ε (Ditto's λ is .1: with 1 a rate above 2 diverges).
-Noise comes from the operating system, so a second run gives other digits: seeds deal pictures and first models.
+Rows: FedAvg, FedProx, Ditto and training alone with a linear head; FedAvg and FedPer with 32 channels
+before it, for FedPer keeps its head, and a linear head is all that there is. Each at ε without end (no
+noise, no clipping), 8 and 3 for the whole run, δ a tenth of one over the pictures of a client. The rate is
+chosen for each row and ε on the tuning fold, by the same trials, and what those cost is not in ε (Ditto's
+λ is .1: with 1 a rate above 2 diverges). Noise comes from the operating system, so a second run gives other
+digits: seeds deal pictures and first models.
 
     python tests/evidence/privacy.py           # all that is missing; killed, it goes on
 """
@@ -25,13 +26,14 @@ from fedskew_nb.engine.private import privacy
 from fedskew_nb.run.recipes import read_method
 
 STORED = Path(__file__).parents[2]/'fedskew_nb'/'assets'/'privacy.json'
+RATES = .3, 1., 3., 10., 30., 100.
 PIXELS, PILOTS, SEEDS, EPSILONS = 128, (100, 101), (200, 201, 202, 203, 204), (None, 8., 3.)
 ALL = dict(photo=1190, art_painting=1450, cartoon=1650, sketch=2800)     # nearly all that trains
 SETS = {    # net, pictures a client, setting, rows, rates
     'linear head, all pictures': ('linear', ALL, dict(rounds=20, local_steps=10, batch_size=64),
-                                  ('FedAvg', 'FedProx', 'Ditto(lam=0.1)', 'Local'), (.3, 1., 3., 10., 30., 100.)),
+                                  ('FedAvg', 'FedProx', 'Ditto(lam=0.1)', 'Local'), RATES),
     'linear head, 100 pictures': ('linear', 100, dict(rounds=20, local_steps=10, batch_size=16),
-                                  ('FedAvg', 'Local'), (.3, 1., 3., 10., 30., 100.)),
+                                  ('FedAvg', 'Local'), RATES),
     '32 channels and a head, all pictures': ('channels', ALL, dict(rounds=20, local_steps=10, batch_size=64),
                                              ('FedAvg', 'FedPer'), (.3, 1., 3.)),
     '32 channels and a head, 100 pictures': ('channels', 100, dict(rounds=20, local_steps=10, batch_size=16),
@@ -70,7 +72,9 @@ def net_of(kind:str, seed:int)->Net:
         if kind == 'linear':
             net = Net(Table(), nn.Flatten(), nn.Linear(1280, 7))
             nn.init.zeros_(net.head.weight)
-        else: net = Net(Table(), nn.Sequential(nn.Flatten(), nn.Linear(1280, 32), nn.ReLU()), nn.Linear(32, 7))
+        else:
+            channels = nn.Sequential(nn.Flatten(), nn.Linear(1280, 32), nn.ReLU())
+            net = Net(Table(), channels, nn.Linear(32, 7))
     net.image_size = 8
     return net
 
@@ -81,7 +85,9 @@ def suite_of(seed:int, pilot:bool, each):
     s = photographs(seed, pilot, 'pacs', PIXELS, 1, each)
     made = {}
     def told(d):
-        if id(d) not in made: made[id(d)] = replace(d, x=as_number([number[im.tobytes()] for im in d.x.numpy()]))
+        if id(d) not in made:
+            numbers = [number[im.tobytes()] for im in d.x.numpy()]
+            made[id(d)] = replace(d, x=as_number(numbers))
         return made[id(d)]
     clients = [replace(c, train=told(c.train), val=told(c.val), test=told(c.test)) for c in s.clients]
     return replace(s, clients=clients, tests={d: told(t) for d, t in s.tests.items()})
@@ -125,11 +131,12 @@ def main():
                 if spent is not None: row['spent'] = spent.round(6).to_dict('index')
                 here['rows'].append(row)
                 stored |= dict(seeds=SEEDS, pilots=PILOTS, device='cpu', torch=torch.__version__,
-                               date=str(date.today()), suite='PACS, 128 pixels', model='EfficientNet-Lite0, frozen')
+                               date=str(date.today()), suite='PACS, 128 pixels',
+                               model='EfficientNet-Lite0, frozen')
                 write_json(stored, STORED)
                 every = [np.mean(list(r.values())) for r in runs.values()]
                 took = time.time()-begun
-                print(f'{name} | {method} ε {epsilon}: lr {lr:g}, {np.mean(every):.1f} ± {np.std(every):.1f}, '
-                      f'{took:.0f} s', flush=True)
+                got = f'{np.mean(every):.1f} ± {np.std(every):.1f}'
+                print(f'{name} | {method} ε {epsilon}: lr {lr:g}, {got}, {took:.0f} s', flush=True)
 
 if __name__ == '__main__': main()
