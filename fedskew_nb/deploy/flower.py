@@ -39,7 +39,8 @@ def client_app():
     def asked(letter, context):
         c = context.node_config
         seal = Seal(c['key'], c['secure']) if c.get('secure') else None
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), white=c.get('white'), seal=seal)
+        how = dict(white=c.get('white'), seal=seal, epsilon=c.get('epsilon'))
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
         except Exception as e: raise RuntimeError(message(e)) from e
     return app
@@ -181,18 +182,20 @@ def free_port()->int:
         return s.getsockname()[1]
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, white=None, secure=None)->Node:
+def node_of(data, memory, key, name, peers:bool, white=None, secure=None, epsilon=None)->Node:
     "Called like its key or its folder, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
     check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
     if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
     seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal)
+    return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal, epsilon=epsilon)
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #priv0201
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
     if node.seal: said |= {k: str(f.resolve()) for k, f in node.seal.files.items()}
+    if node.epsilon: said['epsilon'] = node.epsilon
     if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
@@ -234,17 +237,18 @@ def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
-    key:str=None,     # its private key
+    key:str=None,     # private
     name:str=None,    # default: key's, or folder's
-    memory:str=None,  # of what stays; default: memory/NAME
-    peers:bool=False, # others may get what it sends
-    white:str=None,   # in scans: 4095
-    secure:str=None,  # all sites' *.pub: only secure sums leave
+    memory:str=None,  # default: memory/NAME
+    peers:bool=False, # others get what it sends
+    white:str=None,   # as 4095
+    secure:str=None,  # sites' *.pub: secure sums only
+    epsilon:float=None, # most, in all runs
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    node = node_of(data, memory, key, name, peers, white, secure)
+    node = node_of(data, memory, key, name, peers, white, secure, epsilon)
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
     run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 

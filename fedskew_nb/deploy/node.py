@@ -61,9 +61,10 @@ class Node:
         tell=say,          # called with what will leave; None: it was told already
         white=None,        # in scans: 4095 of 12 bits, or a window
         seal=None,         # a `Seal`: only secure sums leave
+        epsilon=None,      # most, ever
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
-        self.white, self.seal = window_of(white), seal
+        self.white, self.seal, self.epsilon = window_of(white), seal, epsilon
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
@@ -74,6 +75,7 @@ def __call__(self:Node, order:bytes)->bytes:
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
     job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge')     # the last of a secure sum
     if self.seal or job.setting.get('secure'): self.check_sealed(job)
+    self.check(job)
     return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
@@ -86,6 +88,7 @@ def federation(self:Node, job:Job, k:int)->Federation:
         check_domains(self.data, suite.domains)
         client, = suite.clients
         self.fed, self.at = job.federation(replace(suite, clients=[replace(client, id=k)])), (job, k)
+        if job.setting.get('epsilon'): self.fed.worker.ledger = self.ledger(job)
     return self.fed
 
 # %% ../../nbs/8_deploy/03_node.ipynb #410c11df
@@ -105,6 +108,7 @@ def facts(self:Node, order:dict, job:Job)->dict:
     fed = self.federation(job, 0)
     client, suite = fed.suite.clients[0], fed.suite
     if self.tell: self.consider(job, suite.n_classes)
+    if fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
     return dict(name=self.name, domain=client.domain, n=len(client.train), tests=len(client.test),
                 classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
                 code=fed.made_of['code'], first_net=fed.made_of['first_net'])
@@ -354,3 +358,19 @@ def hide(self:Node, parts:dict, secret, ps:list):
         sign = 1 if self.name < other.name else -1
         for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
             v.add_(m.view(v.shape), alpha=sign)
+
+# %% ../../nbs/8_deploy/09_private.ipynb #f6ba4cfe
+from fedskew_nb.engine.private import Ledger
+
+# %% ../../nbs/8_deploy/09_private.ipynb #26a61708
+@patch
+def check(self:Node, job:Job):
+    "A site with a most of ε trains with noise only."
+    if self.epsilon is None or job.setting.get('epsilon'): return
+    raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
+                     f'of {self.epsilon:g} for all runs')
+
+@patch
+def ledger(self:Node, job:Job)->Ledger:
+    "What its patients have lost, in all runs."
+    return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
