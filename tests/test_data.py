@@ -29,7 +29,7 @@ def own_cache(tmp_path, monkeypatch): monkeypatch.setenv('FEDSKEW_CACHE', str(tm
 @pytest.fixture(scope='module')
 def tiny(): return {n: load_suite(n, 'tiny', cache=False) for n in SUITES}
 
-def as_bytes(xs): return [x.numpy().tobytes() for x in xs]
+def as_bytes(xs): return [x.cpu().numpy().tobytes() for x in xs]
 
 def same(a, b):
     assert a.fingerprint() == b.fingerprint()

@@ -20,7 +20,7 @@ def three():
 def rows_of(fed, images):
     "A row of each image as it lies in memory, raw and as a net gets it: channels last."
     rows = [*images[:, 0, 16], *fed.worker.images(images)[:, :, 16].transpose(1, 2)]
-    return [row.contiguous().numpy().tobytes() for row in rows]
+    return [row.contiguous().cpu().numpy().tobytes() for row in rows]
 
 class Nodes(Here):
     "Clients of a federation, each a federation of one with a memory of its own."

@@ -250,10 +250,12 @@ def test_more_processes_than_gpus(monkeypatch):
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    with pytest.raises(ValueError, match=r'8 processes do not share 2 GPU.*give 2 of them, or per_device=4$'):
-        compare('FedAvg,FedBN', **TINY, device='cuda', jobs=8)
-    with pytest.raises(ValueError, match='4 processes do not share 2 GPU.*give 2 of them'):
-        compare('FedAvg,FedBN', **TINY, device='auto', executor='processes:4')
+    with pytest.warns(UserWarning, match=r'8 processes, 2 GPU\(s\): 2 run at a time; per_device=4 lets them share$'):
+        assert executors.gpu_of_each(8, 1) == ['0', '1']
+    with pytest.warns(UserWarning, match=r'4 processes, 2 GPU\(s\): 2 run at a time'):
+        ex = executors.processes(4, per_gpu=1)
+    assert sorted(gpu for _, gpu in ex.pools.queue) == ['0', '1']
+    ex.close()
     with pytest.raises(ValueError, match='per_device=2 is for jobs, processes:4 and ray: leave it out'):
         compare('FedAvg', **TINY, device='cuda', executor=Here(), per_device=2)
 

@@ -118,8 +118,8 @@ def gpu_of_each(n:int, per_device:int)->list:
     there = (os.environ.get('CUDA_VISIBLE_DEVICES') or '').split(',')
     if there == ['']: there = [str(i) for i in range(torch.cuda.device_count())]
     if there and n > len(there)*per_device:
-        raise ValueError(f'{n} processes do not share {len(there)} GPU(s) unless you say so: '
-                         f'give {len(there)*per_device} of them, or per_device={math.ceil(n/len(there))}')
+        warnings.warn(f'{n} processes, {len(there)} GPU(s): {len(there)*per_device} run at a time; '
+                      f'per_device={math.ceil(n/len(there))} lets them share')
     return [gpu for _, gpu in zip(range(n), there*per_device)]
 
 # %% ../../nbs/7_app/12_executors.ipynb #c30a538c
@@ -127,7 +127,8 @@ IDLE, WAITING = 600, {}    # seconds; {what they began for: Processes}
 
 def processes(n, folder=None, per_gpu:int=0)->Processes:
     "Those that wait since the last comparison, or new ones."
-    n, gpus = int(n), tuple(gpu_of_each(int(n), per_gpu) if per_gpu else ())
+    gpus = tuple(gpu_of_each(int(n), per_gpu) if per_gpu else ())
+    n = len(gpus) or int(n)
     yours = [(m, file_of(m)) for m in [*sys.modules] if home_of(m) == 'yours']
     code = frozenset((m, os.path.getmtime(f)) for m, f in yours if os.path.isfile(f))
     what = n, gpus, torch.get_num_threads(), os.getcwd(), frozenset(os.environ.items()), code
