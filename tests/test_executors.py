@@ -250,7 +250,7 @@ def test_more_processes_than_gpus(monkeypatch):
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    with pytest.warns(UserWarning, match=r'8 processes, 2 GPU\(s\): 2 run at a time; per_device=4 lets them share$'):
+    with pytest.warns(UserWarning, match=r'8 processes, 2 GPU\(s\): 2 run at a time; per_device=4 lets them'):
         assert executors.gpu_of_each(8, 1) == ['0', '1']
     with pytest.warns(UserWarning, match=r'4 processes, 2 GPU\(s\): 2 run at a time'):
         ex = executors.processes(4, per_gpu=1)
