@@ -1,8 +1,9 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import math, re
+import json, math, re
 from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
+from msgspec.structs import asdict
 from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
@@ -280,6 +281,7 @@ class Grid:
         "Each answer comes twice, and with an old one."
         old = SimpleNamespace(reply_to_message_id=object())
         for reply in [self.reply(m) for m in messages]: yield from (reply, fake(None, metadata=old), reply)
+    def pull_messages(self, ids): return []
     def reply(self, m):
         self.sent += 1
         if self.sent == 4: self.there = {11: 11, 13: 12}
@@ -299,6 +301,7 @@ def no_flower(monkeypatch):
     array = lambda kind, shape, stype, data: SimpleNamespace(data=data)
     names = SimpleNamespace(Message=fake, RecordDict=dict, ArrayRecord=dict, Array=array)
     monkeypatch.setattr(flower, 'flower', lambda part: names)
+    names.ServerApp = lambda: (app := SimpleNamespace(main=lambda: lambda f: setattr(app, 'run', f)))
     monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
 
 def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
@@ -335,6 +338,7 @@ def test_more_nodes_than_were_asked_for(place, tmp_path, no_flower):
 
 def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_flower):
     grid = Grid(place, tmp_path)
+    grid.sent = 9                     # it does not come back
     post = flower.Post(grid, job(), patience=-1)
     hub = hub_of(job(), post.gather(2), post)
     grid.there = {11: 11}
@@ -343,6 +347,78 @@ def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_fl
     hub.sites.least = 1
     hub.fit()
     assert [r['participants'] for r in hub.history.rounds] == [[0]]*3 and post.away == {'b'}
+
+class Sick(Grid):
+    "`b` answers the first letter after the facts with an error, or not while it is waited for."
+    reason = "<class 'RuntimeError'>:<'b: no space is left'>"
+    def __init__(self, place, home, slow=False):
+        super().__init__(place, home)
+        self.slow, self.waits, self.open = slow, [], []
+    def send_and_receive(self, messages, timeout):
+        self.waits.append(timeout)
+        for m in messages:
+            if self.sent != 3 or m.metadata.dst_node_id != 12: yield self.reply(m)
+            else: yield from self.late(m)
+    def late(self, m):
+        self.sent += 1
+        if self.slow: return self.open.append(m.metadata.message_id)
+        failed = fake(None, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=True)
+        failed.error = SimpleNamespace(code=2, reason=self.reason)
+        yield failed
+    def pull_messages(self, ids): return [i for i in ids if i not in self.open]
+
+def test_a_sick_site_stops_the_run_with_its_sentence_or_is_away(place, tmp_path, no_flower, capsys):
+    for least in 0, 1:
+        grid = Sick(place, tmp_path/str(least))
+        post = flower.Post(grid, job(), 60, least)
+        hub = hub_of(job(), post.gather(2), post, least=least)
+        if least: hub.fit()
+        else:
+            with pytest.raises(RuntimeError, match='^b cannot go on: b: no space is left$'): hub.fit()
+    assert 'b cannot go on: b: no space is left' in capsys.readouterr().err
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0, 1], [0, 1]]
+
+def test_a_slow_site_is_waited_for_until_patience_ends_and_not_asked_twice(place, tmp_path, no_flower):
+    grid = Sick(place, tmp_path, slow=True)
+    post = flower.Post(grid, job(), 60, 1)
+    hub = hub_of(job(), post.gather(2), post, least=1)
+    post.patience = -1
+    hub.fit(2)
+    assert set(grid.waits[2:]) == {1.} and post.busy == {12: grid.open[0]}
+    grid.open = []
+    hub.fit()
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0], [0, 1]] and not post.busy
+
+def test_fewer_may_do_after_a_restart_too(place, tmp_path, no_flower, capsys):
+    "Who stayed away at first is taken in when it comes."
+    known = json.loads(json.dumps(flower.Post(Grid(place, tmp_path), job(), 60).gather(2)))
+    grid = Grid(place, tmp_path)
+    grid.sent, grid.there = 9, {11: 11}
+    post = flower.Post(grid, job(), -1, least=1)
+    hub = hub_of(job(), post.gather(2, known), post, least=1)
+    hub.fit(1)
+    assert post.away == {'b'} and 'b did not come back: on without' in capsys.readouterr().err
+    grid.there = {11: 11, 13: 12}
+    hub.fit()
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0, 1], [0, 1]]
+
+def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, tmp_path, no_flower, capsys):
+    "What the sites said of themselves lies beside the checkpoint; a lock holds while its program lives."
+    how = dict(job=json.dumps(asdict(job(rounds=2))), out=str(tmp_path/'out'), nodes=2, patience=-1., least=1)
+    def run(grid, **more):
+        said = how | dict(lost='', at_once=1) | more
+        flower.server_app().run(grid, SimpleNamespace(run_config=said))
+    with flower.alone(tmp_path/'out'):
+        for call in (lambda: run(None),
+                     lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
+                     lambda: flower.run_here(job(), sites(place), tmp_path/'out', False, '')):
+            with pytest.raises(ValueError, match='another run works in .*out: await its end'): call()
+    (tmp_path/'out'/'.lock').write_text('of a program that was killed')
+    run(Grid(place, tmp_path), patience=60.)
+    grid = Grid(place, tmp_path)
+    grid.sent, grid.there = 9, {11: 11}
+    run(grid)
+    assert 'b did not come back: on without' in capsys.readouterr().err
 
 def test_certificates_and_keys(tmp_path, capsys):
     "Made once; a further site gets a key and leaves what is there."

@@ -6,13 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
-import json, os, secrets, socket, subprocess, tempfile, time
+import json, os, re, secrets, socket, subprocess, tempfile, time
+from contextlib import contextmanager, suppress
 from msgspec.structs import asdict, replace
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
 from ..tools.shell import say
-from ..core.files import read_bytes
+from ..core.files import read_bytes, write_json
 from ..core.names import message
 from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
@@ -21,6 +22,8 @@ from .keys import (
 from .node import Node, Seal, check_domains, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
+try: import fcntl
+except ImportError: fcntl = None       # Windows
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #3f46a8df
 def record_of(data:bytes):
@@ -49,26 +52,49 @@ DEAD = (5, 8)     # Flower's codes: the node is gone, its app was killed
 
 class Post:
     "Letters to nodes, by name."
-    def __init__(self, grid, job:Job, patience:float):     # seconds for one that died to come back
-        self.grid, self.job, self.patience = grid, job, patience
+    def __init__(self, grid, job:Job,
+        patience:float,    # seconds for one that died to come back; with `least` for all who are late
+        least:int=0,       # answers may do; 0: all must come
+    ):
+        self.grid, self.job, self.patience, self.least = grid, job, patience, least
         self.ids, self.facts, self.away = {}, {}, set()    # by name
+        self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
+        self.until = time.time()+patience # of what is waited for now
 
 LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #a380baac
 @patch
-def send(self:Post, letters:dict)->dict: # {node's number: bytes} → {node's number: bytes}
-    "Those answers that came."
-    Message = flower('app').Message
-    sent = [Message(record_of(data), i, 'query') for i, data in letters.items()]
-    replies = self.grid.send_and_receive(sent, timeout=LONG) if sent else []
+def send(self:Post, letters:dict)->dict: # both {node's number: bytes}
+    "Answers that came; who works on an earlier one gets none."
+    seconds = max(self.until-time.time(), 1.) if self.least else LONG
+    self.busy = {i: m for i, m in self.busy.items() if not [*self.grid.pull_messages([m])]}
+    new, free = flower('app').Message, letters.keys()-self.busy.keys()
+    sent = [new(record_of(letters[i]), i, 'query') for i in sorted(free)]
+    replies = self.grid.send_and_receive(sent, timeout=seconds) if sent else []
     to, answers = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}, {}
     for r in replies:
-        i = to.pop(r.metadata.reply_to_message_id, None)      # None: it came before, or nobody waits for it
-        if i is None: continue
-        if not r.has_error(): answers[i] = bytes_of(r.content)
-        elif r.error.code not in DEAD: raise RuntimeError(r.error.reason)
+        i = to.pop(r.metadata.reply_to_message_id, 0)
+        if i and not r.has_error(): answers[i] = bytes_of(r.content)
+        elif i and r.error.code not in DEAD: self.hear(i, r.error.reason)
+    self.busy |= {i: m for m, i in to.items()}
     return answers
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #b3c1d0e7
+@patch
+def awaited(self:Post, names)->set:
+    "Those for whom patience is kept: not who was away before, nor who said why it cannot answer."
+    return {n for n in set(names)-self.away if self.ids.get(n) not in self.sick}
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #a7d2f3b8
+@patch
+def hear(self:Post, i:int, reason:str):
+    "An error stops the run with its sentence; where fewer may do, its site is away."
+    said = re.fullmatch(r"<class '.*?'>:<'(.*)'>", reason, re.DOTALL)     # Flower's way to write one
+    who = self.online() | {k: name for name, k in self.ids.items()}
+    self.sick[i] = f'{who.get(i) or "a site"} cannot go on: {said[1] if said else reason}'
+    if not self.least: raise RuntimeError(self.sick[i])
+    say(self.sick[i])
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #dd0ab456
 @patch
@@ -78,29 +104,36 @@ def online(self:Post)->dict: # {node's number: whose key it has, or ''}
 # %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
 def meet(self:Post, silent=()): # names
-    "Ask who is new; who was silent may be back under another number."
+    "Ask who is new; who was silent may have a new number."
     online = self.online()
-    new = online.keys()-set(self.ids.values())
-    for i, data in self.send(dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))).items():
-        f = from_bytes(data)
-        name = str(f.get('name'))
+    new = online.keys()-set(self.ids.values())-self.sick.keys()
+    ask = dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))
+    for i, data in self.send(ask).items():
+        name = str((f := from_bytes(data)).get('name'))
         if any(online.values()) and online[i] != name:
             raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
         if self.ids.get(name) in online and name not in silent:
             raise ValueError(f'two sites are called {name}: say --name for one')
         if self.facts.setdefault(name, f) != f:
-            raise ValueError(f'{name} came back with other images: put the earlier ones back, or begin anew')
+            raise ValueError(f'{name} came back with other images: put the earlier back, or begin anew')
         self.ids[name] = i
         say(f'{name} is here')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ba28d310
 @patch
-def gather(self:Post, n:int)->list: # of facts
-    "Wait for so many nodes."
+def gather(self:Post, n:int, known=())->list: # of facts
+    "Wait for so many nodes; of those `known` some may be missing."
     say(f'waiting for {n} nodes')
+    least, self.until = self.least, time.time()+self.patience
+    self.least = least if len(known) == n else 0     # at first all must come
     while len(self.facts) < n:
         self.meet()
         time.sleep(1)
+        if not self.least or len(self.facts) < least or time.time() <= self.until: continue
+        gone = {f['name']: f for f in known if f['name'] not in self.facts}
+        self.facts, self.away = self.facts | gone, self.away | gone.keys()
+        if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
+    self.least = least
     if len(self.facts) == n: return list(self.facts.values())
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
 
@@ -109,7 +142,8 @@ def gather(self:Post, n:int)->list: # of facts
 def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
     "Ask those who are here."
     online = self.online()
-    here = {self.ids[n]: n for n in letters if self.ids[n] in online}
+    there = online.keys()-self.sick.keys()
+    here = {self.ids[n]: n for n in letters if self.ids.get(n) in there}
     got = self.send({i: letters[n] for i, n in here.items()})
     return {here[i]: data for i, data in got.items()}
 
@@ -117,29 +151,54 @@ def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
 @patch
 def __call__(self:Post, letters:dict)->dict:
     "The answers that come before patience ends."
-    answers, until = self.once(letters), time.time()+self.patience
-    if late := letters.keys()-answers.keys()-self.away:
+    self.until, self.sick = time.time()+self.patience, {}
+    if self.away: self.meet(silent=self.away)
+    answers = self.once(letters)
+    late = self.awaited(letters.keys()-answers.keys())
+    if late and time.time() < self.until:
         say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
     while left := {n: data for n, data in letters.items() if n not in answers}:
-        if left.keys() <= self.away or time.time() > until: break
+        if not self.awaited(left) or time.time() > self.until: break
         time.sleep(1)
         self.meet(silent=left)
         answers |= self.once(left)
     self.away = self.away-answers.keys() | left.keys()
     return answers
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
+@contextmanager
+def alone(
+    out:Path,         # folder
+    seconds:float=0., # to wait for another run's end
+):
+    "One run at a time writes a folder; one whose process has ended holds nothing."
+    out.mkdir(parents=True, exist_ok=True)
+    until = time.time()+seconds
+    with open(out/'.lock', 'ab') as f:
+        while fcntl:
+            try: fcntl.flock(f, fcntl.LOCK_EX|fcntl.LOCK_NB)
+            except OSError: time.sleep(.2)
+            else: break
+            if time.time() < until: continue
+            raise ValueError(f'another run works in {out}: await its end, or give another --out')
+        yield
+
 # %% ../../nbs/8_deploy/05_flower.ipynb #d2e117f6
 def server_app():
-    "What runs beside the superlink for a run."
+    "What runs beside the superlink, from a run's beginning, or its last round, to its end."
     app = flower('serverapp').ServerApp()
     @app.main()
     def main(grid, context):
         said = context.run_config
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
-        post = Post(grid, job, said['patience'])
-        hub = hub_of(job, post.gather(said['nodes']), post, out, said['least'], said['lost'])
-        hub.fit(on_round=tell_round, progress=False)
-        finish(hub, out)
+        post, file = Post(grid, job, said['patience'], said['least']), out/'facts.json'
+        with alone(out):
+            began = file.exists() and (out/'state.safetensors').exists()
+            facts = post.gather(said['nodes'], json.loads(read_bytes(file)) if began else ())
+            hub = hub_of(job, facts, post, out, said['least'], said['lost'], said['at_once'])
+            write_json(facts, file)
+            hub.fit(on_round=tell_round, progress=False)
+            finish(hub, out)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #f4c23688
@@ -163,6 +222,7 @@ out = ""
 patience = 300.0
 least = 0
 lost = ""
+at_once = 16
 '''
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7e4293d5
@@ -250,11 +310,10 @@ def node_command(
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
-    "Under which nodes keep their memory: drawn once for a folder."
+    "Under which nodes keep their memory: drawn once for a folder, in which no other run works."
     file = out/'run'
-    if not file.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(secrets.token_hex(8))
+    with alone(out):
+        if not file.exists(): file.write_text(secrets.token_hex(8))
     return read_bytes(file).decode().strip()
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7c108152
@@ -271,22 +330,23 @@ def started(app:Path, server:str, **env)->str: # Flower's number of the run
                           'ca.crt?')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #82abf6a5
-def follow(run:str, **env):
+def follow(run:str, out:Path, **env):
     "Show what the server says of a run, and stop it when we are stopped."
     try: run_flower('flwr', 'log', run, 'here', **env)
     except KeyboardInterrupt:
         run_flower('flwr', 'stop', run, 'here', **env)
+        with suppress(ValueError), alone(out, 60): pass     # until its program has ended
         raise
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #a70d5fee
-def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):  # patience, least, lost
+def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
     "Run a job over nodes of a server; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
     said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
         Path(home, 'run.toml').write_text(as_toml(said), encoding='utf-8')
-        follow(started(write_app(Path(home)), server, FLWR_HOME=home), FLWR_HOME=home)
+        follow(started(write_app(Path(home)), server, FLWR_HOME=home), out, FLWR_HOME=home)
     file = out/'state.safetensors'
     done = load_nest(file)['round_no'] if file.exists() else 0
     if done == rounds: return
@@ -337,8 +397,9 @@ def rehearsal(
 def run_here(job:Job, folders, out, peers:bool, lost:str, white=None):
     "A rehearsal from beginning to end."
     hub = rehearsal(job, folders, out, peers, lost, white)
-    hub.fit(on_round=tell_round)
-    finish(hub, out)
+    with alone(Path(out)):
+        hub.fit(on_round=tell_round)
+        finish(hub, out)
 
 @contextmanager
 def going_on(out):
@@ -355,12 +416,14 @@ def network_options(
     patience:float=300., # seconds for a node that died to come back
     least:int=None,      # then go on with so many answers; default: stop
     lost:str=None,       # 'fresh': a site whose memory is gone begins anew; default: stop
+    at_once:int=16,      # letters on the way
 )->dict:
     "Where nodes are found, and what to do when one stays away."
     if lost: one_of(lost, ['fresh'], 'way to treat a lost memory')
     if not 0 <= patience < 1e9: raise ValueError(f'--patience {patience}: give seconds, such as 300')
     if least is not None: at_least(least=(least, 1, 'a round needs an answer'))
-    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '')
+    at_least(at_once=(at_once, 1, 'one letter must be on its way'))
+    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '', at_once=at_once)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(network_options)

@@ -102,18 +102,18 @@ class Elsewhere:
     post:Callable    # letters → answers
     least:int=0      # answers may do; 0: all must come
     lost:str=''      # fresh: a site whose memory is gone begins anew
+    at_once:int=16   # letters on the way
     members:tuple=() # what those who take part in a secure round have signed
     far = True
-    at_once = 16     # letters on the way
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 def hub_of(job:Job, facts:list, post,
     out=None,    # folder of its checkpoint: if there is one, it goes on from there
-    least=0, lost='',
+    least=0, lost='', at_once=16,
 )->Federation:
     "A federation of the sites that said this of themselves."
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
-    sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost)
+    sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
     if file and file.exists(): return hub.load(file)
