@@ -1,6 +1,9 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import json, math, re
+import json, math, re, time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 import pytest, torch
 from msgspec.structs import asdict
@@ -409,8 +412,9 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
         said = how | dict(lost='', at_once=1) | more
         flower.server_app().run(grid, SimpleNamespace(run_config=said))
     with flower.alone(tmp_path/'out'):
-        for call in (lambda: run(None),
-                     lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
+        run(None)
+        assert re.fullmatch('fedskew: another run works in .*out: .*\n', capsys.readouterr().err)
+        for call in (lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
                      lambda: flower.run_here(job(), sites(place), tmp_path/'out', False, '')):
             with pytest.raises(ValueError, match='another run works in .*out: await its end'): call()
     (tmp_path/'out'/'.lock').write_text('of a program that was killed')
@@ -419,6 +423,28 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
     grid.sent, grid.there = 9, {11: 11}
     run(grid)
     assert 'b did not come back: on without' in capsys.readouterr().err
+
+class Late(BaseHTTPRequestHandler):
+    "A server whose clock is behind."
+    def date_time_string(self): return formatdate(time.time()-20, usegmt=True)
+    def do_HEAD(self): self.send_error(404)
+    def log_message(self, *_): ...
+
+def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch):
+    monkeypatch.setattr(flower, 'run_flower', lambda *_, **__: 1)
+    monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
+    with HTTPServer(('127.0.0.1', 0), Late) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        at = f'127.0.0.1:{server.server_port}'
+        with pytest.raises(ConnectionError, match="right: it is (19|20|21) seconds ahead of the server's[?]"):
+            flower.run_node(0, at, None)
+        server.shutdown()
+    assert flower.right_clock(at, None) == 'is the clock here right'
+
+def test_a_path_that_flower_cannot_carry(place, tmp_path):
+    draw(tmp_path/'a "new" one', 'dawn')
+    node = flower.node_of(tmp_path/'a "new" one', None, None, 'a', False)
+    with pytest.raises(ValueError, match='--data .* holds a ", which Flower'): flower.at_node(node)
 
 def test_certificates_and_keys(tmp_path, capsys):
     "Made once; a further site gets a key and leaves what is there."

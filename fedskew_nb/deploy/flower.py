@@ -6,13 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
-import json, os, re, secrets, socket, subprocess, tempfile, time
-from contextlib import contextmanager, suppress
+import http.client as http
+import json, os, re, secrets, socket, ssl, subprocess, tempfile, time
+from contextlib import closing, contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from msgspec.structs import asdict, replace
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import say
+from ..tools.shell import code_of, say
 from ..core.files import read_bytes, write_json
 from ..core.names import message
 from ..data.folder import rows_in
@@ -22,8 +24,6 @@ from .keys import (
 from .node import Node, Seal, check_domains, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
-try: import fcntl
-except ImportError: fcntl = None       # Windows
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #3f46a8df
 def record_of(data:bytes):
@@ -166,6 +166,9 @@ def __call__(self:Post, letters:dict)->dict:
     return answers
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
+try: import fcntl
+except ImportError: fcntl = None       # Windows
+
 @contextmanager
 def alone(
     out:Path,         # folder
@@ -188,8 +191,8 @@ def server_app():
     "What runs beside the superlink, from a run's beginning, or its last round, to its end."
     app = flower('serverapp').ServerApp()
     @app.main()
-    def main(grid, context):
-        said = context.run_config
+    def main(grid, context): code_of(lambda: run(grid, context.run_config))
+    def run(grid, said):
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
         post, file = Post(grid, job, said['patience'], said['least']), out/'facts.json'
         with alone(out):
@@ -249,10 +252,13 @@ def node_of(data, memory, key, name, peers:bool, white=None, secure=None)->Node:
     seal = secure and Seal(key, secure)
     return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal)
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
-    said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
-    if node.seal: said |= {k: str(f.resolve()) for k, f in node.seal.files.items()}
+    files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
+    said = {k: str(f.resolve()) for k, f in files.items()} | dict(name=node.name)
+    for k in (k for k, text in said.items() if '"' in text):
+        raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
     if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
@@ -266,10 +272,23 @@ def reach(server:str):
         except OSError: time.sleep(1)
         if not tries: say(f'waiting for {server}')
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #51154e30
+def right_clock(server:str, ca)->str:
+    "A question, and what the server's own clock says to it."
+    ask = http.HTTPSConnection if ca else http.HTTPConnection
+    tls = dict(context=ssl.create_default_context(cafile=ca)) if ca else {}
+    with closing(ask(server, timeout=3, **tls)) as line, suppress(OSError, http.HTTPException, TypeError):
+        line.request('HEAD', '/')
+        theirs = parsedate_to_datetime(line.getresponse().getheader('Date')).timestamp()
+        off = round(time.time()-theirs)
+        way = 'ahead of' if off > 0 else 'behind'
+        if off: return f'is the clock here right: it is {abs(off)} seconds {way} the server\'s'
+    return 'is the clock here right'
+
 # %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 
-def run_node(seconds:float, server:str, *how, **env):
+def run_node(seconds:float, server:str, ca, *how, **env):
     "Until it is told to end; whatever Flower gives as its exit code, it did not end at our wish."
     since = None                       # when it was first refused
     while True:
@@ -279,7 +298,7 @@ def run_node(seconds:float, server:str, *how, **env):
         if time.time() > begun+AGAIN: since = None                 # it was in
         elif time.time() > (since := since or begun)+seconds:
             raise ConnectionError(f'{server} did not let this node in: is --key one of those that the server '
-                                  'admits, and does no other node use it?')
+                                  f'admits, does no other node use it, and {right_clock(server, ca)}?')
         time.sleep(10)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #2ff9c388
@@ -306,7 +325,7 @@ def node_command(
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
     node = node_of(data, memory, key, name, peers, white, secure)
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
-    run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
+    run_node(AGAIN if key else 0, server, ca, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -317,7 +336,7 @@ def run_name(out:Path)->str:
     return read_bytes(file).decode().strip()
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7c108152
-def started(app:Path, server:str, **env)->str: # Flower's number of the run
+def started(app:Path, server:str, ca, **env)->str: # Flower's number of the run
     "A run that the server took."
     how = '--run-config', app.parent/'run.toml', '--format', 'json'
     with running('flwr', 'run', app, 'here', *how, out=subprocess.PIPE, **env) as program:
@@ -326,8 +345,8 @@ def started(app:Path, server:str, **env)->str: # Flower's number of the run
     except ValueError: said = dict(success=False)
     if said['success']: return said['run-id']
     why = (said.get('error-message') or 'it does not say why').splitlines()[-1].partition('. ')[0]
-    raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, and is --ca its '
-                          'ca.crt?')
+    raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, is --ca its '
+                          f'ca.crt, and {right_clock(server, ca)}?')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #82abf6a5
 def follow(run:str, out:Path, **env):
@@ -343,10 +362,11 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
     "Run a job over nodes of a server; Flower's own exit code says nothing."
     out, rounds = Path(out).resolve(), job.setting['rounds']
     said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
+    reach(server)
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
         Path(home, 'run.toml').write_text(as_toml(said), encoding='utf-8')
-        follow(started(write_app(Path(home)), server, FLWR_HOME=home), out, FLWR_HOME=home)
+        follow(started(write_app(Path(home)), server, ca, FLWR_HOME=home), out, FLWR_HOME=home)
     file = out/'state.safetensors'
     done = load_nest(file)['round_no'] if file.exists() else 0
     if done == rounds: return
