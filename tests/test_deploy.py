@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import json, math, re, time
+import json, math, re, time, tomllib
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,8 +12,8 @@ from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy import flower, keys
-from fedskew_nb.deploy.hub import agreed, finish, hub_of
-from fedskew_nb.deploy.node import Node, order_of
+from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
+from fedskew_nb.deploy.node import Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
@@ -240,6 +240,56 @@ def test_a_hub_has_no_model_of_a_client_that_keeps_parts(place, tmp_path):
 def test_a_hub_says_how_it_computes(place, tmp_path):
     assert rehearsal(job(), sites(place), tmp_path).plan()['why'] == 'clients are elsewhere'
 
+# ---- what an order may ask
+
+TOO_MUCH = dict(
+    steps=(job(local_steps=None, local_epochs=10_000), 'allows 10,000 steps, and the order asks for 20,000'),
+    threads=(job(threads=1024), 'allows 16 threads'),
+    pixels=(Job('FedAvg', 'small_conv(width=4)', 2048), 'allows 1,024 pixels'),
+    width=(Job('FedAvg', 'small_conv(width=100000)', 16), 'allows 200,000,000 parameters'),
+    file=(Job('FedAvg', 'torchvision("resnet18", weights="/etc/passwd")', 32), 'names the file /etc/passwd'),
+    none=(Job('FedAvg', 'torchvision("resnet18", weights="./no")', 32), 'names the file ./no'))
+
+@pytest.mark.parametrize('asked', TOO_MUCH)
+def test_a_site_sets_limits_that_no_order_passes(place, tmp_path, asked):
+    "It is refused before it costs: the widest of these models has 4·10¹² parameters."
+    how, why = TOO_MUCH[asked]
+    for kind in 'facts', 'train':
+        node = Node(place/'a', tmp_path, tell=None)
+        with pytest.raises(ValueError, match=why): node(to_bytes(order_of(how, kind)))
+
+def test_an_allowed_file_is_opened_and_a_higher_limit_holds(place, tmp_path):
+    (tmp_path/'w.pt').write_bytes(b'no weights')
+    how = Job('FedAvg', f'torchvision("resnet18", weights="{tmp_path}/../{tmp_path.name}/w.pt")', 32)
+    node = Node(place/'a', tmp_path, limits=limits_of(weights=str(tmp_path)))
+    pytest.importorskip('torchvision')
+    with pytest.raises(ValueError, match='holds no weights'): node(to_bytes(order_of(how, 'facts')))
+    wide = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_steps=20_000))
+    wide(to_bytes(order_of(TOO_MUCH['steps'][0], 'facts')))
+
+def test_an_order_that_takes_too_long_is_stopped(place, tmp_path):
+    node = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_minutes=.003, most_steps=10**6))
+    with pytest.raises(TimeoutError, match='more than the 0.003 minutes'):
+        node(to_bytes(order_of(job(local_steps=100_000), 'train')))
+
+def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
+    "And go on; what is asked of a machine is no part of what the images are."
+    facts = facts_of(place, tmp_path, job())
+    before = roster_of(agreed(facts), 16).fingerprint()
+    assert capsys.readouterr().err == ''
+    facts[1]['machine'] |= dict(torch='0.1')
+    assert roster_of(agreed(facts), 16).fingerprint() == before
+    assert re.fullmatch('torch: .* at a and 0.1 at b, so the bits .*\n', capsys.readouterr().err)
+
+def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
+    "Through Flower's configuration, where it trains, too."
+    limits = limits_of(most_steps=7, weights=str(tmp_path))
+    node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
+    said = tomllib.loads(re.sub(r' (?=\w+=)', '\n', flower.at_node(node)))
+    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(job(local_steps=8), 'facts'))))
+    with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
+        flower.client_app().run(letter, SimpleNamespace(node_config=said))
+
 # ---- what crosses the wall
 
 def test_no_message_holds_an_image(place, tmp_path):
@@ -304,7 +354,11 @@ def no_flower(monkeypatch):
     array = lambda kind, shape, stype, data: SimpleNamespace(data=data)
     names = SimpleNamespace(Message=fake, RecordDict=dict, ArrayRecord=dict, Array=array)
     monkeypatch.setattr(flower, 'flower', lambda part: names)
-    names.ServerApp = lambda: (app := SimpleNamespace(main=lambda: lambda f: setattr(app, 'run', f)))
+    def app():
+        made = SimpleNamespace()
+        made.main = made.query = lambda: lambda f: setattr(made, 'run', f)
+        return made
+    names.ServerApp = names.ClientApp = app
     monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
 
 def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
@@ -430,14 +484,14 @@ class Late(BaseHTTPRequestHandler):
     def do_HEAD(self): self.send_error(404)
     def log_message(self, *_): ...
 
-def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch):
+def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch, tmp_path):
     monkeypatch.setattr(flower, 'run_flower', lambda *_, **__: 1)
     monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
     with HTTPServer(('127.0.0.1', 0), Late) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         at = f'127.0.0.1:{server.server_port}'
         with pytest.raises(ConnectionError, match="right: it is (19|20|21) seconds ahead of the server's[?]"):
-            flower.run_node(0, at, None)
+            flower.run_node(0, at, None, Node(tmp_path, tmp_path, 'x'))
         server.shutdown()
     assert flower.right_clock(at, None) == 'is the clock here right'
 

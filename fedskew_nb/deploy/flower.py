@@ -10,7 +10,8 @@ import http.client as http
 import json, os, re, secrets, socket, ssl, subprocess, tempfile, time
 from contextlib import closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from msgspec.structs import asdict, replace
+from fastcore.meta import delegates
+from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
@@ -21,7 +22,7 @@ from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, check_domains, order_of
+from .node import Node, Seal, check_domains, limits_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
@@ -42,7 +43,8 @@ def client_app():
     def asked(letter, context):
         c = context.node_config
         seal = Seal(c['key'], c['secure']) if c.get('secure') else None
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), white=c.get('white'), seal=seal)
+        how = dict(white=c.get('white'), seal=seal, device=c['device'], limits={k: c[k] for k in limits_of()})
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
         except Exception as e: raise RuntimeError(message(e)) from e
     return app
@@ -104,7 +106,7 @@ def online(self:Post)->dict: # {node's number: whose key it has, or ''}
 # %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
 def meet(self:Post, silent=()): # names
-    "Ask who is new; who was silent may have a new number."
+    "Ask who is new; the silent may be."
     online = self.online()
     new = online.keys()-set(self.ids.values())-self.sick.keys()
     ask = dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))
@@ -114,8 +116,8 @@ def meet(self:Post, silent=()): # names
             raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
         if self.ids.get(name) in online and name not in silent:
             raise ValueError(f'two sites are called {name}: say --name for one')
-        if self.facts.setdefault(name, f) != f:
-            raise ValueError(f'{name} came back with other images: put the earlier back, or begin anew')
+        if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
+            raise ValueError(f'{name} has other images now: put the earlier back, or begin anew')
         self.ids[name] = i
         say(f'{name} is here')
 
@@ -244,25 +246,29 @@ def free_port()->int:
         return s.getsockname()[1]
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, white=None, secure=None)->Node:
+def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
     "Called like its key or its folder, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
     check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
     if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
     seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal)
+    return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
-    said = {k: str(f.resolve()) for k, f in files.items()} | dict(name=node.name)
-    for k in (k for k, text in said.items() if '"' in text):
+    if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
+    own = node.limits | dict(name=node.name, device=str(node.device))
+    said = own | {k: str(f.resolve()) for k, f in files.items()}
+    for k in (k for k in files if '"' in said[k]):
         raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
     if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ef88858d
+AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
+
 def reach(server:str):
     "Wait for a server."
     host, _, port = server.rpartition(':')
@@ -286,19 +292,19 @@ def right_clock(server:str, ca)->str:
     return 'is the clock here right'
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
-AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
-
-def run_node(seconds:float, server:str, ca, *how, **env):
-    "Until it is told to end; whatever Flower gives as its exit code, it did not end at our wish."
-    since = None                       # when it was first refused
+def run_node(seconds:float, server:str, ca, node:Node, *how):
+    "Until it is told to end; whatever Flower's exit code is."
+    cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
+    how, since = (*how, '--node-config', at_node(node)), None      # when it was first refused
+    say(f'{node.name} trains on {node.device.type}; an order may ask for {node.limits}')
     while True:
         reach(server)
         begun = time.time()
-        run_flower('flower-supernode', *how, **env)
+        run_flower('flower-supernode', *how, FEDSKEW_CACHE=cache)
         if time.time() > begun+AGAIN: since = None                 # it was in
         elif time.time() > (since := since or begun)+seconds:
-            raise ConnectionError(f'{server} did not let this node in: is --key one of those that the server '
-                                  f'admits, does no other node use it, and {right_clock(server, ca)}?')
+            raise ConnectionError(f'{server} did not let this node in: is --key one that it admits, '
+                                  f'does no other node use it, and {right_clock(server, ca)}?')
         time.sleep(10)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #2ff9c388
@@ -309,23 +315,26 @@ def shown(ca, key)->list:
     return ['--root-certificates', ca, *mine] if ca else ['--insecure']
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #32c3edd8
+@delegates(limits_of)
 def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
-    key:str=None,     # its private key
+    key:str=None,     # private
     name:str=None,    # default: key's, or folder's
-    memory:str=None,  # of what stays; default: memory/NAME
+    memory:str=None,  # default: memory/NAME
     peers:bool=False, # others may get what it sends
     white:str=None,   # in scans: 4095
-    secure:str=None,  # all sites' *.pub: only secure sums leave
+    secure:str=None,  # *.pub of all: only secure sums leave
+    device:str='auto',
+    **kwargs,
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('where are its images? --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    node = node_of(data, memory, key, name, peers, white, secure)
-    cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
-    run_node(AGAIN if key else 0, server, ca, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
+    site = dict(white=white, device=device, limits=limits_of(**kwargs))
+    node = node_of(data, memory, key, name, peers, secure, **site)
+    run_node(AGAIN if key else 0, server, ca, node, *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -359,9 +368,10 @@ def follow(run:str, out:Path, **env):
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #a70d5fee
 def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
-    "Run a job over nodes of a server; Flower's own exit code says nothing."
+    "Run a job over nodes of a server."
     out, rounds = Path(out).resolve(), job.setting['rounds']
-    said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
+    named = structs.asdict(job) | dict(run=run_name(out))
+    said = dict(job=json.dumps(named), nodes=nodes, out=str(out)) | how
     reach(server)
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
@@ -370,8 +380,8 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
     file = out/'state.safetensors'
     done = load_nest(file)['round_no'] if file.exists() else 0
     if done == rounds: return
-    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is said '
-                          'above, and the same call goes on')
+    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is '
+                          'said above, and the same call goes on')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #09d8e679
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)

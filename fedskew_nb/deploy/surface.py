@@ -115,7 +115,7 @@ def spelled(nest)->str:
     if len(nest) > 4: return f'{len(nest)} entries'
     return ', '.join(f'{k} ({spelled(v)})' for k, v in nest.items())
 
-ONCE = "once: the site's name, its domain, how many images it has, names of the classes, digests of code"
+ONCE = "once: the site's name, its domain, how many images it has, names of the classes, code and versions"
 SCORES = 'mean loss terms of a round; how many test images are right'
 
 @dataclass
