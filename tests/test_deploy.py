@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import json, math, re, time, tomllib
+import json, math, os, re, shutil, time, tomllib
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,7 +11,8 @@ from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy import flower, keys
+from fedskew_nb.data.images import content
+from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
@@ -239,6 +240,48 @@ def test_a_hub_has_no_model_of_a_client_that_keeps_parts(place, tmp_path):
 
 def test_a_hub_says_how_it_computes(place, tmp_path):
     assert rehearsal(job(), sites(place), tmp_path).plan()['why'] == 'clients are elsewhere'
+
+# ---- the images of a site
+
+def repainted(place, home):
+    "A site, and a function that paints one of its images anew, with its old time."
+    shutil.copytree(place/'a', home/'a')
+    file = home/'a'/'dawn'/'dark'/'0.png'
+    before = file.stat()
+    def paint():
+        Image.open(home/'a'/'dawn'/'bright'/'0.png').rotate(90).save(file)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return home/'a', paint
+
+def test_images_that_changed_are_refused_by_the_site(place, tmp_path):
+    "As many as before; the sentence names none, and what began with them goes on."
+    at, paint = repainted(place, tmp_path)
+    first = order_of(job('FedBN'), 'train')
+    sent = from_bytes(Node(at, tmp_path/'m', tell=None)(to_bytes(first)))
+    next_one = to_bytes(order_of(job('FedBN'), 'train', round=1, merged=1, model=sent['model']))
+    Node(at, tmp_path/'m', tell=None)(next_one)
+    paint()
+    for kind in 'train', 'score':
+        order = to_bytes(from_bytes(next_one) | dict(kind=kind))
+        with pytest.raises(ValueError, match='^a has other images, labels or boxes') as e:
+            Node(at, tmp_path/'m', tell=None)(order)
+        assert 'png' not in str(e.value)
+    Node(at, tmp_path/'m', tell=None)(to_bytes(first))
+
+def test_files_that_are_as_they_were_are_not_read_again(place, tmp_path, monkeypatch):
+    at, paint = repainted(place, tmp_path)
+    for f in at.rglob('*.png'): os.utime(f, ns=(0, 10**18))
+    read, clock = [], node.time.time_ns
+    def reads(path):
+        read.append(path.name)
+        return content(path)
+    monkeypatch.setattr(node, 'content', reads)
+    monkeypatch.setattr(node.time, 'time_ns', lambda: clock()+3*10**9)
+    def data(): return Node(at, tmp_path/'m', tell=None).federation(job(), 0).made_of['data']
+    first = data()
+    assert len(read) == 16 and data() == first and len(read) == 16
+    paint()
+    assert data() != first and read[16:] == ['0.png']
 
 # ---- what an order may ask
 

@@ -6,8 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
-import platform, signal, threading
-from contextlib import contextmanager
+import json, os, platform, signal, threading, time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 import torch
@@ -16,12 +16,13 @@ from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import Record, misfit
+from ..core.files import Record, misfit, read_bytes, write_json
 from ..core.names import one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
-from ..data.folder import load_folder
-from ..data.images import window_of
+from ..data.cache import cache_dir
+from ..data.folder import DIGEST, load_folder
+from ..data.images import content, window_of
 from .keys import site_name
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -144,6 +145,25 @@ def __call__(self:Node, order:bytes)->bytes:
     with within(self.limits['minutes']):
         return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
 
+# %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e11
+@contextmanager
+def indexed(file:Path):
+    "Files that are as they were are not read again."
+    try: before = json.loads(read_bytes(file))
+    except (OSError, ValueError): before = {}
+    now = {}
+    def digest(path):
+        s = os.stat(path)
+        seen = [s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns]
+        *was, known = before.get(str(path), [''])
+        found = known if was == seen else content(path)
+        if time.time_ns()-max(seen[2:]) > 2*10**9: now[str(path)] = [*seen, found]
+        return found
+    mark = DIGEST.set(digest)
+    try: yield
+    finally: DIGEST.reset(mark)
+    with suppress(OSError): write_json(now, file)      # without it all is read again
+
 # %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
 @patch
 def federation(self:Node, job:Job, k:int)->Federation:
@@ -151,7 +171,8 @@ def federation(self:Node, job:Job, k:int)->Federation:
     if self.at != (job, k):
         self.admit(job)
         boxes = 'boxes.csv' if Path(self.data, 'boxes.csv').exists() else None
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white)
+        with indexed(cache_dir()/f'index-{self.name}.json'):
+            suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white)
         check_domains(self.data, suite.domains)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
@@ -194,6 +215,16 @@ def folder(self:Node, job:Job)->Path:
 @patch
 def file(self:Node, job:Job, round:int)->Path: return self.folder(job)/f'{round}.safetensors'
 
+# %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e12
+@patch
+def check_images(self:Node, job:Job, round:int):
+    "Refuse to go on with other images than those that the run began with here."
+    file, now = self.folder(job)/'images.json', self.fed.made_of['data']
+    if round == 0 or not file.exists(): write_json(now, file)
+    if json.loads(read_bytes(file)) == now: return
+    raise ValueError(f'{self.name} has other images, labels or boxes than when this run began here: '
+                     'put the earlier ones back, or begin anew with another --out')
+
 # %% ../../nbs/8_deploy/03_node.ipynb #40e1fbb9
 @patch
 def lost(self:Node, job:Job, order:dict)->bool:
@@ -203,6 +234,7 @@ def lost(self:Node, job:Job, order:dict)->bool:
 @patch
 def recalled(self:Node, job:Job, order:dict)->dict:
     "What was kept after the last round of which the server used the answer."
+    self.check_images(job, order['round'])
     file = self.file(job, order['merged'])
     if order['merged'] and not self.lost(job, order): return load_nest(file, self.device)
     if not order['merged'] or order['fresh']: return dict(kept={}, states={})
