@@ -283,6 +283,27 @@ def test_files_that_are_as_they_were_are_not_read_again(place, tmp_path, monkeyp
     paint()
     assert data() != first and read[16:] == ['0.png']
 
+def asked_as_by_flower(node, how, kind='facts'):
+    "The app of a node, given its configuration."
+    said = tomllib.loads(re.sub(r' (?=\w+=)', '\n', flower.at_node(node)))
+    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(how, kind))))
+    before = os.umask(0o022)
+    try: return flower.client_app().run(letter, SimpleNamespace(node_config=said))
+    finally: os.umask(before)
+
+def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys):
+    "The site's own terminal has it; without the broken image all goes on, and its files are its owner's."
+    at, _ = repainted(place, tmp_path)
+    (at/'dawn'/'dark'/'Mueller_Hans_1954.png').write_bytes(b'torn')
+    node = flower.node_of(at, tmp_path/'m', None, 'a', False)
+    with pytest.raises(RuntimeError, match='file 17 is no read') as e: asked_as_by_flower(node, job())
+    assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
+    assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
+    node = flower.node_of(at, tmp_path/'m', None, 'a', False, bad='skip')
+    with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
+    made = list((tmp_path/'m').rglob('*'))
+    assert made and not [p for p in made if p.stat().st_mode & 0o077]
+
 # ---- what an order may ask
 
 TOO_MUCH = dict(
@@ -328,10 +349,8 @@ def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flow
     "Through Flower's configuration, where it trains, too."
     limits = limits_of(most_steps=7, weights=str(tmp_path))
     node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
-    said = tomllib.loads(re.sub(r' (?=\w+=)', '\n', flower.at_node(node)))
-    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(job(local_steps=8), 'facts'))))
     with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
-        flower.client_app().run(letter, SimpleNamespace(node_config=said))
+        asked_as_by_flower(node, job(local_steps=8))
 
 # ---- what crosses the wall
 
@@ -385,9 +404,9 @@ class Grid:
         content = None if dead else flower.record_of(self.nodes[self.there[i]](flower.bytes_of(m.content)))
         return fake(content, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=dead)
 
-def fake(content, *more, metadata=None, dead=False):
+def fake(content, *more, metadata=None, dead=False, reply_to=None):
     "A message of Flower, as far as we ask it."
-    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0])
+    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0] if more else None)
     error = SimpleNamespace(code=5, reason='gone')
     return SimpleNamespace(content=content, metadata=metadata, has_error=lambda: dead, error=error)
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import code_of, say
+from ..tools.shell import code_of, complain, file_trouble, say
 from ..core.files import read_bytes, write_json
 from ..core.names import message
 from ..data.folder import rows_in
@@ -43,10 +43,14 @@ def client_app():
     def asked(letter, context):
         c = context.node_config
         seal = Seal(c['key'], c['secure']) if c.get('secure') else None
+        os.umask(0o077)      # what it writes is its owner's
         how = dict(white=c.get('white'), seal=seal, device=c['device'], limits={k: c[k] for k in limits_of()})
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), bad=c['bad'], **how)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
-        except Exception as e: raise RuntimeError(message(e)) from e
+        except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
+        sent = node.harmless(said)
+        if sent != said: complain(f'{said} (the server hears: {sent})')
+        raise RuntimeError(sent)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -255,11 +259,13 @@ def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
     return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
+BAD = 'strict', 'skip'      # broken images: refused, left out
+
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
     if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
-    own = node.limits | dict(name=node.name, device=str(node.device))
+    own = node.limits | dict(name=node.name, device=str(node.device), bad=node.bad)
     said = own | {k: str(f.resolve()) for k, f in files.items()}
     for k in (k for k in files if '"' in said[k]):
         raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
@@ -293,9 +299,10 @@ def right_clock(server:str, ca)->str:
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
 def run_node(seconds:float, server:str, ca, node:Node, *how):
-    "Until it is told to end; whatever Flower's exit code is."
+    "Until it is told to end."
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
     how, since = (*how, '--node-config', at_node(node)), None      # when it was first refused
+    os.umask(0o077)
     say(f'{node.name} trains on {node.device.type}; an order may ask for {node.limits}')
     while True:
         reach(server)
@@ -320,19 +327,20 @@ def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
-    key:str=None,     # private
+    key:str=None,
     name:str=None,    # default: key's, or folder's
     memory:str=None,  # default: memory/NAME
     peers:bool=False, # others may get what it sends
     white:str=None,   # in scans: 4095
     secure:str=None,  # *.pub of all: only secure sums leave
+    skip_broken:bool=False,
     device:str='auto',
     **kwargs,
 ):
-    "Start a node beside a site's images."
-    if not data: raise ValueError('where are its images? --data FOLDER')
+    "A node beside a site's images."
+    if not data: raise ValueError('say --data FOLDER: its images')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    site = dict(white=white, device=device, limits=limits_of(**kwargs))
+    site = dict(white=white, device=device, limits=limits_of(**kwargs), bad=BAD[skip_broken])
     node = node_of(data, memory, key, name, peers, secure, **site)
     run_node(AGAIN if key else 0, server, ca, node, *how)
 
@@ -396,7 +404,7 @@ from .keys import write_pair
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
-def nodes_of(folders, home:Path, peers:bool, white=None, secure=False)->dict: # {name: Node}
+def nodes_of(folders, home:Path, peers:bool, secure=False, **how)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes, keys = {}, home/'keys'
     for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
@@ -405,7 +413,7 @@ def nodes_of(folders, home:Path, peers:bool, white=None, secure=False)->dict: # 
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
         seal = Seal(keys/name, keys) if secure else None
         tell = None if nodes else say
-        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, white=white, seal=seal)
+        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, **how)
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
@@ -415,18 +423,18 @@ def rehearsal(
     out:Path,           # checkpoint, and in `sites` what stays with each
     peers:bool=False,   # may sites get what others sent?
     lost:str='',        # 'fresh': a site whose memory is gone begins anew
-    white=None,         # in their scans: what is white, or a window
+    **how,              # white, bad: of `Node`
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers, white, bool(job.setting.get('secure')))
+    nodes = nodes_of(folders, Path(out)/'sites', peers, bool(job.setting.get('secure')), **how)
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     return hub_of(job, facts, post, out, lost=lost)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, white=None):
+def run_here(job:Job, folders, out, peers:bool, lost:str, white=None, bad=BAD[0]):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers, lost, white)
+    hub = rehearsal(job, folders, out, peers, lost, white=white, bad=bad)
     with alone(Path(out)):
         hub.fit(on_round=tell_round)
         finish(hub, out)
@@ -458,16 +466,17 @@ def network_options(
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(network_options)
 def federate_command(
-    method,              # a name or a sum, as for compare
-    rehearse=(),         # folder of a site
-    nodes:int=None,      # instead: at a server
+    method,           # a name or a sum
+    rehearse=(),      # folder of a site
+    nodes:int=None,   # instead: at a server
     rounds:int=10,
-    set=(),              # a field of the setting
+    set=(),           # field of the setting
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
-    peers:bool=False,    # sites may get what others sent
-    white:str=None,      # in scans
+    peers:bool=False, # sites get what others sent
+    white:str=None,   # in scans
+    skip_broken:bool=False,
     **kwargs,
 ):
     "Train over sites that keep their images."
@@ -476,7 +485,7 @@ def federate_command(
         raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
     job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, peers, how['lost'], white)
+        if rehearse: return run_here(job, rehearse, out, peers, how['lost'], white, BAD[skip_broken])
         submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6

@@ -73,19 +73,20 @@ def limits_of(
 class Node:
     "A federation of one: images and memory lie in its own folders."
     def __init__(self,
-        data,              # <domain>/<class>/<image>
-        memory,            # what the method keeps here
-        name:str='',       # default: the folder's
-        peers:bool=False,  # may others get what it sends?
-        tell=say,          # what will leave; None: it was told
-        white=None,        # in scans: 4095, or a window
-        seal=None,         # only secure sums leave
-        device='cpu',      # or cuda:0, auto
+        data,             # <domain>/<class>/<image>
+        memory,           # of what stays
+        name:str='',      # default: the folder's
+        peers:bool=False, # may others get what it sends?
+        tell=say,         # what leaves; None: was told
+        white=None,       # or 4095, or a window
+        seal=None,        # only secure sums leave
+        device='cpu',
         limits=None,
+        bad='strict',     # or skip
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
         self.white, self.seal, self.limits = window_of(white), seal, limits or limits_of()
-        self.device = pick_device(device)
+        self.device, self.bad = pick_device(device), bad
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
@@ -172,7 +173,7 @@ def federation(self:Node, job:Job, k:int)->Federation:
         self.admit(job)
         boxes = 'boxes.csv' if Path(self.data, 'boxes.csv').exists() else None
         with indexed(cache_dir()/f'index-{self.name}.json'):
-            suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white)
+            suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
         check_domains(self.data, suite.domains)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
@@ -205,6 +206,19 @@ def facts(self:Node, order:dict, job:Job)->dict:
     return dict(name=self.name, domain=client.domain, n=len(client.train), tests=len(client.test),
                 classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
                 code=fed.made_of['code'], first_net=fed.made_of['first_net'], machine=machine(self.device))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #8d2b6f11
+@patch
+def harmless(self:Node, text:str)->str:
+    "A sentence in which files have numbers, by their order, and folders of this site no place."
+    root = self.data.resolve()
+    files = {str(f): k for k, f in enumerate(sorted(f for f in root.rglob('*') if f.is_file()), 1)}
+    known = {n: k for f, k in files.items() for n in (f, Path(f).relative_to(root).as_posix(), Path(f).name)}
+    for n in sorted((n for n in known if n in text), key=len, reverse=True):
+        text = text.replace(n, f'file {known[n]}')
+    for folder in (self.memory.resolve(), self.memory, root, self.data):
+        text = text.replace(str(folder), 'a folder here') if len(str(folder)) > 1 else text
+    return text
 
 # %% ../../nbs/8_deploy/03_node.ipynb #bd53a38b
 @patch
