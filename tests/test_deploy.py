@@ -1,12 +1,12 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import json, math, os, re, shutil, time, tomllib
+import dataclasses, json, math, os, re, shutil, time, tomllib
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 import pytest, torch
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
@@ -78,6 +78,31 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         files = sorted(stays(tmp_path, site).glob('[0-9]*.safetensors'))
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
+
+# ---- classes of the job
+
+def test_a_site_without_a_case_of_one_class_takes_part(place, tmp_path):
+    "Equal to a table of all images, in which a domain may lack a class; each model keeps its numbers."
+    for site in 'abc': shutil.copytree(place/site, tmp_path/site)
+    shutil.rmtree(tmp_path/'b'/'dusk'/'bright')
+    how = replace(job('FedBN', eval_every=1), classes=['bright', 'dark', 'grey'])
+    hub = rehearsal(how, [tmp_path/s for s in 'abc'], tmp_path/'out')
+    hub.fit(progress=False)
+    paths = [p for s in 'abc' for p in sorted((tmp_path/s).rglob('*.png'))]
+    rows = [f'{p.relative_to(tmp_path)},{p.parts[-3]},{p.parts[-2]}' for p in paths]
+    (tmp_path/'t.csv').write_text('\n'.join(['image,site,label', *rows]))
+    with pytest.warns(UserWarning, match='bright'): suite = load_folder(tmp_path/'t.csv', 16)
+    fed = how.federation(dataclasses.replace(suite, classes=how.classes))
+    fed.fit(progress=False)
+    assert hub.history.rounds == fed.history.rounds and hub.history.rows == own_rows(fed)
+    assert hub.suite.n_classes == 3 and len(paths) == 40
+
+def test_a_folder_that_the_job_does_not_name_is_refused(place, tmp_path):
+    "Nor a class that is named twice; its images would be lost."
+    with pytest.raises(ValueError, match="a has the class 'bright', the job dark, grey: rename"):
+        rehearsal(replace(job(), classes=['dark', 'grey']), sites(place), tmp_path)
+    with pytest.raises(ValueError, match="two classes are called 'dark'"):
+        rehearsal(replace(job(), classes=['dark', 'dark', 'bright']), sites(place), tmp_path)
 
 # ---- kills
 

@@ -463,8 +463,19 @@ def network_options(
     at_least(at_once=(at_once, 1, 'one letter must be on its way'))
     return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '', at_once=at_once)
 
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46856
 @delegates(network_options)
+def site_options(
+    peers:bool=False, # sites get what others sent
+    white:str=None,   # in scans
+    skip_broken:bool=False,
+    **kwargs,
+)->tuple: # of rehearsed sites, of the network
+    "What is said of sites that are rehearsed, and of the others."
+    return dict(peers=peers, white=white, bad=BAD[skip_broken]), network_options(**kwargs)
+
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
+@delegates(site_options)
 def federate_command(
     method,           # a name or a sum
     rehearse=(),      # folder of a site
@@ -474,18 +485,18 @@ def federate_command(
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
-    peers:bool=False, # sites get what others sent
-    white:str=None,   # in scans
-    skip_broken:bool=False,
+    classes:str=None, # a,b,c: some sites may lack one
     **kwargs,
 ):
     "Train over sites that keep their images."
-    how = network_options(**kwargs)
+    sites, how = site_options(**kwargs)
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
-    job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
+    setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
+    named = [c.strip() for c in classes.split(',')] if classes else []
+    job = Job(method, model, pixels, setting, classes=named)
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, peers, how['lost'], white, BAD[skip_broken])
+        if rehearse: return run_here(job, rehearse, out, lost=how['lost'], **sites)
         submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6

@@ -22,7 +22,9 @@ from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder
+from ..data.datasets import renumbered
 from ..data.images import content, window_of
+from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -165,16 +167,31 @@ def indexed(file:Path):
     finally: DIGEST.reset(mark)
     with suppress(OSError): write_json(now, file)      # without it all is read again
 
+# %% ../../nbs/8_deploy/03_node.ipynb #3f7c1d11
+@patch
+def images(self:Node, job:Job)->Suite:
+    "Images, in the job's classes."
+    boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
+    with indexed(cache_dir()/f'index-{self.name}.json'):
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
+    check_domains(self.data, suite.domains)
+    if not job.classes: return suite
+    for c in sorted({*suite.classes}-{*job.classes}):
+        raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
+                         'rename it, or name it in --classes')
+    client, = suite.clients
+    parts = {k: renumbered(getattr(client, k), suite.classes, job.classes, self.name)
+             for k in ('train', 'val', 'test')}
+    return replace(suite, classes=job.classes, clients=[replace(client, **parts)],
+                   tests={client.domain: parts['test']})
+
 # %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
 @patch
 def federation(self:Node, job:Job, k:int)->Federation:
     "This site as a federation of one, with the number that the server gave it."
     if self.at != (job, k):
         self.admit(job)
-        boxes = 'boxes.csv' if Path(self.data, 'boxes.csv').exists() else None
-        with indexed(cache_dir()/f'index-{self.name}.json'):
-            suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
-        check_domains(self.data, suite.domains)
+        suite = self.images(job)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
         self.check(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))

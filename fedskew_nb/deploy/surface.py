@@ -28,11 +28,12 @@ from ..engine.setting import Setting
 # %% ../../nbs/8_deploy/02_surface.ipynb #a0031b82
 class Job(Record):
     "What is trained, by name."
-    method:str                 # a name or a sum, as for `compare`
+    method:str           # a name or a sum
     model:str='small_conv'
-    pixels:int=32              # image side
-    setting:dict={}            # fields of `Setting`
-    run:str=''                 # under this name a site keeps its memory
+    pixels:int=32        # image side
+    setting:dict={}      # fields of `Setting`
+    run:str=''           # under this name a site keeps its memory
+    classes:list[str]=[] # default: the sites'
     def __post_init__(self):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
