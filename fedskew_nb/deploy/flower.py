@@ -332,12 +332,12 @@ def node_command(
     memory:str=None,  # default: memory/NAME
     peers:bool=False, # others may get what it sends
     white:str=None,   # in scans: 4095
-    secure:str=None,  # *.pub of all: only secure sums leave
+    secure:str=None,  # *.pub of all: only sums leave
     skip_broken:bool=False,
     device:str='auto',
     **kwargs,
 ):
-    "A node beside a site's images."
+    "Start a node beside a site's images."
     if not data: raise ValueError('say --data FOLDER: its images')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
     site = dict(white=white, device=device, limits=limits_of(**kwargs), bad=BAD[skip_broken])
@@ -472,31 +472,32 @@ def site_options(
     **kwargs,
 )->tuple: # of rehearsed sites, of the network
     "What is said of sites that are rehearsed, and of the others."
-    return dict(peers=peers, white=white, bad=BAD[skip_broken]), network_options(**kwargs)
+    how = network_options(**kwargs)
+    return dict(peers=peers, lost=how['lost'], white=white, bad=BAD[skip_broken]), how
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(site_options)
 def federate_command(
-    method,           # a name or a sum
-    rehearse=(),      # folder of a site
-    nodes:int=None,   # instead: at a server
+    method,           # name or sum
+    rehearse=(),      # a site's folder
+    nodes:int=None,   # or: at a server
     rounds:int=10,
-    set=(),           # field of the setting
+    set=(),           # of the setting
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
-    classes:str=None, # a,b,c: some sites may lack one
+    classes:str=None, # a,b,c: a site may lack one
     **kwargs,
 ):
     "Train over sites that keep their images."
     sites, how = site_options(**kwargs)
     if bool(rehearse) == bool(nodes):
-        raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
+        raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
-    named = [c.strip() for c in classes.split(',')] if classes else []
-    job = Job(method, model, pixels, setting, classes=named)
+    named = list(map(str.strip, classes.split(','))) if classes else []
+    job = Job(method, model, pixels, setting, '', named)
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, lost=how['lost'], **sites)
+        if rehearse: return run_here(job, rehearse, out, **sites)
         submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
