@@ -10,7 +10,6 @@ from .stats import Interval, adjusted, t_interval
 from .table import at_chance
 from ..engine.history import History, Where, lost_of, placed, sums_at, sums_of, told, where_of
 
-
 # %% auto #0
 __all__ = ['by_domain']
 

@@ -46,7 +46,7 @@ def check_tensors(d, where:str):
     if not isinstance(d, Data):
         raise ValueError(f'{where} is a {type(d).__name__}, no Data; `Suite.from_datasets` makes one')
     for k, t in vars(d).items():
-        if isinstance(t, Tensor) or t is None and k in ('masks', 'boxes'): continue
+        if isinstance(t, Tensor) or t is None and k in ('masks', 'boxes', 'who'): continue
         if k == 'x' and isinstance(t, Later): continue
         raise ValueError(f'{where}: {k} is a {type(t).__name__}; give a tensor')
     if isinstance(d.x, Later): return
@@ -59,7 +59,8 @@ def check_rows(d:Data, where:str):
     "Refuse labels, masks and boxes that do not belong to the images."
     if len(d.x) != len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
     n, side = len(d.x), d.x.shape[2:]
-    wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]))
+    wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]),
+                 who=(torch.int64, [n]))
     for k, (kind, shape) in wants.items():
         t = getattr(d, k)
         if t is None or t.dtype == kind and list(t.shape) == shape: continue

@@ -8,13 +8,14 @@ __all__ = []
 # %% ../../nbs/5_data/23_copies.ipynb #5f9b86ce
 import hashlib, warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
 from .images import Data, file_bytes, upright
-from .sheet import check_pairs, part_names, parts_of_site
+from .sheet import check_pairs, part_names, parts_of_site, people
 
 # %% ../../nbs/5_data/23_copies.ipynb #4b754c41
 class Picture(NamedTuple):
@@ -251,7 +252,7 @@ def planned(
 # %% ../../nbs/5_data/23_copies.ipynb #1a0c5962
 def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
     "The images of each site, a row and a part for each, in their parts."
-    out = {}
+    d, out = replace(d, who=people(rows)), {}
     for site in dict.fromkeys(r.site for r in rows):
         own = [k for k, r in enumerate(rows) if r.site == site and parts[k]]
         names = part_names([rows[k] for k in own], [parts[k] for k in own])

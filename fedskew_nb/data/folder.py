@@ -23,7 +23,7 @@ from .datasets import check_wishes, suite_of_parts
 from .images import Data, content, join, read_image, window_of
 from ..core.names import Recipe, whole
 from .sheet import (
-    check_spelled, check_test, in_order, lacking, own_part, read_sheet, row_of, tree_of, usual_name)
+    check_spelled, check_test, in_order, lacking, own_part, patients, read_sheet, row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000c
@@ -36,7 +36,7 @@ def folder_rows(root)->list: # of Row
         raise ValueError(f'there is no folder {root}; {up} {there}')
     paths = image_files(root)
     check_depth(root, paths)
-    return as_listed(root, [row_of(p) for p in paths])
+    return patients(root, as_listed(root, [row_of(p) for p in paths]))
 
 def scan(root)->dict:
     "{domain: {class: [paths]}} of a folder."
@@ -168,7 +168,8 @@ DIGEST = ContextVar('DIGEST', default=content)      # of a file; a node knows th
 def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     "A name for what this call reads: files and their bytes, and its arguments."
     bytes_of = [[r.path.as_posix(), DIGEST.get()(root/r.path), *r[1:]] for r in rows]
-    text = repr((bytes_of, *call[:-1], sorted(call[-1].items())))
+    who = ['who'] if any(r.patient for r in rows) else []      # once it was not kept
+    text = repr((bytes_of, *call[:-1], sorted(call[-1].items()), *who))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
     return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
+from fastcore.basics import patch
 from torch import Tensor
 import hashlib, io, math, os, warnings
 from pathlib import Path
@@ -26,6 +27,7 @@ class Data:
     y:Tensor                # (N,) int64
     masks:Tensor|None=None  # (N, 1, H, W) uint8, where the object is, if known
     boxes:Tensor|None=None  # (N, 4) int64, its left, top, right, bottom in pixels; all 0: nobody found it
+    who:Tensor|None=None    # (N,) int64, a number for each patient, where the data name them
     def __len__(self): return len(self.y)
     def __getitem__(self, i): return self.apply(lambda t: t[i])
     def apply(self, f): return Data(*(None if t is None else f(t) for t in vars(self).values()))
@@ -33,8 +35,10 @@ class Data:
         shape = '×'.join(map(str, self.x.shape[1:]))
         more = [k for k in ('masks', 'boxes') if getattr(self, k) is not None]
         return f'Data({", ".join([f"{len(self)} images {shape}".rstrip(), *more])})'
-    @property
-    def nbytes(self): return sum(t.nbytes for t in vars(self).values() if t is not None)
+
+# %% ../../nbs/5_data/01_images.ipynb #priv0101
+@patch(as_prop=True)
+def nbytes(self:Data)->int: return sum(t.nbytes for t in vars(self).values() if t is not None)
 
 # %% ../../nbs/5_data/01_images.ipynb #5f0c2e92
 @dataclass(eq=False)

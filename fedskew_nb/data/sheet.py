@@ -6,10 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/5_data/21_sheet.ipynb #6ebc7f97
+import hashlib
 from collections import Counter
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 import torch
+from torch import Tensor
 from ..core.seeding import generator
 from .boxes import csv_rows
 from ..core.names import real
@@ -37,6 +39,13 @@ def tree_of(rows)->dict: # {site: {class: [paths]}}
     tree = {}
     for r in rows: tree.setdefault(r.site, {}).setdefault(r.label, []).append(r.path)
     return tree
+
+# %% ../../nbs/5_data/21_sheet.ipynb #priv0103
+def people(rows)->Tensor|None: # (N,) int64
+    "A number for each row's patient, the same wherever the name is; None where nobody is named."
+    if not any(r.patient for r in rows): return None
+    letters = [hashlib.blake2b(r.group.encode(), digest_size=8).digest() for r in rows]
+    return torch.tensor([int.from_bytes(s, 'little') >> 1 for s in letters])
 
 # %% ../../nbs/5_data/21_sheet.ipynb #470a3cf1
 def own_part(p:Path)->bool:
@@ -230,6 +239,7 @@ def lacking(tree:dict, names)->list:
 
 # %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
 import re, unicodedata, warnings
+from pathlib import Path
 
 # %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
 NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
@@ -365,3 +375,20 @@ def in_order(labels)->list:
     "Names of classes: numbers by size, if all are; else by the alphabet."
     numbers = all(NUMBER.fullmatch(v) for v in labels)
     return sorted(labels, key=lambda v: (float(v) if numbers else 0, v))
+
+# %% ../../nbs/5_data/30_cells.ipynb #priv0002
+def patients(root, rows:list)->list: # of Row
+    "The rows of a folder with the patients that its `patients.csv` names."
+    file, who = Path(root)/'patients.csv', {}
+    if not file.is_file(): return rows
+    (_, head), *lines = csv_rows(file) or [(0, [])]
+    if head != ['image', 'patient']: raise ValueError(f'{file} must begin with image,patient: write it so')
+    for line, row in lines:
+        if len(row) != 2 or row[0] in who:
+            raise ValueError(f'{file}, row {line}: {",".join(row)!r} is no image and its patient')
+        who[row[0]] = said(row[1], 'patient', f'{file}, row {line}')
+    if lost := who.keys()-{r.path.as_posix() for r in rows}:
+        raise ValueError(f'{file} names {min(lost)}, which is not there: take it away')
+    rows = with_nobody(file, [r._replace(patient=who.get(r.path.as_posix(), '')) for r in rows])
+    check_patients(file, rows)
+    return rows

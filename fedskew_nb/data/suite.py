@@ -143,8 +143,8 @@ def _digest(self:Suite, t:Tensor)->str:
 
 @patch
 def fingerprint(self:Suite)->str:
-    "Sixteen letters that depend on every byte which training or a test sees, and on who has it."
-    sums = lambda d: [(k, self._digest(t)) for k, t in vars(d).items() if t is not None]
+    "Sixteen letters of every byte that training or a test sees, and of who has it."
+    sums = lambda d: [(k, self._digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
     clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
     tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
     text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
@@ -224,7 +224,7 @@ def pack(suite:Suite, **also)->tuple[dict,dict]:
 # %% ../../nbs/5_data/02_suite.ipynb #0000002c
 def unpack(tensors:dict, meta:dict)->Suite:
     "The suite again."
-    parts, numbers = ('x', 'y', 'masks', 'boxes'), {int(k.split('.')[0]) for k in tensors}
+    parts, numbers = [f.name for f in fields(Data)], {int(k.split('.')[0]) for k in tensors}
     d = {i: Data(*(tensors.get(f'{i}.{k}') for k in parts)) for i in numbers}
     clients = [Client(i, domain, d[a], d[b], d[c]) for i, domain, a, b, c in meta['clients']]
     tests, unseen = ({k: d[i] for k, i in meta[part].items()} for part in ('tests', 'unseen'))

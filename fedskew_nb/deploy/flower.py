@@ -43,9 +43,10 @@ def client_app():
     def asked(letter, context):
         c = context.node_config
         seal = Seal(c['key'], c['secure']) if c.get('secure') else None
-        os.umask(0o077)      # what it writes is its owner's
-        how = dict(white=c.get('white'), seal=seal, device=c['device'], limits={k: c[k] for k in limits_of()})
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), bad=c['bad'], **how)
+        os.umask(0o077)
+        how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
+        how |= dict(limits={k: c[k] for k in limits_of()})
+        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
         except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
         sent = node.harmless(said)
@@ -266,6 +267,7 @@ def at_node(node:Node)->str:
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
     if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
     own = node.limits | dict(name=node.name, device=str(node.device), bad=node.bad)
+    if node.epsilon: own['epsilon'] = node.epsilon
     said = own | {k: str(f.resolve()) for k, f in files.items()}
     for k in (k for k in files if '"' in said[k]):
         raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
@@ -328,20 +330,21 @@ def node_command(
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
     key:str=None,
-    name:str=None,    # default: key's, or folder's
-    memory:str=None,  # default: memory/NAME
-    peers:bool=False, # others may get what it sends
-    white:str=None,   # in scans: 4095
-    secure:str=None,  # *.pub of all: only sums leave
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
+    peers:bool=False, # others get what it sends
+    white:str=None,   # or 4095
+    secure:str=None,  # *.pub of all: sums only
     skip_broken:bool=False,
+    epsilon:float=None, # most, ever
     device:str='auto',
     **kwargs,
 ):
     "Start a node beside a site's images."
-    if not data: raise ValueError('say --data FOLDER: its images')
+    if not data: raise ValueError('say --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    site = dict(white=white, device=device, limits=limits_of(**kwargs), bad=BAD[skip_broken])
-    node = node_of(data, memory, key, name, peers, secure, **site)
+    site = dict(white=white, device=device, limits=limits_of(**kwargs), epsilon=epsilon)
+    node = node_of(data, memory, key, name, peers, secure, bad=BAD[skip_broken], **site)
     run_node(AGAIN if key else 0, server, ca, node, *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8

@@ -249,7 +249,8 @@ def tell_round(hub:Federation):
     "A line for each round."
     row, took, of = hub.history.rounds[-1], hub.history.timing[-1], hub.setting.rounds
     mb, seconds = (row['up']+row['down'])/1e6, took['seconds']+took['eval_seconds']
-    say(f'round {row["round"]:{len(str(of))}} of {of}: loss {row["loss"]:.3f}, {mb:.1f} MB, {seconds:.1f} s')
+    loss = f'loss {row["loss"]:.3f}, ' if row.get('terms', True) else ''      # it may stay at home
+    say(f'round {row["round"]:{len(str(of))}} of {of}: {loss}{mb:.1f} MB, {seconds:.1f} s')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):

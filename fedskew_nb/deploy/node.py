@@ -73,27 +73,28 @@ def limits_of(
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
-    "A federation of one: images and memory lie in its own folders."
+    "A federation of one, in its own folders."
     def __init__(self,
         data,             # <domain>/<class>/<image>
-        memory,           # of what stays
+        memory,           # what stays
         name:str='',      # default: the folder's
         peers:bool=False, # may others get what it sends?
-        tell=say,         # what leaves; None: was told
+        tell=say,         # what leaves
         white=None,       # or 4095, or a window
-        seal=None,        # only secure sums leave
+        seal=None,        # only sums leave
         device='cpu',
         limits=None,
-        bad='strict',     # or skip
+        epsilon=None,     # most, ever
+        bad='strict',     # skip
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
         self.white, self.seal, self.limits = window_of(white), seal, limits or limits_of()
-        self.device, self.bad = pick_device(device), bad
+        self.device, self.bad, self.epsilon = pick_device(device), bad, epsilon
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
 @patch
-def check(self:Node, **asked): # what is asked, by the limit's name
+def check_limits(self:Node, **asked): # what is asked, by the limit's name
     "Refuse what is above a limit."
     for what, n in asked.items():
         if n <= self.limits[what]: continue
@@ -112,13 +113,13 @@ def allowed(self:Node, text:str)->bool:
 @patch
 def admit(self:Node, job:Job):
     "Refuse images and a model that are too large, and a file that this site does not open."
-    self.check(pixels=job.pixels)
+    self.check_limits(pixels=job.pixels)
     values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
     for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
     with torch.device('meta'): net = job.net(2)       # shapes without numbers
-    self.check(parameters=sum(p.numel() for p in net.parameters()))
+    self.check_limits(parameters=sum(p.numel() for p in net.parameters()))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e14
 @contextmanager
@@ -145,6 +146,7 @@ def __call__(self:Node, order:bytes)->bytes:
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
     job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge')     # the last of a secure sum
     if self.seal or job.setting.get('secure'): self.check_sealed(job)
+    if self.epsilon is not None: self.check(job)
     with within(self.limits['minutes']):
         return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
 
@@ -194,8 +196,9 @@ def federation(self:Node, job:Job, k:int)->Federation:
         suite = self.images(job)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
-        self.check(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))
+        self.check_limits(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))
         self.fed, self.at = fed, (job, k)
+        if job.setting.get('epsilon'): self.fed.worker.ledger = self.ledger(job)
     return self.fed
 
 # %% ../../nbs/8_deploy/03_node.ipynb #410c11df
@@ -214,12 +217,14 @@ def machine(device)->dict: # {what: text}
     kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
     return dict(device=device.type, processor=kind, torch=torch.__version__, python=platform.python_version())
 
+# %% ../../nbs/8_deploy/03_node.ipynb #9c8e10a0
 @patch
 def facts(self:Node, order:dict, job:Job)->dict:
     "What the server may know before the first round."
     fed = self.federation(job, 0)
     client, suite = fed.suite.clients[0], fed.suite
     if self.tell: self.consider(job, suite.n_classes)
+    if fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
     return dict(name=self.name, domain=client.domain, n=len(client.train), tests=len(client.test),
                 classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
                 code=fed.made_of['code'], first_net=fed.made_of['first_net'], machine=machine(self.device))
@@ -494,3 +499,19 @@ def hide(self:Node, parts:dict, secret, ps:list):
         sign = 1 if self.name < other.name else -1
         for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
             v.add_(m.view(v.shape), alpha=sign)
+
+# %% ../../nbs/8_deploy/09_private.ipynb #f6ba4cfe
+from fedskew_nb.engine.private import Ledger
+
+# %% ../../nbs/8_deploy/09_private.ipynb #26a61708
+@patch
+def check(self:Node, job:Job):
+    "A site with a most of ε trains with noise only."
+    if self.epsilon is None or job.setting.get('epsilon'): return
+    raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
+                     f'of {self.epsilon:g} for all runs')
+
+@patch
+def ledger(self:Node, job:Job)->Ledger:
+    "What its patients have lost, in all runs."
+    return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)

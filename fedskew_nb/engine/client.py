@@ -64,7 +64,7 @@ def copy(self:Worker, state:dict)->Net:
 @patch
 def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."
-    new = Worker(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
+    new = type(self)(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
     new.met = self.met
     return new
 

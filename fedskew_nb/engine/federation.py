@@ -25,6 +25,7 @@ from .guard import (
     as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
 from .client import Worker
+from .private import worker_for
 from .lanes import calmly, keep_freed_memory, pick_device, Lanes
 from .history import (
     History, describe, made_of, Result, State, Task, after_round, state_field)
@@ -62,7 +63,7 @@ def _assemble(self:Federation, net:Net, suite:Suite):
     net = made_ready(self.method.adapt(net, self.setting.seed), suite)
     far = self.sites.far
     if not far: check_fits(self.method, net, suite, self.setting, self.device)
-    self.suite, self.worker = suite, Worker(self.method, net, suite, self.setting, self.device)
+    self.suite, self.worker = suite, worker_for(self.method, net, suite, self.setting, self.device)
     self.net, self.kept = self.worker.net, self.worker.kept
     self.groups = rule_groups(self.method.rules(self.net))
     self.clients = suite.clients if far else who_trains(self.worker, suite)

@@ -44,17 +44,18 @@ class Scoring(Training):
 @dataclass(frozen=True)
 class Setting(Scoring):
     "How a federation trains; stored with the run."
-    uniform:bool=False          # weights 1/K, not n_k / Σ n
-    participation:float=1.      # of the clients, in (0, 1]
-    pad:int=0                   # random crops, pixels
-    flip:bool=False             # mirror half of the images
-    turn:float=0.               # turn by up to so many degrees
-    seed:int=0                  # of all draws
-    threads:int=1               # of one operation on a CPU
-    channels_last:bool=True     # memory order of images
-    stack:bool|None=None        # clients as one; None: a rule
-    secure:bool|None=None       # only sums
-    precision:str='fp32'        # 'bf16': faster, coarser
+    uniform:bool=False      # weights 1/K, not n_k/Σn
+    participation:float=1.  # of the clients, in (0, 1]
+    pad:int=0               # random crops, pixels
+    flip:bool=False         # mirror half of the images
+    turn:float=0.           # by up to these degrees
+    seed:int=0              # of all draws
+    threads:int=1           # of one operation on a CPU
+    channels_last:bool=True # memory order of images
+    stack:bool|None=None    # clients as one; None: a rule
+    secure:bool|None=None   # only sums
+    epsilon:float|None=None # DP-SGD with `clip`: its ε
+    precision:str='fp32'    # 'bf16': faster, coarser
     def __post_init__(self):
         if isinstance(self.rungs, tuple): object.__setattr__(self, 'rungs', list(self.rungs))     # as in JSON
         check_setting(self)
@@ -87,9 +88,10 @@ LIMITS = dict(
     rounds=(1, None), local_epochs=(1, 10**4), local_steps=(1, 10**5), batch_size=(1, None),
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
     participation=(0, 1), eval_every=(1, None), patience=(1, None), pad=(0, 2048), turn=(0, 180),
-    seed=(-2**63, 2**63-1), threads=(1, 1024))
+    seed=(-2**63, 2**63-1), threads=(1, 1024),
+    epsilon=(0, None))
 ALLOWED = {f.name: kinds_of(Setting, f.name) for f in fields(Setting)}
-ABOVE = ('lr', 'decay', 'clip', 'participation')     # these may not sit on their lower limit
+ABOVE = ('lr', 'decay', 'clip', 'participation', 'epsilon')     # these may not sit on their lower limit
 
 # %% ../../nbs/6_engine/01_setting.ipynb #6c10a9e1
 def check_setting(s:Setting):

@@ -81,6 +81,7 @@ def why_not_stacked(
     device:str='cpu',                # kind of device
 )->str:                              # '' where clients are stacked
     "The first reason why clients train one by one; `stack=True` asks only whether they can be stacked."
+    if setting.epsilon: return 'noise is drawn client by client'
     why = _method_says(method) or _net_says(net)
     return why or ('' if setting.stack else _does_not_pay(setting, net, size, device))
 

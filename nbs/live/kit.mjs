@@ -8,6 +8,16 @@ export function draw(parent, tag, attributes = {}, text) {
   return e;
 }
 
+// `n` numbers between 0 and 1, always the same, from place `from` on: Park and Miller's generator
+export function uniforms(n, from = 0) {
+  const u = [];
+  for (let i = 0, s = 1; i < from + n + 10; i++) {
+    s = s * 48271 % 2147483647;
+    if (i >= from + 10) u.push(s / 2147483647); // the first ones are small
+  }
+  return u;
+}
+
 // `id` names a paragraph whose <b data-slider="NAME" data-says data-min data-max data-step> are numbers. Each gets
 // a slider beside it, and `show(values, svg, outputs)` draws at once and after each move. The paragraph is read
 // aloud when a slider has come to rest.

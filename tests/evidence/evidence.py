@@ -14,6 +14,7 @@ is committed before the first run that is judged. Called again, it says what is 
 
 import argparse, json, lzma, os, shutil, signal, subprocess, sys, time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import lru_cache
 from pathlib import Path
 import plan
 from plan import HERE, Trial
@@ -23,8 +24,11 @@ HOME = REPO.parent/'evidence'
 CODE, VENV, PID, LOG = HOME/'code', HOME/'.venv', HOME/'pid', HOME/'log'
 
 # ---- what is stored ----
+@lru_cache(200)
+def unpacked(path:Path, stamp:int): return json.loads(lzma.decompress(path.read_bytes()))
+
 def read_packed(path:Path, default):
-    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else default
+    return unpacked(path, path.stat().st_mtime_ns) if path.exists() else default
 
 def write_whole(path:Path, raw:bytes):
     "The whole file or nothing: the process may be killed at any time."
@@ -83,13 +87,15 @@ def pilots_left(s, store:Store, tuning:dict)->list: # of jobs
     return [dict(set=s.id, row=t.row, seed=t.seed, lr=t.lr, own=t.own, pilot=True) for t in trials]
 
 def write_tuned(s, store:Store, tuning:dict):
-    "What the pilots chose, as a file."
-    done = store.trials(s)
-    rows = {r.name: plan.chosen(r, tuning, s.record['lr'], done) for r in plan.tuned_rows(s)}
+    "What the pilots chose, as a file: of each row whose pilots are all made."
+    done, lr = store.trials(s), s.record['lr']
+    ready = [r for r in plan.tuned_rows(s) if not plan.wanted_trials(r, tuning, lr, done)]
+    rows = {r.name: plan.chosen(r, tuning, lr, done) for r in ready}
     write_text(store.tuned_file(s), dict(set=s.id, record=s.letters, rows=rows), 1)
 
 def runs_left(s, store:Store, seeds)->list: # of jobs
     tuned = store.tuned(s)
+    def is_chosen(row): return row.lr or not s.record.get('tuned', True) or (row.rate_of or row.name) in tuned
     def how(row):
         if row.lr: return dict(lr=row.lr, own=())
         if not s.record.get('tuned', True): return dict(lr=s.record['lr'], own=())
@@ -98,7 +104,7 @@ def runs_left(s, store:Store, seeds)->list: # of jobs
     out = []
     for seed in seeds:
         there = store.runs(s, seed)
-        rows = [r for r in s.rows if r.name not in there]
+        rows = [r for r in s.rows if r.name not in there and is_chosen(r)]
         out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in rows]
     return out
 
@@ -112,6 +118,8 @@ def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three se
 
 def missing_for(s)->str: # '' if nothing is
     "What a set needs and this machine has not."
+    if s.record.get('device') == 'cuda' and not shutil.which('nvidia-smi'):
+        return f'set {s.id} needs a GPU, which is not here: skipped'
     for path in s.record.get('needs', ()):
         if not (REPO/path).exists(): return f'set {s.id} needs {path}, which is not here: skipped'
     return ''
@@ -159,12 +167,13 @@ class Queue:
             why = missing_for(s) or ('' if commit else f'set {s.id} is not committed as it stands: skipped')
             if why: self.say(why)
             part = [] if why else self.of_set(s, tuning, seeds)
-            found += [job | dict(commit=commit) for job in part if self.key(job) not in self.failed]
+            known = self.failed | {self.key(job) for job in found}
+            found += [job | dict(commit=commit) for job in part if self.key(job) not in known]
             if found and not self.here: return found
         return found
     def of_set(self, s, tuning, seeds)->list:
         if s.record.get('tuned', True):
-            if s.is_tuned and not self.store.tuned_file(s).exists():
+            if s.is_tuned and {r.name for r in plan.tuned_rows(s)} > {*self.store.tuned(s)}:
                 left = pilots_left(s, self.store, tuning)
                 if left: return left
                 write_tuned(s, self.store, tuning)
@@ -193,19 +202,33 @@ def prepared_code(commit:str)->Path:
         (VENV/'made').touch()
     return CODE
 
-def made(job:dict, code:Path, python, work:Path, core)->dict|None:
-    "The answer of a job, made in a process of its own; None where it failed."
+WARM = {}     # core: the process that makes its jobs, where it makes many
+
+def asked_of(core, call:list, files:list, log, env):
+    "Have a process of this core, that has imported everything, make a job."
+    if core not in WARM or WARM[core].poll() is not None:
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        WARM[core] = subprocess.Popen(call, stderr=log, env=env, **pipes)
+    p = WARM[core]
+    p.stdin.write(json.dumps(files)+'\n')
+    p.stdin.flush()
+    p.stdout.readline()
+
+def made(job:dict, code:Path, python, work:Path, core, warm:bool)->dict|None:
+    "The answer of a job, made in a process of its own, or in one that made others; None where it failed."
     stem = '_'.join(''.join(c if c.isalnum() or c in '.-' else '-' for c in str(v)) for v in
                     (job['set'], 'pilot' if job['pilot'] else 'run', job['row'], job['seed'], job['lr'],
                      *(f'{k}{v}' for k, v in job['own'])))
     work.mkdir(parents=True, exist_ok=True)
     asked, answer = work/f'{stem}.job', work/f'{stem}.json'
     asked.write_text(json.dumps(job | dict(plan=str(code/plan.PLAN), core=core)))
-    with open(work/f'{stem}.log', 'w') as log:
-        call = [python, code/'tests'/'evidence'/'work.py', code, asked, answer]
+    log_file = work/(f'core-{core}.log' if warm else f'{stem}.log')
+    with open(log_file, 'a') as log:
+        call = list(map(str, [python, code/'tests'/'evidence'/'work.py', code, asked, answer]))
         env = os.environ | dict(FEDSKEW_CACHE=str(HOME/'cache'))
-        done = subprocess.run(list(map(str, call)), stdout=log, stderr=log, env=env)
-    if done.returncode or not answer.exists(): return None
+        if warm: asked_of(core, call[:-1], call[-2:], log, env)
+        else: subprocess.run(call, stdout=log, stderr=log, env=env)
+    if not answer.exists(): return None
     entry = json.loads(answer.read_text())
     for p in (asked, answer, work/f'{stem}.log'): p.unlink(missing_ok=True)
     shutil.rmtree(work/stem, ignore_errors=True)
@@ -235,7 +258,7 @@ def work(a):
                 job, core = todo.pop(0), free.pop()
                 code = REPO if a.here else prepared_code(job['commit'])
                 python = sys.executable if a.here else VENV/'bin'/'python'
-                running[pool.submit(made, job, code, python, HOME/'work', core)] = job, core
+                running[pool.submit(made, job, code, python, HOME/'work', core, a.here)] = job, core
             if not running: break
             for f in wait(running, return_when=FIRST_COMPLETED, timeout=60).done:
                 job, core = running.pop(f)
@@ -309,7 +332,7 @@ def status()->str:
         missing = [r.name for seed in s.seeds for r in s.rows if r.name not in done[seed]]
         left = sum(seconds.get(name, 0) for name in missing)/3600
         trials = len(store.trials(s)) if s.is_tuned else 0
-        chosen = store.tuned_file(s).exists()
+        chosen = {r.name for r in plan.tuned_rows(s)} <= {*store.tuned(s)}
         pilots = f'{trials} pilots{", chosen" if chosen else ""}'
         if s.tuned_as != s.id: pilots = f'rates of {s.tuned_as}'
         if not s.record.get('tuned', True): pilots = 'printed rates'

@@ -1,6 +1,8 @@
-"""One run of the plan, in its own process, on one core: `python work.py REPOSITORY JOB.json ANSWER.json`."""
+"""One run of the plan, in its own process, on one core: `python work.py REPOSITORY JOB.json ANSWER.json`.
 
-import json, os, platform, sys, time, warnings
+Without ANSWER.json it makes many: the first job only names the core, and pairs of files come on stdin."""
+
+import json, os, platform, sys, time, traceback, warnings
 from functools import partial
 from pathlib import Path
 
@@ -68,14 +70,27 @@ def score_of(h, row)->float:
     if 'stopped' in h.measures: return 0.
     return h.summary(Where(row.view if row.deal == 'skew' else 'global', row.moment))['AVG']
 
+def answer_to(asked:Path, answer:Path):
+    "Make the run of a job's file."
+    folder = answer.with_suffix('')          # checkpoints
+    folder.mkdir(parents=True, exist_ok=True)
+    part = answer.with_name(f'{answer.name}.part')
+    part.write_text(json.dumps(made(json.loads(asked.read_text()), folder)))
+    os.replace(part, answer)
+
+def many():
+    "One job after the other, as their files are named on stdin; a line for each, so that the next is sent."
+    for line in sys.stdin:
+        asked, answer = map(Path, json.loads(line))
+        try: answer_to(asked, answer)
+        except Exception: traceback.print_exc()
+        print('done', file=sys.__stdout__, flush=True)
+
 if __name__ == '__main__':
-    repository, job, answer = sys.argv[1:4]
-    job = json.loads(Path(job).read_text())
+    repository, *files = sys.argv[1:]
+    job = json.loads(Path(files[0]).read_text())
     one_core(job.get('core'))
     sys.path[:0] = [repository, str(Path(repository)/'tests'/'evidence')]
     warnings.simplefilter('default')
-    folder = Path(answer).with_suffix('')          # checkpoints
-    folder.mkdir(parents=True, exist_ok=True)
-    said = json.dumps(made(job, folder))
-    Path(answer+'.part').write_text(said)
-    os.replace(answer+'.part', answer)
+    if files[1:]: answer_to(*map(Path, files))
+    else: many()

@@ -1,0 +1,99 @@
+"What the plan's runs say, once more from the raw runs, without a line of the reader."
+import json, lzma, sys
+from collections import Counter
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from scipy.stats import t
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE/'evidence'))
+STORED = json.loads((HERE.parent/'fedskew_nb'/'assets'/'plan.json').read_text())
+WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}
+CLAIMS = {c['id']: c for c in STORED['verdicts']}
+
+def raw(name)->dict: # {seed: {row: entry}}
+    files = (HERE/'evidence'/'runs'/name).glob('*.json.xz')
+    return {d['seed']: d['rows'] for d in (json.loads(lzma.decompress(f.read_bytes())) for f in files)}
+
+RAW = {name: raw(name) for name in STORED['sets']}
+
+def shares(history, view, moment)->list: # a dict {domain: share in percent} for each of the last three checks
+    rows = [r for r in history['rows'] if (r['view'], r['moment']) == (view, WORDS[moment])]
+    path = next(p for p in ('', 'client') if any(r['path'] == p for r in rows))
+    out = []
+    for check in sorted({r['round'] for r in rows})[-3:]:
+        here = [r for r in rows if r['round'] == check and r['path'] == path]
+        right, n = Counter(), Counter()
+        for r in here:
+            right[r['domain']] += r['correct']
+            n[r['domain']] += r['n']
+        out.append({d: (100*right[d]/n[d], n[d]) for d in n})
+    return out
+
+def score(history, view, moment)->float:
+    return fmean(fmean(share for share, _ in check.values()) for check in shares(history, view, moment))
+
+@pytest.mark.parametrize('name', STORED['sets'])
+def test_every_stored_score_is_what_the_rows_say(name):
+    for row, of in STORED['sets'][name]['rows'].items():
+        for place, by_seed in of.items():
+            view, moment = place.split()
+            again = {seed: score(RAW[name][int(seed)][row]['history'], view, moment) for seed in by_seed}
+            assert by_seed == pytest.approx(again, abs=6e-4)
+
+def test_a_set_is_whole_where_no_run_is_missing():
+    for name, s in STORED['sets'].items():
+        made = {row: sum(row in rows for rows in RAW[name].values()) for row in s['wanted']}
+        assert s['whole'] == (made == s['wanted'])
+    assert {c['set'] for c in CLAIMS.values()} <= {n for n, s in STORED['sets'].items() if s['whole']}
+
+def interval(d):
+    half = t.ppf(.975, len(d)-1)*stdev(d)/len(d)**.5
+    return fmean(d), fmean(d)-half, fmean(d)+half
+
+def by_hand(c)->list: # a number a seed
+    "The difference of a claim."
+    pairs = [(rows[c['a']]['history'], rows[c['b']]['history']) for _, rows in sorted(RAW[c['set']].items())]
+    if c['column'] == 'rank': return [a['measures']['rank']-b['measures']['rank'] for a, b in pairs]
+    if c['column'] == 'plus - minus': return [a['measures']['plus']-a['measures']['minus'] for a, _ in pairs]
+    return [score(a, c['view'], c['moment'])-score(b, c['view'], c['moment']) for a, b in pairs]
+
+@pytest.mark.parametrize('name', [i for i, c in CLAIMS.items() if c['column'] != 'STD'])
+def test_a_claim_is_what_the_rows_say(name):
+    c = CLAIMS[name]
+    mean, lo, hi = interval(by_hand(c))
+    assert (c['mean'], c['lo'], c['hi']) == pytest.approx((mean, lo, hi), abs=1e-9)
+    assert c['above'] == ('yes' if lo > 0 and c['p'] < .05 else 'below' if hi < 0 else 'open')
+    size = 'yes' if lo >= c['needed'] else 'smaller' if hi < c['needed'] else 'open'
+    assert c['large'] == (size if c['needed'] else '')
+
+def spread(histories)->float:
+    "STD over domains of the mean accuracy over seeds and checks, less what the images alone make."
+    checks = [check for h in histories for check in shares(h, 'global', 'received')]
+    acc = {d: fmean(check[d][0] for check in checks) for d in checks[0]}
+    n = {d: sum(check[d][1] for check in checks) for d in acc}
+    noise = fmean(a*(100-a)/n[d] for d, a in acc.items())
+    return max(0., stdev(acc.values())**2-noise)**.5
+
+def test_the_spread_over_domains_is_judged_by_a_jackknife():
+    c = CLAIMS['F2DC-02']
+    runs = [RAW['A'][seed] for seed in sorted(RAW['A'])]
+    def difference(keep):
+        one, other = ([r[c[k]]['history'] for r in keep] for k in 'ab')
+        return spread(one)-spread(other)
+    n, whole = len(runs), difference(runs)
+    left = [difference(runs[:k]+runs[k+1:]) for k in range(n)]
+    variance = (n-1)/n*sum((v-fmean(left))**2 for v in left)        # the jackknife's own
+    half = t.ppf(.975, n-1)*variance**.5
+    mean = n*whole-(n-1)*fmean(left)
+    assert (c['mean'], c['lo'], c['hi']) == pytest.approx((mean, mean-half, mean+half), abs=1e-6)
+
+def test_the_stored_file_is_what_the_reader_makes(tmp_path, monkeypatch):
+    import verdicts
+    monkeypatch.setattr(verdicts, 'OUT', tmp_path/'plan.json')
+    made = json.loads(json.dumps(verdicts.main()))
+    assert made['sets'] == STORED['sets']
+    def plain(c): return {k: pytest.approx(v, rel=1e-9) if isinstance(v, float) else v for k, v in c.items()}
+    assert [plain(c) for c in STORED['verdicts']] == made['verdicts']
