@@ -1,15 +1,20 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import math, re
+import dataclasses, json, math, os, re, shutil, time, tomllib
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 import pytest, torch
+from msgspec.structs import asdict, replace
 from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy import flower, keys
-from fedskew_nb.deploy.hub import agreed, finish, hub_of
-from fedskew_nb.deploy.node import Node, order_of
+from fedskew_nb.data.images import content
+from fedskew_nb.deploy import flower, keys, node
+from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
+from fedskew_nb.deploy.node import Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
@@ -73,6 +78,31 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         files = sorted(stays(tmp_path, site).glob('[0-9]*.safetensors'))
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
+
+# ---- classes of the job
+
+def test_a_site_without_a_case_of_one_class_takes_part(place, tmp_path):
+    "Equal to a table of all images, in which a domain may lack a class; each model keeps its numbers."
+    for site in 'abc': shutil.copytree(place/site, tmp_path/site)
+    shutil.rmtree(tmp_path/'b'/'dusk'/'bright')
+    how = replace(job('FedBN', eval_every=1), classes=['bright', 'dark', 'grey'])
+    hub = rehearsal(how, [tmp_path/s for s in 'abc'], tmp_path/'out')
+    hub.fit(progress=False)
+    paths = [p for s in 'abc' for p in sorted((tmp_path/s).rglob('*.png'))]
+    rows = [f'{p.relative_to(tmp_path)},{p.parts[-3]},{p.parts[-2]}' for p in paths]
+    (tmp_path/'t.csv').write_text('\n'.join(['image,site,label', *rows]))
+    with pytest.warns(UserWarning, match='bright'): suite = load_folder(tmp_path/'t.csv', 16)
+    fed = how.federation(dataclasses.replace(suite, classes=how.classes))
+    fed.fit(progress=False)
+    assert hub.history.rounds == fed.history.rounds and hub.history.rows == own_rows(fed)
+    assert hub.suite.n_classes == 3 and len(paths) == 40
+
+def test_a_folder_that_the_job_does_not_name_is_refused(place, tmp_path):
+    "Nor a class that is named twice; its images would be lost."
+    with pytest.raises(ValueError, match="a has the class 'bright', the job dark, grey: rename"):
+        rehearsal(replace(job(), classes=['dark', 'grey']), sites(place), tmp_path)
+    with pytest.raises(ValueError, match="two classes are called 'dark'"):
+        rehearsal(replace(job(), classes=['dark', 'dark', 'bright']), sites(place), tmp_path)
 
 # ---- kills
 
@@ -236,6 +266,117 @@ def test_a_hub_has_no_model_of_a_client_that_keeps_parts(place, tmp_path):
 def test_a_hub_says_how_it_computes(place, tmp_path):
     assert rehearsal(job(), sites(place), tmp_path).plan()['why'] == 'clients are elsewhere'
 
+# ---- the images of a site
+
+def repainted(place, home):
+    "A site, and a function that paints one of its images anew, with its old time."
+    shutil.copytree(place/'a', home/'a')
+    file = home/'a'/'dawn'/'dark'/'0.png'
+    before = file.stat()
+    def paint():
+        Image.open(home/'a'/'dawn'/'bright'/'0.png').rotate(90).save(file)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return home/'a', paint
+
+def test_images_that_changed_are_refused_by_the_site(place, tmp_path):
+    "As many as before; the sentence names none, and what began with them goes on."
+    at, paint = repainted(place, tmp_path)
+    first = order_of(job('FedBN'), 'train')
+    sent = from_bytes(Node(at, tmp_path/'m', tell=None)(to_bytes(first)))
+    next_one = to_bytes(order_of(job('FedBN'), 'train', round=1, merged=1, model=sent['model']))
+    Node(at, tmp_path/'m', tell=None)(next_one)
+    paint()
+    for kind in 'train', 'score':
+        order = to_bytes(from_bytes(next_one) | dict(kind=kind))
+        with pytest.raises(ValueError, match='^a has other images, labels or boxes') as e:
+            Node(at, tmp_path/'m', tell=None)(order)
+        assert 'png' not in str(e.value)
+    Node(at, tmp_path/'m', tell=None)(to_bytes(first))
+
+def test_files_that_are_as_they_were_are_not_read_again(place, tmp_path, monkeypatch):
+    at, paint = repainted(place, tmp_path)
+    for f in at.rglob('*.png'): os.utime(f, ns=(0, 10**18))
+    read, clock = [], node.time.time_ns
+    def reads(path):
+        read.append(path.name)
+        return content(path)
+    monkeypatch.setattr(node, 'content', reads)
+    monkeypatch.setattr(node.time, 'time_ns', lambda: clock()+3*10**9)
+    def data(): return Node(at, tmp_path/'m', tell=None).federation(job(), 0).made_of['data']
+    first = data()
+    assert len(read) == 16 and data() == first and len(read) == 16
+    paint()
+    assert data() != first and read[16:] == ['0.png']
+
+def asked_as_by_flower(node, how, kind='facts'):
+    "The app of a node, given its configuration."
+    said = tomllib.loads(re.sub(r' (?=\w+=)', '\n', flower.at_node(node)))
+    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(how, kind))))
+    before = os.umask(0o022)
+    try: return flower.client_app().run(letter, SimpleNamespace(node_config=said))
+    finally: os.umask(before)
+
+def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys):
+    "The site's own terminal has it; without the broken image all goes on, and its files are its owner's."
+    at, _ = repainted(place, tmp_path)
+    (at/'dawn'/'dark'/'Mueller_Hans_1954.png').write_bytes(b'torn')
+    node = flower.node_of(at, tmp_path/'m', None, 'a', False)
+    with pytest.raises(RuntimeError, match='file 17 is no read') as e: asked_as_by_flower(node, job())
+    assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
+    assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
+    node = flower.node_of(at, tmp_path/'m', None, 'a', False, bad='skip')
+    with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
+    made = list((tmp_path/'m').rglob('*'))
+    assert made and not [p for p in made if p.stat().st_mode & 0o077]
+
+# ---- what an order may ask
+
+TOO_MUCH = dict(
+    steps=(job(local_steps=None, local_epochs=10_000), 'allows 10,000 steps, and the order asks for 20,000'),
+    threads=(job(threads=1024), 'allows 16 threads'),
+    pixels=(Job('FedAvg', 'small_conv(width=4)', 2048), 'allows 1,024 pixels'),
+    width=(Job('FedAvg', 'small_conv(width=100000)', 16), 'allows 200,000,000 parameters'),
+    file=(Job('FedAvg', 'torchvision("resnet18", weights="/etc/passwd")', 32), 'names the file /etc/passwd'),
+    none=(Job('FedAvg', 'torchvision("resnet18", weights="./no")', 32), 'names the file ./no'))
+
+@pytest.mark.parametrize('asked', TOO_MUCH)
+def test_a_site_sets_limits_that_no_order_passes(place, tmp_path, asked):
+    "It is refused before it costs: the widest of these models has 4·10¹² parameters."
+    how, why = TOO_MUCH[asked]
+    for kind in 'facts', 'train':
+        node = Node(place/'a', tmp_path, tell=None)
+        with pytest.raises(ValueError, match=why): node(to_bytes(order_of(how, kind)))
+
+def test_an_allowed_file_is_opened_and_a_higher_limit_holds(place, tmp_path):
+    (tmp_path/'w.pt').write_bytes(b'no weights')
+    how = Job('FedAvg', f'torchvision("resnet18", weights="{tmp_path}/../{tmp_path.name}/w.pt")', 32)
+    node = Node(place/'a', tmp_path, limits=limits_of(weights=str(tmp_path)))
+    pytest.importorskip('torchvision')
+    with pytest.raises(ValueError, match='holds no weights'): node(to_bytes(order_of(how, 'facts')))
+    wide = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_steps=20_000))
+    wide(to_bytes(order_of(TOO_MUCH['steps'][0], 'facts')))
+
+def test_an_order_that_takes_too_long_is_stopped(place, tmp_path):
+    node = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_minutes=.003, most_steps=10**6))
+    with pytest.raises(TimeoutError, match='more than the 0.003 minutes'):
+        node(to_bytes(order_of(job(local_steps=100_000), 'train')))
+
+def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
+    "And go on; what is asked of a machine is no part of what the images are."
+    facts = facts_of(place, tmp_path, job())
+    before = roster_of(agreed(facts), 16).fingerprint()
+    assert capsys.readouterr().err == ''
+    facts[1]['machine'] |= dict(torch='0.1')
+    assert roster_of(agreed(facts), 16).fingerprint() == before
+    assert re.fullmatch('torch: .* at a and 0.1 at b, so the bits .*\n', capsys.readouterr().err)
+
+def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
+    "Through Flower's configuration, where it trains, too."
+    limits = limits_of(most_steps=7, weights=str(tmp_path))
+    node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
+    with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
+        asked_as_by_flower(node, job(local_steps=8))
+
 # ---- what crosses the wall
 
 def test_no_message_holds_an_image(place, tmp_path):
@@ -280,6 +421,7 @@ class Grid:
         "Each answer comes twice, and with an old one."
         old = SimpleNamespace(reply_to_message_id=object())
         for reply in [self.reply(m) for m in messages]: yield from (reply, fake(None, metadata=old), reply)
+    def pull_messages(self, ids): return []
     def reply(self, m):
         self.sent += 1
         if self.sent == 4: self.there = {11: 11, 13: 12}
@@ -287,9 +429,9 @@ class Grid:
         content = None if dead else flower.record_of(self.nodes[self.there[i]](flower.bytes_of(m.content)))
         return fake(content, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=dead)
 
-def fake(content, *more, metadata=None, dead=False):
+def fake(content, *more, metadata=None, dead=False, reply_to=None):
     "A message of Flower, as far as we ask it."
-    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0])
+    metadata = metadata or SimpleNamespace(message_id=object(), dst_node_id=more[0] if more else None)
     error = SimpleNamespace(code=5, reason='gone')
     return SimpleNamespace(content=content, metadata=metadata, has_error=lambda: dead, error=error)
 
@@ -299,6 +441,11 @@ def no_flower(monkeypatch):
     array = lambda kind, shape, stype, data: SimpleNamespace(data=data)
     names = SimpleNamespace(Message=fake, RecordDict=dict, ArrayRecord=dict, Array=array)
     monkeypatch.setattr(flower, 'flower', lambda part: names)
+    def app():
+        made = SimpleNamespace()
+        made.main = made.query = lambda: lambda f: setattr(made, 'run', f)
+        return made
+    names.ServerApp = names.ClientApp = app
     monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
 
 def test_a_node_that_died_is_asked_again(place, tmp_path, no_flower):
@@ -335,6 +482,7 @@ def test_more_nodes_than_were_asked_for(place, tmp_path, no_flower):
 
 def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_flower):
     grid = Grid(place, tmp_path)
+    grid.sent = 9                     # it does not come back
     post = flower.Post(grid, job(), patience=-1)
     hub = hub_of(job(), post.gather(2), post)
     grid.there = {11: 11}
@@ -343,6 +491,101 @@ def test_who_stays_away_stops_the_run_unless_fewer_may_do(place, tmp_path, no_fl
     hub.sites.least = 1
     hub.fit()
     assert [r['participants'] for r in hub.history.rounds] == [[0]]*3 and post.away == {'b'}
+
+class Sick(Grid):
+    "`b` answers the first letter after the facts with an error, or not while it is waited for."
+    reason = "<class 'RuntimeError'>:<'b: no space is left'>"
+    def __init__(self, place, home, slow=False):
+        super().__init__(place, home)
+        self.slow, self.waits, self.open = slow, [], []
+    def send_and_receive(self, messages, timeout):
+        self.waits.append(timeout)
+        for m in messages:
+            if self.sent != 3 or m.metadata.dst_node_id != 12: yield self.reply(m)
+            else: yield from self.late(m)
+    def late(self, m):
+        self.sent += 1
+        if self.slow: return self.open.append(m.metadata.message_id)
+        failed = fake(None, metadata=SimpleNamespace(reply_to_message_id=m.metadata.message_id), dead=True)
+        failed.error = SimpleNamespace(code=2, reason=self.reason)
+        yield failed
+    def pull_messages(self, ids): return [i for i in ids if i not in self.open]
+
+def test_a_sick_site_stops_the_run_with_its_sentence_or_is_away(place, tmp_path, no_flower, capsys):
+    for least in 0, 1:
+        grid = Sick(place, tmp_path/str(least))
+        post = flower.Post(grid, job(), 60, least)
+        hub = hub_of(job(), post.gather(2), post, least=least)
+        if least: hub.fit()
+        else:
+            with pytest.raises(RuntimeError, match='^b cannot go on: b: no space is left$'): hub.fit()
+    assert 'b cannot go on: b: no space is left' in capsys.readouterr().err
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0, 1], [0, 1]]
+
+def test_a_slow_site_is_waited_for_until_patience_ends_and_not_asked_twice(place, tmp_path, no_flower):
+    grid = Sick(place, tmp_path, slow=True)
+    post = flower.Post(grid, job(), 60, 1)
+    hub = hub_of(job(), post.gather(2), post, least=1)
+    post.patience = -1
+    hub.fit(2)
+    assert set(grid.waits[2:]) == {1.} and post.busy == {12: grid.open[0]}
+    grid.open = []
+    hub.fit()
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0], [0, 1]] and not post.busy
+
+def test_fewer_may_do_after_a_restart_too(place, tmp_path, no_flower, capsys):
+    "Who stayed away at first is taken in when it comes."
+    known = json.loads(json.dumps(flower.Post(Grid(place, tmp_path), job(), 60).gather(2)))
+    grid = Grid(place, tmp_path)
+    grid.sent, grid.there = 9, {11: 11}
+    post = flower.Post(grid, job(), -1, least=1)
+    hub = hub_of(job(), post.gather(2, known), post, least=1)
+    hub.fit(1)
+    assert post.away == {'b'} and 'b did not come back: on without' in capsys.readouterr().err
+    grid.there = {11: 11, 13: 12}
+    hub.fit()
+    assert [r['participants'] for r in hub.history.rounds] == [[0], [0, 1], [0, 1]]
+
+def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, tmp_path, no_flower, capsys):
+    "What the sites said of themselves lies beside the checkpoint; a lock holds while its program lives."
+    how = dict(job=json.dumps(asdict(job(rounds=2))), out=str(tmp_path/'out'), nodes=2, patience=-1., least=1)
+    def run(grid, **more):
+        said = how | dict(lost='', at_once=1) | more
+        flower.server_app().run(grid, SimpleNamespace(run_config=said))
+    with flower.alone(tmp_path/'out'):
+        run(None)
+        assert re.fullmatch('fedskew: another run works in .*out: .*\n', capsys.readouterr().err)
+        for call in (lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
+                     lambda: flower.run_here(job(), sites(place), tmp_path/'out', False, '')):
+            with pytest.raises(ValueError, match='another run works in .*out: await its end'): call()
+    (tmp_path/'out'/'.lock').write_text('of a program that was killed')
+    run(Grid(place, tmp_path), patience=60.)
+    grid = Grid(place, tmp_path)
+    grid.sent, grid.there = 9, {11: 11}
+    run(grid)
+    assert 'b did not come back: on without' in capsys.readouterr().err
+
+class Late(BaseHTTPRequestHandler):
+    "A server whose clock is behind."
+    def date_time_string(self): return formatdate(time.time()-20, usegmt=True)
+    def do_HEAD(self): self.send_error(404)
+    def log_message(self, *_): ...
+
+def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(flower, 'run_flower', lambda *_, **__: 1)
+    monkeypatch.setattr(flower.time, 'sleep', lambda seconds: None)
+    with HTTPServer(('127.0.0.1', 0), Late) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        at = f'127.0.0.1:{server.server_port}'
+        with pytest.raises(ConnectionError, match="right: it is (19|20|21) seconds ahead of the server's[?]"):
+            flower.run_node(0, at, None, Node(tmp_path, tmp_path, 'x'))
+        server.shutdown()
+    assert flower.right_clock(at, None) == 'is the clock here right'
+
+def test_a_path_that_flower_cannot_carry(place, tmp_path):
+    draw(tmp_path/'a "new" one', 'dawn')
+    node = flower.node_of(tmp_path/'a "new" one', None, None, 'a', False)
+    with pytest.raises(ValueError, match='--data .* holds a ", which Flower'): flower.at_node(node)
 
 def test_certificates_and_keys(tmp_path, capsys):
     "Made once; a further site gets a key and leaves what is there."

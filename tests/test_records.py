@@ -29,7 +29,7 @@ FITS = [
     (StoredRun, COURSE | dict(setting=SETTING)),
     (Nest, STATE | dict(setting={}, history=COURSE | dict(setting={}))),
     (Answer, dict(client=0, model=dict(w=X), extra=dict(p=[X]), terms=dict(a=1., b=2), rows=[ROW])),
-    (Facts, FACTS | dict(version='1', code='c', first_net='f')), (Order, ORDER),
+    (Facts, FACTS | dict(version='1', code='c', first_net='f', machine={})), (Order, ORDER),
     (Job, dict(method='FedAvg', model='small_conv', pixels=32, setting={}, run='')),
     (OriginCard, dict(classes=['x'], pixels=32, model='m', method='FedAvg', seed=0, mean=[1, .2], std=[.1])),
     (Arrays, dict(name='n', classes=['x'], domains=dict(d=dict(train=3), e=dict(test=1)))),

@@ -6,19 +6,23 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
-import json, os, secrets, socket, subprocess, tempfile, time
-from msgspec.structs import asdict, replace
+import http.client as http
+import json, os, re, secrets, socket, ssl, subprocess, tempfile, time
+from contextlib import closing, contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from fastcore.meta import delegates
+from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import say
-from ..core.files import read_bytes
+from ..tools.shell import code_of, complain, file_trouble, say
+from ..core.files import read_bytes, write_json
 from ..core.names import message
 from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, check_domains, order_of
+from .node import Node, Seal, check_domains, limits_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
@@ -39,10 +43,15 @@ def client_app():
     def asked(letter, context):
         c = context.node_config
         seal = Seal(c['key'], c['secure']) if c.get('secure') else None
-        how = dict(white=c.get('white'), seal=seal, epsilon=c.get('epsilon'))
+        os.umask(0o077)
+        how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
+        how |= dict(limits={k: c[k] for k in limits_of()})
         node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
         try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
-        except Exception as e: raise RuntimeError(message(e)) from e
+        except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
+        sent = node.harmless(said)
+        if sent != said: complain(f'{said} (the server hears: {sent})')
+        raise RuntimeError(sent)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -50,26 +59,49 @@ DEAD = (5, 8)     # Flower's codes: the node is gone, its app was killed
 
 class Post:
     "Letters to nodes, by name."
-    def __init__(self, grid, job:Job, patience:float):     # seconds for one that died to come back
-        self.grid, self.job, self.patience = grid, job, patience
+    def __init__(self, grid, job:Job,
+        patience:float,    # seconds for one that died to come back; with `least` for all who are late
+        least:int=0,       # answers may do; 0: all must come
+    ):
+        self.grid, self.job, self.patience, self.least = grid, job, patience, least
         self.ids, self.facts, self.away = {}, {}, set()    # by name
+        self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
+        self.until = time.time()+patience # of what is waited for now
 
 LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #a380baac
 @patch
-def send(self:Post, letters:dict)->dict: # {node's number: bytes} → {node's number: bytes}
-    "Those answers that came."
-    Message = flower('app').Message
-    sent = [Message(record_of(data), i, 'query') for i, data in letters.items()]
-    replies = self.grid.send_and_receive(sent, timeout=LONG) if sent else []
+def send(self:Post, letters:dict)->dict: # both {node's number: bytes}
+    "Answers that came; who works on an earlier one gets none."
+    seconds = max(self.until-time.time(), 1.) if self.least else LONG
+    self.busy = {i: m for i, m in self.busy.items() if not [*self.grid.pull_messages([m])]}
+    new, free = flower('app').Message, letters.keys()-self.busy.keys()
+    sent = [new(record_of(letters[i]), i, 'query') for i in sorted(free)]
+    replies = self.grid.send_and_receive(sent, timeout=seconds) if sent else []
     to, answers = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}, {}
     for r in replies:
-        i = to.pop(r.metadata.reply_to_message_id, None)      # None: it came before, or nobody waits for it
-        if i is None: continue
-        if not r.has_error(): answers[i] = bytes_of(r.content)
-        elif r.error.code not in DEAD: raise RuntimeError(r.error.reason)
+        i = to.pop(r.metadata.reply_to_message_id, 0)
+        if i and not r.has_error(): answers[i] = bytes_of(r.content)
+        elif i and r.error.code not in DEAD: self.hear(i, r.error.reason)
+    self.busy |= {i: m for m, i in to.items()}
     return answers
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #b3c1d0e7
+@patch
+def awaited(self:Post, names)->set:
+    "Those for whom patience is kept: not who was away before, nor who said why it cannot answer."
+    return {n for n in set(names)-self.away if self.ids.get(n) not in self.sick}
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #a7d2f3b8
+@patch
+def hear(self:Post, i:int, reason:str):
+    "An error stops the run with its sentence; where fewer may do, its site is away."
+    said = re.fullmatch(r"<class '.*?'>:<'(.*)'>", reason, re.DOTALL)     # Flower's way to write one
+    who = self.online() | {k: name for name, k in self.ids.items()}
+    self.sick[i] = f'{who.get(i) or "a site"} cannot go on: {said[1] if said else reason}'
+    if not self.least: raise RuntimeError(self.sick[i])
+    say(self.sick[i])
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #dd0ab456
 @patch
@@ -79,29 +111,36 @@ def online(self:Post)->dict: # {node's number: whose key it has, or ''}
 # %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
 def meet(self:Post, silent=()): # names
-    "Ask who is new; who was silent may be back under another number."
+    "Ask who is new; the silent may be."
     online = self.online()
-    new = online.keys()-set(self.ids.values())
-    for i, data in self.send(dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))).items():
-        f = from_bytes(data)
-        name = str(f.get('name'))
+    new = online.keys()-set(self.ids.values())-self.sick.keys()
+    ask = dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))
+    for i, data in self.send(ask).items():
+        name = str((f := from_bytes(data)).get('name'))
         if any(online.values()) and online[i] != name:
             raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
         if self.ids.get(name) in online and name not in silent:
             raise ValueError(f'two sites are called {name}: say --name for one')
-        if self.facts.setdefault(name, f) != f:
-            raise ValueError(f'{name} came back with other images: put the earlier ones back, or begin anew')
+        if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
+            raise ValueError(f'{name} has other images now: put the earlier back, or begin anew')
         self.ids[name] = i
         say(f'{name} is here')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ba28d310
 @patch
-def gather(self:Post, n:int)->list: # of facts
-    "Wait for so many nodes."
+def gather(self:Post, n:int, known=())->list: # of facts
+    "Wait for so many nodes; of those `known` some may be missing."
     say(f'waiting for {n} nodes')
+    least, self.until = self.least, time.time()+self.patience
+    self.least = least if len(known) == n else 0     # at first all must come
     while len(self.facts) < n:
         self.meet()
         time.sleep(1)
+        if not self.least or len(self.facts) < least or time.time() <= self.until: continue
+        gone = {f['name']: f for f in known if f['name'] not in self.facts}
+        self.facts, self.away = self.facts | gone, self.away | gone.keys()
+        if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
+    self.least = least
     if len(self.facts) == n: return list(self.facts.values())
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
 
@@ -110,7 +149,8 @@ def gather(self:Post, n:int)->list: # of facts
 def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
     "Ask those who are here."
     online = self.online()
-    here = {self.ids[n]: n for n in letters if self.ids[n] in online}
+    there = online.keys()-self.sick.keys()
+    here = {self.ids[n]: n for n in letters if self.ids.get(n) in there}
     got = self.send({i: letters[n] for i, n in here.items()})
     return {here[i]: data for i, data in got.items()}
 
@@ -118,29 +158,57 @@ def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
 @patch
 def __call__(self:Post, letters:dict)->dict:
     "The answers that come before patience ends."
-    answers, until = self.once(letters), time.time()+self.patience
-    if late := letters.keys()-answers.keys()-self.away:
+    self.until, self.sick = time.time()+self.patience, {}
+    if self.away: self.meet(silent=self.away)
+    answers = self.once(letters)
+    late = self.awaited(letters.keys()-answers.keys())
+    if late and time.time() < self.until:
         say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
     while left := {n: data for n, data in letters.items() if n not in answers}:
-        if left.keys() <= self.away or time.time() > until: break
+        if not self.awaited(left) or time.time() > self.until: break
         time.sleep(1)
         self.meet(silent=left)
         answers |= self.once(left)
     self.away = self.away-answers.keys() | left.keys()
     return answers
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
+try: import fcntl
+except ImportError: fcntl = None       # Windows
+
+@contextmanager
+def alone(
+    out:Path,         # folder
+    seconds:float=0., # to wait for another run's end
+):
+    "One run at a time writes a folder; one whose process has ended holds nothing."
+    out.mkdir(parents=True, exist_ok=True)
+    until = time.time()+seconds
+    with open(out/'.lock', 'ab') as f:
+        while fcntl:
+            try: fcntl.flock(f, fcntl.LOCK_EX|fcntl.LOCK_NB)
+            except OSError: time.sleep(.2)
+            else: break
+            if time.time() < until: continue
+            raise ValueError(f'another run works in {out}: await its end, or give another --out')
+        yield
+
 # %% ../../nbs/8_deploy/05_flower.ipynb #d2e117f6
 def server_app():
-    "What runs beside the superlink for a run."
+    "What runs beside the superlink, from a run's beginning, or its last round, to its end."
     app = flower('serverapp').ServerApp()
     @app.main()
-    def main(grid, context):
-        said = context.run_config
+    def main(grid, context): code_of(lambda: run(grid, context.run_config))
+    def run(grid, said):
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
-        post = Post(grid, job, said['patience'])
-        hub = hub_of(job, post.gather(said['nodes']), post, out, said['least'], said['lost'])
-        hub.fit(on_round=tell_round, progress=False)
-        finish(hub, out)
+        post, file = Post(grid, job, said['patience'], said['least']), out/'facts.json'
+        with alone(out):
+            began = file.exists() and (out/'state.safetensors').exists()
+            facts = post.gather(said['nodes'], json.loads(read_bytes(file)) if began else ())
+            hub = hub_of(job, facts, post, out, said['least'], said['lost'], said['at_once'])
+            write_json(facts, file)
+            hub.fit(on_round=tell_round, progress=False)
+            finish(hub, out)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #f4c23688
@@ -164,6 +232,7 @@ out = ""
 patience = 300.0
 least = 0
 lost = ""
+at_once = 16
 '''
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7e4293d5
@@ -182,24 +251,32 @@ def free_port()->int:
         return s.getsockname()[1]
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, white=None, secure=None, epsilon=None)->Node:
+def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
     "Called like its key or its folder, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
     check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
     if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
     seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, white=white, seal=seal, epsilon=epsilon)
+    return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #priv0201
+# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
+BAD = 'strict', 'skip'      # broken images: refused, left out
+
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
-    said = dict(data=str(node.data.resolve()), memory=str(node.memory.resolve()), name=node.name)
-    if node.seal: said |= {k: str(f.resolve()) for k, f in node.seal.files.items()}
-    if node.epsilon: said['epsilon'] = node.epsilon
+    files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
+    if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
+    own = node.limits | dict(name=node.name, device=str(node.device), bad=node.bad)
+    if node.epsilon: own['epsilon'] = node.epsilon
+    said = own | {k: str(f.resolve()) for k, f in files.items()}
+    for k in (k for k in files if '"' in said[k]):
+        raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
     if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ef88858d
+AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
+
 def reach(server:str):
     "Wait for a server."
     host, _, port = server.rpartition(':')
@@ -209,20 +286,34 @@ def reach(server:str):
         except OSError: time.sleep(1)
         if not tries: say(f'waiting for {server}')
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
-AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
+# %% ../../nbs/8_deploy/05_flower.ipynb #51154e30
+def right_clock(server:str, ca)->str:
+    "A question, and what the server's own clock says to it."
+    ask = http.HTTPSConnection if ca else http.HTTPConnection
+    tls = dict(context=ssl.create_default_context(cafile=ca)) if ca else {}
+    with closing(ask(server, timeout=3, **tls)) as line, suppress(OSError, http.HTTPException, TypeError):
+        line.request('HEAD', '/')
+        theirs = parsedate_to_datetime(line.getresponse().getheader('Date')).timestamp()
+        off = round(time.time()-theirs)
+        way = 'ahead of' if off > 0 else 'behind'
+        if off: return f'is the clock here right: it is {abs(off)} seconds {way} the server\'s'
+    return 'is the clock here right'
 
-def run_node(seconds:float, server:str, *how, **env):
-    "Until it is told to end; whatever Flower gives as its exit code, it did not end at our wish."
-    since = None                       # when it was first refused
+# %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
+def run_node(seconds:float, server:str, ca, node:Node, *how):
+    "Until it is told to end."
+    cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
+    how, since = (*how, '--node-config', at_node(node)), None      # when it was first refused
+    os.umask(0o077)
+    say(f'{node.name} trains on {node.device.type}; an order may ask for {node.limits}')
     while True:
         reach(server)
         begun = time.time()
-        run_flower('flower-supernode', *how, **env)
+        run_flower('flower-supernode', *how, FEDSKEW_CACHE=cache)
         if time.time() > begun+AGAIN: since = None                 # it was in
         elif time.time() > (since := since or begun)+seconds:
-            raise ConnectionError(f'{server} did not let this node in: is --key one of those that the server '
-                                  'admits, and does no other node use it?')
+            raise ConnectionError(f'{server} did not let this node in: is --key one that it admits, '
+                                  f'does no other node use it, and {right_clock(server, ca)}?')
         time.sleep(10)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #2ff9c388
@@ -233,36 +324,39 @@ def shown(ca, key)->list:
     return ['--root-certificates', ca, *mine] if ca else ['--insecure']
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #32c3edd8
+@delegates(limits_of)
 def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
-    key:str=None,     # private
-    name:str=None,    # default: key's, or folder's
-    memory:str=None,  # default: memory/NAME
+    key:str=None,
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
     peers:bool=False, # others get what it sends
-    white:str=None,   # as 4095
-    secure:str=None,  # sites' *.pub: secure sums only
-    epsilon:float=None, # most, in all runs
+    white:str=None,   # or 4095
+    secure:str=None,  # *.pub of all: sums only
+    skip_broken:bool=False,
+    epsilon:float=None, # most, ever
+    device:str='auto',
+    **kwargs,
 ):
     "Start a node beside a site's images."
-    if not data: raise ValueError('where are its images? --data FOLDER')
+    if not data: raise ValueError('say --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    node = node_of(data, memory, key, name, peers, white, secure, epsilon)
-    cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
-    run_node(AGAIN if key else 0, server, *how, '--node-config', at_node(node), FEDSKEW_CACHE=cache)
+    site = dict(white=white, device=device, limits=limits_of(**kwargs), epsilon=epsilon)
+    node = node_of(data, memory, key, name, peers, secure, bad=BAD[skip_broken], **site)
+    run_node(AGAIN if key else 0, server, ca, node, *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
-    "Under which nodes keep their memory: drawn once for a folder."
+    "Under which nodes keep their memory: drawn once for a folder, in which no other run works."
     file = out/'run'
-    if not file.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(secrets.token_hex(8))
+    with alone(out):
+        if not file.exists(): file.write_text(secrets.token_hex(8))
     return read_bytes(file).decode().strip()
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7c108152
-def started(app:Path, server:str, **env)->str: # Flower's number of the run
+def started(app:Path, server:str, ca, **env)->str: # Flower's number of the run
     "A run that the server took."
     how = '--run-config', app.parent/'run.toml', '--format', 'json'
     with running('flwr', 'run', app, 'here', *how, out=subprocess.PIPE, **env) as program:
@@ -271,31 +365,34 @@ def started(app:Path, server:str, **env)->str: # Flower's number of the run
     except ValueError: said = dict(success=False)
     if said['success']: return said['run-id']
     why = (said.get('error-message') or 'it does not say why').splitlines()[-1].partition('. ')[0]
-    raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, and is --ca its '
-                          'ca.crt?')
+    raise ConnectionError(f'{server} took no run ({why}): does `fedskew serve` listen there, is --ca its '
+                          f'ca.crt, and {right_clock(server, ca)}?')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #82abf6a5
-def follow(run:str, **env):
+def follow(run:str, out:Path, **env):
     "Show what the server says of a run, and stop it when we are stopped."
     try: run_flower('flwr', 'log', run, 'here', **env)
     except KeyboardInterrupt:
         run_flower('flwr', 'stop', run, 'here', **env)
+        with suppress(ValueError), alone(out, 60): pass     # until its program has ended
         raise
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #a70d5fee
-def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):  # patience, least, lost
-    "Run a job over nodes of a server; Flower's own exit code says nothing."
+def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
+    "Run a job over nodes of a server."
     out, rounds = Path(out).resolve(), job.setting['rounds']
-    said = dict(job=json.dumps(asdict(replace(job, run=run_name(out)))), nodes=nodes, out=str(out)) | how
+    named = structs.asdict(job) | dict(run=run_name(out))
+    said = dict(job=json.dumps(named), nodes=nodes, out=str(out)) | how
+    reach(server)
     with tempfile.TemporaryDirectory() as home:
         write_link(Path(home), server, ca)
         Path(home, 'run.toml').write_text(as_toml(said), encoding='utf-8')
-        follow(started(write_app(Path(home)), server, FLWR_HOME=home), FLWR_HOME=home)
+        follow(started(write_app(Path(home)), server, ca, FLWR_HOME=home), out, FLWR_HOME=home)
     file = out/'state.safetensors'
     done = load_nest(file)['round_no'] if file.exists() else 0
     if done == rounds: return
-    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is said '
-                          'above, and the same call goes on')
+    raise ConnectionError(f'{done} of {rounds} rounds are done and kept in {out}: mend what is '
+                          'said above, and the same call goes on')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #09d8e679
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
@@ -310,7 +407,7 @@ from .keys import write_pair
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
-def nodes_of(folders, home:Path, peers:bool, white=None, secure=False)->dict: # {name: Node}
+def nodes_of(folders, home:Path, peers:bool, secure=False, **how)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes, keys = {}, home/'keys'
     for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
@@ -319,7 +416,7 @@ def nodes_of(folders, home:Path, peers:bool, white=None, secure=False)->dict: # 
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
         seal = Seal(keys/name, keys) if secure else None
         tell = None if nodes else say
-        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, white=white, seal=seal)
+        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, **how)
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
@@ -329,20 +426,21 @@ def rehearsal(
     out:Path,           # checkpoint, and in `sites` what stays with each
     peers:bool=False,   # may sites get what others sent?
     lost:str='',        # 'fresh': a site whose memory is gone begins anew
-    white=None,         # in their scans: what is white, or a window
+    **how,              # white, bad: of `Node`
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers, white, bool(job.setting.get('secure')))
+    nodes = nodes_of(folders, Path(out)/'sites', peers, bool(job.setting.get('secure')), **how)
     facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     return hub_of(job, facts, post, out, lost=lost)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, white=None):
+def run_here(job:Job, folders, out, peers:bool, lost:str, white=None, bad=BAD[0]):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers, lost, white)
-    hub.fit(on_round=tell_round)
-    finish(hub, out)
+    hub = rehearsal(job, folders, out, peers, lost, white=white, bad=bad)
+    with alone(Path(out)):
+        hub.fit(on_round=tell_round)
+        finish(hub, out)
 
 @contextmanager
 def going_on(out):
@@ -359,35 +457,50 @@ def network_options(
     patience:float=300., # seconds for a node that died to come back
     least:int=None,      # then go on with so many answers; default: stop
     lost:str=None,       # 'fresh': a site whose memory is gone begins anew; default: stop
+    at_once:int=16,      # letters on the way
 )->dict:
     "Where nodes are found, and what to do when one stays away."
     if lost: one_of(lost, ['fresh'], 'way to treat a lost memory')
     if not 0 <= patience < 1e9: raise ValueError(f'--patience {patience}: give seconds, such as 300')
     if least is not None: at_least(least=(least, 1, 'a round needs an answer'))
-    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '')
+    at_least(at_once=(at_once, 1, 'one letter must be on its way'))
+    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '', at_once=at_once)
+
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46856
+@delegates(network_options)
+def site_options(
+    peers:bool=False, # sites get what others sent
+    white:str=None,   # in scans
+    skip_broken:bool=False,
+    **kwargs,
+)->tuple: # of rehearsed sites, of the network
+    "What is said of sites that are rehearsed, and of the others."
+    how = network_options(**kwargs)
+    return dict(peers=peers, lost=how['lost'], white=white, bad=BAD[skip_broken]), how
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
-@delegates(network_options)
+@delegates(site_options)
 def federate_command(
-    method,              # a name or a sum, as for compare
-    rehearse=(),         # folder of a site
-    nodes:int=None,      # instead: at a server
+    method,           # name or sum
+    rehearse=(),      # a site's folder
+    nodes:int=None,   # or: at a server
     rounds:int=10,
-    set=(),              # a field of the setting
+    set=(),           # of the setting
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
-    peers:bool=False,    # sites may get what others sent
-    white:str=None,      # in scans
+    classes:str=None, # a,b,c: a site may lack one
     **kwargs,
 ):
     "Train over sites that keep their images."
-    how = network_options(**kwargs)
+    sites, how = site_options(**kwargs)
     if bool(rehearse) == bool(nodes):
-        raise ValueError('say --rehearse FOLDER once for a site, or --nodes N')
-    job = Job(method, model, pixels, read_settings(set, ('rounds',)) | dict(rounds=rounds))
+        raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
+    setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
+    named = list(map(str.strip, classes.split(','))) if classes else []
+    job = Job(method, model, pixels, setting, '', named)
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, peers, how['lost'], white)
+        if rehearse: return run_here(job, rehearse, out, **sites)
         submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6

@@ -39,7 +39,8 @@ class Roster(Suite):
     def __post_init__(self): self.base = self.name
     image_size = property(lambda self: self.pixels)
     chance = property(lambda self: 100/self.n_classes)      # how often a guess is right
-    def fingerprint(self)->str: return digest(self.facts)
+    def fingerprint(self)->str:
+        return digest([{k: v for k, v in f.items() if k != 'machine'} for f in self.facts])
     def to(self, device='cpu', budget=0)->Suite: return self    # there is nothing to move
     def asked(self)->dict: # {domain: test images}
         "What a whole scoring asks at the sites."
@@ -60,13 +61,14 @@ class Facts(Record):
     "What a site says of itself."
     name:str
     domain:str
-    n:int                 # training images
+    n:int             # training images
     tests:int
     classes:list[str]
     norm:list[list[Number]]
     version:str
-    code:str              # digest of the method's
+    code:str          # digest of the method's
     first_net:str
+    machine:dict[str, str]
     def __post_init__(self):
         if self.n <= 0: raise ValueError('it has no images')
 
@@ -91,6 +93,10 @@ def agreed(facts:list)->list:
     twice = [n for n, k in Counter(f['name'] for f in facts).items() if k > 1]
     if twice: raise ValueError(f'two sites are called {twice[0]}: give each a name of its own')
     check_alike(facts)
+    for what in facts[0]['machine']:
+        kinds = {f['machine'].get(what): f['name'] for f in reversed(facts)}
+        words = ' and '.join(f'{kind} at {name}' for kind, name in kinds.items())
+        if len(kinds) > 1: say(f'{what}: {words}, so the bits are not those of one process')
     return facts
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
@@ -102,18 +108,18 @@ class Elsewhere:
     post:Callable    # letters → answers
     least:int=0      # answers may do; 0: all must come
     lost:str=''      # fresh: a site whose memory is gone begins anew
+    at_once:int=16   # letters on the way
     members:tuple=() # what those who take part in a secure round have signed
     far = True
-    at_once = 16     # letters on the way
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 def hub_of(job:Job, facts:list, post,
     out=None,    # folder of its checkpoint: if there is one, it goes on from there
-    least=0, lost='',
+    least=0, lost='', at_once=16,
 )->Federation:
     "A federation of the sites that said this of themselves."
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
-    sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost)
+    sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
     if file and file.exists(): return hub.load(file)

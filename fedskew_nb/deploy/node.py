@@ -6,17 +6,25 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
+import json, os, platform, signal, threading, time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+import torch
 from fastcore.basics import patch
 from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import Record, misfit
+from ..core.files import Record, misfit, read_bytes, write_json
 from ..core.names import one_of
-from ..data.folder import load_folder
-from ..data.images import window_of
+from ..run.recipes import parts_of, read_call
+from ..engine.lanes import pick_device
+from ..data.cache import cache_dir
+from ..data.folder import DIGEST, load_folder
+from ..data.datasets import renumbered
+from ..data.images import content, window_of
+from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -50,44 +58,146 @@ def order_of(job:Job, kind:str, **more)->dict:
     blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
     return dict(kind=kind, job=asdict(job), asked='', members=[]) | blank | more
 
+# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e11
+def limits_of(
+    most_pixels:int=1024,            # side of an image
+    most_steps:int=10_000,           # of a round
+    most_parameters:int=200_000_000, # of the model
+    most_minutes:float=240.,         # for an order
+    most_threads:int=16,
+    weights:str=None,                # file or folder that may be opened
+)->dict:
+    "What an order may ask of a site at most."
+    most = dict(pixels=most_pixels, steps=most_steps, parameters=most_parameters)
+    return most | dict(minutes=most_minutes, threads=most_threads, weights=weights or '')
+
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
-    "A federation of one: images and memory lie in its own folders."
+    "A federation of one, in its own folders."
     def __init__(self,
-        data,              # folder, <domain>/<class>/<image>, of one domain
-        memory,            # folder for what the method keeps here
-        name:str='',       # default: the folder's
-        peers:bool=False,  # may other sites get what this one sends?
-        tell=say,          # called with what will leave; None: it was told already
-        white=None,        # in scans: 4095 of 12 bits, or a window
-        seal=None,         # a `Seal`: only secure sums leave
-        epsilon=None,      # most, ever
+        data,             # <domain>/<class>/<image>
+        memory,           # what stays
+        name:str='',      # default: the folder's
+        peers:bool=False, # may others get what it sends?
+        tell=say,         # what leaves
+        white=None,       # or 4095, or a window
+        seal=None,        # only sums leave
+        device='cpu',
+        limits=None,
+        epsilon=None,     # most, ever
+        bad='strict',     # skip
     ):
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
-        self.white, self.seal, self.epsilon = window_of(white), seal, epsilon
+        self.white, self.seal, self.limits = window_of(white), seal, limits or limits_of()
+        self.device, self.bad, self.epsilon = pick_device(device), bad, epsilon
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
+
+# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
+@patch
+def check_limits(self:Node, **asked): # what is asked, by the limit's name
+    "Refuse what is above a limit."
+    for what, n in asked.items():
+        if n <= self.limits[what]: continue
+        raise ValueError(f'{self.name} allows {self.limits[what]:,} {what}, and the order asks for {n:,}: '
+                         f'ask for less, or start the node with --most-{what} {n}')
+
+@patch
+def allowed(self:Node, text:str)->bool:
+    "Is it a name, or a file that may be opened?"
+    named, there = Path(text).expanduser(), self.limits['weights']
+    is_path = named.name != text or named.suffix in ('.pt', '.pth', '.bin', '.safetensors')
+    if not is_path and not named.exists(): return True
+    return bool(there) and named.resolve().is_relative_to(Path(there).resolve())
+
+# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e13
+@patch
+def admit(self:Node, job:Job):
+    "Refuse images and a model that are too large, and a file that this site does not open."
+    self.check_limits(pixels=job.pixels)
+    values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
+    for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
+        raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
+                         'leave it out, or start the node with --weights, and its folder')
+    with torch.device('meta'): net = job.net(2)       # shapes without numbers
+    self.check_limits(parameters=sum(p.numel() for p in net.parameters()))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e14
+@contextmanager
+def within(minutes:float):
+    "Stop what takes longer; only a main thread can be stopped."
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, 'SIGALRM'):
+        yield
+        return
+    def stop(*_):
+        raise TimeoutError(f'the order takes more than the {minutes:g} minutes that this site allows: '
+                           'ask for less, or start the node with --most-minutes')
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 60*minutes)
+    try: yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
 @patch
 def __call__(self:Node, order:bytes)->bytes:
     "Do what was asked."
-    order = from_bytes(order)
+    order = from_bytes(order, self.device)
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
     job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge')     # the last of a secure sum
     if self.seal or job.setting.get('secure'): self.check_sealed(job)
-    self.check(job)
-    return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
+    if self.epsilon is not None: self.check(job)
+    with within(self.limits['minutes']):
+        return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e11
+@contextmanager
+def indexed(file:Path):
+    "Files that are as they were are not read again."
+    try: before = json.loads(read_bytes(file))
+    except (OSError, ValueError): before = {}
+    now = {}
+    def digest(path):
+        s = os.stat(path)
+        seen = [s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns]
+        *was, known = before.get(str(path), [''])
+        found = known if was == seen else content(path)
+        if time.time_ns()-max(seen[2:]) > 2*10**9: now[str(path)] = [*seen, found]
+        return found
+    mark = DIGEST.set(digest)
+    try: yield
+    finally: DIGEST.reset(mark)
+    with suppress(OSError): write_json(now, file)      # without it all is read again
+
+# %% ../../nbs/8_deploy/03_node.ipynb #3f7c1d11
+@patch
+def images(self:Node, job:Job)->Suite:
+    "Images, in the job's classes."
+    boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
+    with indexed(cache_dir()/f'index-{self.name}.json'):
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
+    check_domains(self.data, suite.domains)
+    if not job.classes: return suite
+    for c in sorted({*suite.classes}-{*job.classes}):
+        raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
+                         'rename it, or name it in --classes')
+    client, = suite.clients
+    parts = {k: renumbered(getattr(client, k), suite.classes, job.classes, self.name)
+             for k in ('train', 'val', 'test')}
+    return replace(suite, classes=job.classes, clients=[replace(client, **parts)],
+                   tests={client.domain: parts['test']})
 
 # %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
 @patch
 def federation(self:Node, job:Job, k:int)->Federation:
     "This site as a federation of one, with the number that the server gave it."
     if self.at != (job, k):
-        boxes = 'boxes.csv' if Path(self.data, 'boxes.csv').exists() else None
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white)
-        check_domains(self.data, suite.domains)
+        self.admit(job)
+        suite = self.images(job)
         client, = suite.clients
-        self.fed, self.at = job.federation(replace(suite, clients=[replace(client, id=k)])), (job, k)
+        fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
+        self.check_limits(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))
+        self.fed, self.at = fed, (job, k)
         if job.setting.get('epsilon'): self.fed.worker.ledger = self.ledger(job)
     return self.fed
 
@@ -102,6 +212,12 @@ def consider(self:Node, job:Job, n_classes:int):
     self.tell(f'{self.name}: {job.method}\n{surface}')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
+def machine(device)->dict: # {what: text}
+    "On what bits depend besides the code."
+    kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
+    return dict(device=device.type, processor=kind, torch=torch.__version__, python=platform.python_version())
+
+# %% ../../nbs/8_deploy/03_node.ipynb #9c8e10a0
 @patch
 def facts(self:Node, order:dict, job:Job)->dict:
     "What the server may know before the first round."
@@ -111,7 +227,20 @@ def facts(self:Node, order:dict, job:Job)->dict:
     if fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
     return dict(name=self.name, domain=client.domain, n=len(client.train), tests=len(client.test),
                 classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
-                code=fed.made_of['code'], first_net=fed.made_of['first_net'])
+                code=fed.made_of['code'], first_net=fed.made_of['first_net'], machine=machine(self.device))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #8d2b6f11
+@patch
+def harmless(self:Node, text:str)->str:
+    "A sentence in which files have numbers, by their order, and folders of this site no place."
+    root = self.data.resolve()
+    files = {str(f): k for k, f in enumerate(sorted(f for f in root.rglob('*') if f.is_file()), 1)}
+    known = {n: k for f, k in files.items() for n in (f, Path(f).relative_to(root).as_posix(), Path(f).name)}
+    for n in sorted((n for n in known if n in text), key=len, reverse=True):
+        text = text.replace(n, f'file {known[n]}')
+    for folder in (self.memory.resolve(), self.memory, root, self.data):
+        text = text.replace(str(folder), 'a folder here') if len(str(folder)) > 1 else text
+    return text
 
 # %% ../../nbs/8_deploy/03_node.ipynb #bd53a38b
 @patch
@@ -122,6 +251,16 @@ def folder(self:Node, job:Job)->Path:
 @patch
 def file(self:Node, job:Job, round:int)->Path: return self.folder(job)/f'{round}.safetensors'
 
+# %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e12
+@patch
+def check_images(self:Node, job:Job, round:int):
+    "Refuse to go on with other images than those that the run began with here."
+    file, now = self.folder(job)/'images.json', self.fed.made_of['data']
+    if round == 0 or not file.exists(): write_json(now, file)
+    if json.loads(read_bytes(file)) == now: return
+    raise ValueError(f'{self.name} has other images, labels or boxes than when this run began here: '
+                     'put the earlier ones back, or begin anew with another --out')
+
 # %% ../../nbs/8_deploy/03_node.ipynb #40e1fbb9
 @patch
 def lost(self:Node, job:Job, order:dict)->bool:
@@ -131,10 +270,12 @@ def lost(self:Node, job:Job, order:dict)->bool:
 @patch
 def recalled(self:Node, job:Job, order:dict)->dict:
     "What was kept after the last round of which the server used the answer."
-    if order['merged'] and not self.lost(job, order): return load_nest(self.file(job, order['merged']))
+    self.check_images(job, order['round'])
+    file = self.file(job, order['merged'])
+    if order['merged'] and not self.lost(job, order): return load_nest(file, self.device)
     if not order['merged'] or order['fresh']: return dict(kept={}, states={})
     raise ValueError(f'{self.name} lost its memory: what it kept after round {order["merged"]} is gone. '
-                     f'Bring {self.file(job, order["merged"]).name} back, or let it begin anew: --lost fresh')
+                     f'Bring {file.name} back, or let it begin anew: --lost fresh')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #a2543115
 @patch
@@ -340,7 +481,7 @@ def masked(self:Node, answer:dict, ps:list, order:dict, job:Job)->dict:
     "An answer whose model is a masked part of the sum."
     if answer['extra']: raise ValueError(f'{job.method} sends more than a model: no secure sum hides that')
     p = self.share(ps, order)
-    parts = {n: fixed(v, p, len(ps)) for n, v in sorted(answer['model'].items())}
+    parts = {n: fixed(v.cpu(), p, len(ps)) for n, v in sorted(answer['model'].items())}
     file = self.folder(job)/'pledge.json'
     secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
     file.unlink()                # used once; a second process fails here

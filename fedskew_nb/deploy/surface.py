@@ -28,11 +28,12 @@ from ..engine.setting import Setting
 # %% ../../nbs/8_deploy/02_surface.ipynb #a0031b82
 class Job(Record):
     "What is trained, by name."
-    method:str                 # a name or a sum, as for `compare`
+    method:str           # a name or a sum
     model:str='small_conv'
-    pixels:int=32              # image side
-    setting:dict={}            # fields of `Setting`
-    run:str=''                 # under this name a site keeps its memory
+    pixels:int=32        # image side
+    setting:dict={}      # fields of `Setting`
+    run:str=''           # under this name a site keeps its memory
+    classes:list[str]=[] # default: the sites'
     def __post_init__(self):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
@@ -115,7 +116,7 @@ def spelled(nest)->str:
     if len(nest) > 4: return f'{len(nest)} entries'
     return ', '.join(f'{k} ({spelled(v)})' for k, v in nest.items())
 
-ONCE = "once: the site's name, its domain, how many images it has, names of the classes, digests of code"
+ONCE = "once: the site's name, its domain, how many images it has, names of the classes, code and versions"
 SCORES = 'mean loss terms of a round; how many test images are right'
 
 @dataclass
