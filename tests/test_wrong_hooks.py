@@ -668,6 +668,7 @@ BAD = dict(
     adamw=['no', 1],
     stack=['no', 1, 0],
     secure=['no', 1],
+    epsilon=['3', True, float('inf')],
     precision=[None, 16, ['fp32']])
 EACH = [(name, value) for name, values in BAD.items() for value in values]
 
