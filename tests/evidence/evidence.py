@@ -340,8 +340,10 @@ def status()->str:
             made_ = sum(seconds.get(t.row, 0) for t in store.trials(s))/3600
             left += max(0, known.get(s.id, {}).get('pilots', 0)-made_)
         left_hours += left
-        lines.append(f'{s.id:9} {have:4} of {n:4} runs, {pilots:24} {left:5.1f} h left')
-    return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left'])
+        hours = f'{left:5.1f} h left' if s.id in known or have == n else 'not priced'
+        where = ', on a GPU' if s.record.get('device') == 'cuda' else ''
+        lines.append(f'{s.id:9} {have:4} of {n:4} runs, {pilots:24} {hours}{where}')
+    return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left, of the sets that are priced'])
 
 def alive()->int: # the process, or 0
     try:
