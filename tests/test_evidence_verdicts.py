@@ -1,5 +1,5 @@
 "What the plan's runs say, once more from the raw runs, without a line of the reader."
-import json, lzma, sys
+import json, lzma, sys, tomllib
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE/'evidence'))
 STORED = json.loads((HERE.parent/'fedskew_nb'/'assets'/'plan.json').read_text())
 WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}
-CLAIMS = {c['id']: c for c in STORED['verdicts']}
+CLAIMS = {c['id']: c for c in STORED['verdicts'] if not c['why_not']}
 
 def raw(name)->dict: # {seed: {row: entry}}
     files = (HERE/'evidence'/'runs'/name).glob('*.json.xz')
@@ -48,6 +48,26 @@ def test_a_set_is_whole_where_no_run_is_missing():
         made = {row: sum(row in rows for rows in RAW[name].values()) for row in s['wanted']}
         assert s['whole'] == (made == s['wanted'])
     assert {c['set'] for c in CLAIMS.values()} <= {n for n, s in STORED['sets'].items() if s['whole']}
+
+def test_no_claim_of_a_whole_set_is_left_out():
+    "It is judged, or says why not."
+    claims = tomllib.loads((HERE/'evidence'/'claims.toml').read_text())['claim']
+    asked = {c['id']: c for c in claims if STORED['sets'].get(c['primary']['set'], {}).get('whole')}
+    said = {c['id']: c['why_not'] for c in STORED['verdicts']}
+    assert said.keys() == asked.keys()
+    assert all(c['untestable'] in said[i] for i, c in asked.items())
+
+def test_a_run_that_stopped_counts_as_0_and_one_at_chance_judges_nothing():
+    import verdicts
+    from fedskew_nb.engine.history import History
+    row = dict(round=4, moment='post_agg', view='personal', path='', domain='a', client=-1, n=100, correct=50)
+    fine = History(dict(rounds=4, chance=50.), [row])
+    stopped = History(dict(rounds=4, chance=50.))
+    stopped.measures = dict(stopped='nan')
+    assert verdicts.scores({7: fine, 8: stopped}) == {'personal received': {7: 50., 8: 0.}}
+    assert verdicts.at_chance({7: fine, 8: stopped}) and verdicts.at_chance({7: fine})
+    fine.rows[0]['correct'] = 51
+    assert not verdicts.at_chance({7: fine})
 
 def interval(d):
     half = t.ppf(.975, len(d)-1)*stdev(d)/len(d)**.5

@@ -126,6 +126,7 @@ def admit(self:Node, job:Job):
 def within(minutes:float):
     "Stop what takes longer; only a main thread can be stopped."
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, 'SIGALRM'):
+        say(f'an order cannot be stopped after {minutes:g} minutes here: no main thread, or no timer')
         yield
         return
     def stop(*_):

@@ -23,20 +23,23 @@ def histories(s, store)->dict: # {row: {seed: History}}
         for row, entry in store.runs(s, seed).items(): out[row][seed] = history_of(entry['history'])
     return out
 
-def dates(s, store, row)->set: # on which its runs were made
-    made = [store.runs(s, seed).get(row) for seed in s.seeds]
-    return {entry['when'] for entry in made if entry}
+def made_on(s, store)->dict: # {'dates', 'machines'} of its runs
+    entries = [e for seed in s.seeds for e in store.runs(s, seed).values()]
+    kind = 'gpu' if s.record.get('device') == 'cuda' else 'cpu'
+    return dict(dates=sorted({e['when'] for e in entries}), machines=sorted({e['on'][kind] for e in entries}))
 
 def is_whole(s, runs)->bool: return all(len(of) == len(s.seeds) for of in runs.values())
 
 # ---- rows ----
+def score(h, where, column='AVG')->float:
+    "The mean of the checks of record, in percent; 0 for a run that is not finite, as the plan says."
+    return 0. if 'stopped' in h.measures else h.summary(where)[column]
+
 def scores(of:dict)->dict: # {seed: History} → {'personal received': {seed: AVG}}
-    "The mean of the checks of record, in percent, of each view and moment that a row was scored at."
-    out = defaultdict(dict)
-    for seed, h in of.items():
-        for view, moment in dict.fromkeys((w.view, w.moment) for w in h.views()):
-            out[f'{view} {SAID[moment]}'][seed] = round(h.summary(Where(view, moment))['AVG'], 3)
-    return out
+    "Of each view and moment that a row was scored at."
+    places = dict.fromkeys((w.view, w.moment) for h in of.values() for w in h.views())
+    def by_seed(where): return {seed: round(score(h, where), 3) for seed, h in of.items()}
+    return {f'{view} {SAID[moment]}': by_seed(Where(view, moment)) for view, moment in places}
 
 def rise(h)->float: # points; nan where no earlier round was scored
     "What the last quarter of the rounds added to the AVG, personal view where there is one."
@@ -48,6 +51,12 @@ def rise(h)->float: # points; nan where no earlier round was scored
     if of.empty: return math.nan
     before = of[of['round'] == of['round'].max()].groupby('domain')[['correct', 'n']].sum()
     return h.summary(where)['AVG'] - float((100*before.correct/before.n).mean())
+
+def at_chance(of:dict)->bool:
+    "Is a row no better than chance, in the mean of its seeds?"
+    some = next(iter(of.values()))
+    where = Where('personal' if any(w.view == 'personal' for w in some.views()) else 'global')
+    return float(np.mean([score(h, where)-h.setting['chance'] for h in of.values()])) <= 0
 
 def rising(c, runs)->list: # of names
     "The rows of a claim that gained a point or more in the last quarter, in the mean of their seeds."
@@ -93,31 +102,38 @@ def differences(c, runs)->tuple: # a number a seed
         both = [[by_domain(of[s], of[s].headline(where)) for s in seeds] for of in (one, other)]
         return jackknifed(*both)
     places = [where._replace(moment=WORDS[n.get('moment', p['moment'])]) for n in names]
-    def score(h, where): return h.summary(where)[p['column']]
-    return tuple(score(one[s], places[0])-score(other[s], places[1]) for s in seeds)
+    return tuple(score(one[s], places[0], p['column'])-score(other[s], places[1], p['column']) for s in seeds)
 
-def can_be_judged(c, sets, runs)->bool:
-    p = c['primary']
-    wanted = [p['set'], *([p['more']] if 'more' in p else [])]
-    whole = all(i in runs and is_whole(sets[i], runs[i]) for i in wanted)
-    return whole and not c['untestable'] and c['interval'] in ('seeds', 'jackknife over seeds')
+def is_reached(c, sets, runs)->bool:
+    "Are the sets of a claim whole?"
+    wanted = [v for k, v in c['primary'].items() if k in ('set', 'more')]
+    return all(i in runs and is_whole(sets[i], runs[i]) for i in wanted)
+
+def why_not(c, of)->str: # '' if it is judged
+    "Why a claim whose set is whole has no verdict."
+    if c['untestable']: return f'not testable: {c["untestable"]}'
+    if c['margin'] or c['interval'] not in ('seeds', 'jackknife over seeds'):
+        return f'not read yet: margin {c["margin"]:g}, interval of {c["interval"]}'
+    low = [r for r in rows_of(c) if at_chance(of[r])]
+    return f'not testable here: {", ".join(low)} at chance' if low else ''
 
 def verdicts(claims:list, sets:dict, runs:dict)->list:
     "Of the claims whose sets are whole; Holm over all primary cells of a paper, the others count as p = 1."
-    asked = [c for c in claims if can_be_judged(c, sets, runs)]
-    ready = {c['id']: differences(c, runs[c['primary']['set']]) for c in asked}
-    families, out = defaultdict(list), []
-    for c in claims: families[c['system'], c['kind']].append(c)
-    for family in families.values():
-        p = holm([p_value(t_interval(ready[c['id']])) if c['id'] in ready else 1. for c in family])
-        for c, p_ in zip(family, p):
-            if c['id'] not in ready: continue
-            assert not c['margin'], 'a claim of no difference: its p is of -margin'
-            i, of = t_interval(ready[c['id']]), runs[c['primary']['set']]
-            words = judge(i.values, None, c['needed'] or None, p_)
-            facts = {k: c[k] for k in ('id', 'sentence', 'needed')} | c['primary'] | i.as_dict()
-            out.append(facts | dict(p=p_, rises=rising(c, of)) | {k: words[k] for k in ('above', 'large')})
-    return out
+    reached = [c for c in claims if is_reached(c, sets, runs)]
+    why = {c['id']: why_not(c, runs[c['primary']['set']]) for c in reached}
+    ready = {c['id']: differences(c, runs[c['primary']['set']]) for c in reached if not why[c['id']]}
+    families, p = defaultdict(list), {}
+    for c in claims: families[c['system'], c['kind']].append(c['id'])
+    for ids in families.values():
+        p |= zip(ids, holm([p_value(t_interval(ready[i])) if i in ready else 1. for i in ids]))
+    def facts(c): return ready.get(c['id']), p[c['id']], why[c['id']], runs[c['primary']['set']]
+    return [verdict(c, *facts(c)) for c in reached]
+
+def verdict(c, values, p:float, why:str, of)->dict: # values: one for each seed; None where `why` is said
+    facts = {k: c[k] for k in ('id', 'sentence', 'needed')} | c['primary'] | dict(why_not=why)
+    if why: return facts
+    i, words = t_interval(values), judge(values, None, c['needed'] or None, p)
+    return facts | i.as_dict() | dict(p=p, rises=rising(c, of)) | {k: words[k] for k in ('above', 'large')}
 
 def main():
     store = evidence.Store()
@@ -131,8 +147,8 @@ def main():
         rows = {name: scores(row) for name, row in of.items() if row}
         on = sorted({h.setting['device'] for row in of.values() for h in row.values()})
         wanted = {r.name: len(s.seeds) for r in s.rows}
-        lines[i] = dict(what=s.record['what'], record=s.letters, wanted=wanted, device=on, rows=rows,
-                        whole=is_whole(s, of), dates=sorted({d for row in of for d in dates(s, store, row)}))
+        about = dict(what=s.record['what'], record=s.letters, device=on) | made_on(s, store)
+        lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, rows=rows)
     made = dict(sets=lines, verdicts=verdicts(claims, sets, runs))
     evidence.write_text(OUT, made, 0)
     return made
