@@ -11,7 +11,7 @@ from PIL import Image
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.data.images import content
+from fedskew_nb.core.pictures import content
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Node, limits_of, order_of

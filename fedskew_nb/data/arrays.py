@@ -21,7 +21,8 @@ from .boxes import csv_rows
 from .cache import fill, room_for
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
-from .images import Data, Later, as_images, byte_depth, join, mask_notes, ones_white, ONES
+from ..core.pictures import mask_notes, ONES
+from .images import Data, Later, as_images, byte_depth, join, ones_white
 from .sheet import PARTS, part_named
 from .suite import Suite
 

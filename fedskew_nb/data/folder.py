@@ -15,12 +15,14 @@ from .arrays import (
     as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts, with_unseen)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
-from .check import (
-    MOST_SIDE, count, image_files, known_names, lost_at_door, some_text, three_numbers, unread_note)
+from ..core.pictures import image_files, unread_note
+from ..core.names import some_text
+from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
 from .copies import (
     Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
 from .datasets import check_wishes, suite_of_parts
-from .images import Data, content, join, read_image, window_of
+from ..core.pictures import content, read_image, window_of
+from .images import Data, join
 from ..core.names import Recipe, whole
 from .sheet import (
     check_spelled, check_test, in_order, lacking, own_part, patients, read_sheet, row_of, tree_of, usual_name)

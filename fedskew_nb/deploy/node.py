@@ -23,7 +23,7 @@ from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder
 from ..data.datasets import renumbered
-from ..data.images import content, window_of
+from ..core.pictures import content, window_of
 from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, surface_of

@@ -23,11 +23,13 @@ from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
-from ..data.check import count, image_files, lost_at_door, unread_note
+from ..core.pictures import image_files, unread_note
+from ..data.check import count, lost_at_door
 from ..data.copies import Picture, near_twins, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain
-from ..data.images import Data, as_data, join, window_of
+from ..core.pictures import window_of
+from ..data.images import Data, as_data, join
 from ..data.sheet import Row, in_parts, part_named, parts_of_site, read_sheet, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
