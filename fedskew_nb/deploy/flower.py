@@ -22,7 +22,7 @@ from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, check_domains, limits_of, order_of
+from .node import Node, Seal, limits_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
@@ -254,7 +254,7 @@ def free_port()->int:
 def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
     "Called like its key or its folder, if nothing else is said."
     name = name or Path(key or Path(data).resolve()).name
-    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
+    rows_in(data, alone=True)
     if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
     seal = secure and Seal(key, secure)
     return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)

@@ -62,8 +62,7 @@ class Diagnosis:
         rows = {}
         for h in self.cmp.histories:
             name, seed = h.setting['method']+DEALS[h.setting['deal']], h.setting['seed']
-            rows.setdefault(name, {})[seed] = h.measures['right']
-            for key, word in (('adabn', ' + AdaBN'), ('tuned', ', tuned')):
+            for key, word in dict(right='', adabn=' + AdaBN', tuned=', tuned').items():
                 if key in h.measures: rows.setdefault(name+word, {})[seed] = h.measures[key]
         return rows
 
