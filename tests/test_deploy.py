@@ -9,6 +9,8 @@ import pytest, torch
 from msgspec.structs import asdict, replace
 from PIL import Image
 from test_every_method import same_nest
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.images import content
@@ -18,6 +20,7 @@ from fedskew_nb.deploy.node import Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
+from fedskew_nb.run.recipes import METHODS
 from project import ROOT
 
 DOMAINS = 'dawn', 'noon', 'dusk'
@@ -616,6 +619,31 @@ def test_rows_that_chance_could_make_tell_nothing():
     four, short, repeats = (torch.tensor([row]) for row in ([1., 2, 3, 4], [1., 2, 3], [1., 1, 2, 3]))
     assert rows_in(four) == [four.numpy().tobytes()]
     assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
+
+SINGLE = dict(FedDG=['amplitudes'], FedCCRL=['styles'], DFL=[], MCGDM=[], FedProto=[], SCAFFOLD=[])
+
+@pytest.mark.parametrize('name', SINGLE)
+def test_values_of_single_images_are_named(name):
+    "Their own words for it: a row for each image that was drawn; the others send what is learnt."
+    said = surface_of(job(name), 2)
+    assert said.single == SINGLE[name] and ('values of single images' in f'{said}') == bool(SINGLE[name])
+
+@dataclasses.dataclass
+class Sends(Mechanism):
+    "A row for each image, for each class, or one of all; of pixels or of what the model makes of them."
+    what:str='image'
+    def finish(self, c):
+        x, y = c.data.train.x.float().flatten(1)[:, :8], c.data.train.y
+        if self.what == 'learnt': x = c.net(c.images(c.data.train.x)).feat.detach().flatten(1)
+        if self.what == 'class': x = torch.stack([x[y == k].mean(0) for k in y.unique()])
+        return dict(rows=x.mean(0, keepdim=True) if self.what == 'mean' else x)
+
+@pytest.mark.parametrize('what, names', [('image', ['rows']), ('class', []), ('mean', []), ('learnt', [])])
+@pytest.mark.parametrize('n_classes', [2, 6])
+def test_a_row_of_one_image_is_told_from_a_mean(monkeypatch, what, names, n_classes):
+    "Classes of one image would be single images; in the dry run each has two, one in either half."
+    monkeypatch.setitem(METHODS, 'Sends', Method('Sends', Sends(what)))
+    assert surface_of(job('Sends'), n_classes).single == names
 
 @pytest.mark.parametrize('down, named', [('theirs', ['f']), ('own', []), ('mean', [])])
 def test_what_is_handed_on_is_named(down, named):
