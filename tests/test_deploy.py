@@ -320,11 +320,11 @@ def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys
     "The site's own terminal has it; without the broken image all goes on, and its files are its owner's."
     at, _ = repainted(place, tmp_path)
     (at/'dawn'/'dark'/'Mueller_Hans_1954.png').write_bytes(b'torn')
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False)
+    node = flower.node_of(at, None, 'a', tmp_path/'m')
     with pytest.raises(RuntimeError, match='file 17 is no read') as e: asked_as_by_flower(node, job())
     assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
     assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False, bad='skip')
+    node = flower.node_of(at, None, 'a', tmp_path/'m', skip_broken=True)
     with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
     made = list((tmp_path/'m').rglob('*'))
     assert made and not [p for p in made if p.stat().st_mode & 0o077]
@@ -372,8 +372,8 @@ def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
 
 def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
     "Through Flower's configuration, where it trains, too."
-    limits = limits_of(most_steps=7, weights=str(tmp_path))
-    node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
+    how = dict(most_steps=7, weights=str(tmp_path), device='cpu')
+    node = flower.node_of(place/'a', None, 'a', tmp_path, white=4095, **how)
     with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
         asked_as_by_flower(node, job(local_steps=8))
 
@@ -584,7 +584,7 @@ def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch, tmp_path):
 
 def test_a_path_that_flower_cannot_carry(place, tmp_path):
     draw(tmp_path/'a "new" one', 'dawn')
-    node = flower.node_of(tmp_path/'a "new" one', None, None, 'a', False)
+    node = flower.node_of(tmp_path/'a "new" one', name='a')
     with pytest.raises(ValueError, match='--data .* holds a ", which Flower'): flower.at_node(node)
 
 def test_certificates_and_keys(tmp_path, capsys):

@@ -15,14 +15,12 @@ from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import code_of, complain, file_trouble, say
+from ..tools.shell import code_of, say
 from ..core.files import read_bytes, write_json
-from ..core.names import message
-from ..data.folder import rows_in
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, check_domains, limits_of, order_of
+from .node import Node, Seal, limits_of, node_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 
@@ -47,11 +45,7 @@ def client_app():
         how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
         how |= dict(limits={k: c[k] for k in limits_of()})
         node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
-        try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
-        except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
-        sent = node.harmless(said)
-        if sent != said: complain(f'{said} (the server hears: {sent})')
-        raise RuntimeError(sent)
+        return Message(record_of(node.answer(bytes_of(letter.content))), reply_to=letter)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -250,18 +244,7 @@ def free_port()->int:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
-    "Called like its key or its folder, if nothing else is said."
-    name = name or Path(key or Path(data).resolve()).name
-    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
-    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
-    seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
-
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
-BAD = 'strict', 'skip'      # broken images: refused, left out
-
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
@@ -324,28 +307,18 @@ def shown(ca, key)->list:
     return ['--root-certificates', ca, *mine] if ca else ['--insecure']
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #32c3edd8
-@delegates(limits_of)
+@delegates(node_of, but=['tell'])
 def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
     key:str=None,
-    name:str=None,    # or key's, data's
-    memory:str=None,  # or memory/NAME
-    peers:bool=False, # others get what it sends
-    white:str=None,   # or 4095
-    secure:str=None,  # *.pub of all: sums only
-    skip_broken:bool=False,
-    epsilon:float=None, # most, ever
-    device:str='auto',
     **kwargs,
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('say --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    site = dict(white=white, device=device, limits=limits_of(**kwargs), epsilon=epsilon)
-    node = node_of(data, memory, key, name, peers, secure, bad=BAD[skip_broken], **site)
-    run_node(AGAIN if key else 0, server, ca, node, *how)
+    run_node(AGAIN if key else 0, server, ca, node_of(data, key, **kwargs), *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -403,7 +376,9 @@ from fastcore.meta import delegates
 from ..tools.cli import read_settings
 from ..tools.shell import complain, say
 from ..core.names import at_least, one_of
+from .flare import write_job
 from .keys import write_pair
+from .node import BAD
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
@@ -435,9 +410,10 @@ def rehearsal(
     return hub_of(job, facts, post, out, lost=lost)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, white=None, bad=BAD[0]):
+def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers, lost, white=white, bad=bad)
+    if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
+    hub = rehearsal(job, folders, out, peers, lost, **how)
     with alone(Path(out)):
         hub.fit(on_round=tell_round)
         finish(hub, out)
@@ -472,11 +448,20 @@ def site_options(
     peers:bool=False, # sites get what others sent
     white:str=None,   # in scans
     skip_broken:bool=False,
+    flare:bool=False, # write a job for NVFlare into `out`
     **kwargs,
 )->tuple: # of rehearsed sites, of the network
     "What is said of sites that are rehearsed, and of the others."
     how = network_options(**kwargs)
-    return dict(peers=peers, lost=how['lost'], white=white, bad=BAD[skip_broken]), how
+    if flare and how != network_options():
+        raise ValueError('--flare writes a job and asks no server: leave out what is said of one')
+    here = dict(peers=peers, lost=how['lost'], white=white, bad=BAD[skip_broken])
+    return here | dict(flare=flare), how | dict(flare=flare)
+
+def handed(job:Job, nodes:int, out, flare:bool, **how):
+    "A job, to a server or into a folder."
+    if flare: return print(f'job: {write_job(job, nodes, out)}')
+    submit(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(site_options)
@@ -501,7 +486,7 @@ def federate_command(
     job = Job(method, model, pixels, setting, '', named)
     with going_on(out):
         if rehearse: return run_here(job, rehearse, out, **sites)
-        submit(job, nodes, out, **how)
+        handed(job, nodes, out, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
 COMMANDS['federate'] = federate_command

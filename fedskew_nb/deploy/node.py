@@ -12,16 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from fastcore.basics import patch
+from fastcore.meta import delegates
 from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
-from ..tools.shell import say
+from ..tools.shell import complain, file_trouble, say
 from ..core.files import Record, misfit, read_bytes, write_json
-from ..core.names import one_of
+from ..core.names import message, one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
-from ..data.folder import DIGEST, load_folder
+from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
 from ..data.images import content, window_of
 from ..data.suite import Suite
@@ -319,6 +320,43 @@ def scored(self:Node, job:Job, k:int|None)->list: # of rows
     fed.history = fed.history.grown(rows=rows)
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a3
+@delegates(limits_of)
+def node_of(
+    data,             # folder
+    key:str=None,
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
+    peers:bool=False, # others get what it sends
+    white:str=None,   # or 4095
+    secure:str=None,  # *.pub of all: sums only
+    skip_broken:bool=False,
+    epsilon:float=None, # most, ever
+    device:str='auto',
+    tell=say,
+    **kwargs,
+)->Node:
+    name = name or Path(key or Path(data).resolve()).name
+    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
+    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
+    how = dict(white=white, epsilon=epsilon, device=device, bad=BAD[skip_broken], tell=tell)
+    how |= dict(seal=secure and Seal(key, secure), limits=limits_of(**kwargs))
+    return Node(data, memory or Path('memory', name), name, peers, **how)
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a4
+BAD = 'strict', 'skip'      # broken images: refused, left out
+
+def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
+
+@patch
+def answer(self:Node, order:bytes)->bytes:
+    "What was asked; a refusal leaves as a sentence that names no file of this site."
+    try: return self(order)
+    except Exception as e: said = sentence_of(e)
+    sent = self.harmless(said)
+    if sent != said: complain(f'{said} (the server hears: {sent})')
+    raise RuntimeError(sent)
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
 import hashlib, json, os
