@@ -607,10 +607,10 @@ def test_certificates_and_keys(tmp_path, capsys):
     with pytest.raises(ValueError, match='another folder'): keys.certs_command(at, ['x.example'])
     with pytest.raises(ValueError, match='no name of a site'): keys.certs_command(at, node=['../x'])
 
-def test_nothing_imports_flower():
-    "Of the whole package: it is an extra, asked for by the commands that need it."
+def test_nothing_imports_an_extra_of_deployment():
+    "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."
     text = ''.join(p.read_text(encoding='utf-8') for p in (ROOT/'fedskew_nb').rglob('*.py'))
-    assert not re.findall(r'^(?:from|import) flwr', text, re.M)
+    assert not re.findall(r'^ *(?:from|import) (?:flwr|nvflare|opacus|dp_accounting)', text, re.M)
 
 # ---- what one site hands to another
 
@@ -653,3 +653,10 @@ def test_what_is_handed_on_is_named(down, named):
     back = dict(theirs={k: sent[1-k] for k in sent}, own=sent, mean=mean)[down]
     second = {k: (dict(down=dict(g=back[k])), dict(extra={}), {}) for k in sent}
     assert handed_on([first, second]) == named
+
+def test_what_all_have_sent_alike_is_nobodys():
+    "The mean of equal rows is each of them: of a filter that moved nowhere."
+    alike, apart = torch.arange(5.)[None], {k: torch.arange(5.)[None]+10*k for k in (1, 2)}
+    first = {k: (dict(down={}), dict(extra=dict(f=alike, g=v)), {}) for k, v in apart.items()}
+    second = {k: (dict(down=dict(f=alike, g=apart[3-k])), dict(extra={}), {}) for k in apart}
+    assert handed_on([first, second]) == ['g']

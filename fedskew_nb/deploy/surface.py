@@ -19,9 +19,8 @@ from ..core.seeding import generator
 from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
-from ..engine.checkpoint import to_bytes
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard
+from ..engine.scoring import Overheard, handed_on, rows_in
 from ..engine.server import size_of
 from ..engine.setting import Setting
 
@@ -89,27 +88,6 @@ def dry_run(job:Job, n_classes:int, rounds=ROUNDS, n=0, others=slice(0)):
     fed = job.federation(noise_suite(n_classes, job.pixels, n, others), sites=Overheard(), **few)
     for _ in range(rounds): fed.one_round()
     return fed.sites.rounds
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #bce510cb
-def rows_in(nest)->list: # of bytes
-    "The rows of all float tensors of a nest, as bytes; those too short to be told apart are left out."
-    if isinstance(nest, dict): return [r for v in nest.values() for r in rows_in(v)]
-    if isinstance(nest, (list, tuple)): return [r for v in nest for r in rows_in(v)]
-    if not isinstance(nest, Tensor) or not nest.is_floating_point() or not nest.ndim: return []
-    rows = nest.detach().reshape(len(nest), -1)
-    return [r.contiguous().numpy().tobytes() for r in rows if len(r) > 3 and r.unique().numel() > 3]
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #f0dc073e
-def handed_on(seen:list)->list: # names of extras
-    "What one site sends and another one gets as it was sent."
-    found = []
-    for before, after in zip(seen, seen[1:]):
-        got = {k: to_bytes(order['down']) for k, (order, _, _) in after.items()}
-        for j, (_, answer, _) in before.items():
-            others = [data for k, data in got.items() if k != j]
-            found += [name for name, sent in answer['extra'].items()
-                      if any(row in data for row in rows_in(sent) for data in others)]
-    return sorted(set(found))
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #5c1d0a11
 def single(job:Job, n_classes:int, seen:list)->list: # names of extras
