@@ -221,12 +221,14 @@ def _write_csv(frame, path): write_whole(path, csv_text(frame))
 # %% ../../nbs/3_results/13_report.ipynb #0000001e
 def write_report(
     cmp:Comparison,
-    out,                   # a folder; made if need be
-    title:str|None=None,   # default: names the suites
-)->dict:                   # {what: path}
+    out,       # a folder; made if need be
+    title:str='', # default: names the suites
+    more=(),   # further (name, Table)
+)->dict: # {what: path}
     "Write the report into a folder."
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
+    tables[cmp.suites[0]] |= dict(more)
     _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')
