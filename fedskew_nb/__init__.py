@@ -99,8 +99,8 @@ def _main():
     try:
         if typed in said and sys.stdout: return _say(said[typed])
     except OSError: pass      # a pipe that is closed, a disk that is full: told below
-    alone = sys.argv[1:2] in (['serve'], ['certs'])       # they need no torch
-    return importlib.import_module('.deploy.keys' if alone else '.tools.cli', __name__).main()
+    alone = dict(serve='.deploy.keys', certs='.deploy.keys', predict='.tools.predict')       # without torch
+    return importlib.import_module(alone.get(typed.partition(' ')[0], '.tools.cli'), __name__).main()
 
 def _say(text):
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')

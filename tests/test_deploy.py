@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch
 from msgspec.structs import asdict, replace
 from PIL import Image
+from safetensors.torch import load_file
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.folder import load_folder
-from fedskew_nb.data.images import content, join
+from fedskew_nb.core.pictures import content
+from fedskew_nb.data.folder import folder, load_folder
+from fedskew_nb.data.images import join
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Node, limits_of, order_of
@@ -20,6 +22,8 @@ from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
+from fedskew_nb.run.compare import compare
+from fedskew_nb.tools.cli import main
 from project import ROOT
 
 DOMAINS = 'dawn', 'noon', 'dusk'
@@ -82,6 +86,25 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
 
 # ---- classes of the job
+
+def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
+    "Its folder is then named like the domain; what it trains, and what joins, is the same."
+    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1, local_steps=1,
+            control=False, model='small_conv(width=4)', progress=False)
+    said, domain = [], sorted(DOMAINS)[0]
+    both = tmp_path/'nested'/domain, tmp_path/'flat'/domain
+    for site, source in zip(both, (place/'a', place/'a'/domain)): shutil.copytree(source, site)
+    how = '--pixels', '16', '--model', 'small_conv(width=4)', '--rounds', '1', '--set', 'local_steps=2'
+    for k, site in enumerate(both):
+        assert not main(['join', f'{tmp_path/"runs"}', '--data', f'{site}'])
+        said.append(capsys.readouterr().out)
+        rest = [w for s in (site, *sites(place)[1:]) for w in ('--rehearse', f'{s}')]
+        assert not main(['federate', 'FedAvg', *rest, *how, '--out', f'{tmp_path/str(k)}'])
+        capsys.readouterr()
+    assert said[0] == said[1] and f'{domain} joins FedAvg' in said[0]
+    one, other = (load_file(tmp_path/k/'model.safetensors') for k in '01')
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+    with pytest.raises(ValueError, match='a site has one'): load_folder(place/'all', 16, alone=True)
 
 def test_a_site_without_a_case_of_one_class_takes_part(place, tmp_path):
     "Equal to a table of all images, in which a domain may lack a class; each model keeps its numbers."

@@ -24,20 +24,13 @@ from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
-from ..data.images import content, window_of
+from ..core.pictures import content, window_of
 from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
-
-# %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
-def check_domains(data, domains):
-    "A site has one."
-    if len(domains) == 1: return
-    raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
-                     'give each a folder of its own')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 class Order(Record):
@@ -78,7 +71,7 @@ def limits_of(
 class Node:
     "A federation of one, in its own folders."
     def __init__(self,
-        data,             # <domain>/<class>/<image>
+        data,             # folder
         memory,           # what stays
         name:str='',      # default: the folder's
         peers:bool=False, # may others get what it sends?
@@ -181,8 +174,7 @@ def images(self:Node, job:Job)->Suite:
     "Images, in the job's classes."
     boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
     with indexed(cache_dir()/f'index-{self.name}.json'):
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
-    check_domains(self.data, suite.domains)
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad, alone=True)
     if not job.classes: return suite
     for c in sorted({*suite.classes}-{*job.classes}):
         raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
@@ -348,7 +340,7 @@ def node_of(
     **kwargs,
 )->Node:
     name = name or Path(key or Path(data).resolve()).name
-    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
+    rows_in(data, alone=True)
     if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
     how = dict(white=white, epsilon=epsilon, device=device, bad=BAD[skip_broken], tell=tell)
     how |= dict(seal=secure and Seal(key, secure), limits=limits_of(**kwargs))

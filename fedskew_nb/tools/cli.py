@@ -19,7 +19,8 @@ from ..analysis.comparison import Comparison
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .boxes import boxes_command
 from .catalogue import claims_command, notebooks_command, usual_methods
-from .after import export_command, predict_command
+from .after import export_command
+from .predict import predict_command
 from .choose import list_command
 from .join import join_command
 from ..downloads.prepare import prepare_command
