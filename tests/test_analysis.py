@@ -6,7 +6,8 @@ from feds import same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
-from fedskew_nb.analysis.comparison import write_whole, Comparison
+from fedskew_nb.analysis.comparison import (
+    Comparison, load_comparison, stored_names, stored_results, write_whole)
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.explain import (
@@ -18,7 +19,6 @@ from fedskew_nb.analysis.report import common_setting, costs, report_html, setti
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval
-from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import Net

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 from fastcore.basics import patch
-from .comparison import DEALS, Comparison
-from .overview import stored_names, stored_results
+from .comparison import Comparison, DEALS, stored_names, stored_results
 from .pairs import BASES, is_scored, pair
 from .stats import ABOVE, span, t_interval
 from ..core.names import papers
