@@ -559,7 +559,7 @@ def ledger(self:Node, job:Job)->Ledger:
 
 # %% ../../nbs/8_deploy/10_study.ipynb #dee94257
 import pandas as pd
-from fedskew_nb.analysis.sites import confusion, scores_from
+from fedskew_nb.analysis.trust import confusion, scores_from
 from fedskew_nb.core.files import Number
 from fedskew_nb.data.images import join
 
