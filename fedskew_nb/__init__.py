@@ -40,8 +40,8 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
-        calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style',
-        probes='analysis.explain'),
+        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
+        diagrams='analysis.style', probes='analysis.explain', overview='analysis.comparison'),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')

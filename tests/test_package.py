@@ -131,8 +131,8 @@ def test_import_star_gives_what_pages_use():
     assert len(others) <= 350
 
 # so far
-UNASKED = {'gradcam_grid', 'load_comparison', 'of_methods', 'radar',
-           'saliency_inside', 'sights', 'site_scores'}
+UNASKED = {'gradcam_grid', 'load_comparison', 'of_methods', 'saliency_inside', 'sights',
+           'site_scores'}
 
 def test_a_picture_is_asked_for_by_another_page():
     "A public name of `analysis` is used outside of its own page, and not only in the list of all."
