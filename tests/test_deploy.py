@@ -122,7 +122,8 @@ def fitted_beside(place, how):
     *clients, last = suite.clients
     every = join([last.train, last.val, last.test])
     tests = {d: t for d, t in suite.tests.items() if d != last.domain}
-    fed = how.federation(dataclasses.replace(suite, clients=clients, tests=tests, unseen={last.domain: every}))
+    more = dict(tests=tests, unseen={last.domain: every})
+    fed = how.federation(dataclasses.replace(suite, clients=clients, **more))
     fed.fit(progress=False)
     return fed, every
 
@@ -134,7 +135,7 @@ def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path, capsys)
     hub.fit(progress=False)
     fed, every = fitted_beside(place, how)
     assert hub.history.rounds == fed.history.rounds and hub.history.rows == fed.history.rows
-    assert not [k for letters in sent for n, k in letters.items() if n == 'c' and from_bytes(k)['kind'] == 'train']
+    assert {from_bytes(letters['c'])['kind'] for letters in sent if 'c' in letters} == {'score'}
     p, y = fed.answers(every.x)[''].numpy(), every.y.numpy()
     metrics = pytest.importorskip('sklearn.metrics')
     said = hub.history.measures['sites']['c']
@@ -353,8 +354,8 @@ def test_a_line_that_was_changed_or_cut_out_is_found(tmp_path):
     assert [r['kind'] for r in book.rows()] == ['train']*4+['score']
 
 HOSTILE = dict(
-    epochs=(job(local_steps=None, local_epochs=10_000), {}, 'a allows 100 epochs, and the order asks for 10,000'),
-    path=(Job('FedAvg', 'torchvision("resnet18", weights="../b/model.safetensors")', 32), {}, 'does not open'),
+    epochs=(job(local_steps=None, local_epochs=10_000), {}, 'a allows 100 epochs, and the order'),
+    path=(Job('FedAvg', 'torchvision("resnet18", weights="../b/w.safetensors")', 32), {}, 'does not open'),
     peers=(job('DFL'), {}, 'gives other sites what a sends .* say --peers'),
     method=(job('FedProx + AdaBN'), dict(methods='FedAvg, FedProx'), 'takes part in FedAvg, FedProx, and'))
 
@@ -364,7 +365,8 @@ def test_a_hostile_order_is_refused_at_the_node_and_written_down(place, tmp_path
     what, more, why = HOSTILE[asked]
     (tmp_path/'b').mkdir()
     for kind in 'facts', 'train', 'score':
-        node = Node(place/'a', tmp_path/'m', tell=lambda text: None, limits=limits_of(most_steps=10**6, **more))
+        limits = limits_of(most_steps=10**6, **more)
+        node = Node(place/'a', tmp_path/'m', tell=lambda text: None, limits=limits)
         with pytest.raises(ValueError, match=why): node(to_bytes(order_of(what, kind)))
     rows = Book(tmp_path/'m').rows()
     assert [r['kind'] for r in rows] == ['facts', 'train', 'score'] and all(r['left'] == 0 for r in rows)
@@ -373,7 +375,10 @@ def test_a_hostile_order_is_refused_at_the_node_and_written_down(place, tmp_path
 def test_consent_is_asked_at_every_order_and_what_was_found_is_remembered(place, tmp_path, monkeypatch):
     "The table is made once; a node that was started without --peers later refuses."
     made, told, real = [], [], node.surface_of
-    monkeypatch.setattr(node, 'surface_of', lambda *a: made.append(a) or real(*a))
+    def counted(*what):
+        made.append(what)
+        return real(*what)
+    monkeypatch.setattr(node, 'surface_of', counted)
     def at(peers): return Node(place/'a', tmp_path, peers=peers, tell=told.append)
     facts = to_bytes(order_of(job('FedCCRL'), 'facts'))
     at(True)(facts)
@@ -388,7 +393,8 @@ def test_a_run_is_forgotten_at_a_site(place, tmp_path, capsys):
     rehearsal(what, sites(place), tmp_path).fit(progress=False)
     at = tmp_path/'sites'/'a'
     assert (at/'ab12'/'1.safetensors').exists()
-    with pytest.raises(ValueError, match="no run in its ledger 'x'"): flower.node_command(memory=at, forget='x')
+    with pytest.raises(ValueError, match="no run in its ledger 'x'"):
+        flower.node_command(memory=at, forget='x')
     flower.node_command(memory=at, forget='ab12')
     assert not (at/'ab12').exists() and Book(at).rows()[-1]['kind'] == 'forgotten'
     assert 'is gone' in capsys.readouterr().out

@@ -19,7 +19,7 @@ from ..tools.shell import code_of, complain, file_trouble, say
 from ..core.files import read_bytes
 from ..core.names import message, one_of
 from ..data.folder import rows_in
-from .hub import finish, hub_of, known_sites, tell_round
+from .hub import finish, hub_of, known_sites, tell_round, united
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
 from .node import Book, Node, Seal, check_domains, letters, limits_of, order_of
@@ -164,6 +164,15 @@ def gather(self:Post, n:int, known=())->list: # of facts
     self.least = least
     if len(self.facts) == n: return [*self.facts.values()]
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #b0460517
+@patch
+def all_classes(self:Post, n:int):
+    "The same of nodes of a network; they are asked for facts next."
+    self.kind = 'classes'
+    said = self.gather(n)
+    self.kind, self.ids, self.facts = 'facts', {}, {}
+    self.job = united(self.job, said)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9877906b
 @patch
@@ -577,15 +586,3 @@ def federate_command(
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
 COMMANDS['federate'] = federate_command
-
-# %% ../../nbs/8_deploy/10_study.ipynb #4d026b07
-from fedskew_nb.deploy.hub import united
-
-# %% ../../nbs/8_deploy/10_study.ipynb #b0460517
-@patch
-def all_classes(self:Post, n:int):
-    "The same of nodes of a network; they are asked for facts next."
-    self.kind = 'classes'
-    said = self.gather(n)
-    self.kind, self.ids, self.facts = 'facts', {}, {}
-    self.job = united(self.job, said)

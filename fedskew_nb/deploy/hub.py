@@ -309,17 +309,17 @@ def tell_round(hub:Federation):
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):
-    "Leave history, report and model; tables speak of who is here."
+    "Leave history, report, model; tables speak of who is here."
     out, h, more = Path(out), hub.history, site_tables(hub)
     h.save(out/'history.json')
-    matplotlib.use('Agg')          # no window, whatever a notebook has asked for
+    matplotlib.use('Agg')          # no window here
     here = {c.domain for c in (*hub.clients, *hub.sites.judges)}
     h = replace(h, rows=[r for r in h.rows if r['domain'] in here])
     report = write_report(Comparison([h]), out, more=more)['report.html']
     table = h.table()
     print('\n'.join([table.round(1).to_string(), *h.gaps(table.attrs['where'])]), end='\n\n')
-    for name in ('members', 'sites'):
-        if name in more: print(more[name], end='\n\n')
+    if any(f['since'] or not f['here'] for f in h.setting['sites']): print(more['members'], end='\n\n')
+    if 'sites' in more: print(more['sites'], end='\n\n')
     print(f'report: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')

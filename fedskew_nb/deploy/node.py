@@ -18,14 +18,15 @@ from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import Record, misfit, read_bytes, write_json
+from ..analysis.sites import confusion, scores_from
+from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder
 from ..data.datasets import renumbered
-from ..data.images import content, window_of
+from ..data.images import content, join, window_of
 from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, looking_on, surface_of
@@ -422,6 +423,48 @@ def scored(self:Node, job:Job, k:int|None)->list: # of rows
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
 
+# %% ../../nbs/8_deploy/03_node.ipynb #b9fa36aa
+@patch
+def unseen(self:Node, suite:Suite)->Suite:
+    "All images of a site as those of an unseen domain."
+    client, = suite.clients
+    every, d = join([client.train, client.val, client.test]), client.domain
+    none = replace(client, val=every[:0], test=every[:0])
+    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
+
+# %% ../../nbs/8_deploy/03_node.ipynb #23865310
+class Judged(Record):
+    "What a site that only evaluates says of a model."
+    images:int
+    patients:int              # 0: nobody named them
+    scores:dict[str, Number|None]      # percent
+    confusion:list[list[int]] # true × said
+    def __post_init__(self):
+        counts = [n for row in self.confusion for n in row]
+        if min(counts, default=-1) < 0 or sum(counts) != self.images:
+            raise ValueError('its confusion matrix counts other images')
+
+# %% ../../nbs/8_deploy/03_node.ipynb #2a97a60c
+@patch
+def judged(self:Node)->dict:
+    "Scores beyond the accuracy, of the model that the federation holds."
+    d, = self.fed.suite.unseen.values()
+    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
+    said, patients = scores_from(p, y), 0
+    if d.who is not None:
+        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
+        patients = len(right)
+        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
+    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
+    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #e6322ade
+@patch
+def classes(self:Node, order:dict, job:Job)->dict:
+    "What its folders are called."
+    self.admit(job)
+    return dict(name=self.name, classes=list(self.images(job).classes))
+
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
 import hashlib, json, os
 from copy import copy
@@ -618,51 +661,3 @@ def check(self:Node, job:Job):
 def ledger(self:Node, job:Job)->Ledger:
     "What its patients have lost, in all runs."
     return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
-
-# %% ../../nbs/8_deploy/10_study.ipynb #dee94257
-import pandas as pd
-from fedskew_nb.analysis.sites import confusion, scores_from
-from fedskew_nb.core.files import Number
-from fedskew_nb.data.images import join
-
-# %% ../../nbs/8_deploy/10_study.ipynb #b9fa36aa
-@patch
-def unseen(self:Node, suite:Suite)->Suite:
-    "All images of a site as those of an unseen domain."
-    client, = suite.clients
-    every, d = join([client.train, client.val, client.test]), client.domain
-    none = replace(client, val=every[:0], test=every[:0])
-    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
-
-# %% ../../nbs/8_deploy/10_study.ipynb #23865310
-class Judged(Record):
-    "What a site that only evaluates says of a model."
-    images:int
-    patients:int              # 0: nobody named them
-    scores:dict[str, Number|None]      # percent
-    confusion:list[list[int]] # true × said
-    def __post_init__(self):
-        counts = [n for row in self.confusion for n in row]
-        if min(counts, default=-1) < 0 or sum(counts) != self.images:
-            raise ValueError('its confusion matrix counts other images')
-
-# %% ../../nbs/8_deploy/10_study.ipynb #2a97a60c
-@patch
-def judged(self:Node)->dict:
-    "Scores beyond the accuracy, of the model that the federation holds."
-    d, = self.fed.suite.unseen.values()
-    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
-    said, patients = scores_from(p, y), 0
-    if d.who is not None:
-        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
-        patients = len(right)
-        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
-    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
-    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
-
-# %% ../../nbs/8_deploy/10_study.ipynb #e6322ade
-@patch
-def classes(self:Node, order:dict, job:Job)->dict:
-    "What its folders are called."
-    self.admit(job)
-    return dict(name=self.name, classes=list(self.images(job).classes))
