@@ -92,8 +92,8 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
 
 def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
     "Its folder is then named like the domain; what it trains, and what joins, is the same."
-    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1, local_steps=1,
-            control=False, model='small_conv(width=4)', progress=False)
+    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1,
+            local_steps=1, control=False, model='small_conv(width=4)', progress=False)
     said, domain = [], sorted(DOMAINS)[0]
     both = tmp_path/'nested'/domain, tmp_path/'flat'/domain
     for site, source in zip(both, (place/'a', place/'a'/domain)): shutil.copytree(source, site)
