@@ -1,23 +1,29 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
 import dataclasses, json, math, os, re, shutil, time, tomllib
+from contextlib import nullcontext
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
-import pytest, torch
+import numpy as np, pytest, torch
 from msgspec.structs import asdict, replace
 from PIL import Image
+from safetensors.torch import load_file
 from test_every_method import same_nest
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.folder import load_folder
-from fedskew_nb.data.images import content
+from fedskew_nb.core.pictures import content
+from fedskew_nb.data.folder import folder, load_folder
+from fedskew_nb.data.images import join
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
+from fedskew_nb.engine.history import History
+from fedskew_nb.run.compare import compare
+from fedskew_nb.tools.cli import main
 from project import ROOT
 
 DOMAINS = 'dawn', 'noon', 'dusk'
@@ -81,6 +87,25 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
 
 # ---- classes of the job
 
+def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
+    "Its folder is then named like the domain; what it trains, and what joins, is the same."
+    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1, local_steps=1,
+            control=False, model='small_conv(width=4)', progress=False)
+    said, domain = [], sorted(DOMAINS)[0]
+    both = tmp_path/'nested'/domain, tmp_path/'flat'/domain
+    for site, source in zip(both, (place/'a', place/'a'/domain)): shutil.copytree(source, site)
+    how = '--pixels', '16', '--model', 'small_conv(width=4)', '--rounds', '1', '--set', 'local_steps=2'
+    for k, site in enumerate(both):
+        assert not main(['join', f'{tmp_path/"runs"}', '--data', f'{site}'])
+        said.append(capsys.readouterr().out)
+        rest = [w for s in (site, *sites(place)[1:]) for w in ('--rehearse', f'{s}')]
+        assert not main(['federate', 'FedAvg', *rest, *how, '--out', f'{tmp_path/str(k)}'])
+        capsys.readouterr()
+    assert said[0] == said[1] and f'{domain} joins FedAvg' in said[0]
+    one, other = (load_file(tmp_path/k/'model.safetensors') for k in '01')
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+    with pytest.raises(ValueError, match='a site has one'): load_folder(place/'all', 16, alone=True)
+
 def test_a_site_without_a_case_of_one_class_takes_part(place, tmp_path):
     "Equal to a table of all images, in which a domain may lack a class; each model keeps its numbers."
     for site in 'abc': shutil.copytree(place/site, tmp_path/site)
@@ -103,6 +128,210 @@ def test_a_folder_that_the_job_does_not_name_is_refused(place, tmp_path):
         rehearsal(replace(job(), classes=['dark', 'grey']), sites(place), tmp_path)
     with pytest.raises(ValueError, match="two classes are called 'dark'"):
         rehearsal(replace(job(), classes=['dark', 'dark', 'bright']), sites(place), tmp_path)
+
+# ---- a site that only evaluates
+
+def looking_on(place, home, patients=True):
+    "Two sites that train, and one whose images are all asked, each patient's four times."
+    for s in 'abc': shutil.copytree(place/s, home/s)
+    files = sorted(p.relative_to(home/'c').as_posix() for p in (home/'c').rglob('*.png'))
+    rows = [f'{f},P{i//4}' for i, f in enumerate(files)]
+    if patients: (home/'c'/'patients.csv').write_text('\n'.join(['image,patient', *rows]))
+    return dict(folders=[home/'a', home/'b'], evaluate=[home/'c'])
+
+def fitted_beside(place, how):
+    "The same by `fit`: all images of the third domain are an unseen one's."
+    suite = load_folder(place/'all', 16)
+    *clients, last = suite.clients
+    every = join([last.train, last.val, last.test])
+    tests = {d: t for d, t in suite.tests.items() if d != last.domain}
+    fed = how.federation(dataclasses.replace(suite, clients=clients, tests=tests, unseen={last.domain: every}))
+    fed.fit(progress=False)
+    return fed, every
+
+def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path, capsys):
+    "Rows and models are those of `fit`; what it says beside the accuracy is counted anew by scikit-learn."
+    how, sites = job(rounds=2, eval_every=1), looking_on(place, tmp_path)
+    sent, hub = [], rehearsal(how, sites['folders'], tmp_path/'out', evaluate=sites['evaluate'])
+    post, hub.sites.post = hub.sites.post, lambda letters: [sent.append(letters), post(letters)][1]
+    hub.fit(progress=False)
+    fed, every = fitted_beside(place, how)
+    assert hub.history.rounds == fed.history.rounds and hub.history.rows == fed.history.rows
+    assert not [k for letters in sent for n, k in letters.items() if n == 'c' and from_bytes(k)['kind'] == 'train']
+    p, y = fed.answers(every.x)[''].numpy(), every.y.numpy()
+    metrics = pytest.importorskip('sklearn.metrics')
+    said = hub.history.measures['sites']['c']
+    assert said['confusion'] == metrics.confusion_matrix(y, p.argmax(1)).tolist() and said['patients'] == 4
+    own, = load_folder(tmp_path/'c', 16).clients
+    who, right = join([own.train, own.val, own.test]).who.numpy(), p.argmax(1) == y
+    right = np.array([right[who == w].mean() for w in np.unique(who)])
+    assert len(right) == 4
+    wanted = {'accuracy': (p.argmax(1) == y).mean(), 'AUROC': metrics.roc_auc_score(y, p[:, 1]),
+              'balanced accuracy': metrics.balanced_accuracy_score(y, p.argmax(1)),
+              'macro F1': metrics.f1_score(y, p.argmax(1), average='macro'),
+              'mean over patients': right.mean(), 'SD over patients': right.std(ddof=1)}
+    assert said['scores'] == pytest.approx({k: 100*v for k, v in wanted.items()})
+    finish(hub, tmp_path/'out')
+    report = (tmp_path/'out'/'report.html').read_text()
+    assert 'sites that only evaluate' in report and 'c: images of a class' in report
+    assert 'AUROC' in capsys.readouterr().out
+
+def test_who_only_evaluates_never_trains(place, tmp_path):
+    "Whatever the server asks; and where there is no model for all, it is not asked."
+    node = Node(place/'a', tmp_path, tell=None, limits=limits_of(evaluate_only=True))
+    for kind in 'train', 'pledge':
+        with pytest.raises(ValueError, match='a only evaluates: ask it for scores'):
+            node(to_bytes(order_of(job(), kind)))
+    sites = looking_on(place, tmp_path, patients=False)
+    with pytest.raises(ValueError, match='FedBN leaves parts .* none for c, which only evaluates'):
+        rehearsal(job('FedBN'), sites['folders'], tmp_path/'out', evaluate=sites['evaluate'])
+    with pytest.raises(ValueError, match='all sites only evaluate'):
+        rehearsal(job(), (), tmp_path/'none', evaluate=sites['evaluate'])
+
+JUDGED = dict(
+    none=(dict(site=None), 'says that it trains, and not'), more=(dict(images=3), 'counts other images'),
+    view=(dict(view='global'), 'of another model'))
+
+@pytest.mark.parametrize('wrong', JUDGED)
+def test_what_a_judge_cannot_say(place, tmp_path, wrong):
+    change, why = JUDGED[wrong]
+    sites = looking_on(place, tmp_path, patients=False)
+    hub = rehearsal(job(rounds=1), sites['folders'], tmp_path/'out', evaluate=sites['evaluate'])
+    post = hub.sites.post
+    def lie(letters):
+        answers = {n: from_bytes(b) for n, b in post(letters).items()}
+        if 'rows' in (a := answers.get('c', {})):
+            answers['c'] = a | {k: v for k, v in change.items() if k == 'site'}
+            for part in (a['site'], *a['rows']): part |= {k: v for k, v in change.items() if k in part}
+        return {n: to_bytes(a) for n, a in answers.items()}
+    hub.sites.post = lie
+    with pytest.raises(ValueError, match=f'c sent scores that cannot be .*{why}'): hub.fit()
+
+def test_the_union_of_classes(place, tmp_path):
+    "Each site has a class that the other lacks; the job has all."
+    for s in 'ab': shutil.copytree(place/s, tmp_path/s)
+    (tmp_path/'a'/'dawn'/'dark').rename(tmp_path/'a'/'dawn'/'grey')
+    hub = rehearsal(job(rounds=1), [tmp_path/'a', tmp_path/'b'], tmp_path/'out', union=True)
+    hub.fit()
+    assert hub.suite.classes == ['bright', 'dark', 'grey']
+
+# ---- a study: members come and go
+
+def three_and_a_fourth(place, home):
+    "Folders a to d; b lacks a class, a has a broken file; and a suite of them, numbered as they come."
+    for s in 'abc': shutil.copytree(place/s, home/s)
+    draw(home/'d', 'rain')
+    shutil.rmtree(home/'b'/'dusk'/'bright')
+    paths = [p for s in 'abcd' for p in sorted((home/s).rglob('*.png'))]
+    rows = [f'{p.relative_to(home)},{p.parts[-3]},{p.parts[-2]}' for p in paths]
+    (home/'t.csv').write_text('\n'.join(['image,site,label', *rows]))
+    with pytest.warns(UserWarning, match='bright'): suite = load_folder(home/'t.csv', 16)
+    (home/'a'/'dawn'/'dark'/'torn.png').write_bytes(b'torn')
+    dawn, dusk, noon, rain = suite.clients
+    every = join([noon.train, noon.val, noon.test])
+    tests = {d: t for d, t in suite.tests.items() if d != 'noon'}
+    clients = [dawn, dusk, dataclasses.replace(rain, id=3)]
+    return dataclasses.replace(suite, clients=clients, tests=tests, unseen=dict(noon=every))
+
+def stage(before, how, suite, who):
+    "By `fit`: the clients that have come so far, of whom these train, from where the earlier ones stood."
+    fed = how.federation(dataclasses.replace(suite, clients=suite.clients[:3 if before or 'd' in who else 2]))
+    if before:
+        old = before.state
+        fed.state = dataclasses.replace(old, own=fed.own | old.own, states=fed.states | old.states)
+    fed.participants = lambda: [c for c in fed.clients if 'ab d'[c.id] in who]
+    fed.fit(progress=False)
+    return fed
+
+def test_a_study_of_four_rounds(place, tmp_path, capsys):
+    """Three sites (one lacks a class, one has a broken file, one only evaluates); a fourth joins at round 3,
+    the first leaves at round 4: models, memories, rounds, scores and predictions are those of `fit`."""
+    suite = three_and_a_fourth(place, tmp_path)
+    def how(rounds): return replace(job('SCAFFOLD', rounds=rounds, eval_every=1), classes=suite.classes)
+    def at(names): return [tmp_path/k for k in names]
+    def go(rounds, who, **more):
+        with pytest.warns(UserWarning, match='unreadable') if 'a' in who else nullcontext():
+            hub = rehearsal(how(rounds), at(who), tmp_path/'out', bad='skip', evaluate=at('c'), **more)
+        hub.fit(progress=False)
+        return hub
+    fed = None
+    for rounds, who, more in (2, 'ab', {}), (3, 'abd', {}), (4, 'bd', dict(without='a')):
+        if more:
+            with pytest.raises(ValueError, match='a took part so far and is not here'): go(rounds, who)
+        hub, fed = go(rounds, who, **more), stage(fed, how(rounds), suite, who)
+        assert hub.history.rounds == fed.history.rounds and same_nest(hub.memory, fed.memory)
+        for n in fed.server: assert torch.equal(hub.server[n], fed.server[n]), n
+        here = {'noon', *(c.domain for c in hub.clients)}
+        now, then = ([r for r in f.history.rows if r['round'] == rounds and r['domain'] in here]
+                     for f in (hub, fed))
+        assert now == then and {r['domain'] for r in now} == here
+        noon = suite.unseen['noon']
+        right = [(y, p) for y, p in zip(noon.y.tolist(), fed.predict(noon.x).argmax(1).tolist())]
+        assert hub.history.measures['sites']['c']['confusion'] == [[right.count((y, p)) for p in (0, 1)]
+                                                                   for y in (0, 1)]
+    finish(hub, tmp_path/'out')
+    said = capsys.readouterr().out
+    for line in ('0 +a +dawn +11 +1–3 +left', '1 +b +dusk +.* +1–4', '2 +c .*only evaluates', '3 +d .* 3–4'):
+        assert re.search(line, said), line
+    assert 'Who took part' in (tmp_path/'out'/'report.html').read_text()
+    assert [f['name'] for f in History.load(tmp_path/'out'/'history.json').setting['sites']] == [*'abcd']
+    hub = go(5, 'abd')
+    assert hub.history.rounds[-1]['participants'] == [0, 1, 3] and hub.sites.names == [*'abcd']
+
+def test_what_a_study_refuses(place, tmp_path):
+    out = tmp_path/'out'
+    rehearsal(job(rounds=2), sites(place)[:2], out).fit(progress=False)
+    draw(tmp_path/'a', 'noon')
+    refused = [
+        (dict(how=job(rounds=1)), '2 rounds are done: say --rounds 3'),
+        (dict(how=job(rounds=3, lr=.1)), 'is of another run: its lr is 0.05'),
+        (dict(who=[tmp_path/'a', place/'b']), 'a has another domain than when it joined'),
+        (dict(without=['x']), "no member 'x'"),
+        (dict(begun=place/'a'/'dawn'/'dark'/'0.png'), 'holds no model')]
+    for change, why in refused:
+        c = dict(how=job(rounds=3), who=sites(place)) | change
+        with pytest.raises(ValueError, match=why): rehearsal(c.pop('how'), c.pop('who'), out, **c)
+
+def test_a_run_begins_with_a_model(place, tmp_path):
+    "That of another run; later with no other."
+    first = rehearsal(job(rounds=1), sites(place), tmp_path/'first')
+    first.fit(progress=False)
+    finish(first, tmp_path/'first')
+    model = tmp_path/'first'/'model.safetensors'
+    hub = rehearsal(job(rounds=1), sites(place), tmp_path/'out', begun=model)
+    fed = job(rounds=1).federation(load_folder(place/'all', 16))
+    assert same_nest(hub.server, first.server) and not same_nest(hub.server, fed.server)
+    fed.server = {n: v.clone() for n, v in first.server.items()}
+    hub.fit(progress=False)
+    fed.fit(progress=False)
+    assert same_nest(hub.server, fed.server) and hub.history.rounds == fed.history.rounds
+    rehearsal(job(rounds=1), sites(place), tmp_path/'out', begun=model)
+    shutil.copy(tmp_path/'out'/'state.safetensors', tmp_path/'other.safetensors')
+    with pytest.raises(ValueError, match='did not begin with'):
+        rehearsal(job(rounds=1), sites(place), tmp_path/'out', begun=tmp_path/'other.safetensors')
+    with pytest.raises(ValueError, match='holds another model'):
+        rehearsal(job('F2DC', rounds=1), sites(place), tmp_path/'f2dc', begun=model)
+
+def test_a_study_over_a_network(place, tmp_path, no_flower, capsys):
+    "Nodes are waited for by name: too few, one that left while its node runs, a newcomer."
+    def run(grid, nodes, rounds, **more):
+        how = job(rounds=rounds)
+        said = dict(job=json.dumps(asdict(how)), out=str(tmp_path/'out'), nodes=nodes, patience=60.) | more
+        said = tomllib.loads(flower.TOML)['tool']['flwr']['app']['config'] | said
+        flower.server_app().run(grid, SimpleNamespace(run_config=said))
+        return capsys.readouterr().err
+    def grid():
+        g = Grid(place, tmp_path)
+        g.sent = 99
+        return g
+    run(grid(), 2, 1, union=True)
+    assert 'a, b are members, and --nodes is 1: say more, or --without NAME' in run(grid(), 1, 2)
+    run(grid(), 1, 2, without='a')
+    third = grid()
+    third.nodes[14], third.there[14] = Node(place/'c', tmp_path/'c', tell=None), 14
+    run(third, 2, 3, without='a')
+    rounds = History.load(tmp_path/'out'/'history.json').rounds
+    assert [r['participants'] for r in rounds] == [[0, 1], [1], [1, 2]]
 
 # ---- kills
 
@@ -320,11 +549,11 @@ def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys
     "The site's own terminal has it; without the broken image all goes on, and its files are its owner's."
     at, _ = repainted(place, tmp_path)
     (at/'dawn'/'dark'/'Mueller_Hans_1954.png').write_bytes(b'torn')
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False)
+    node = flower.node_of(at, None, 'a', tmp_path/'m')
     with pytest.raises(RuntimeError, match='file 17 is no read') as e: asked_as_by_flower(node, job())
     assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
     assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False, bad='skip')
+    node = flower.node_of(at, None, 'a', tmp_path/'m', skip_broken=True)
     with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
     made = list((tmp_path/'m').rglob('*'))
     assert made and not [p for p in made if p.stat().st_mode & 0o077]
@@ -372,8 +601,8 @@ def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
 
 def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
     "Through Flower's configuration, where it trains, too."
-    limits = limits_of(most_steps=7, weights=str(tmp_path))
-    node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
+    how = dict(most_steps=7, weights=str(tmp_path), device='cpu')
+    node = flower.node_of(place/'a', None, 'a', tmp_path, white=4095, **how)
     with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
         asked_as_by_flower(node, job(local_steps=8))
 
@@ -550,7 +779,7 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
     "What the sites said of themselves lies beside the checkpoint; a lock holds while its program lives."
     how = dict(job=json.dumps(asdict(job(rounds=2))), out=str(tmp_path/'out'), nodes=2, patience=-1., least=1)
     def run(grid, **more):
-        said = how | dict(lost='', at_once=1) | more
+        said = tomllib.loads(flower.TOML)['tool']['flwr']['app']['config'] | how | dict(at_once=1) | more
         flower.server_app().run(grid, SimpleNamespace(run_config=said))
     with flower.alone(tmp_path/'out'):
         run(None)
@@ -584,7 +813,7 @@ def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch, tmp_path):
 
 def test_a_path_that_flower_cannot_carry(place, tmp_path):
     draw(tmp_path/'a "new" one', 'dawn')
-    node = flower.node_of(tmp_path/'a "new" one', None, None, 'a', False)
+    node = flower.node_of(tmp_path/'a "new" one', name='a')
     with pytest.raises(ValueError, match='--data .* holds a ", which Flower'): flower.at_node(node)
 
 def test_certificates_and_keys(tmp_path, capsys):

@@ -11,8 +11,7 @@ import pandas as pd
 import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
-from .comparison import Comparison, deal_of, write_whole
-from .overview import moment_tables
+from .comparison import Comparison, deal_of, moment_tables, write_whole
 from ..engine.history import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
@@ -221,12 +220,14 @@ def _write_csv(frame, path): write_whole(path, csv_text(frame))
 # %% ../../nbs/3_results/13_report.ipynb #0000001e
 def write_report(
     cmp:Comparison,
-    out,                   # a folder; made if need be
-    title:str|None=None,   # default: names the suites
-)->dict:                   # {what: path}
+    out,       # a folder; made if need be
+    title:str='', # default: names the suites
+    more=(),   # further (name, Table)
+)->dict: # {what: path}
     "Write the report into a folder."
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
+    tables[cmp.suites[0]] |= dict(more)
     _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')

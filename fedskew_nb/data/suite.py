@@ -14,7 +14,8 @@ from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite, oddities
-from .images import Data, window_of
+from ..core.pictures import window_of
+from .images import Data
 from ..core.names import lazy, whole
 
 # %% ../../nbs/5_data/02_suite.ipynb #ebbe8ca7

@@ -15,16 +15,15 @@ from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import code_of, complain, file_trouble, say
-from ..core.files import read_bytes, write_json
-from ..core.names import message
-from ..data.folder import rows_in
-from .hub import finish, hub_of, tell_round
+from ..tools.shell import code_of, say
+from ..core.files import read_bytes
+from .hub import finish, hub_of, known_sites, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, check_domains, limits_of, order_of
+from .node import Node, Seal, limits_of, node_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
+from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #3f46a8df
 def record_of(data:bytes):
@@ -47,11 +46,7 @@ def client_app():
         how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
         how |= dict(limits={k: c[k] for k in limits_of()})
         node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
-        try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
-        except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
-        sent = node.harmless(said)
-        if sent != said: complain(f'{said} (the server hears: {sent})')
-        raise RuntimeError(sent)
+        return Message(record_of(node.answer(bytes_of(letter.content))), reply_to=letter)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -65,6 +60,7 @@ class Post:
     ):
         self.grid, self.job, self.patience, self.least = grid, job, patience, least
         self.ids, self.facts, self.away = {}, {}, set()    # by name
+        self.kind, self.without = 'facts', ()     # or classes, before them; who has left
         self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
         self.until = time.time()+patience # of what is waited for now
 
@@ -111,33 +107,43 @@ def online(self:Post)->dict: # {node's number: whose key it has, or ''}
 # %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
 def meet(self:Post, silent=()): # names
-    "Ask who is new; the silent may be."
-    online = self.online()
-    new = online.keys()-set(self.ids.values())-self.sick.keys()
-    ask = dict.fromkeys(new, to_bytes(order_of(self.job, 'facts')))
+    "Ask who is new."
+    online, order = self.online(), to_bytes(order_of(self.job, self.kind))
+    ask = dict.fromkeys(online.keys()-set(self.ids.values())-self.sick.keys(), order)
     for i, data in self.send(ask).items():
         name = str((f := from_bytes(data)).get('name'))
         if any(online.values()) and online[i] != name:
             raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
         if self.ids.get(name) in online and name not in silent:
-            raise ValueError(f'two sites are called {name}: say --name for one')
-        if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
-            raise ValueError(f'{name} has other images now: put the earlier back, or begin anew')
+            raise ValueError(f'two sites are called {name}: say --name')
         self.ids[name] = i
+        if name in self.without: continue
+        if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
+            raise ValueError(f'{name} has other images now: put the earlier back')
         say(f'{name} is here')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ba28d310
 @patch
+def expected(self:Post, n:int, known)->list: # of facts
+    "The members that have not left."
+    here = [f for f in known if f.get('here', True) and f['name'] not in self.without]
+    if len(here) <= n: return [{k: v for k, v in f.items() if k not in ('since', 'here')} for f in here]
+    raise ValueError(f'{", ".join(f["name"] for f in here)} are members, and --nodes is {n}: '
+                     'say more, or --without NAME for who has left')
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #c5b56500
+@patch
 def gather(self:Post, n:int, known=())->list: # of facts
-    "Wait for so many nodes; of those `known` some may be missing."
+    "Wait for so many; of those known some may lack."
+    members, least = self.expected(n, known), self.least
     say(f'waiting for {n} nodes')
-    least, self.until = self.least, time.time()+self.patience
-    self.least = least if len(known) == n else 0     # at first all must come
+    self.until = time.time()+self.patience
+    self.least = least*(len(members) == n)    # at first all
     while len(self.facts) < n:
         self.meet()
         time.sleep(1)
         if not self.least or len(self.facts) < least or time.time() <= self.until: continue
-        gone = {f['name']: f for f in known if f['name'] not in self.facts}
+        gone = {f['name']: f for f in members if f['name'] not in self.facts}
         self.facts, self.away = self.facts | gone, self.away | gone.keys()
         if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
     self.least = least
@@ -193,6 +199,16 @@ def alone(
             raise ValueError(f'another run works in {out}: await its end, or give another --out')
         yield
 
+# %% ../../nbs/8_deploy/05_flower.ipynb #d725b9a5
+@patch
+def hub(self:Post, out:Path, said)->Federation: # said: of the run
+    "The server of this post's job, when its nodes have come."
+    known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
+    if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
+    elif said['union']: self.all_classes(said['nodes'])
+    facts, how = self.gather(said['nodes'], known), (said['least'], said['lost'], said['at_once'])
+    return hub_of(self.job, facts, self, out, *how, self.without, said['begun'])
+
 # %% ../../nbs/8_deploy/05_flower.ipynb #d2e117f6
 def server_app():
     "What runs beside the superlink, from a run's beginning, or its last round, to its end."
@@ -201,12 +217,8 @@ def server_app():
     def main(grid, context): code_of(lambda: run(grid, context.run_config))
     def run(grid, said):
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
-        post, file = Post(grid, job, said['patience'], said['least']), out/'facts.json'
         with alone(out):
-            began = file.exists() and (out/'state.safetensors').exists()
-            facts = post.gather(said['nodes'], json.loads(read_bytes(file)) if began else ())
-            hub = hub_of(job, facts, post, out, said['least'], said['lost'], said['at_once'])
-            write_json(facts, file)
+            hub = Post(grid, job, said['patience'], said['least']).hub(out, said)
             hub.fit(on_round=tell_round, progress=False)
             finish(hub, out)
     return app
@@ -233,6 +245,9 @@ patience = 300.0
 least = 0
 lost = ""
 at_once = 16
+union = false
+without = ""
+begun = ""
 '''
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7e4293d5
@@ -250,18 +265,7 @@ def free_port()->int:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
-    "Called like its key or its folder, if nothing else is said."
-    name = name or Path(key or Path(data).resolve()).name
-    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
-    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
-    seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
-
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
-BAD = 'strict', 'skip'      # broken images: refused, left out
-
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
@@ -324,28 +328,18 @@ def shown(ca, key)->list:
     return ['--root-certificates', ca, *mine] if ca else ['--insecure']
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #32c3edd8
-@delegates(limits_of)
+@delegates(node_of, but=['tell'])
 def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
     key:str=None,
-    name:str=None,    # or key's, data's
-    memory:str=None,  # or memory/NAME
-    peers:bool=False, # others get what it sends
-    white:str=None,   # or 4095
-    secure:str=None,  # *.pub of all: sums only
-    skip_broken:bool=False,
-    epsilon:float=None, # most, ever
-    device:str='auto',
     **kwargs,
 ):
     "Start a node beside a site's images."
     if not data: raise ValueError('say --data FOLDER')
     how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    site = dict(white=white, device=device, limits=limits_of(**kwargs), epsilon=epsilon)
-    node = node_of(data, memory, key, name, peers, secure, bad=BAD[skip_broken], **site)
-    run_node(AGAIN if key else 0, server, ca, node, *how)
+    run_node(AGAIN if key else 0, server, ca, node_of(data, key, **kwargs), *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -401,43 +395,50 @@ COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
 from contextlib import contextmanager
 from fastcore.meta import delegates
 from ..tools.cli import read_settings
-from ..tools.shell import complain, say
+from ..tools.shell import complain, joined, say
 from ..core.names import at_least, one_of
+from .flare import write_job
 from .keys import write_pair
+from .node import BAD
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
-def nodes_of(folders, home:Path, peers:bool, secure=False, **how)->dict: # {name: Node}
+def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
+
+def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), **how)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes, keys = {}, home/'keys'
     for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
-    for folder in folders:
+    for folder in (*folders, *evaluate):
         name = Path(folder).resolve().name
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
-        seal = Seal(keys/name, keys) if secure else None
-        tell = None if nodes else say
-        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, **how)
+        seal = Seal(keys/name, keys) if secure and folder in folders else None
+        tell, limits = None if nodes else say, limits_of(evaluate_only=folder in evaluate)
+        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, limits=limits, **how)
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
 def rehearsal(
     job:Job,
     folders,            # of the sites
-    out:Path,           # checkpoint, and in `sites` what stays with each
-    peers:bool=False,   # may sites get what others sent?
-    lost:str='',        # 'fresh': a site whose memory is gone begins anew
-    **how,              # white, bad: of `Node`
+    out:Path,         # checkpoint, and in `sites` what stays with each
+    peers:bool=False, # may sites get what others sent?
+    lost:str='', union:bool=False, without=(), begun='',
+    **how,            # evaluate, white, bad: of nodes
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
     nodes = nodes_of(folders, Path(out)/'sites', peers, bool(job.setting.get('secure')), **how)
-    facts = [from_bytes(node(to_bytes(order_of(job, 'facts')))) for node in nodes.values()]
+    def ask(kind): return [from_bytes(node(to_bytes(order_of(job, kind)))) for node in nodes.values()]
+    if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
+    facts = ask('facts')
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
-    return hub_of(job, facts, post, out, lost=lost)
+    return hub_of(job, facts, post, out, lost=lost, without=without, begun=begun)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, white=None, bad=BAD[0]):
+def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
     "A rehearsal from beginning to end."
-    hub = rehearsal(job, folders, out, peers, lost, white=white, bad=bad)
+    if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
+    hub = rehearsal(job, folders, out, peers, lost, **how)
     with alone(Path(out)):
         hub.fit(on_round=tell_round)
         finish(hub, out)
@@ -472,11 +473,25 @@ def site_options(
     peers:bool=False, # sites get what others sent
     white:str=None,   # in scans
     skip_broken:bool=False,
+    flare:bool=False, # write a job for NVFlare into `out`
+    evaluate=(),      # a site that only evaluates
+    without=(),       # a member that has left
+    from_:str=None,   # begin with this model.safetensors
     **kwargs,
 )->tuple: # of rehearsed sites, of the network
     "What is said of sites that are rehearsed, and of the others."
     how = network_options(**kwargs)
-    return dict(peers=peers, lost=how['lost'], white=white, bad=BAD[skip_broken]), how
+    if flare and (without or from_ or how != network_options()):
+        raise ValueError('--flare writes a job and asks no server: leave out what is said of one')
+    study = dict(lost=how['lost'], begun=str(Path(from_).resolve()) if from_ else '', flare=flare)
+    own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
+    return own | study, how | study | dict(without=joined(without))
+
+def handed(job:Job, nodes:int, out, flare:bool, union:bool, **how):
+    "A job, to a server or into a folder."
+    if not flare: return submit(job, nodes, out, union=union, **how)
+    if union: raise ValueError('--flare writes the classes into the job: say --classes a,b,c')
+    print(f'job: {write_job(job, nodes, out)}')
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(site_options)
@@ -489,7 +504,7 @@ def federate_command(
     model:str='small_conv',
     pixels:int=32,
     out:str='federation',
-    classes:str=None, # a,b,c: a site may lack one
+    classes:str=None, # a,b,c or union
     **kwargs,
 ):
     "Train over sites that keep their images."
@@ -497,11 +512,23 @@ def federate_command(
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
-    named = list(map(str.strip, classes.split(','))) if classes else []
-    job = Job(method, model, pixels, setting, '', named)
+    union = classes == 'union'
+    job = Job(method, model, pixels, setting, '', [] if union else split(classes))
     with going_on(out):
-        if rehearse: return run_here(job, rehearse, out, **sites)
-        submit(job, nodes, out, **how)
+        if rehearse: return run_here(job, rehearse, out, union=union, **sites)
+        handed(job, nodes, out, union=union, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
 COMMANDS['federate'] = federate_command
+
+# %% ../../nbs/8_deploy/10_study.ipynb #4d026b07
+from fedskew_nb.deploy.hub import united
+
+# %% ../../nbs/8_deploy/10_study.ipynb #b0460517
+@patch
+def all_classes(self:Post, n:int):
+    "The same of nodes of a network; they are asked for facts next."
+    self.kind = 'classes'
+    said = self.gather(n)
+    self.kind, self.ids, self.facts = 'facts', {}, {}
+    self.job = united(self.job, said)

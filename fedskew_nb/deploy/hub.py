@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/8_deploy/04_hub.ipynb #650852f0
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 import matplotlib
@@ -23,7 +23,7 @@ from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .node import asked_of, order_of
+from .node import Judged, asked_of, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
@@ -33,26 +33,30 @@ from ..engine.server import Marks, Server, server_for
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
 class Roster(Suite):
-    "What the server knows in place of images."
+    "What is known in place of images."
     pixels:int=32
     facts:tuple=()    # of each node
     def __post_init__(self): self.base = self.name
     image_size = property(lambda self: self.pixels)
     chance = property(lambda self: 100/self.n_classes)      # how often a guess is right
     def fingerprint(self)->str:
-        return digest([{k: v for k, v in f.items() if k != 'machine'} for f in self.facts])
+        return digest([{k: v for k, v in f.items() if k not in NOT_DATA} for f in self.facts])
     def to(self, device='cpu', budget=0)->Suite: return self    # there is nothing to move
     def asked(self)->dict: # {domain: test images}
-        "What a whole scoring asks at the sites."
-        tests = {}
-        for f in self.facts: tests[f['domain']] = tests.get(f['domain'], 0)+f['tests']
+        "What a whole scoring asks."
+        tests = Counter()
+        for f in self.facts:
+            if f['trains'] and f.get('here', True): tests[f['domain']] += f['tests']
         return {d: n for d, n in tests.items() if n}
     def odd(self)->list: return odd_sizes(self, self.asked())
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #bb2efe56
+NOT_DATA = 'machine', 'trains', 'since', 'here'      # what stands beside a site's data
+
 def roster_of(facts:list, pixels:int)->Roster:
     "The sites in the order of their names."
-    clients = [Client(k, f['domain'], range(f['n']), (), ()) for k, f in enumerate(facts)]
+    clients = [Client(k, f['domain'], range(f['n']), (), ()) for k, f in enumerate(facts) if f['trains']]
+    if not clients: raise ValueError('all sites only evaluate: one must train')
     mean, std = map(tuple, facts[0]['norm'])
     return Roster('sites', facts[0]['classes'], clients, {}, mean=mean, std=std, pixels=pixels, facts=facts)
 
@@ -63,6 +67,7 @@ class Facts(Record):
     domain:str
     n:int             # training images
     tests:int
+    trains:bool       # or it only evaluates
     classes:list[str]
     norm:list[list[Number]]
     version:str
@@ -70,8 +75,9 @@ class Facts(Record):
     first_net:str
     machine:dict[str, str]
     def __post_init__(self):
-        if self.n <= 0: raise ValueError('it has no images')
+        if (self.n if self.trains else self.tests) <= 0: raise ValueError('it has no images')
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #6494a5be
 ALIKE = dict(version='version', code='code of the method', classes='classes', norm='normalisation',
              first_net='first model')
 
@@ -84,12 +90,17 @@ def check_alike(facts:list):
                          f'{other[what]}): make them equal')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #8202aae7
+def in_line(f:dict)->tuple:
+    "Who came first has the first number, and of those who came together who trains."
+    return f.get('since', 0), not f['trains'], f['name']
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #4e9df304
 def agreed(facts:list)->list:
-    "What nodes say of themselves, by name; those that do not fit together are refused."
+    "What nodes say of themselves, by number; those that do not fit together are refused."
     for f in facts:
         if not (why := misfit(f, Facts)): continue
         raise ValueError(f'a site says what cannot be ({why}): is it of this version?')
-    facts = sorted(facts, key=lambda f: f['name'])
+    facts = sorted(facts, key=in_line)
     twice = [n for n, k in Counter(f['name'] for f in facts).items() if k > 1]
     if twice: raise ValueError(f'two sites are called {twice[0]}: give each a name of its own')
     check_alike(facts)
@@ -109,22 +120,43 @@ class Elsewhere:
     least:int=0      # answers may do; 0: all must come
     lost:str=''      # fresh: a site whose memory is gone begins anew
     at_once:int=16   # letters on the way
+    judges:tuple=()  # sites that only evaluate, as clients
     members:tuple=() # what those who take part in a secure round have signed
     far = True
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 def hub_of(job:Job, facts:list, post,
-    out=None,    # folder of its checkpoint: if there is one, it goes on from there
+    out=None,     # folder; a checkpoint there is taken up
     least=0, lost='', at_once=16,
+    without=(),   # sites that have left
+    begun='',     # with the model of a file
 )->Federation:
     "A federation of the sites that said this of themselves."
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
+    going = bool(file and file.exists())
+    if going or without: facts = members(facts, file, without)
     sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
-    if file and file.exists(): return hub.load(file)
-    if file: good_of(file).unlink(missing_ok=True)
+    sites.places(hub)
+    if going: go_on(hub)
+    elif file: good_of(file).unlink(missing_ok=True)
+    if begun: sites.begun(hub, begun)
     return hub
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #a2c5f326
+@patch
+def places(self:Elsewhere, hub:Federation):
+    "Those who are here: who trains, and who only evaluates."
+    facts = hub.suite.facts
+    here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
+    hub.clients = [c for c in hub.clients if c.id in here]
+    self.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
+    hub.history.setting['sites'] = [dict(since=0, here=True) | f for f in facts]
+    if not hub.clients: raise ValueError('nobody here trains: one site must')
+    if not self.judges or not hub.is_personal(): return
+    raise ValueError(f'{hub.method.name} leaves parts of its models with the sites, so there is none for '
+                     f'{self.names[self.judges[0].id]}, which only evaluates: leave it out')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
 @patch
@@ -133,8 +165,9 @@ def letter(self:Elsewhere, fed:Federation, k:int, kind:str)->bytes:
     stays = fed.kept | fed.net.frozen
     if kind == 'pledge':
         return to_bytes(order_of(self.job, kind, client=k, round=fed.round_no, asked=self.digest))
-    whole = dict(client=k, round=fed.round_no, down=fed.state.sent_to(k),
-                 model={n: v for n, v in fed.state_of(k).items() if n not in stays})
+    state, down = (fed.state_of(k), fed.state.sent_to(k)) if k in fed.members else (fed.server, {})
+    model = {n: v for n, v in state.items() if n not in stays}
+    whole = dict(client=k, round=fed.round_no, down=down, model=model)
     order = fed.order(k) | dict(members=list(self.members)) if kind == 'train' else whole
     used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
     said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
@@ -204,15 +237,18 @@ def train(self:Elsewhere, fed:Federation, who:list):
 class Scored(Marks):
     "What a site says of a model that it was asked about."
     odd:str=''    # that the answers depend on their batch
+    site:Judged|None=None    # of one that only evaluates
 
-def unlikely(fed:Federation, k:int, answer)->str: # '' if nothing is
-    "What cannot be in the scores of site `k`."
+# %% ../../nbs/8_deploy/04_hub.ipynb #13380f01
+def unlikely(fed:Federation, c:Client, answer)->str: # '' if nothing is
+    "What cannot be in the scores of a site."
     if why := misfit(answer, Scored): return why
-    if answer['client'] != k: return f'they are of client {answer["client"]}'
-    rows, domain = answer['rows'], fed.members[k].domain
-    asked = {(fed.round_no, moment, domain) for moment in ('post_agg', 'adabn')}
-    said = {(r['round'], r['moment'], r['domain']) for r in rows}
-    if said-asked or {r['client'] for r in rows}-{k, -1}: return 'they are of another model'
+    if answer['client'] != c.id: return f'they are of client {answer["client"]}'
+    rows, trains = answer['rows'], c.id in fed.members
+    asked = {(fed.round_no, moment, c.domain, trains) for moment in ('post_agg', 'adabn')}
+    said = {(r['round'], r['moment'], r['domain'], r['view'] != 'unseen') for r in rows}
+    if said-asked or {r['client'] for r in rows}-{c.id, -1}: return 'they are of another model'
+    if trains == bool(answer.get('site')): return 'it says that it trains, and not'
     return 'one is there twice' if len({*map(spot, rows)}) < len(rows) else ''
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a3334e43
@@ -230,18 +266,27 @@ def added(rows:list)->list:
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #340a3df6
 @patch
+def scored(self:Elsewhere, fed:Federation, who:list):
+    "(site, what it says of the model that it got)."
+    for answer, c in zip(self.asked(fed, 'score', who), who):
+        if answer is None: continue
+        name, why = self.names[c.id], unlikely(fed, c, answer)
+        if why: raise ValueError(f'{name} sent scores that cannot be ({why}): ask it again')
+        yield name, answer
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #3d95818d
+@patch
 def score(self:Elsewhere, fed:Federation, piece)->list: # of rows
     "Every site asks the model that it got; the global one's rows first."
-    rows, odd = [], {}
-    for answer, c in zip(self.asked(fed, 'score', fed.clients), fed.clients):
-        if answer is None: continue
-        if why := unlikely(fed, c.id, answer):
-            raise ValueError(f'{self.names[c.id]} sent scores that cannot be ({why}): ask it again')
+    rows, odd, judged = [], {}, fed.history.measures.get('sites', {})
+    for name, answer in self.scored(fed, [*fed.clients, *self.called(fed)]):
         rows += answer['rows']
+        if answer.get('site'): judged[name] = answer['site'] | dict(round=fed.round_no)
         odd |= {said.partition(': ')[2]: said} if (said := answer.get('odd')) else {}
     for said in odd.values(): note_odd(fed, said)        # once for a layer, however many sites it has
+    if judged: fed.history.measures['sites'] = judged
     one = not fed.is_personal()
-    rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] != 'global'))
+    rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] == 'personal'))
     return added(rows)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
@@ -254,13 +299,154 @@ def tell_round(hub:Federation):
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):
-    "Leave history, report and model."
-    out = Path(out)
-    hub.history.save(out/'history.json')
+    "Leave history, report and model; tables speak of who is here."
+    out, h, more = Path(out), hub.history, site_tables(hub)
+    h.save(out/'history.json')
     matplotlib.use('Agg')          # no window, whatever a notebook has asked for
-    report = write_report(Comparison([hub.history]), out)['report.html']
-    table = hub.history.table()
-    print('\n'.join([table.round(1).to_string(), *hub.history.gaps(table.attrs['where'])]), end='\n\n')
+    here = {c.domain for c in (*hub.clients, *hub.sites.judges)}
+    h = replace(h, rows=[r for r in h.rows if r['domain'] in here])
+    report = write_report(Comparison([h]), out, more=more)['report.html']
+    table = h.table()
+    print('\n'.join([table.round(1).to_string(), *h.gaps(table.attrs['where'])]), end='\n\n')
+    for name in ('members', 'sites'):
+        if name in more: print(more[name], end='\n\n')
     print(f'report: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')
+
+
+# %% ../../nbs/8_deploy/10_study.ipynb #a454180a
+from msgspec import structs
+import pandas as pd
+from safetensors.torch import load_file
+from fedskew_nb.analysis.table import Table, named_rows
+from fedskew_nb.core.names import one_of
+from fedskew_nb.core.pictures import content
+from fedskew_nb.engine.checkpoint import FOREIGN, check_weights, load_nest, load_state
+from fedskew_nb.engine.history import State, describe
+from fedskew_nb.engine.server import alike
+
+# %% ../../nbs/8_deploy/10_study.ipynb #1e6e1b89
+@patch
+def called(self:Elsewhere, fed:Federation)->tuple: # of clients
+    "Sites that only evaluate, where there is a model for them."
+    if not self.judges or not fed.is_personal(): return self.judges
+    names = ', '.join(self.names[c.id] for c in self.judges)
+    say(f'{fed.method.name} has no model for all, so {names}, which only evaluates, is not asked')
+    return ()
+
+# %% ../../nbs/8_deploy/10_study.ipynb #f92246ff
+def site_tables(hub:Federation)->dict: # {name: Table}
+    "Who took part when, and what those who only evaluate said."
+    said, tables = hub.history.measures.get('sites', {}), dict(members=hub.sites.table(hub))
+    if not said: return tables
+    d = pd.DataFrame({n: s['scores'] for n, s in said.items()}).T
+    cells = d.astype(float).map('{:.1f}'.format).replace('nan', '')
+    for k in ('patients', 'images'): cells.insert(0, k, [str(s[k] or '') for s in said.values()])
+    title, names = f'{hub.method.name}: sites that only evaluate, on all images, %', hub.suite.classes
+    tables['sites'] = Table(title, named_rows(cells, 'site'))
+    for n, s in said.items():
+        M = pd.DataFrame(s['confusion'], names, names).astype(str)
+        title = f'{n}: images of a class (row) called what (column)'
+        tables[f'confusion-{n}'] = Table(title, named_rows(M, 'true'))
+    return tables
+
+# %% ../../nbs/8_deploy/10_study.ipynb #894b56dc
+def known_sites(file:Path)->list: # what they said of themselves, by number; [] where nothing is kept
+    return load_nest(file)['setting'].get('sites', []) if file.exists() else []
+
+# %% ../../nbs/8_deploy/10_study.ipynb #020efbe6
+def check_members(known:dict, here:dict, without): # facts by name
+    "Refuse a member whose data are others, and one that is missing."
+    for n in without: one_of(n, known, 'member')
+    for n, f in here.items():
+        was = {k: v for k, v in known.get(n, {}).items() if k in ('domain', 'n', 'tests', 'trains', 'norm')}
+        for k in (k for k, v in was.items() if v != f[k]):
+            raise ValueError(f'{n} has another {k} than when it joined: put the earlier back, or begin anew '
+                             'with another --out')
+    lost = [n for n, f in known.items() if f['here'] and n not in {*here, *without}]
+    if not lost: return
+    raise ValueError(f'{", ".join(lost)} took part so far and is not here: bring it, or say '
+                     f'--without {lost[0]}')
+
+# %% ../../nbs/8_deploy/10_study.ipynb #c3b1925c
+def members(facts:list, file:Path|None, without)->list:
+    "All that ever were members, by number; those who are here are marked."
+    known = {f['name']: f for f in (known_sites(file) if file else ())}
+    here = {f['name']: f for f in facts if f['name'] not in without}
+    check_members(known, here, without)
+    gone = {n: f for n, f in known.items() if n not in here}
+    after = load_nest(file)['round_no'] if known else 0
+    marks = {n: dict(since=known[n]['since'] if n in known else after, here=n in here) for n in gone | here}
+    return sorted((f | marks[n] for n, f in (gone | here).items()), key=in_line)
+
+# %% ../../nbs/8_deploy/10_study.ipynb #ca88391f
+def stored(hub:Federation)->State:
+    "The checkpoint; members and rounds may be others than then."
+    file, now = hub.out, describe(hub)
+    was = load_nest(file)['setting']
+    if 'sites' in was:
+        now |= dict(rounds=was['rounds'], made_of=now['made_of'] | dict(data=was['made_of']['data']))
+    state = load_state(file, now, hub.device)
+    if state.round > hub.setting.rounds:
+        raise ValueError(f'{state.round} rounds are done: say --rounds {state.round+1}, or more')
+    if hub.setting.epsilon and was['rounds'] != hub.setting.rounds:
+        raise ValueError('noise was made for so many rounds, and epsilon would no longer hold: begin anew '
+                         'with another --out and --from')
+    return state
+
+# %% ../../nbs/8_deploy/10_study.ipynb #8a87b557
+def go_on(hub:Federation):
+    "Take it up, with room for who is new."
+    state = stored(hub)
+    changed = {k: hub.history.setting[k] for k in ('sites', 'rounds', 'made_of', 'steps', 'tests')}
+    own, states = hub.own | state.own, hub.states | state.states
+    history = replace(state.history, setting=state.history.setting | changed)
+    state = replace(state, own=own, states=states, history=history)
+    check_weights(state, hub.state, hub.out)
+    hub.state, hub.saved = state, state.scored
+
+# %% ../../nbs/8_deploy/10_study.ipynb #ab21f1fa
+@patch
+def table(self:Elsewhere, hub:Federation)->Table:
+    "Which rounds each site trained in."
+    rows = []
+    for k, f in enumerate(hub.suite.facts):
+        now = [r['round'] for r in hub.history.rounds if k in r['participants']]
+        ends = zip([r for r in now if r-1 not in now], [r for r in now if r+1 not in now])
+        trained = ', '.join(f'{a}–{b}' if b > a else str(a) for a, b in ends)
+        state = 'left' if not f.get('here', True) else '' if f['trains'] else 'only evaluates'
+        rows.append((k, f['name'], f['domain'], f['n'], trained, state))
+    columns = ['number', 'site', 'domain', 'training images', 'rounds', '']
+    return Table('Who took part', pd.DataFrame(rows, columns=columns).astype(str))
+
+# %% ../../nbs/8_deploy/10_study.ipynb #f4162e00
+@patch
+def begun(self:Elsewhere, hub:Federation, path):
+    "The server's tensors from a file, before the first round; later it must be the same file."
+    try: theirs, mark = load_file(path), content(path)[:16]
+    except FOREIGN as e:
+        raise ValueError(f'{path} holds no model ({type(e).__name__}): '
+                         'give model.safetensors of a run') from None
+    if hub.round_no and hub.history.setting.get('begun_with') != mark:
+        raise ValueError(f'this run did not begin with {path}: leave --from out, or give another --out')
+    if hub.round_no: return
+    for n, v in hub.server.items():
+        if n in theirs and alike(v, theirs[n]): continue
+        raise ValueError(f'{path} holds another model ({n} differs): give one of {hub.method.name}')
+    hub.server = {n: theirs[n].to(hub.device) for n in hub.server}
+    hub.history.setting['begun_with'] = mark
+
+# %% ../../nbs/8_deploy/10_study.ipynb #fbe4c268
+class Names(Record):
+    "How a site's classes are called."
+    name:str
+    classes:list[str]
+
+def united(job:Job, said:list)->Job: # of dicts with name and classes
+    "The job with all classes that sites have."
+    for why in filter(None, (misfit(s, Names) for s in said)):
+        raise ValueError(f'a site says what cannot be ({why}): is it of this version?')
+    classes = sorted({c for s in said for c in s['classes']})
+    say(f'classes of all sites: {", ".join(classes)}')
+    return structs.replace(job, classes=classes)

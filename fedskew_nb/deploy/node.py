@@ -12,18 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from fastcore.basics import patch
+from fastcore.meta import delegates
 from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
-from ..tools.shell import say
+from ..tools.shell import complain, file_trouble, say
 from ..core.files import Record, misfit, read_bytes, write_json
-from ..core.names import one_of
+from ..core.names import message, one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
-from ..data.folder import DIGEST, load_folder
+from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
-from ..data.images import content, window_of
+from ..core.pictures import content, window_of
 from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, surface_of
@@ -31,17 +32,10 @@ from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
 
-# %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
-def check_domains(data, domains):
-    "A site has one."
-    if len(domains) == 1: return
-    raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
-                     'give each a folder of its own')
-
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 class Order(Record):
     "What a site is asked."
-    kind:str          # facts, train, score
+    kind:str          # facts, train, score, pledge, classes
     job:dict
     client:int        # the number that the server gave it
     round:int         # how many are done
@@ -66,16 +60,18 @@ def limits_of(
     most_minutes:float=240.,         # for an order
     most_threads:int=16,
     weights:str=None,                # file or folder that may be opened
+    evaluate_only:bool=False,        # no training
 )->dict:
     "What an order may ask of a site at most."
     most = dict(pixels=most_pixels, steps=most_steps, parameters=most_parameters)
-    return most | dict(minutes=most_minutes, threads=most_threads, weights=weights or '')
+    return most | dict(minutes=most_minutes, threads=most_threads, weights=weights or '',
+                       evaluate_only=evaluate_only)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
     "A federation of one, in its own folders."
     def __init__(self,
-        data,             # <domain>/<class>/<image>
+        data,             # folder
         memory,           # what stays
         name:str='',      # default: the folder's
         peers:bool=False, # may others get what it sends?
@@ -145,9 +141,11 @@ def __call__(self:Node, order:bytes)->bytes:
     "Do what was asked."
     order = from_bytes(order, self.device)
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
-    job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge')     # the last of a secure sum
-    if self.seal or job.setting.get('secure'): self.check_sealed(job)
-    if self.epsilon is not None: self.check(job)
+    job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge', 'classes')
+    if (looks_on := self.limits['evaluate_only']) and order['kind'] in ('train', 'pledge'):
+        raise ValueError(f'{self.name} only evaluates: ask it for scores')
+    if not looks_on and (self.seal or job.setting.get('secure')): self.check_sealed(job)
+    if not looks_on and self.epsilon is not None: self.check(job)
     with within(self.limits['minutes']):
         return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
 
@@ -176,8 +174,7 @@ def images(self:Node, job:Job)->Suite:
     "Images, in the job's classes."
     boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
     with indexed(cache_dir()/f'index-{self.name}.json'):
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
-    check_domains(self.data, suite.domains)
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad, alone=True)
     if not job.classes: return suite
     for c in sorted({*suite.classes}-{*job.classes}):
         raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
@@ -195,6 +192,7 @@ def federation(self:Node, job:Job, k:int)->Federation:
     if self.at != (job, k):
         self.admit(job)
         suite = self.images(job)
+        if self.limits['evaluate_only']: suite = self.unseen(suite)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
         self.check_limits(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))
@@ -225,10 +223,13 @@ def facts(self:Node, order:dict, job:Job)->dict:
     fed = self.federation(job, 0)
     client, suite = fed.suite.clients[0], fed.suite
     if self.tell: self.consider(job, suite.n_classes)
-    if fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
-    return dict(name=self.name, domain=client.domain, n=len(client.train), tests=len(client.test),
-                classes=list(suite.classes), norm=[list(suite.mean), list(suite.std)], version=__version__,
-                code=fed.made_of['code'], first_net=fed.made_of['first_net'], machine=machine(self.device))
+    trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
+    if trains and fed.setting.epsilon:
+        self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
+    counts = dict(n=trains*len(client.train), tests=len(asked), trains=trains)
+    return dict(name=self.name, domain=client.domain, **counts, classes=list(suite.classes),
+                norm=[list(suite.mean), list(suite.std)], version=__version__, code=fed.made_of['code'],
+                first_net=fed.made_of['first_net'], machine=machine(self.device))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d2b6f11
 @patch
@@ -307,8 +308,9 @@ def score(self:Node, order:dict, job:Job)->dict:
     fed.state = replace(first, server=first.server | order['model'], own={k: own}, states={k: mine['states']},
                         down=order['down'], round=done)
     try:
-        rows = self.scored(job, k if order['personal'] else None)
-        return dict(client=k, rows=rows, odd=batch_odd(fed) if done == fed.setting.rounds else '')
+        rows, last = self.scored(job, k if order['personal'] else None), done == fed.setting.rounds
+        said = dict(client=k, rows=rows, odd=batch_odd(fed) if last else '')
+        return said | self.judged() if fed.suite.unseen else said
     finally: fed.state = first
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c7bd368b
@@ -316,9 +318,47 @@ def score(self:Node, order:dict, job:Job)->dict:
 def scored(self:Node, job:Job, k:int|None)->list: # of rows
     "Ask the model; the last one stays as a file of this site."
     rows, fed = scores(self.fed), self.fed
+    if fed.suite.unseen: rows = [r for r in rows if r['view'] == 'unseen']
     fed.history = fed.history.grown(rows=rows)
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a3
+@delegates(limits_of)
+def node_of(
+    data,             # folder
+    key:str=None,
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
+    peers:bool=False, # others get what it sends
+    white:str=None,   # or 4095
+    secure:str=None,  # *.pub of all: sums only
+    skip_broken:bool=False,
+    epsilon:float=None, # most, ever
+    device:str='auto',
+    tell=say,
+    **kwargs,
+)->Node:
+    name = name or Path(key or Path(data).resolve()).name
+    rows_in(data, alone=True)
+    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
+    how = dict(white=white, epsilon=epsilon, device=device, bad=BAD[skip_broken], tell=tell)
+    how |= dict(seal=secure and Seal(key, secure), limits=limits_of(**kwargs))
+    return Node(data, memory or Path('memory', name), name, peers, **how)
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a4
+BAD = 'strict', 'skip'      # broken images: refused, left out
+
+def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
+
+@patch
+def answer(self:Node, order:bytes)->bytes:
+    "What was asked; a refusal leaves as a sentence that names no file of this site."
+    try: return self(order)
+    except Exception as e: said = sentence_of(e)
+    sent = self.harmless(said)
+    if sent != said: complain(f'{said} (the server hears: {sent})')
+    raise RuntimeError(sent)
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
 import hashlib, json, os
@@ -516,3 +556,51 @@ def check(self:Node, job:Job):
 def ledger(self:Node, job:Job)->Ledger:
     "What its patients have lost, in all runs."
     return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
+
+# %% ../../nbs/8_deploy/10_study.ipynb #dee94257
+import pandas as pd
+from fedskew_nb.analysis.sites import confusion, scores_from
+from fedskew_nb.core.files import Number
+from fedskew_nb.data.images import join
+
+# %% ../../nbs/8_deploy/10_study.ipynb #b9fa36aa
+@patch
+def unseen(self:Node, suite:Suite)->Suite:
+    "All images of a site as those of an unseen domain."
+    client, = suite.clients
+    every, d = join([client.train, client.val, client.test]), client.domain
+    none = replace(client, val=every[:0], test=every[:0])
+    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
+
+# %% ../../nbs/8_deploy/10_study.ipynb #23865310
+class Judged(Record):
+    "What a site that only evaluates says of a model."
+    images:int
+    patients:int              # 0: nobody named them
+    scores:dict[str, Number|None]      # percent
+    confusion:list[list[int]] # true × said
+    def __post_init__(self):
+        counts = [n for row in self.confusion for n in row]
+        if min(counts, default=-1) < 0 or sum(counts) != self.images:
+            raise ValueError('its confusion matrix counts other images')
+
+# %% ../../nbs/8_deploy/10_study.ipynb #2a97a60c
+@patch
+def judged(self:Node)->dict:
+    "Scores beyond the accuracy, of the model that the federation holds."
+    d, = self.fed.suite.unseen.values()
+    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
+    said, patients = scores_from(p, y), 0
+    if d.who is not None:
+        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
+        patients = len(right)
+        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
+    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
+    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
+
+# %% ../../nbs/8_deploy/10_study.ipynb #e6322ade
+@patch
+def classes(self:Node, order:dict, job:Job)->dict:
+    "What its folders are called."
+    self.admit(job)
+    return dict(name=self.name, classes=list(self.images(job).classes))

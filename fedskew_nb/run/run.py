@@ -187,18 +187,15 @@ def noted(history:History, note:str='', trials:int=0)->History:
     history.setting |= {k: v for k, v in dict(note=note, trials=trials).items() if v}
     return history
 
-# %% ../../nbs/7_app/11_run.ipynb #f4cbd31a
-def lacks_measures(run:Run, history:History, measure=None)->bool:
-    "Does this finished run lack what is to be measured, or was it measured by another function?"
-    measured = history.measures.keys()
-    if 'stopped' in measured: return False
-    by_other = measure and history.measured_by not in ('', digest(measure))
-    return bool(measure and (by_other or not measured-{'trust'})) or (run.trust and 'trust' not in measured)
-
 # %% ../../nbs/7_app/11_run.ipynb #399b2ed7
 def lacks(run:Run, history:History|None, folder, measure=None)->bool:
     "Is there something left to train, to measure or to keep?"
-    if history is None or lacks_measures(run, history, measure): return True
+    if history is None: return True
+    measured = history.measures.keys()
+    if 'stopped' not in measured:
+        by_other = measure and history.measured_by not in ('', digest(measure))
+        if measure and (by_other or not measured-{'trust'}): return True
+        if run.trust and 'trust' not in measured: return True
     return run.keep_models and not models_file(run, folder).exists()
 
 # %% ../../nbs/7_app/11_run.ipynb #28de7d3c

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 from ..data.boxes import Box, check_box, read_boxes, write_boxes
 from ..data.detector import DINO, GroundingDINO
-from ..data.images import file_bytes, upright
+from ..core.pictures import file_bytes, upright
 from ..data.folder import left_out, scan
 from ..core.names import live
 from ..engine.lanes import pick_device

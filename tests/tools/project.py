@@ -10,6 +10,7 @@ NBS = ROOT / 'nbs'
 EXPORTED = {'export', 'exports', 'exporti'}
 LONG = 900  # characters of code that a page shows open
 
+@lru_cache(None)
 def settings():
     "The values of settings.ini."
     cp = configparser.ConfigParser(delimiters=['='])

@@ -16,37 +16,6 @@ from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic
 from ...engine.scoring import reestimate, some_images
 
-# %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000009
-def _moved(v, by, mean, var):
-    "Values of one domain, normalised by nothing, by averaged statistics or by their own."
-    if by == 'nothing': return v
-    if by == 'averaged': return (v-mean)/(var+1e-5)**.5
-    if by == 'own': return (v-v.mean())/v.std().clamp(min=1e-5)
-    raise ValueError(f'by is {by!r}: give nothing, averaged or own')
-
-def _ends(values):
-    "Between them lie 98 % of each."
-    return min(float(v.quantile(.01)) for v in values), max(float(v.quantile(.99)) for v in values)
-
-# %% ../../../nbs/2_methods/baselines/03_personal.ipynb #0000000a
-def domain_histograms(
-    acts:dict,          # {domain: values (N,) of one channel}
-    by:str='nothing',   # normalised by 'nothing', 'averaged' or 'own' statistics
-    mean:float=0.,      # the averaged statistics
-    var:float=1.,
-    ax=None,
-):                      # the axes
-    "How one channel's values are distributed in each domain; heights on a square-root scale."
-    from fedskew_nb.analysis.style import canvas, shades
-    new = {d: _moved(v, by, mean, var) for d, v in acts.items()}
-    ax, (lo, hi) = canvas(ax, (3.4, 2.4)), _ends(new.values())
-    middles = [lo+(i+.5)*(hi-lo)/25 for i in range(25)]
-    for (d, v), c in zip(new.items(), shades(len(new))):
-        ax.plot(middles, (v.histc(25, lo, hi)/len(v)).sqrt(), color=c, label=d, lw=1.4)
-    ax.set(yticks=[], xlabel=f'value, normalised by {by}')
-    ax.spines['left'].set_visible(False)
-    return ax
-
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000014
 @dataclass
 class KeepAll(Mechanism):
