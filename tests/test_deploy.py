@@ -11,6 +11,8 @@ from msgspec.structs import asdict, replace
 from PIL import Image
 from safetensors.torch import load_file
 from test_every_method import same_nest
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.pictures import content
 from fedskew_nb.data.folder import folder, load_folder
@@ -23,6 +25,7 @@ from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
 from fedskew_nb.run.compare import compare
+from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.tools.cli import main
 from project import ROOT
 
@@ -833,10 +836,10 @@ def test_certificates_and_keys(tmp_path, capsys):
     with pytest.raises(ValueError, match='another folder'): keys.certs_command(at, ['x.example'])
     with pytest.raises(ValueError, match='no name of a site'): keys.certs_command(at, node=['../x'])
 
-def test_nothing_imports_flower():
-    "Of the whole package: it is an extra, asked for by the commands that need it."
+def test_nothing_imports_an_extra_of_deployment():
+    "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."
     text = ''.join(p.read_text(encoding='utf-8') for p in (ROOT/'fedskew_nb').rglob('*.py'))
-    assert not re.findall(r'^(?:from|import) flwr', text, re.M)
+    assert not re.findall(r'^ *(?:from|import) (?:flwr|nvflare|opacus|dp_accounting)', text, re.M)
 
 # ---- what one site hands to another
 
@@ -846,6 +849,31 @@ def test_rows_that_chance_could_make_tell_nothing():
     assert rows_in(four) == [four.numpy().tobytes()]
     assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
 
+SINGLE = dict(FedDG=['amplitudes'], FedCCRL=['styles'], DFL=[], MCGDM=[], FedProto=[], SCAFFOLD=[])
+
+@pytest.mark.parametrize('name', SINGLE)
+def test_values_of_single_images_are_named(name):
+    "Their own words for it: a row for each image that was drawn; the others send what is learnt."
+    said = surface_of(job(name), 2)
+    assert said.single == SINGLE[name] and ('values of single images' in f'{said}') == bool(SINGLE[name])
+
+@dataclasses.dataclass
+class Sends(Mechanism):
+    "A row for each image, for each class, or one of all; of pixels or of what the model makes of them."
+    what:str='image'
+    def finish(self, c):
+        x, y = c.data.train.x.float().flatten(1)[:, :8], c.data.train.y
+        if self.what == 'learnt': x = c.net(c.images(c.data.train.x)).feat.detach().flatten(1)
+        if self.what == 'class': x = torch.stack([x[y == k].mean(0) for k in y.unique()])
+        return dict(rows=x.mean(0, keepdim=True) if self.what == 'mean' else x)
+
+@pytest.mark.parametrize('what, names', [('image', ['rows']), ('class', []), ('mean', []), ('learnt', [])])
+@pytest.mark.parametrize('n_classes', [2, 6])
+def test_a_row_of_one_image_is_told_from_a_mean(monkeypatch, what, names, n_classes):
+    "Classes of one image would be single images; in the dry run each has two, one in either half."
+    monkeypatch.setitem(METHODS, 'Sends', Method('Sends', Sends(what)))
+    assert surface_of(job('Sends'), n_classes).single == names
+
 @pytest.mark.parametrize('down, named', [('theirs', ['f']), ('own', []), ('mean', [])])
 def test_what_is_handed_on_is_named(down, named):
     sent = {k: torch.arange(5.)[None]+10*k for k in (0, 1)}
@@ -854,3 +882,10 @@ def test_what_is_handed_on_is_named(down, named):
     back = dict(theirs={k: sent[1-k] for k in sent}, own=sent, mean=mean)[down]
     second = {k: (dict(down=dict(g=back[k])), dict(extra={}), {}) for k in sent}
     assert handed_on([first, second]) == named
+
+def test_what_all_have_sent_alike_is_nobodys():
+    "The mean of equal rows is each of them: of a filter that moved nowhere."
+    alike, apart = torch.arange(5.)[None], {k: torch.arange(5.)[None]+10*k for k in (1, 2)}
+    first = {k: (dict(down={}), dict(extra=dict(f=alike, g=v)), {}) for k, v in apart.items()}
+    second = {k: (dict(down=dict(f=alike, g=apart[3-k])), dict(extra={}), {}) for k in apart}
+    assert handed_on([first, second]) == ['g']

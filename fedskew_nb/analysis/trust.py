@@ -470,14 +470,6 @@ def scores_from(p:Tensor, y:Tensor)->dict: # {score: percent}, and how many imag
               'macro F1': f1[there].mean(), 'AUROC': one_against_rest(p, y)}
     return dict(images=len(y)) | {k: 100*float(v) for k, v in shares.items()}
 
-# %% ../../nbs/3_results/24_sites.ipynb #2aa3d467
-def asked_sites(fed:Federation)->list: # [(name, client or None, images)]
-    "Who is asked about which test images."
-    if not fed.is_personal(): return [(d, None, t) for d, t in (fed.suite.tests | fed.suite.unseen).items()]
-    twice = len({c.domain for c in fed.clients}) < len(fed.clients)
-    def name(c): return f'{c.domain}, client {c.id}' if twice else c.domain
-    return [(name(c), c.id, c.test) for c in fed.clients if len(c.test)]
-
 # %% ../../nbs/3_results/24_sites.ipynb #a522c5d0
 @dataclass(repr=False)
 class SiteScores:
@@ -499,7 +491,11 @@ class SiteScores:
 def site_scores(fed:Federation)->SiteScores:
     "Accuracy, balanced accuracy, macro F1, AUROC and confusion matrix of every site."
     rows, matrices, names = {}, {}, list(fed.suite.classes)
-    for site, client, data in asked_sites(fed):
+    asked = [(d, None, t) for d, t in (fed.suite.tests | fed.suite.unseen).items()]
+    if fed.is_personal():
+        twice = len({c.domain for c in fed.clients}) < len(fed.clients)
+        asked = [(c.domain+f', client {c.id}'*twice, c.id, c.test) for c in fed.clients if len(c.test)]
+    for site, client, data in asked:
         p, y = fed.answers(data.x, client)[''].float().cpu(), data.y.cpu()
         rows[site] = scores_from(p, y)
         matrices[site] = pd.DataFrame(confusion(p, y).numpy(), names, names)

@@ -207,7 +207,7 @@ def consider(self:Node, job:Job, n_classes:int):
     surface = surface_of(job, n_classes)
     if surface.handed_on and not self.peers:
         raise ValueError(f'{job.method} gives other sites what {self.name} sends '
-                         f'({", ".join(surface.handed_on)}): say --peers if they may have it')
+                         f'({surface.passed}): say --peers if they may have it')
     self.tell(f'{self.name}: {job.method}\n{surface}')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
@@ -559,7 +559,7 @@ def ledger(self:Node, job:Job)->Ledger:
 
 # %% ../../nbs/8_deploy/10_study.ipynb #dee94257
 import pandas as pd
-from fedskew_nb.analysis.sites import confusion, scores_from
+from fedskew_nb.analysis.trust import confusion, scores_from
 from fedskew_nb.core.files import Number
 from fedskew_nb.data.images import join
 
