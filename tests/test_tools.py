@@ -451,6 +451,11 @@ def test_a_listing_has_no_cap_and_a_module():
     assert not pages.is_read(pages.read_page(listing)) and project.module_of(project.read(listing))
     assert pages.is_read(pages.read_page(project.NBS / 'index.ipynb'))
 
+def test_chapters_of_baselines_are_short():
+    names = [n for n in project.rendered() if n.startswith('2_methods/baselines/')]
+    minutes = {n: pages.read_page(project.NBS / n).minutes for n in names}
+    assert len(names) == 9 and max(minutes.values()) <= 20, minutes
+
 PROSE = {
     "See Figure 2.": 'number',
     "(Fig. 5)": 'number',
