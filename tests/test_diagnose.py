@@ -235,7 +235,8 @@ def test_local_training_after_fedavg_is_a_cure_like_the_others():
     better = dict(told='above', mean=8., lo=3., hi=13., pictures=3.)
     d = made(fedbn=better | dict(mean=7.), tuned=better, tuned_gain=better)
     first, *_ = d.advice()
-    assert first.do == 'Use a round of local training after FedAvg instead of FedAvg' and first.kind == 'tuned'
+    assert first.do == 'Use a round of local training after FedAvg instead of FedAvg'
+    assert first.kind == 'tuned'
     assert 'FedAvg, tuned − training alone, is +8' in d.on_gain() and 'Stored runs' not in first.why
 
 def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
