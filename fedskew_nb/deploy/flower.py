@@ -487,6 +487,7 @@ def site_options(
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
     return own | study, how | study | dict(without=joined(without))
 
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #4a77c1e2
 def handed(job:Job, nodes:int, out, flare:bool, union:bool, **how):
     "A job, to a server or into a folder."
     if not flare: return submit(job, nodes, out, union=union, **how)
