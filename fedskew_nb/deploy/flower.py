@@ -418,6 +418,15 @@ def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), **how)->
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
+def asked_here(job:Job, nodes:dict, kind:str, book:Book)->list:
+    "What these nodes say before the first round."
+    order, said = to_bytes(order_of(job, kind)), []
+    for n, node in nodes.items():
+        book.write(site=n, **letters(job, kind, 0, order, answer := node(order)))
+        said.append(from_bytes(answer))
+    return said
+
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #ddb39ba2
 def rehearsal(
     job:Job,
     folders,            # of the sites
@@ -428,7 +437,7 @@ def rehearsal(
 )->Federation:
     "A hub whose nodes live in this process; it goes on where an earlier one stopped."
     nodes = nodes_of(folders, Path(out)/'sites', peers, bool(job.setting.get('secure')), **how)
-    def ask(kind): return [from_bytes(node(to_bytes(order_of(job, kind)))) for node in nodes.values()]
+    def ask(kind): return asked_here(job, nodes, kind, Book(out))
     if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
     facts = ask('facts')
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
@@ -487,7 +496,7 @@ def site_options(
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
     return own | study, how | study | dict(without=joined(without))
 
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #4a77c1e2
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
 def handed(job:Job, nodes:int, out, flare:bool, union:bool, **how):
     "A job, to a server or into a folder."
     if not flare: return submit(job, nodes, out, union=union, **how)
