@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import dataclasses, json, math, os, re, shutil, time, tomllib
+import dataclasses, hashlib, json, math, os, re, shutil, time, tomllib
 from contextlib import nullcontext
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,7 +19,7 @@ from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import join
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
-from fedskew_nb.deploy.node import Node, limits_of, order_of
+from fedskew_nb.deploy.node import Book, Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
@@ -148,7 +148,8 @@ def fitted_beside(place, how):
     *clients, last = suite.clients
     every = join([last.train, last.val, last.test])
     tests = {d: t for d, t in suite.tests.items() if d != last.domain}
-    fed = how.federation(dataclasses.replace(suite, clients=clients, tests=tests, unseen={last.domain: every}))
+    more = dict(tests=tests, unseen={last.domain: every})
+    fed = how.federation(dataclasses.replace(suite, clients=clients, **more))
     fed.fit(progress=False)
     return fed, every
 
@@ -160,7 +161,7 @@ def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path, capsys)
     hub.fit(progress=False)
     fed, every = fitted_beside(place, how)
     assert hub.history.rounds == fed.history.rounds and hub.history.rows == fed.history.rows
-    assert not [k for letters in sent for n, k in letters.items() if n == 'c' and from_bytes(k)['kind'] == 'train']
+    assert {from_bytes(letters['c'])['kind'] for letters in sent if 'c' in letters} == {'score'}
     p, y = fed.answers(every.x)[''].numpy(), every.y.numpy()
     metrics = pytest.importorskip('sklearn.metrics')
     said = hub.history.measures['sites']['c']
@@ -335,6 +336,94 @@ def test_a_study_over_a_network(place, tmp_path, no_flower, capsys):
     run(third, 2, 3, without='a')
     rounds = History.load(tmp_path/'out'/'history.json').rounds
     assert [r['participants'] for r in rounds] == [[0, 1], [1], [1, 2]]
+
+# ---- ledgers, and what was agreed
+
+def test_ledgers_of_sites_and_server_agree(place, tmp_path, capsys):
+    "Every letter stands in both, with its bytes and digests; what a site refused, in its own."
+    what = job('SCAFFOLD', rounds=2, eval_every=1)
+    hub = rehearsal(what, sites(place), tmp_path)
+    passed, post = [], hub.sites.post
+    def listen(letters):
+        answers = post(letters)
+        passed.extend((n, letters[n], answers[n]) for n in letters)
+        return answers
+    hub.sites.post = listen
+    hub.fit(progress=False)
+    both = 'job', 'kind', 'round', 'came', 'order', 'left', 'answer'
+    def rows(book, site=None): return [{k: r[k] for k in both} for r in book.rows() if r.get('site') == site]
+    server, found = Book(tmp_path), []
+    for s in 'abc':
+        own = rows(Book(tmp_path/'sites'/s))
+        assert own == rows(server, s) and [r['kind'] for r in own] == ['facts', *['train', 'score']*2]
+        found += own
+    for _, order, answer in passed:
+        line, = (r for r in found if r['answer'] == hashlib.sha256(answer).hexdigest()[:16]
+                 and r['order'] == hashlib.sha256(order).hexdigest()[:16])
+        assert (line['came'], line['left']) == (len(order), len(answer))
+    assert len(passed) == 12 and sum(r['left'] for r in found) > hub.history.rounds[0]['up']
+    flower.node_command(show_ledger=str(tmp_path/'sites'/'a'))
+    assert 'SCAFFOLD' in capsys.readouterr().out
+
+def test_a_line_that_was_changed_or_cut_out_is_found(tmp_path):
+    "A kill in the middle of a line is not: the next one begins anew."
+    book = Book(tmp_path)
+    for k in range(4): book.write(kind='train', round=k)
+    assert book.file.stat().st_mode & 0o077 == 0
+    whole = book.file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for spoilt in (whole.replace(b'"round": 1', b'"round": 7'), b''.join(lines[:1]+lines[2:])):
+        book.file.write_bytes(spoilt)
+        with pytest.raises(ValueError, match='was changed, or a line before'): book.rows()
+    book.file.write_bytes(whole+b'{"kind": "tr')
+    book.write(kind='score')
+    assert [r['kind'] for r in book.rows()] == ['train']*4+['score']
+
+HOSTILE = dict(
+    epochs=(job(local_steps=None, local_epochs=10_000), {}, 'a allows 100 epochs, and the order'),
+    path=(Job('FedAvg', 'torchvision("resnet18", weights="../b/w.safetensors")', 32), {}, 'does not open'),
+    peers=(job('DFL'), {}, 'gives other sites what a sends .* say --peers'),
+    method=(job('FedProx + AdaBN'), dict(methods='FedAvg, FedProx'), 'takes part in FedAvg, FedProx, and'))
+
+@pytest.mark.parametrize('asked', HOSTILE)
+def test_a_hostile_order_is_refused_at_the_node_and_written_down(place, tmp_path, asked):
+    "At the first order and at a later one, by a node that begins anew for each."
+    what, more, why = HOSTILE[asked]
+    (tmp_path/'b').mkdir()
+    for kind in 'facts', 'train', 'score':
+        limits = limits_of(most_steps=10**6, **more)
+        node = Node(place/'a', tmp_path/'m', tell=lambda text: None, limits=limits)
+        with pytest.raises(ValueError, match=why): node(to_bytes(order_of(what, kind)))
+    rows = Book(tmp_path/'m').rows()
+    assert [r['kind'] for r in rows] == ['facts', 'train', 'score'] and all(r['left'] == 0 for r in rows)
+    assert all(re.search(why, r['refused']) for r in rows)
+
+def test_consent_is_asked_at_every_order_and_what_was_found_is_remembered(place, tmp_path, monkeypatch):
+    "The table is made once; a node that was started without --peers later refuses."
+    made, told, real = [], [], node.surface_of
+    def counted(*what):
+        made.append(what)
+        return real(*what)
+    monkeypatch.setattr(node, 'surface_of', counted)
+    def at(peers): return Node(place/'a', tmp_path, peers=peers, tell=told.append)
+    facts = to_bytes(order_of(job('FedCCRL'), 'facts'))
+    at(True)(facts)
+    at(True)(facts)
+    with pytest.raises(ValueError, match='say --peers'): at(False)(facts)
+    assert len(made) == len(told) == 1
+    allowed = [r['allowed'].endswith(', peers') for r in Book(tmp_path).rows()]
+    assert allowed == [True, True, False]
+
+def test_a_run_is_forgotten_at_a_site(place, tmp_path, capsys):
+    what = replace(job('FedBN', rounds=1), run='ab12')
+    rehearsal(what, sites(place), tmp_path).fit(progress=False)
+    at = tmp_path/'sites'/'a'
+    assert (at/'ab12'/'1.safetensors').exists()
+    with pytest.raises(ValueError, match="no run in its ledger 'x'"):
+        flower.node_command(memory=at, forget='x')
+    flower.node_command(memory=at, forget='ab12')
+    assert not (at/'ab12').exists() and Book(at).rows()[-1]['kind'] == 'forgotten'
+    assert 'is gone' in capsys.readouterr().out
 
 # ---- kills
 
@@ -585,7 +674,7 @@ def test_an_allowed_file_is_opened_and_a_higher_limit_holds(place, tmp_path):
     node = Node(place/'a', tmp_path, limits=limits_of(weights=str(tmp_path)))
     pytest.importorskip('torchvision')
     with pytest.raises(ValueError, match='holds no weights'): node(to_bytes(order_of(how, 'facts')))
-    wide = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_steps=20_000))
+    wide = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_steps=20_000, most_epochs=10_000))
     wide(to_bytes(order_of(TOO_MUCH['steps'][0], 'facts')))
 
 def test_an_order_that_takes_too_long_is_stopped(place, tmp_path):

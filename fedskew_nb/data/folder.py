@@ -9,6 +9,7 @@ __all__ = ['load_folder', 'folder']
 import hashlib, re
 from contextvars import ContextVar
 from functools import partial
+from itertools import compress
 from pathlib import Path
 import torch
 from .arrays import (
@@ -29,12 +30,6 @@ from .sheet import (
     row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
 
-# %% ../../nbs/5_data/05_folder.ipynb #0000000c
-def below_domain(root, p:Path)->Path:
-    "Where an image of one site lies, <domain>/…: the site's folder names the domain if none below it does."
-    lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
-    return Path(root.resolve().name, p) if lacks else p
-
 # %% ../../nbs/5_data/05_folder.ipynb #05fold02
 def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
     "The images of a folder, or a refusal that names what is wrong."
@@ -43,9 +38,12 @@ def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
         up = root.parent
         there = f'holds {sorted(p.name for p in up.iterdir())[:8]}' if up.is_dir() else 'is missing too'
         raise ValueError(f'there is no folder {root}; {up} {there}')
-    at = {p: below_domain(root, p) if alone else p for p in image_files(root)}
-    check_depth(root, [*at.values()])
-    return patients(root, as_listed(root, [row_of(there)._replace(path=p) for p, there in at.items()]))
+    def below_domain(p):     # the folder of one site names the domain if none below it does
+        lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
+        return Path(root.resolve().name, p) if alone and lacks else p
+    paths = image_files(root)
+    check_depth(root, [*map(below_domain, paths)])
+    return patients(root, as_listed(root, [row_of(below_domain(p))._replace(path=p) for p in paths]))
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold01
 def scan(root)->dict:
@@ -115,9 +113,9 @@ def read_domain(root, rows:list, names:list, size:int, bad='strict', boxes=None,
     return Data(room[:len(y)], y, None, at), used, seen
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
-def left_out(files:list, reason:str)->list:
-    "A sentence about files that are not used; none where there are none."
-    return [f'{len(files)} {reason} left out, first {files[0].as_posix()}'] if files else []
+def left_out(files)->list: # of paths
+    "A sentence about files that cannot be read; none where there are none."
+    return [f'{len(files)} unreadable left out, first {min(files).as_posix()}'] if files else []
 
 def without_box(boxes, used:list)->list: # of Row
     "A sentence about images without a box; none where there are none."
@@ -135,20 +133,29 @@ def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->
         used, pictures = used+read, pictures+seen
     return join(datas), used, told_apart(pictures, root, white)
 
+# %% ../../nbs/5_data/05_folder.ipynb #05fold03
+def parts_of(suite:Suite, read:list, rows:list)->list: # of [image, site, part]
+    "What each image is for: train, val, test, or left out."
+    clients, tests = suite.clients, {**suite.tests, **suite.unseen}
+    of = dict(train=[c.train for c in clients], val=[c.val for c in clients], test=tests.values())
+    parts = {k: part for part, datas in of.items() for d in datas for k in d.x.i.tolist()}
+    found = {r.path: parts.get(k, 'left out') for k, r in enumerate(read)}
+    return [[r.path.as_posix(), r.site, found.get(r.path, 'left out')] for r in rows]
+
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
 def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside, more)->tuple:
     "The suite, packed."
     names = in_order({r.label for r in rows})
     data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
-    used = [r for r, part in zip(read, parts) if part]
-    lost = left_out(sorted({r.path for r in rows}-{r.path for r in read}), 'unreadable')+beside
+    used = [*compress(read, parts)]
+    lost = left_out({r.path for r in rows}-{r.path for r in read})+beside
     lost += lost_at_door(pictures, white)+said
     notes = lost+lacking(tree_of(rows), names)+without_box(boxes, used)
     source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
     more |= dict(source=source, copies=counts, white=white or ())
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **more)
-    return pack(fetched(suite, size), notes=notes)
+    return pack(fetched(suite, size), notes=notes, files=parts_of(suite, read, rows))
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = 'clients n val unseen mean std source licence shows cannot alone'.split()

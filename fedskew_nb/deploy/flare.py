@@ -143,6 +143,6 @@ def site():
             except Exception as e:
                 self.logger.warning(sentence_of(e))
                 return shared(why='it cannot start a node: its own log says why')
-            try: return shared(answer=self.node.answer(letter['letter']))
+            try: return shared(answer=self.node.reply(letter['letter']))
             except RuntimeError as e: return shared(why=message(e))
     return Site()

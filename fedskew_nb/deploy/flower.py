@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
 import http.client as http
-import json, os, re, secrets, socket, ssl, subprocess, tempfile, time
+import json, os, re, secrets, shutil, socket, ssl, subprocess, tempfile, time
 from contextlib import closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from fastcore.meta import delegates
@@ -17,10 +17,11 @@ from pathlib import Path
 from fastcore.basics import patch
 from ..tools.shell import code_of, say
 from ..core.files import read_bytes
-from .hub import finish, hub_of, known_sites, tell_round
+from ..core.names import one_of
+from .hub import finish, hub_of, known_sites, tell_round, united
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, Seal, limits_of, node_of, order_of
+from .node import Book, Node, Seal, letters, limits_of, node_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 from ..engine.federation import Federation
@@ -46,7 +47,7 @@ def client_app():
         how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
         how |= dict(limits={k: c[k] for k in limits_of()})
         node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
-        return Message(record_of(node.answer(bytes_of(letter.content))), reply_to=letter)
+        return Message(record_of(node.reply(bytes_of(letter.content))), reply_to=letter)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -61,6 +62,7 @@ class Post:
         self.grid, self.job, self.patience, self.least = grid, job, patience, least
         self.ids, self.facts, self.away = {}, {}, set()    # by name
         self.kind, self.without = 'facts', ()     # or classes, before them; who has left
+        self.book = None                          # ledger
         self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
         self.until = time.time()+patience # of what is waited for now
 
@@ -96,6 +98,7 @@ def hear(self:Post, i:int, reason:str):
     said = re.fullmatch(r"<class '.*?'>:<'(.*)'>", reason, re.DOTALL)     # Flower's way to write one
     who = self.online() | {k: name for name, k in self.ids.items()}
     self.sick[i] = f'{who.get(i) or "a site"} cannot go on: {said[1] if said else reason}'
+    if self.book: self.book.write(site=who.get(i, ''), refused=self.sick[i])
     if not self.least: raise RuntimeError(self.sick[i])
     say(self.sick[i])
 
@@ -106,14 +109,21 @@ def online(self:Post)->dict: # {node's number: whose key it has, or ''}
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
+def named(self:Post, i:int, data:bytes, online:dict)->tuple: # (name, facts)
+    "Who answered; a name is believed with its key only."
+    name = str((f := from_bytes(data)).get('name'))
+    if not any(online.values()) or online[i] == name: return name, f
+    raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #aa9349a6
+@patch
 def meet(self:Post, silent=()): # names
     "Ask who is new."
     online, order = self.online(), to_bytes(order_of(self.job, self.kind))
     ask = dict.fromkeys(online.keys()-set(self.ids.values())-self.sick.keys(), order)
     for i, data in self.send(ask).items():
-        name = str((f := from_bytes(data)).get('name'))
-        if any(online.values()) and online[i] != name:
-            raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
+        name, f = self.named(i, data, online)
+        if self.book: self.book.write(site=name, **letters(self.job, self.kind, 0, order, data))
         if self.ids.get(name) in online and name not in silent:
             raise ValueError(f'two sites are called {name}: say --name')
         self.ids[name] = i
@@ -135,20 +145,29 @@ def expected(self:Post, n:int, known)->list: # of facts
 @patch
 def gather(self:Post, n:int, known=())->list: # of facts
     "Wait for so many; of those known some may lack."
-    members, least = self.expected(n, known), self.least
+    old, least = self.expected(n, known), self.least
     say(f'waiting for {n} nodes')
     self.until = time.time()+self.patience
-    self.least = least*(len(members) == n)    # at first all
+    self.least = least*(len(old) == n)    # at first all
     while len(self.facts) < n:
         self.meet()
         time.sleep(1)
         if not self.least or len(self.facts) < least or time.time() <= self.until: continue
-        gone = {f['name']: f for f in members if f['name'] not in self.facts}
+        gone = {f['name']: f for f in old if f['name'] not in self.facts}
         self.facts, self.away = self.facts | gone, self.away | gone.keys()
         if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
     self.least = least
-    if len(self.facts) == n: return list(self.facts.values())
+    if len(self.facts) == n: return [*self.facts.values()]
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #b0460517
+@patch
+def all_classes(self:Post, n:int):
+    "The same of nodes of a network; they are asked for facts next."
+    self.kind = 'classes'
+    said = self.gather(n)
+    self.kind, self.ids, self.facts = 'facts', {}, {}
+    self.job = united(self.job, said)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9877906b
 @patch
@@ -203,6 +222,7 @@ def alone(
 @patch
 def hub(self:Post, out:Path, said)->Federation: # said: of the run
     "The server of this post's job, when its nodes have come."
+    self.book = Book(out)
     known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
     if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
     elif said['union']: self.all_classes(said['nodes'])
@@ -279,6 +299,16 @@ def at_node(node:Node)->str:
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ef88858d
+def forgotten(memory, run:str):
+    "Delete what a run left at a site; that it was there stays in the ledgers."
+    book, folder = Book(memory), Path(memory, run)
+    one_of(run, {r['run'] for r in book.rows() if r.get('run')}, 'run in its ledger')
+    if folder.exists(): shutil.rmtree(folder)
+    book.write(run=run, kind='forgotten')
+    print(f'{folder} is gone. The ledgers in {memory} stay; {memory}/cache holds images for all runs: '
+          'delete it when no node runs')
+
+# %% ../../nbs/8_deploy/05_flower.ipynb #84b2870b
 AGAIN = 90.     # seconds: for a minute a killed node counts as present, and its key as used
 
 def reach(server:str):
@@ -305,19 +335,20 @@ def right_clock(server:str, ca)->str:
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #51154e2f
 def run_node(seconds:float, server:str, ca, node:Node, *how):
-    "Until it is told to end."
+    "Until it is ended."
     cache = os.environ.get('FEDSKEW_CACHE', str(node.memory.resolve()/'cache'))
-    how, since = (*how, '--node-config', at_node(node)), None      # when it was first refused
+    here = '--host', '127.0.0.1', '--port', free_port(), '--node-config', at_node(node)
+    since = None    # refused
     os.umask(0o077)
     say(f'{node.name} trains on {node.device.type}; an order may ask for {node.limits}')
     while True:
         reach(server)
         begun = time.time()
-        run_flower('flower-supernode', *how, FEDSKEW_CACHE=cache)
+        run_flower('flower-supernode', *how, *here, FEDSKEW_CACHE=cache)
         if time.time() > begun+AGAIN: since = None                 # it was in
         elif time.time() > (since := since or begun)+seconds:
-            raise ConnectionError(f'{server} did not let this node in: is --key one that it admits, '
-                                  f'does no other node use it, and {right_clock(server, ca)}?')
+            raise ConnectionError(f'{server} did not let this node in: is --key one that it admits, does no '
+                                  f'other node use it, and {right_clock(server, ca)}?')
         time.sleep(10)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #2ff9c388
@@ -334,12 +365,19 @@ def node_command(
     server:str='127.0.0.1:8000',
     ca:str=None,      # its ca.crt
     key:str=None,
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
+    show_ledger:str=None, # FOLDER: print it, and end
+    forget:str=None,      # RUN: delete what it left, and end
     **kwargs,
 ):
     "Start a node beside a site's images."
+    if show_ledger: return print(Book(show_ledger).table())
+    if forget: return forgotten(memory or Path('memory', name or ''), forget)
     if not data: raise ValueError('say --data FOLDER')
-    how = '--superlink', server, *shown(ca, key), '--host', '127.0.0.1', '--port', free_port()
-    run_node(AGAIN if key else 0, server, ca, node_of(data, key, **kwargs), *how)
+    how = '--superlink', server, *shown(ca, key)
+    node = node_of(data, key, name, memory, **kwargs)
+    run_node(AGAIN if key else 0, server, ca, node, *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
 def run_name(out:Path)->str:
@@ -530,15 +568,3 @@ def federate_command(
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
 COMMANDS['federate'] = federate_command
-
-# %% ../../nbs/8_deploy/10_study.ipynb #4d026b07
-from fedskew_nb.deploy.hub import united
-
-# %% ../../nbs/8_deploy/10_study.ipynb #b0460517
-@patch
-def all_classes(self:Post, n:int):
-    "The same of nodes of a network; they are asked for facts next."
-    self.kind = 'classes'
-    said = self.gather(n)
-    self.kind, self.ids, self.facts = 'facts', {}, {}
-    self.job = united(self.job, said)

@@ -23,7 +23,7 @@ from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .node import Judged, asked_of, order_of
+from .node import Book, Judged, asked_of, letters, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
@@ -122,14 +122,13 @@ class Elsewhere:
     at_once:int=16   # letters on the way
     judges:tuple=()  # sites that only evaluate, as clients
     members:tuple=() # what those who take part in a secure round have signed
+    book:Book|None=None      # its ledger
     far = True
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 def hub_of(job:Job, facts:list, post,
-    out=None,     # folder; a checkpoint there is taken up
-    least=0, lost='', at_once=16,
-    without=(),   # sites that have left
-    begun='',     # with the model of a file
+    out=None, # folder; a checkpoint there is taken up
+    least=0, lost='', at_once=16, without=(), begun='',
 )->Federation:
     "A federation of the sites that said this of themselves."
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
@@ -137,8 +136,8 @@ def hub_of(job:Job, facts:list, post,
     if going or without: facts = members(facts, file, without)
     sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
-    check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
     sites.places(hub)
+    sites.book = Book(out) if out else None
     if going: go_on(hub)
     elif file: good_of(file).unlink(missing_ok=True)
     if begun: sites.begun(hub, begun)
@@ -149,6 +148,7 @@ def hub_of(job:Job, facts:list, post,
 def places(self:Elsewhere, hub:Federation):
     "Those who are here: who trains, and who only evaluates."
     facts = hub.suite.facts
+    check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
     here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
     hub.clients = [c for c in hub.clients if c.id in here]
     self.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
@@ -183,12 +183,22 @@ def enough(self:Elsewhere, away:list, n:int):    # names; of so many sites
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #7ec885a4
 @patch
+def sent(self:Elsewhere, fed:Federation, kind:str, to:dict)->dict: # {name: number} → {name: bytes}
+    "Answers to letters, both in the ledger."
+    orders = {n: self.letter(fed, k, kind) for n, k in to.items()}
+    answers = self.post(orders)
+    for n, data in answers.items() if self.book else ():
+        self.book.write(site=n, **letters(self.job, kind, fed.round_no, orders[n], data))
+    return answers
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #f866f796
+@patch
 def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
     "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
     away = []
     for some in chunked(who, self.at_once):
         to = {self.names[c.id]: c.id for c in some}
-        answers = self.post({n: self.letter(fed, k, kind) for n, k in to.items()})
+        answers = self.sent(fed, kind, to)
         away += [n for n in to if n not in answers]
         self.enough(away, len(who))
         for n in to:
@@ -299,17 +309,17 @@ def tell_round(hub:Federation):
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):
-    "Leave history, report and model; tables speak of who is here."
+    "Leave history, report, model; tables speak of who is here."
     out, h, more = Path(out), hub.history, site_tables(hub)
     h.save(out/'history.json')
-    matplotlib.use('Agg')          # no window, whatever a notebook has asked for
+    matplotlib.use('Agg')          # no window here
     here = {c.domain for c in (*hub.clients, *hub.sites.judges)}
     h = replace(h, rows=[r for r in h.rows if r['domain'] in here])
     report = write_report(Comparison([h]), out, more=more)['report.html']
     table = h.table()
     print('\n'.join([table.round(1).to_string(), *h.gaps(table.attrs['where'])]), end='\n\n')
-    for name in ('members', 'sites'):
-        if name in more: print(more[name], end='\n\n')
+    if any(f['since'] or not f['here'] for f in h.setting['sites']): print(more['members'], end='\n\n')
+    if 'sites' in more: print(more['sites'], end='\n\n')
     print(f'report: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')
@@ -356,7 +366,7 @@ def known_sites(file:Path)->list: # what they said of themselves, by number; [] 
     return load_nest(file)['setting'].get('sites', []) if file.exists() else []
 
 # %% ../../nbs/8_deploy/10_study.ipynb #020efbe6
-def check_members(known:dict, here:dict, without): # facts by name
+def checked(known:dict, here:dict, without): # facts by name
     "Refuse a member whose data are others, and one that is missing."
     for n in without: one_of(n, known, 'member')
     for n, f in here.items():
@@ -374,7 +384,7 @@ def members(facts:list, file:Path|None, without)->list:
     "All that ever were members, by number; those who are here are marked."
     known = {f['name']: f for f in (known_sites(file) if file else ())}
     here = {f['name']: f for f in facts if f['name'] not in without}
-    check_members(known, here, without)
+    checked(known, here, without)
     gone = {n: f for n, f in known.items() if n not in here}
     after = load_nest(file)['round_no'] if known else 0
     marks = {n: dict(since=known[n]['since'] if n in known else after, here=n in here) for n in gone | here}

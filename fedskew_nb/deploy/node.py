@@ -6,10 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
-import json, os, platform, signal, threading, time
+import getpass, hashlib, json, os, platform, signal, threading, time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+import pandas as pd
 import torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
@@ -17,7 +19,8 @@ from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
-from ..core.files import Record, misfit, read_bytes, write_json
+from ..analysis.trust import confusion, scores_from
+from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import message, one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
@@ -25,9 +28,10 @@ from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
 from ..core.pictures import content, window_of
+from ..data.images import join
 from ..data.suite import Suite
 from .keys import site_name
-from .surface import Job, job_of, surface_of
+from .surface import Job, job_of, looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
@@ -56,16 +60,18 @@ def order_of(job:Job, kind:str, **more)->dict:
 def limits_of(
     most_pixels:int=1024,            # side of an image
     most_steps:int=10_000,           # of a round
+    most_epochs:int=100,
     most_parameters:int=200_000_000, # of the model
     most_minutes:float=240.,         # for an order
     most_threads:int=16,
     weights:str=None,                # file or folder that may be opened
+    methods:str=None,                # a,b: no others
     evaluate_only:bool=False,        # no training
 )->dict:
     "What an order may ask of a site at most."
-    most = dict(pixels=most_pixels, steps=most_steps, parameters=most_parameters)
+    most = dict(pixels=most_pixels, steps=most_steps, epochs=most_epochs, parameters=most_parameters)
     return most | dict(minutes=most_minutes, threads=most_threads, weights=weights or '',
-                       evaluate_only=evaluate_only)
+                       methods=methods or '', evaluate_only=evaluate_only)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
@@ -107,9 +113,19 @@ def allowed(self:Node, text:str)->bool:
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e13
 @patch
+def check_method(self:Node, job:Job):
+    "Refuse one that the site has not agreed to."
+    agreed = [m.strip() for m in self.limits['methods'].split(',') if m.strip()]
+    for t in (t for t in parts_of(job.method) if agreed and read_call(t, 'name')[0] not in agreed):
+        raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
+                         'ask for one of these, or start the node with --methods')
+
+# %% ../../nbs/8_deploy/03_node.ipynb #f8ade0d0
+@patch
 def admit(self:Node, job:Job):
     "Refuse images and a model that are too large, and a file that this site does not open."
     self.check_limits(pixels=job.pixels)
+    self.check_method(job)
     values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
     for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
@@ -135,11 +151,57 @@ def within(minutes:float):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
+# %% ../../nbs/8_deploy/03_node.ipynb #f76bbb0a
+def mark(data:bytes)->str: return hashlib.sha256(data).hexdigest()[:16]
+def now()->str: return datetime.now(timezone.utc).isoformat(timespec='seconds')
+def job_mark(job:Job)->str: return mark(json.dumps(asdict(job), sort_keys=True).encode())
+
+# %% ../../nbs/8_deploy/03_node.ipynb #6bd55588
+class Book:
+    "What came and what left, in a file that only grows: each line holds the digest of the one before."
+    def __init__(self, folder): self.file = Path(folder)/'ledger.jsonl'
+    def lines(self)->list: return read_bytes(self.file).split(b'\n') if self.file.exists() else [b'']
+    def write(self, **row):
+        "One more line, on the disk before anything is sent."
+        *before, torn = self.lines()
+        before = mark((torn or (before or [b''])[-1]))
+        line = json.dumps(dict(when=now()) | row | dict(before=before)).encode()
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(self.file, os.O_WRONLY|os.O_APPEND|os.O_CREAT, 0o600), 'ab') as f:
+            f.write(b'\n'*bool(torn)+line+b'\n')
+            f.flush()
+            os.fsync(f.fileno())
+
+# %% ../../nbs/8_deploy/03_node.ipynb #d4ab546c
+@patch
+def rows(self:Book)->list: # of dicts
+    "All that was written; a line that was changed or taken out is said."
+    found, before = [], b''
+    for k, line in enumerate(filter(None, self.lines()), 1):
+        try: row = json.loads(line)
+        except ValueError: row = {}                # a kill in the middle of a line
+        if row and row.get('before') != mark(before):
+            raise ValueError(f'{self.file}: line {k-1} was changed, or a line before {k} is missing')
+        if row: found.append(row)
+        before = line
+    return found
+
+@patch
+def table(self:Book)->str:
+    "For who looks."
+    d = pd.DataFrame(self.rows()).drop(columns='before', errors='ignore').fillna('')
+    return d.to_markdown(index=False) if len(d) else f'nothing is written in {self.file}'
+
+# %% ../../nbs/8_deploy/03_node.ipynb #3163b611
+def letters(job:Job, kind:str, round:int, order:bytes, answer:bytes, **more)->dict:
+    "An order and its answer, as both sides write them down."
+    what = dict(run=job.run, job=job_mark(job), method=job.method, kind=kind, round=round)
+    return what | dict(came=len(order), order=mark(order), left=len(answer), answer=mark(answer)) | more
+
 # %% ../../nbs/8_deploy/03_node.ipynb #04b96795
 @patch
-def __call__(self:Node, order:bytes)->bytes:
+def answer(self:Node, order:dict)->dict:
     "Do what was asked."
-    order = from_bytes(order, self.device)
     if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
     job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge', 'classes')
     if (looks_on := self.limits['evaluate_only']) and order['kind'] in ('train', 'pledge'):
@@ -147,7 +209,33 @@ def __call__(self:Node, order:bytes)->bytes:
     if not looks_on and (self.seal or job.setting.get('secure')): self.check_sealed(job)
     if not looks_on and self.epsilon is not None: self.check(job)
     with within(self.limits['minutes']):
-        return to_bytes(getattr(self, one_of(order['kind'], kinds, 'order'))(order, job))
+        if order['kind'] != 'classes' and self.tell: self.consider(job)
+        return getattr(self, one_of(order['kind'], kinds, 'order'))(order, job)
+
+# %% ../../nbs/8_deploy/03_node.ipynb #f4ca478c
+@patch
+def owner(self:Node)->str:
+    "Who runs the node, and what was allowed."
+    try: who = getpass.getuser()
+    except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
+    said = dict(peers=self.peers, methods=self.limits['methods'], evaluate_only=self.limits['evaluate_only'])
+    return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
+
+# %% ../../nbs/8_deploy/03_node.ipynb #6010a54a
+@patch
+def __call__(self:Node, order:bytes)->bytes:
+    "The answer to an order, written down before it leaves; a refusal is, too."
+    book, said = Book(self.memory), {}
+    try:
+        said = from_bytes(order, self.device)
+        answer = to_bytes(self.answer(said))
+    except Exception as e:
+        what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
+        book.write(**what, came=len(order), order=mark(order), left=0, refused=str(e), allowed=self.owner())
+        raise
+    job = job_of(said['job'])
+    book.write(**letters(job, said['kind'], said['round'], order, answer, allowed=self.owner()))
+    return answer
 
 # %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e11
 @contextmanager
@@ -195,20 +283,27 @@ def federation(self:Node, job:Job, k:int)->Federation:
         if self.limits['evaluate_only']: suite = self.unseen(suite)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
-        self.check_limits(threads=fed.setting.threads, steps=fed.setting.steps(len(client.train)))
+        s, epochs = fed.setting, 0 if fed.setting.local_steps else fed.setting.local_epochs
+        self.check_limits(threads=s.threads, steps=s.steps(len(client.train)), epochs=epochs)
         self.fed, self.at = fed, (job, k)
         if job.setting.get('epsilon'): self.fed.worker.ledger = self.ledger(job)
     return self.fed
 
 # %% ../../nbs/8_deploy/03_node.ipynb #410c11df
 @patch
-def consider(self:Node, job:Job, n_classes:int):
-    "Say what will leave, before anything does; what others would get needs a yes."
-    surface = surface_of(job, n_classes)
-    if surface.handed_on and not self.peers:
-        raise ValueError(f'{job.method} gives other sites what {self.name} sends '
-                         f'({surface.passed}): say --peers if they may have it')
-    self.tell(f'{self.name}: {job.method}\n{surface}')
+def consider(self:Node, job:Job):
+    "Say what will leave, before anything does; what others would get needs a yes, at every order."
+    file, key = self.memory/'considered.json', f'{job_mark(job)} {__version__}'
+    known = json.loads(read_bytes(file)) if file.exists() else {}
+    if key not in known:
+        surface = surface_of(job, self.federation(job, 0).suite.n_classes)
+        if self.limits['evaluate_only']: surface = looking_on(surface)
+        known[key] = dict(when=now(), who=self.owner(), method=job.method, others_get=surface.passed)
+        self.tell(f'{self.name}: {job.method}\n{surface}')
+        write_json(known, file)
+    if not (others := known[key]['others_get']) or self.peers: return
+    raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
+                     'say --peers if they may have it')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
 def machine(device)->dict: # {what: text}
@@ -222,7 +317,6 @@ def facts(self:Node, order:dict, job:Job)->dict:
     "What the server may know before the first round."
     fed = self.federation(job, 0)
     client, suite = fed.suite.clients[0], fed.suite
-    if self.tell: self.consider(job, suite.n_classes)
     trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
     if trains and fed.setting.epsilon:
         self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
@@ -323,6 +417,48 @@ def scored(self:Node, job:Job, k:int|None)->list: # of rows
     if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
     return rows
 
+# %% ../../nbs/8_deploy/03_node.ipynb #b9fa36aa
+@patch
+def unseen(self:Node, suite:Suite)->Suite:
+    "All images of a site as those of an unseen domain."
+    client, = suite.clients
+    every, d = join([client.train, client.val, client.test]), client.domain
+    none = replace(client, val=every[:0], test=every[:0])
+    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
+
+# %% ../../nbs/8_deploy/03_node.ipynb #23865310
+class Judged(Record):
+    "What a site that only evaluates says of a model."
+    images:int
+    patients:int              # 0: nobody named them
+    scores:dict[str, Number|None]      # percent
+    confusion:list[list[int]] # true × said
+    def __post_init__(self):
+        counts = [n for row in self.confusion for n in row]
+        if min(counts, default=-1) < 0 or sum(counts) != self.images:
+            raise ValueError('its confusion matrix counts other images')
+
+# %% ../../nbs/8_deploy/03_node.ipynb #2a97a60c
+@patch
+def judged(self:Node)->dict:
+    "Scores beyond the accuracy, of the model that the federation holds."
+    d, = self.fed.suite.unseen.values()
+    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
+    said, patients = scores_from(p, y), 0
+    if d.who is not None:
+        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
+        patients = len(right)
+        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
+    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
+    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #e6322ade
+@patch
+def classes(self:Node, order:dict, job:Job)->dict:
+    "What its folders are called."
+    self.admit(job)
+    return dict(name=self.name, classes=list(self.images(job).classes))
+
 # %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a3
 @delegates(limits_of)
 def node_of(
@@ -352,7 +488,7 @@ BAD = 'strict', 'skip'      # broken images: refused, left out
 def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
 
 @patch
-def answer(self:Node, order:bytes)->bytes:
+def reply(self:Node, order:bytes)->bytes:
     "What was asked; a refusal leaves as a sentence that names no file of this site."
     try: return self(order)
     except Exception as e: said = sentence_of(e)
@@ -556,51 +692,3 @@ def check(self:Node, job:Job):
 def ledger(self:Node, job:Job)->Ledger:
     "What its patients have lost, in all runs."
     return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
-
-# %% ../../nbs/8_deploy/10_study.ipynb #dee94257
-import pandas as pd
-from fedskew_nb.analysis.trust import confusion, scores_from
-from fedskew_nb.core.files import Number
-from fedskew_nb.data.images import join
-
-# %% ../../nbs/8_deploy/10_study.ipynb #b9fa36aa
-@patch
-def unseen(self:Node, suite:Suite)->Suite:
-    "All images of a site as those of an unseen domain."
-    client, = suite.clients
-    every, d = join([client.train, client.val, client.test]), client.domain
-    none = replace(client, val=every[:0], test=every[:0])
-    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
-
-# %% ../../nbs/8_deploy/10_study.ipynb #23865310
-class Judged(Record):
-    "What a site that only evaluates says of a model."
-    images:int
-    patients:int              # 0: nobody named them
-    scores:dict[str, Number|None]      # percent
-    confusion:list[list[int]] # true × said
-    def __post_init__(self):
-        counts = [n for row in self.confusion for n in row]
-        if min(counts, default=-1) < 0 or sum(counts) != self.images:
-            raise ValueError('its confusion matrix counts other images')
-
-# %% ../../nbs/8_deploy/10_study.ipynb #2a97a60c
-@patch
-def judged(self:Node)->dict:
-    "Scores beyond the accuracy, of the model that the federation holds."
-    d, = self.fed.suite.unseen.values()
-    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
-    said, patients = scores_from(p, y), 0
-    if d.who is not None:
-        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
-        patients = len(right)
-        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
-    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
-    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
-
-# %% ../../nbs/8_deploy/10_study.ipynb #e6322ade
-@patch
-def classes(self:Node, order:dict, job:Job)->dict:
-    "What its folders are called."
-    self.admit(job)
-    return dict(name=self.name, classes=list(self.images(job).classes))

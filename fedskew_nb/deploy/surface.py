@@ -137,6 +137,14 @@ def parts_of_message(way:str, model:dict, beside:dict)->list:
     return [(way, f'model: {spelled(model)}', size_of(model)), (way, spelled(beside), size_of(beside))]
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #2b2358a4
+JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
+
+def looking_on(s:Surface)->Surface:
+    "Of a site that only evaluates: no bytes of a model leave it."
+    rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
+    return Surface([*rows, ('leaves', JUDGED, 0)], [], [])
+
+# %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
 def surface_of(job:Job, n_classes:int)->Surface:
     "Read off a dry run."
     seen = dry_run(job, n_classes)

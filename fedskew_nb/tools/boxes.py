@@ -53,7 +53,7 @@ def find_boxes(
     bar = tqdm(todo.items(), disable=not (live() if progress is None else progress))
     try: broken = ask_finder(root, find, bar, boxes, store)
     finally: store()
-    for note in left_out(broken, 'unreadable'): warnings.warn(f'{root}: {note}')
+    for note in left_out(broken): warnings.warn(f'{root}: {note}')
     return sorted(boxes, key=lambda b: b.path)
 
 # %% ../../nbs/7_app/16_boxes.ipynb #8eb3ab2e

@@ -34,7 +34,7 @@ def add_option(
                                  help=f'{text} (may be repeated)')
     else:
         if d is not None: text += f' (default: {d})'
-        p.add_argument(flag, type=q.annotation, default=d, metavar=n.upper(), help=text)
+        p.add_argument(flag, dest=n, type=q.annotation, default=d, metavar=n.strip('_').upper(), help=text)
 
 # %% ../../nbs/7_app/07_shell.ipynb #9ff40aba
 def parser_of(f, name:str)->argparse.ArgumentParser:
