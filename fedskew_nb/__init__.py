@@ -40,8 +40,8 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
-        calibration='analysis.trust', trust_tables='analysis.trust', diagrams='analysis.style',
-        probes='analysis.explain'),
+        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
+        diagrams='analysis.style', probes='analysis.explain', overview='analysis.comparison'),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
@@ -99,8 +99,8 @@ def _main():
     try:
         if typed in said and sys.stdout: return _say(said[typed])
     except OSError: pass      # a pipe that is closed, a disk that is full: told below
-    alone = sys.argv[1:2] in (['serve'], ['certs'])       # they need no torch
-    return importlib.import_module('.deploy.keys' if alone else '.tools.cli', __name__).main()
+    alone = dict(serve='.deploy.keys', certs='.deploy.keys', predict='.tools.predict')       # without torch
+    return importlib.import_module(alone.get(typed.partition(' ')[0], '.tools.cli'), __name__).main()
 
 def _say(text):
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')

@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 
-os.environ.update(OMP_NUM_THREADS='1', MPLBACKEND='Agg', IN_TEST='1')
+os.environ.update(OMP_NUM_THREADS='1', OMP_WAIT_POLICY='passive', MPLBACKEND='Agg', IN_TEST='1')
 sys.path[:0] = [str(Path(__file__).parent/room) for room in ('tools', 'bench')]
 
 import pytest

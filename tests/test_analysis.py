@@ -6,19 +6,19 @@ from feds import same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
-from fedskew_nb.analysis.comparison import write_whole, Comparison
+from fedskew_nb.analysis.comparison import (
+    Comparison, load_comparison, stored_names, stored_results, write_whole)
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.explain import (
     gradcam, gradcam_grid, pixel_gradients, spectra, tsne, adabn, inside, measure, models_of, own_adabn,
     own_models, reestimate, some_images)
-from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves, radar
+from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
 from fedskew_nb.analysis.sights import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval
-from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import Net
@@ -288,11 +288,6 @@ def test_heat_map_writes_every_number():
     acc = pd.DataFrame([[1.,2],[np.nan,4]], index=['c0','c1'], columns=['a','b'])
     ax = client_domain_heatmap(acc, own={'c0':'a'})
     assert [t.get_text() for t in ax.texts]==['1','2','4'] and len(ax.patches)==1
-
-def test_a_domain_without_a_score_leaves_a_gap():
-    ax = radar({'FedAvg':{'a':50,'b':60}, 'FedBN':{'a':70}})
-    assert np.isnan(ax.lines[1].get_ydata()[1])
-    assert [t.get_text() for t in ax.get_xticklabels()] == ['a', 'b']
 
 def test_a_mosaic_lets_the_page_through():
     white = torch.full((3,4,5), 255, dtype=torch.uint8)

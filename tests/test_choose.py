@@ -3,7 +3,7 @@ import json, re
 import pytest
 from fedskew_nb import load_suite, payload, small_conv
 from fedskew_nb.analysis.index import OWN, RESULTS, SUITES, Asked, above, ends, evidence, found, gain
-from fedskew_nb.analysis.overview import stored_results
+from fedskew_nb.analysis.comparison import stored_results
 from fedskew_nb.tools.choose import (
     FACTS, NOT_RUN, USER_NEEDS, asked_by, candidates, choose, facts_of, seen_of, tiny_world, who)
 from fedskew_nb.tools.cli import main
@@ -31,6 +31,12 @@ def test_who_wants_boxes_says_so():
     hungry = {c.name for c in candidates() if not c.facts.plain}
     assert hungry == {c.name for c in candidates() if any(m.wants for m in read_method(c.name).mechanisms)}
     assert 'FedDDL' in hungry
+
+def test_what_is_handed_on_is_said_with_its_name():
+    "Four methods; what FedDG hands on is of single images, as a site's table says."
+    notes = [n for n in choose('not-handed-on').notes if ': no, ' in n]
+    assert sorted(n.partition(':')[0] for n in notes) == ['DFL', 'FedCCRL', 'FedDG', 'MCGDM']
+    assert 'FedDG: no, other clients get amplitudes as one has sent it.' in notes
 
 def test_more_needs_leave_fewer():
     for need in USER_NEEDS:

@@ -1,5 +1,5 @@
 "The runs of a comparison: names, plans, jobs, what is kept. Its statistics are in test_analysis.py."
-import json, os
+import csv, json, os, shutil
 from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
@@ -11,7 +11,8 @@ from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.nets.models import small_conv
-from fedskew_nb.data.folder import folder
+from fedskew_nb.core.pictures import read_image
+from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
@@ -354,3 +355,23 @@ def test_what_is_said_goes_before_the_grid(paper):
 
 def test_an_unknown_grid_is_refused():
     with pytest.raises(ValueError, match="no grid 'f2d': did you mean f2dc"): compare_grid('f2d', 'nowhere')
+
+def test_which_file_was_for_what_stands_beside_the_runs(tmp_path):
+    "One row an image, once a split: by the pixels of what the suite of that seed holds."
+    root, out = images(tmp_path/'pets'), tmp_path/'out'
+    shutil.copy(root/'day/cat/0.png', root/'day/cat/again.png')
+    compare('FedAvg,Local', folder(root, 16), 2, out=out, rounds=1, local_steps=1, model='small_conv(width=4)',
+            progress=False)
+    assert len([*(out/'splits').iterdir()]) == 2
+    for seed in range(2):
+        suite, (file,) = load_folder(root, 16, data_seed=seed), (out/'splits').glob(f'*_s{seed}_*.csv')
+        datas = [(part, getattr(c, part)) for c in suite.clients for part in ('train', 'val')]
+        datas += [('test', d) for d in suite.tests.values()]
+        of = {x.numpy().tobytes(): part for part, d in datas for x in d.x}
+        rows = [*csv.DictReader(file.open())]
+        assert [*rows[0]] == ['image', 'site', 'part'] and {r['part'] for r in rows} > {'train', 'val', 'test'}
+        out_of_use = [r['image'] for r in rows if r['part'] == 'left out']
+        assert len(rows) == 49 and len(out_of_use) == 1 and out_of_use[0].startswith('day/cat/')
+        for r in rows:
+            x = read_image(root/r['image'], 16)[0].tobytes()
+            assert r['part'] in (of[x], 'left out') and r['image'].startswith(r['site'])

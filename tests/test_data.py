@@ -14,7 +14,7 @@ from fedskew_nb.data.suites.backgrounds import deal_contexts, draw_contexts, emp
 from fedskew_nb.data.suites.digits import DIGITS, DRAW, POOLS, pool
 from fedskew_nb.data.suites.emoji import CONTEXTS, EMOJI
 from fedskew_nb.data.folder import load_folder, scan
-from fedskew_nb.data.images import read_image
+from fedskew_nb.core.pictures import read_image
 from fedskew_nb.data.images import as_data
 from fedskew_nb.data.load import SIZES, SUITES, load_suite
 from fedskew_nb.data.suites.draw import ARTISTS, asset, sprite_names

@@ -9,10 +9,14 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch
 from msgspec.structs import asdict, replace
 from PIL import Image
+from safetensors.torch import load_file
 from test_every_method import same_nest
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.folder import load_folder
-from fedskew_nb.data.images import content, join
+from fedskew_nb.core.pictures import content
+from fedskew_nb.data.folder import folder, load_folder
+from fedskew_nb.data.images import join
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Book, Node, limits_of, order_of
@@ -20,6 +24,9 @@ from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
+from fedskew_nb.run.compare import compare
+from fedskew_nb.run.recipes import METHODS
+from fedskew_nb.tools.cli import main
 from project import ROOT
 
 DOMAINS = 'dawn', 'noon', 'dusk'
@@ -82,6 +89,25 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
 
 # ---- classes of the job
+
+def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
+    "Its folder is then named like the domain; what it trains, and what joins, is the same."
+    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1,
+            local_steps=1, control=False, model='small_conv(width=4)', progress=False)
+    said, domain = [], sorted(DOMAINS)[0]
+    both = tmp_path/'nested'/domain, tmp_path/'flat'/domain
+    for site, source in zip(both, (place/'a', place/'a'/domain)): shutil.copytree(source, site)
+    how = '--pixels', '16', '--model', 'small_conv(width=4)', '--rounds', '1', '--set', 'local_steps=2'
+    for k, site in enumerate(both):
+        assert not main(['join', f'{tmp_path/"runs"}', '--data', f'{site}'])
+        said.append(capsys.readouterr().out)
+        rest = [w for s in (site, *sites(place)[1:]) for w in ('--rehearse', f'{s}')]
+        assert not main(['federate', 'FedAvg', *rest, *how, '--out', f'{tmp_path/str(k)}'])
+        capsys.readouterr()
+    assert said[0] == said[1] and f'{domain} joins FedAvg' in said[0]
+    one, other = (load_file(tmp_path/k/'model.safetensors') for k in '01')
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+    with pytest.raises(ValueError, match='a site has one'): load_folder(place/'all', 16, alone=True)
 
 def test_a_site_without_a_case_of_one_class_takes_part(place, tmp_path):
     "Equal to a table of all images, in which a domain may lack a class; each model keeps its numbers."
@@ -615,11 +641,11 @@ def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys
     "The site's own terminal has it; without the broken image all goes on, and its files are its owner's."
     at, _ = repainted(place, tmp_path)
     (at/'dawn'/'dark'/'Mueller_Hans_1954.png').write_bytes(b'torn')
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False)
+    node = flower.node_of(at, None, 'a', tmp_path/'m')
     with pytest.raises(RuntimeError, match='file 17 is no read') as e: asked_as_by_flower(node, job())
     assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
     assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
-    node = flower.node_of(at, tmp_path/'m', None, 'a', False, bad='skip')
+    node = flower.node_of(at, None, 'a', tmp_path/'m', skip_broken=True)
     with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
     made = list((tmp_path/'m').rglob('*'))
     assert made and not [p for p in made if p.stat().st_mode & 0o077]
@@ -667,8 +693,8 @@ def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
 
 def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
     "Through Flower's configuration, where it trains, too."
-    limits = limits_of(most_steps=7, weights=str(tmp_path))
-    node = flower.node_of(place/'a', tmp_path, None, 'a', False, limits=limits, white=4095)
+    how = dict(most_steps=7, weights=str(tmp_path), device='cpu')
+    node = flower.node_of(place/'a', None, 'a', tmp_path, white=4095, **how)
     with pytest.raises(RuntimeError, match='a allows 7 steps, and the order asks for 8'):
         asked_as_by_flower(node, job(local_steps=8))
 
@@ -879,7 +905,7 @@ def test_who_is_not_let_in_hears_how_far_its_clock_is(monkeypatch, tmp_path):
 
 def test_a_path_that_flower_cannot_carry(place, tmp_path):
     draw(tmp_path/'a "new" one', 'dawn')
-    node = flower.node_of(tmp_path/'a "new" one', None, None, 'a', False)
+    node = flower.node_of(tmp_path/'a "new" one', name='a')
     with pytest.raises(ValueError, match='--data .* holds a ", which Flower'): flower.at_node(node)
 
 def test_certificates_and_keys(tmp_path, capsys):
@@ -961,10 +987,10 @@ def test_a_key_that_is_added_is_let_in_while_the_server_runs(tmp_path, monkeypat
     assert keys.let_in([east, west], tmp_path, 'x') == [east]
     assert 'west: locked out when serve is started again' in capsys.readouterr().err
 
-def test_nothing_imports_flower():
-    "Of the whole package: it is an extra, asked for by the commands that need it."
+def test_nothing_imports_an_extra_of_deployment():
+    "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."
     text = ''.join(p.read_text(encoding='utf-8') for p in (ROOT/'fedskew_nb').rglob('*.py'))
-    assert not re.findall(r'^(?:from|import) flwr', text, re.M)
+    assert not re.findall(r'^ *(?:from|import) (?:flwr|nvflare|opacus|dp_accounting)', text, re.M)
 
 # ---- what one site hands to another
 
@@ -974,6 +1000,31 @@ def test_rows_that_chance_could_make_tell_nothing():
     assert rows_in(four) == [four.numpy().tobytes()]
     assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
 
+SINGLE = dict(FedDG=['amplitudes'], FedCCRL=['styles'], DFL=[], MCGDM=[], FedProto=[], SCAFFOLD=[])
+
+@pytest.mark.parametrize('name', SINGLE)
+def test_values_of_single_images_are_named(name):
+    "Their own words for it: a row for each image that was drawn; the others send what is learnt."
+    said = surface_of(job(name), 2)
+    assert said.single == SINGLE[name] and ('values of single images' in f'{said}') == bool(SINGLE[name])
+
+@dataclasses.dataclass
+class Sends(Mechanism):
+    "A row for each image, for each class, or one of all; of pixels or of what the model makes of them."
+    what:str='image'
+    def finish(self, c):
+        x, y = c.data.train.x.float().flatten(1)[:, :8], c.data.train.y
+        if self.what == 'learnt': x = c.net(c.images(c.data.train.x)).feat.detach().flatten(1)
+        if self.what == 'class': x = torch.stack([x[y == k].mean(0) for k in y.unique()])
+        return dict(rows=x.mean(0, keepdim=True) if self.what == 'mean' else x)
+
+@pytest.mark.parametrize('what, names', [('image', ['rows']), ('class', []), ('mean', []), ('learnt', [])])
+@pytest.mark.parametrize('n_classes', [2, 6])
+def test_a_row_of_one_image_is_told_from_a_mean(monkeypatch, what, names, n_classes):
+    "Classes of one image would be single images; in the dry run each has two, one in either half."
+    monkeypatch.setitem(METHODS, 'Sends', Method('Sends', Sends(what)))
+    assert surface_of(job('Sends'), n_classes).single == names
+
 @pytest.mark.parametrize('down, named', [('theirs', ['f']), ('own', []), ('mean', [])])
 def test_what_is_handed_on_is_named(down, named):
     sent = {k: torch.arange(5.)[None]+10*k for k in (0, 1)}
@@ -982,3 +1033,10 @@ def test_what_is_handed_on_is_named(down, named):
     back = dict(theirs={k: sent[1-k] for k in sent}, own=sent, mean=mean)[down]
     second = {k: (dict(down=dict(g=back[k])), dict(extra={}), {}) for k in sent}
     assert handed_on([first, second]) == named
+
+def test_what_all_have_sent_alike_is_nobodys():
+    "The mean of equal rows is each of them: of a filter that moved nowhere."
+    alike, apart = torch.arange(5.)[None], {k: torch.arange(5.)[None]+10*k for k in (1, 2)}
+    first = {k: (dict(down={}), dict(extra=dict(f=alike, g=v)), {}) for k, v in apart.items()}
+    second = {k: (dict(down=dict(f=alike, g=apart[3-k])), dict(extra={}), {}) for k in apart}
+    assert handed_on([first, second]) == ['g']

@@ -17,7 +17,7 @@ def many(job, n):
     data = [noise(k, 2, job.pixels) for k in range(n)]
     clients = [Client(k, f'd{k:03}', d, d[:0], d[:2]) for k, d in enumerate(data)]
     fed = job.federation(Suite('many', ['a', 'b'], clients, {c.domain: c.test for c in clients}))
-    facts = dict(tests=2, classes=['a', 'b'], norm=[[.5]*3, [.25]*3], version=__version__)
+    facts = dict(tests=2, trains=True, classes=['a', 'b'], norm=[[.5]*3, [.25]*3], version=__version__)
     facts |= dict(code=fed.made_of['code'], first_net=fed.made_of['first_net'], machine={})
     return fed, [facts | dict(name=f's{c.id:03}', domain=c.domain, n=len(c.train)) for c in clients]
 

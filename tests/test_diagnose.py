@@ -6,7 +6,8 @@ import pytest, torch
 from PIL import Image
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.tools.diagnose import GAINS, Diagnosis, diagnose
-from fedskew_nb.tools.questions import Difference, Found, difference, exchange, exchanges, swapped_labels
+from fedskew_nb.tools.questions import (
+    Difference, Found, asked, difference, exchange, exchanges, swapped_labels)
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import join
@@ -14,6 +15,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.survey import Picture, copies, pictures_in
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
+from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import Local
 from test_cli import images, run
 
@@ -191,7 +193,7 @@ def made(**effects):
         def rising(self): return {}
         def levels(self): return {'AVG': np.array([80.])}
     usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)
-    names = 'cost', *GAINS, 'adabn', 'fedbn', 'alone'
+    names = 'cost', *GAINS, 'adabn', 'fedbn', 'tuned', 'alone'
     every = {k: Given(**usual | effects.get(k, {})) for k in names}
     return Made()
 
@@ -210,7 +212,7 @@ def test_no_more_seeds_are_asked_for_than_were_run():
     "Three are enough for the skew cost, so the difference that needs most is named."
     some = dict(pictures=4., seeds=3)
     d = made(cost=some | dict(mean=3.5, lo=1., hi=5.9), bn_gain=some | dict(seeds=16), **dict.fromkeys(
-        ('gain', 'adabn_gain', 'adabn', 'fedbn', 'alone'), some))
+        ('gain', 'adabn_gain', 'tuned_gain', 'adabn', 'fedbn', 'tuned', 'alone'), some))
     do, why, *_ = d.advice()[0]
     assert do == 'Run 16 seeds' and 'FedBN − alone' in why and 'costs anything is open' in d.on_cost()
     assert made(**dict.fromkeys(d.effects, some)).advice()[0][0] == 'Run 6 seeds'
@@ -226,8 +228,26 @@ def test_labels_that_may_be_exchanged_are_named_as_such():
 
 def test_the_best_cure_comes_first_with_its_interval():
     first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
-    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of three' in first[1]
-    assert first[2].hi == pytest.approx(7+5*7.649/4.303, abs=.01)          # as wide as three ask for
+    assert first[0] == 'Use FedBN instead of FedAvg' and 'best of four' in first[1]
+    assert first[2].hi == pytest.approx(7+5*8.860/4.303, abs=.01)          # as wide as four ask for
+
+def test_local_training_after_fedavg_is_a_cure_like_the_others():
+    better = dict(told='above', mean=8., lo=3., hi=13., pictures=3.)
+    d = made(fedbn=better | dict(mean=7.), tuned=better, tuned_gain=better)
+    first, *_ = d.advice()
+    assert first.do == 'Use a round of local training after FedAvg instead of FedAvg' and first.kind == 'tuned'
+    assert 'FedAvg, tuned − training alone, is +8' in d.on_gain() and 'Stored runs' not in first.why
+
+def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
+    "As the engine scores it, in a federation of one round more."
+    def trained(rounds):
+        fed = Federation(FedAvg, small_conv(3, size=toys.image_size, width=4, seed=0), toys, rounds=rounds,
+                         local_steps=3, batch_size=8)
+        fed.fit(progress=False)
+        return fed
+    rows = [r for r in trained(3).history.rows if (r['round'], r['moment']) == (3, 'post_local')]
+    tuned = asked(trained(2))['tuned']
+    assert {r['domain']: r['correct'] for r in rows} == {d: sum(v) for d, v in tuned.items()}
 
 @pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
 def test_trouble_with_the_data_comes_before_any_cure(kind):

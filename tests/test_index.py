@@ -191,14 +191,16 @@ def test_numbers_have_six_digits():
     for c in CELLS: assert all(v is None or v == round(v, 6) and not math.isnan(v) for v in numbers(c)[1:])
 
 def test_the_package_reads_it_and_writes_it_again():
-    from fedskew_nb.analysis.index import evidence, index_text, verdict_files
+    from fedskew_nb.analysis.index import evidence
+    from index import index_text, verdict_files
     assert index_text(evidence()) == (ASSETS/'evidence.json').read_text()
     assert sorted(verdict_files()) == FILES
 
 @pytest.mark.parametrize('file', ['sums-2026-11-25', 'sights-2026-11-25'])
 def test_the_tool_would_write_the_same(file):
     "Of the short files; the tables' p by Holm's rule with them."
-    from fedskew_nb.analysis.index import cells_of, evidence, index_text
+    from fedskew_nb.analysis.index import evidence
+    from index import cells_of, index_text
     assert index_text(cells_of(file)) == index_text([c for c in evidence() if c.file == file])
 
 def test_the_best_has_most_seeds_then_rounds():
@@ -210,7 +212,7 @@ def test_the_best_has_most_seeds_then_rounds():
 
 def test_its_words_are_those_of_the_tables():
     from fedskew_nb.analysis.index import RESULTS, found
-    from fedskew_nb.analysis.overview import stored_results
+    from fedskew_nb.analysis.comparison import stored_results
     cmp = stored_results(RESULTS)
     for suite in cmp.suites:
         for question, view in (('own domain', 'personal'), ('one model', 'global')):

@@ -53,7 +53,7 @@ def test_the_wide_interval_gives_the_verdict():
 
 def test_does_federating_pay_counts_the_cure():
     d = made(adabn_gain=dict(told='above', mean=9.), adabn=dict(told='above', mean=7.))
-    says = 'Federating pays: the best of three, FedAvg + AdaBN − training alone, is +9'
+    says = 'Federating pays: the best of four, FedAvg + AdaBN − training alone, is +9'
     assert d.on_gain().startswith(says)
     assert d.cure()[0] == 'Use AdaBN after FedAvg instead of FedAvg' and 'adabn_gain' in GAINS
 
@@ -74,7 +74,7 @@ def test_one_seed_says_no_nan():
     def one(): return of_seeds(g.integers(2, size=20).astype(float))
     class One(Diagnosis):
         domains, rights = ['here'], {r: one() for r in (
-            'FedAvg', 'FedAvg, IID deal', 'FedAvg + AdaBN', 'FedBN', 'Local')}
+            'FedAvg', 'FedAvg, IID deal', 'FedAvg + AdaBN', 'FedAvg, tuned', 'FedBN', 'Local')}
         def __init__(self): self.n, self.again = dict(here=20), None
         def measured(self, key): return []
     d = One()

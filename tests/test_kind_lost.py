@@ -11,7 +11,7 @@ from fedskew_nb.engine.checkpoint import from_bytes, good_of, load_nest, to_byte
 from fedskew_nb.methods.baselines.personal import AdaBN
 from fedskew_nb.methods.baselines.average import Prox
 from fedskew_nb.run.recipes import read_method
-from fedskew_nb.tools.after import predict_command
+from fedskew_nb.tools.predict import predict_command
 from fedskew_nb.tools.cli import report_command
 from feds import fed_of, same
 from test_deploy import cache, job, place, sites    # noqa: F401
@@ -57,7 +57,7 @@ def test_a_failed_export_leaves_nothing(fed, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 def test_predictions_do_not_replace_the_model(tmp_path, monkeypatch):
-    monkeypatch.setattr('fedskew_nb.tools.after.opened', lambda path: (None, dict(classes=['a'], pixels=8)))
+    monkeypatch.setattr('fedskew_nb.tools.predict.opened', lambda path: (None, dict(classes=['a'], pixels=8)))
     for name, text in (('a.onnx', 'a model'), ('notes.csv', 'mine,too\n')):
         (tmp_path/name).write_text(text)
         with pytest.raises(ValueError, match='is no table of predictions'):

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from fedskew_nb.core.files import read_bytes, sweep, whole_file
 from fedskew_nb.data.arrays import mapped_array
 from fedskew_nb.data.cache import load_mapped
-from fedskew_nb.data.check import looks_like_image
+from fedskew_nb.core.pictures import looks_like_image
 from fedskew_nb.deploy.flower import run_name
 from fedskew_nb.downloads import readers
 from fedskew_nb.downloads.archives import check_path, entries_of, is_image

@@ -1,8 +1,7 @@
 "Answers that are right are taken, and a refusal says what can be done."
 import re
 from dataclasses import replace
-from pathlib import Path
-import nbformat, pytest, torch
+import pytest, torch
 from hypothesis import given, settings, strategies as st
 from feds import cut
 from fedskew_nb.core.net import everything, under
@@ -10,14 +9,13 @@ from fedskew_nb.core.rules import Rule, by_all, by_layer, by_tensor, mean
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.setting import Setting
 from fedskew_nb.tools.diagnose import diagnose
-
-ROOT = Path(__file__).parent.parent
+from project import NBS, ROOT, read, source
 
 # --- exercises
 
 def exercise(page, name):
     "The cell of an exercise that a reader is to fill: its test."
-    cells = [c.source for c in nbformat.read(ROOT/'nbs'/page, 4).cells if c.cell_type == 'code']
+    cells = [source(c) for c in read(NBS/page)['cells'] if c['cell_type'] == 'code']
     cell, = [c for c in cells if f'def {name}' in c and 'eval: false' in c]
     return re.sub(rf'def {name}.*\n', '', cell)
 

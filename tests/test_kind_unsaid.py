@@ -9,7 +9,7 @@ from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.hub import unlikely
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.surface import Job
-from fedskew_nb.tools import after
+from fedskew_nb.tools import after, predict
 from feds import fed_of
 from test_deploy import cache, job, place, sites    # noqa: F401
 from test_kind_means import grid, made
@@ -130,9 +130,12 @@ def test_prepare_names_images_of_no_class_of_the_set(tmp_path):
 @pytest.mark.parametrize('white, want', [(None, None), ('0,4095', (0, 4095)), ('4095', (0, 4095))])
 def test_predict_takes_the_white_that_its_warning_names(tmp_path, monkeypatch, white, want):
     seen = []
-    monkeypatch.setattr(after, 'opened', lambda path: (None, dict(classes=['a'], pixels=8)))
-    monkeypatch.setattr(after, 'predictions', lambda session, facts, *_: seen.append(facts.get('white')))
-    monkeypatch.setattr(after, 'show_json', lambda rows: None)
-    monkeypatch.setattr(after, 'files_below', lambda root: (root, []))
-    with pytest.raises(AttributeError): after.predict_command('m.onnx', tmp_path, white=white, json=True)
+    monkeypatch.setattr(predict, 'opened', lambda path: (None, dict(classes=['a'], pixels=8)))
+    def rows(session, facts, *_):
+        seen.append(facts.get('white'))
+        return [['file', 'class', 'a'], ('x.png', 'a', 1.)]
+    monkeypatch.setattr(predict, 'predictions', rows)
+    monkeypatch.setattr(predict, 'show_json', lambda rows: None)
+    monkeypatch.setattr(predict, 'files_below', lambda root: (root, []))
+    predict.predict_command('m.onnx', tmp_path, white=white, json=True)
     assert seen == [want]

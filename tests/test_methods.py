@@ -11,8 +11,8 @@ from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.run.recipes import METHODS
-from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps, drift_picture
-from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local, domain_histograms
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx, Prox, bowl_rounds, bowl_steps
+from fedskew_nb.methods.baselines.personal import FedBN, KeepAll, KeepBatchNorm, Local
 from fedskew_nb.nets.models import alexnet_bn, gap, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 
@@ -124,10 +124,6 @@ def test_bowls():
     assert torch.allclose(bowl_steps(w,0,9,2.)[-1], v, atol=1e-5)
     assert torch.allclose(bowl_rounds(1, rounds=300)[-1], torch.tensor([-7/9,-7/9]), atol=1e-4)
 
-def test_histograms_refuse_an_unknown_way():
-    says = 'give nothing, averaged or own'
-    with pytest.raises(ValueError, match=says): domain_histograms({'a': torch.zeros(9)}, 'mine')
-
 # ---- the server step, name by name
 
 def sent(method, suite):
@@ -222,12 +218,6 @@ def test_a_sum_says_what_its_first_says_and_both_ideas():
     both = FedProx+FedBN
     first = (FedProx.page, FedProx.ink, FedProx.base)
     assert (both.page, both.ink, both.base) == first and both.says == f'{FedProx.says} {FedBN.says}'
-
-def test_pictures_have_their_lines():
-    import matplotlib.pyplot as plt
-    assert len(drift_picture(5, 1.).lines) == 3      # two clients and the server
-    assert len(domain_histograms({k: torch.randn(50) for k in 'abc'}, 'own').lines) == 3
-    plt.close('all')
 
 def test_what_a_head_at_home_saves(suite):
     class KeepHead(Mechanism):

@@ -1,6 +1,7 @@
 "The hand-written `fedskew_nb/__init__.py`: every public name, nothing before it is asked for."
-import ast, importlib, re, subprocess, sys
+import ast, importlib, json, re, subprocess, sys
 import pytest
+from PIL import Image
 import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
@@ -59,6 +60,43 @@ def test_a_server_and_its_keys_load_no_torch():
     "Nor half as long as torch takes in the same process."
     assert fresh(SERVES).splitlines() == ['2', '2 []', 'True']
 
+def mean_colours(path):
+    "A model as ONNX that answers with the mean of each colour, and a card inside."
+    pytest.importorskip('onnxruntime')
+    helper, kinds = pytest.importorskip('onnx.helper'), pytest.importorskip('onnx').TensorProto
+    sides = helper.make_tensor('sides', kinds.INT64, [2], [2, 3])
+    nodes = [helper.make_node('Cast', ['images'], ['floats'], to=kinds.FLOAT),
+             helper.make_node('ReduceMean', ['floats', 'sides'], ['probabilities'], keepdims=0)]
+    takes = helper.make_tensor_value_info('images', kinds.UINT8, ['n', 3, 4, 4])
+    gives = helper.make_tensor_value_info('probabilities', kinds.FLOAT, ['n', 3])
+    graph = helper.make_graph(nodes, 'mean', [takes], [gives], [sides])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=9)
+    card = model.metadata_props.add()
+    card.key, card.value = 'card', json.dumps(dict(classes=['red', '=green', 'blue'], pixels=4))
+    path.write_bytes(model.SerializeToString())
+
+ASKS = """
+import sys, time
+import onnxruntime
+begun = time.process_time()
+import fedskew_nb
+sys.argv = ['fedskew', 'predict', '{at}/m.onnx', '{at}/new', '--out', '{at}/p.csv']
+heavy = {{'torch', 'torchvision', 'pandas', 'matplotlib', 'scipy'}}
+print(fedskew_nb._main(), sorted(heavy & sys.modules.keys()))
+ours = time.process_time()-begun
+import torch
+print(ours < (time.process_time()-begun-ours)/2)"""
+
+def test_an_exported_model_is_asked_without_torch(tmp_path):
+    "Nor half as long as torch takes; and the answers are those of a calculation by hand."
+    mean_colours(tmp_path/'m.onnx')
+    (tmp_path/'new').mkdir()
+    colours = {'a.png': (200, 0, 50), '=b.png': (7, 9, 8)}
+    for name, colour in colours.items(): Image.new('RGB', (9, 5), colour).save(tmp_path/'new'/name)
+    assert fresh(ASKS.format(at=tmp_path)).splitlines()[-2:] == ['0 []', 'True']
+    assert (tmp_path/'p.csv').read_text().splitlines() == [
+        'file,class,red,=green,blue', "'=b.png,'=green,7.0,9.0,8.0", 'a.png,red,200.0,0.0,50.0']
+
 def test_the_command_is_the_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['fedskew', 'lists'])
     assert fs._main() == 2 and 'did you mean list' in capsys.readouterr().err
@@ -93,8 +131,8 @@ def test_import_star_gives_what_pages_use():
     assert len(others) <= 350
 
 # so far
-UNASKED = {'gradcam_grid', 'load_comparison', 'of_methods', 'radar',
-           'saliency_inside', 'sights', 'site_scores'}
+UNASKED = {'gradcam_grid', 'load_comparison', 'of_methods', 'saliency_inside', 'sights',
+           'site_scores'}
 
 def test_a_picture_is_asked_for_by_another_page():
     "A public name of `analysis` is used outside of its own page, and not only in the list of all."

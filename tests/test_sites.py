@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from fedskew_nb import FDSE, FedAvg, FedBN, Local, Suite, compare, leave_out, load_folder, load_suite
 from fedskew_nb import join_site, site_scores
 from fedskew_nb.analysis.explain import shared_model
-from fedskew_nb.analysis.sites import confusion, scores_from
+from fedskew_nb.analysis.trust import confusion, scores_from
 from fedskew_nb.tools.cli import main
 from fedskew_nb.tools.join import parted
 from fedskew_nb.tools.questions import found_in
@@ -303,8 +303,9 @@ def test_a_folder_and_a_table_join(feds, tmp_path, parts):
 
 def test_what_does_not_join(feds, tmp_path, home):
     fed, x = feds['FedAvg'], sketches(feds['FedAvg']).x
-    for images, says in [(home/'scans.csv', 'has the sites a, b'), (home, "no class in the federation 'a'"),
-                         (tmp_path, 'but no image is found'), (tmp_path/'no', 'there is no'),
+    for images, says in [(home/'scans.csv', 'holds the domains a, b, and a site has one'),
+                         (home, "no class in the federation 'a'"),
+                         (tmp_path, 'holds no image'), (tmp_path/'no', 'there is no'),
                          ((x, torch.full((40,), 7)), 'labels run from 7 to 7'),
                          ((x[..., :20], torch.zeros(40)), 'the model was trained on 32'),
                          ((x[:2], torch.zeros(2)), '1 image to adapt to')]:

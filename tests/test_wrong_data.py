@@ -13,7 +13,7 @@ from fedskew_nb.analysis.comparison import Comparison, deal_of
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.boxes import read_boxes
 from fedskew_nb.data.cache import cached, tensor_checksum
-from fedskew_nb.data.images import read_image
+from fedskew_nb.core.pictures import read_image
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import Data, as_data
 from fedskew_nb.data.load import load_suite

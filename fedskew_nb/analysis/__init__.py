@@ -1,1 +1,1 @@
-from . import overview, story    # a Comparison is whole: it can be seen at one glance, and told in five sentences
+from . import story    # a Comparison is whole: it can be told in five sentences

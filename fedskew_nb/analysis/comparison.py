@@ -17,7 +17,7 @@ from ..engine.setting import last_checks
 from ..core.files import whole_file
 
 # %% auto #0
-__all__ = ['DEALS', 'deal_of', 'Comparison']
+__all__ = ['DEALS', 'deal_of', 'Comparison', 'load_comparison', 'stored_results']
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000006
 DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}
@@ -322,3 +322,169 @@ def save(self:Comparison, path, **about):
     nest = dict(about=about, runs=[h.as_dict() for h in self.histories])
     text = json.dumps(nest, separators=(',', ':'))
     write_whole(path, lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))
+
+# %% ../../nbs/3_results/11_overview.ipynb #00000003
+from importlib.resources import files
+from pathlib import Path
+from .table import RISE
+from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
+from ..core.names import one_of
+from ..engine.history import MOMENTS, VIEWS, StoredRun, history_of
+
+# %% ../../nbs/3_results/11_overview.ipynb #00000006
+_OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
+             '(paired difference to FedAvg; 95 % t-interval).')
+
+def _cell(r)->str:
+    "`66.5 ± 2.1 (+0.4; -1.0 to 1.8)`."
+    text = pm(r.AVG, r.AVG_se)
+    return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or "one seed"})'
+
+# %% ../../nbs/3_results/11_overview.ipynb #00000007
+def _all_notes(cmp, where)->list:
+    "What is to be said of the runs, by suite where it differs."
+    notes_of = {s: run_notes(cmp, s, where) for s in cmp.suites}
+    first = notes_of[cmp.suites[0]]
+    if all(notes == first for notes in notes_of.values()): return first
+    return [f'{s}: {n}' for s, notes in notes_of.items() for n in notes]
+
+# %% ../../nbs/3_results/11_overview.ipynb #66ab224d
+@patch
+def overview(self:Comparison, where='global')->Table:
+    "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
+    where = where_of(where)
+    st = self.statistics(where)
+    st['cell'] = [_cell(r) for r in st.itertuples()]
+    by_deal = [dict.fromkeys(st[st.deal == d].method) for d in DEALS]
+    names = [m for each in by_deal for m in each]
+    cells = st.pivot(index='method', columns='suite', values='cell')
+    cells = cells.reindex(index=names, columns=self.suites).fillna('')
+    cost = self.skew_cost(where) if where.view == 'global' else {}
+    notes = [_OVERVIEW, *(sentence(s, i, self.histories) for s, i in cost.items()), *_all_notes(self, where)]
+    return Table(title_of(where), named_rows(cells, 'method'), notes, st)
+
+# %% ../../nbs/3_results/11_overview.ipynb #0cb63730
+HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
+_MOMENTS = ('Points of AVG above FedAvg at the same moment, paired by seed, with a 95 % t-interval, judged '
+            "by Holm's rule in each column; FedAvg itself in %.")
+ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images; '
+               'a method and itself + AdaBN are one there.',
+         False: 'Re-estimated statistics: not scored in these runs.'}
+
+def moments_of(cmp, suite:str, view:str)->list: # of Where
+    "When the models of a suite were scored."
+    runs = [h for h in cmp.histories if h.setting['suite'] == suite]
+    return [w for w in (Where(view, m) for m in MOMENTS) if any(is_scored(h, w) for h in runs)]
+
+# %% ../../nbs/3_results/11_overview.ipynb #c997aee6
+def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
+    "A row per method, a column per moment: `+0.4 (-1.0 to 1.8), open`."
+    def text(r):
+        if math.isnan(r.diff): return '' if math.isnan(r.AVG) else f'{pm(r.AVG)} %'
+        return f'{pm(r.diff, sign=True)} ({span(r.lo, r.hi) or "one seed"}), {r.verdict}'
+    texts = numbers.assign(text=[text(r) for r in numbers.itertuples()])
+    cells = texts.pivot(index='method', columns='moment', values='text')
+    return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
+
+# %% ../../nbs/3_results/11_overview.ipynb #fdc1d16c
+def _said_once(said:dict): # {head: notes of its table}
+    "Notes; of which moment, if not of all."
+    for text in dict.fromkeys(t for own in said.values() for t in own):
+        of = [head for head, own in said.items() if text in own]
+        yield text if len(of) == len(said) else f'{", ".join(of)}: {text}'
+
+# %% ../../nbs/3_results/11_overview.ipynb #momnote1
+def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {head: notes}
+    "Which moments nobody asked for, what stands on fewer seeds, what tables say."
+    labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
+    notes = [f'{n.max():.0f} seeds.', ADABN[HEADS['adabn'] in heads]]
+    lack = {head: [m for m in labels if m not in {*numbers[numbers.moment == head].method}] for head in heads}
+    notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
+    each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]
+    if each: notes.append(f'Fewer than {n.max():.0f} seeds: {"; ".join(each)}.')
+    return [*notes, *_said_once(said)]
+
+# %% ../../nbs/3_results/11_overview.ipynb #9e34353d
+@patch
+def moments(self:Comparison,
+    view='personal',       # whose models
+    suite:str|None=None,   # default: the first
+)->Table:
+    "Methods × moments of scoring: points above FedAvg, both at the same moment, each with its verdict."
+    suite = suite or self.suites[0]
+    wheres = moments_of(self, suite, view) or [where_of(view)]
+    each = [self.statistics(w, suite).assign(moment=HEADS[w.moment]) for w in wheres]
+    numbers, heads = pd.concat(each), [HEADS[w.moment] for w in wheres]
+    cells = _moment_cells(numbers, heads)
+    said = {HEADS[w.moment]: run_notes(self, suite, w) for w in wheres}
+    notes = [_MOMENTS, *_moment_notes(numbers, heads, said)]
+    return Table(f'{suite}, {TITLES[view]}, at each moment', named_rows(cells, 'method'), notes, numbers)
+
+# %% ../../nbs/3_results/11_overview.ipynb #fefdba1e
+def moment_tables(cmp, suite:str)->dict: # {view-moments: Table}
+    "A table for every view that was scored at several moments."
+    return {f'{v}-moments': cmp.moments(v, suite) for v in VIEWS if len(moments_of(cmp, suite, v)) > 1}
+
+# %% ../../nbs/3_results/11_overview.ipynb #e8d1e39c
+@patch
+def at(self:Comparison, round:int)->Comparison:
+    "Every run as if it had ended after this round: all tables and verdicts can be asked of it."
+    return Comparison(h.at(round) for h in self.histories)
+
+# %% ../../nbs/3_results/11_overview.ipynb #c799d571
+def _rung(cmp, rung, st, where)->pd.Series:
+    "A column of the table, from the statistics at this rung; marked is what its last quarter moved."
+    try: change = st.set_index('method').AVG - cmp.at(3*rung//4).statistics(where).set_index('method').AVG
+    except ValueError: change = {}                      # nobody looked
+    def mark(v): return ', rising' if v >= RISE else ', falling' if v <= -RISE else ''
+    return pd.Series({r.method: _cell(r) + mark(change.get(r.method, 0)) for r in st.itertuples()})
+
+# %% ../../nbs/3_results/11_overview.ipynb #89d662b5
+_RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % '
+          f't-interval); rising, falling: by {RISE:g} point or more in the last quarter of these rounds.')
+
+# %% ../../nbs/3_results/11_overview.ipynb #3bf6e4e7
+@patch
+def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
+    "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
+    suite, where = suite or self.suites[0], where_of(where)
+    runs = Comparison(h for h in self.histories if h.setting['suite'] == suite)
+    at = {r for h in runs.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
+    at_rung = {r: runs.at(r).statistics(where) for r in sorted(at)}
+    cells = pd.DataFrame({f'{r} rounds': _rung(runs, r, st, where) for r, st in at_rung.items()})
+    notes = [_RUNGS, *run_notes(self, suite, where)]
+    numbers = pd.concat([st.assign(rounds=r) for r, st in at_rung.items()])
+    return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
+
+# %% ../../nbs/3_results/11_overview.ipynb #dc3b693f
+class StoredComparison(Record):
+    runs:list[StoredRun]
+    about:dict
+
+# %% ../../nbs/3_results/11_overview.ipynb #715cd89e
+def load_comparison(path)->Comparison:
+    "Read what `Comparison.save` wrote; `.about` says when and where."
+    try:
+        packed = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1<<27)
+        raw = packed.decompress(read_bytes(path), MOST_BYTES+1)
+        if len(raw) > MOST_BYTES: raise ValueError(f'it holds more than {MOST_BYTES>>20} MiB')
+        if not packed.eof: raise EOFError('it ends too early')
+        nest = json.loads(raw)
+    except (OSError, EOFError, ValueError, RecursionError, lzma.LZMAError) as e: why = trouble(e)
+    else: why = misfit(nest, StoredComparison)
+    if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
+    cmp = Comparison(map(history_of, nest['runs']))
+    cmp.about = nest['about']
+    return cmp
+
+# %% ../../nbs/3_results/11_overview.ipynb #f7b545cd
+def stored_names()->dict: # {name: path}
+    "The comparisons in `fedskew_nb/assets/runs`."
+    home = Path(str(files('fedskew_nb')))/'assets'/'runs'
+    return {p.name.removesuffix('.json.xz'): p for p in sorted(home.glob('*.json.xz'))}
+
+# %% ../../nbs/3_results/11_overview.ipynb #e2fce5ab
+def stored_results(name:str)->Comparison:
+    "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.xz`."
+    files = stored_names()
+    return load_comparison(files[one_of(name, files, 'file of stored results')])

@@ -6,19 +6,14 @@
 from __future__ import annotations
 import json, math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from fastcore.basics import patch
-from .comparison import DEALS, Comparison
-from .overview import stored_names, stored_results
-from .pairs import BASES, is_scored, pair
-from .stats import ABOVE, span, t_interval
-from ..core.names import papers
-from ..engine.history import History, Where
+from .stats import ABOVE, span
 
 # %% auto #0
-__all__ = ['RESULTS']
+__all__ = ['RESULTS', 'gains_of']
 
 # %% ../../nbs/3_results/26_index.ipynb #480666d2
 @dataclass(frozen=True)
@@ -65,150 +60,9 @@ def __str__(self:Cell)->str: # +5.1 (3.8 to 6.4)
 RESULTS = 'quick-2026-11-25'     # the stored comparison that pages of results read: what, and the day
 
 # %% ../../nbs/3_results/26_index.ipynb #a68eb814
-PAGES = {'quick': '3_results/01_results', 'baselines': '3_results/01_results', 'sums': '3_results/04_sums',
-         'sights': '3_results/05_sights', 'claims': ''}      # kind of file: its page, in the order of trust
-def kind_of(name:str)->str: return name.partition('-')[0]
-
-def verdict_files()->list:
-    "Stored comparisons that verdicts are read off."
-    names = [n for n in stored_names() if kind_of(n) in PAGES and 'pilots' not in n]
-    return sorted(names, key=lambda n: [*PAGES].index(kind_of(n)))
-
-# %% ../../nbs/3_results/26_index.ipynb #affd0860
-BUDGET = 'suite', 'size', 'rounds', 'local_steps', 'local_epochs'
-
-def budget_key(h:History)->tuple: return tuple(h.setting.get(k) for k in BUDGET)
-
-def groups(name:str)->dict: # {the rest of a budget: {suite: Comparison}}
-    "The runs of a file that may be compared with one another."
-    cmp, by, out = stored_results(name), {}, {}
-    for h in cmp.histories: by.setdefault(budget_key(h), []).append(h)
-    bases = () if {*BASES} & {*cmp.methods} else stored_results(RESULTS).histories
-    for h in bases:
-        mine = h.setting['method'] in BASES and h.setting['deal'] == 'skew' and budget_key(h) in by
-        if mine: by[budget_key(h)].append(h)
-    for (suite, *rest), runs in by.items(): out.setdefault(tuple(rest), {})[suite] = Comparison(runs)
-    return out
-
-# %% ../../nbs/3_results/26_index.ipynb #18fc346c
-QUESTIONS = {'own domain': 'personal', 'one model': 'global', 'new domain': 'unseen'}      # question: view
-MOMENTS = {'received': 'post_agg', 'trained': 'post_local', 're-estimated': 'adabn'}
-
-# %% ../../nbs/3_results/26_index.ipynb #12661dce
-def differences(cmp, suite:str, where:Where): # (method, path, base, seeds, i, p)
-    "Every method above FedAvg and above Local."
-    s = cmp.scores(where)
-    s = s[(s.suite == suite) & s.AVG.notna()]
-    paths = {(r.deal, r.method): r.path for r in s.itertuples()}
-    scores = {k: dict(zip(g.seed, g.AVG)) for k, g in s.groupby(['deal', 'method'], sort=False)}
-    iid = 'iid', 'FedAvg'
-    def seeds(one, base): return sorted(scores[one].keys() & scores['skew', base])
-    for base in BASES:
-        if where.view == 'global' and (i := cmp.paired(suite, iid, ('skew', base), where)):
-            yield 'FedAvg'+DEALS['iid'], paths[iid], base, seeds(iid, base), i, math.nan
-        for one in (k for k in scores if k[0] == 'skew' and k[1] != base):
-            if found := pair(cmp, suite, one[1], base, where):
-                yield one[1], paths[one], base, seeds(one, base), *found[:2]
-
-# %% ../../nbs/3_results/26_index.ipynb #251b0713
-def together(by_suite:list)->tuple|None: # of {seed: points}; (seeds, Interval, nan)
-    "The mean over suites, for the seeds that all have."
-    seeds = sorted(set.intersection(*map(set, by_suite)))
-    if not seeds: return None
-    return seeds, t_interval(sum(f[s] for f in by_suite)/len(by_suite) for s in seeds), math.nan
-
-# %% ../../nbs/3_results/26_index.ipynb #aaadb9a7
-def own_restated(h:History)->float|None:
-    "AVG on the own domain, statistics re-estimated."
-    m = h.measures
-    return m.get('own_restated', None if 'plain' in m else m.get('restated'))
-
-def newcomer(key:str): return lambda h: h.measures.get(key) if 'plain' in h.measures else None
-
-MEASURED = [    # question, moment, path, added to the name, of the method, of the other
-    ('own domain', 're-estimated', '', '', own_restated, own_restated),
-    ('new domain', 'received', '', '', newcomer('plain'), newcomer('plain')),
-    ('new domain', 're-estimated', 'newcomer', '', newcomer('restated'), newcomer('restated')),
-    ('new domain', 'received', 'newcomer', ' + AdaBN', newcomer('restated'), newcomer('plain')),
-    ('new domain', 'adapted', 'newcomer', '', newcomer('adapted'), newcomer('plain'))]
-
-# %% ../../nbs/3_results/26_index.ipynb #256f58fb
-def measured(runs:list)->list:
-    "Those that no row says: since 0.2 rows have the own domain, re-estimated."
-    return MEASURED[any(is_scored(h, Where('personal', 'adabn')) for h in runs):]
-
-# %% ../../nbs/3_results/26_index.ipynb #401363e0
-def measured_cells(cmp, suite:str): # as scored_cells, p is nan
-    "Of a suite, from measures of the skewed deal."
-    runs = [h for h in cmp.histories if (h.setting['suite'], h.setting['deal']) == (suite, 'skew')]
-    for question, moment, path, added, *reads in measured(runs):
-        of, others = {}, {}
-        for found, read in zip((of, others), reads):
-            for h in (h for h in runs if read(h) is not None):
-                found.setdefault(h.setting['method'], {})[h.setting['seed']] = read(h)
-        for base, method in ((b, m) for b in BASES if b in others for m in of):
-            own, other = of[method], others[base]
-            seeds = sorted(own.keys() & other) if added or method != base else ()
-            if not seeds: continue
-            i = t_interval(own[s]-other[s] for s in seeds)
-            yield (question, moment, method+added, path, base), seeds, i, math.nan
-
-# %% ../../nbs/3_results/26_index.ipynb #e5e9895b
-def scored_cells(cmp, suite:str): # ((question, moment, method, path, over), seeds, Interval, p)
-    "Of one suite, from its rows of scores."
-    told = any('plain' in h.measures for h in cmp.histories)
-    for question, view in QUESTIONS.items():
-        if told and view == 'unseen': continue                   # its measures say the same, and more
-        for moment, when in MOMENTS.items():
-            where = Where(view, when)
-            if not any(is_scored(h, where) for h in cmp.histories): continue
-            for method, path, base, *found in differences(cmp, suite, where):
-                yield (question, moment, method, path, base), *found
-
-# %% ../../nbs/3_results/26_index.ipynb #95a59be9
-def family_cells(by:dict, suites:list)->dict: # {key: (seeds, Interval, p)}
-    "Of the suites of one family, those that all of them have."
-    found = {}
-    for s in suites:
-        for key, *one in (*scored_cells(by[s], s), *measured_cells(by[s], s)):
-            found.setdefault(key, []).append(one)
-    if not suites[1:]: return {key: each[0] for key, each in found.items()}
-    whole = {key: each for key, each in found.items() if len(each) == len(suites)}
-    means = {key: together([dict(zip(s, i.values)) for s, i, _ in each]) for key, each in whole.items()}
-    return {key: mean for key, mean in means.items() if mean}
-
-# %% ../../nbs/3_results/26_index.ipynb #1fdda03d
-def families(suites:Iterable)->dict: # {name: suites}
-    "Suites with one domain left out each belong together; any other stands alone."
-    out = {}
-    for s in suites:
-        base, cut, _ = s.partition('-without-')
-        alone = not cut or sum(o.startswith(base+cut) for o in suites) == 1
-        out.setdefault(s if alone else f'{base}, one domain left out', []).append(s)
-    return out
-
-# %% ../../nbs/3_results/26_index.ipynb #d06cf003
-def cells_of(name:str)->list: # of Cell
-    "All differences that a stored comparison gives; none of bases that are not its own."
-    out, strange = [], {*BASES}.difference(stored_results(name).methods)
-    page = PAGES[kind_of(name)] or papers()[name.partition('-')[2]].EVIDENCE
-    for rest, by in groups(name).items():
-        for family, suites in families(by).items():
-            for key, (seeds, i, p) in family_cells(by, suites).items():
-                if key[2] in strange: continue
-                points = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, p))
-                above = i.verdict(p=None if math.isnan(p) else p).above
-                out.append(Cell(name, page, family, *rest, *key, i.n, *points, above, tuple(seeds)))
-    return out
-
-# %% ../../nbs/3_results/26_index.ipynb #d207cfc5
-NAMES = [f.name for f in fields(Cell)]
-
-def index_text(cells:Iterable)->str:
-    "Cells as JSON, the same text for the same cells."
-    def row(c): return [None if v != v else v for v in asdict(c).values()]
-    lines = ',\n'.join(json.dumps(row(c), ensure_ascii=False) for c in cells)
-    return f'{{"fields": {json.dumps(NAMES)},\n"cells": [\n{lines}\n]}}\n'
+def kind_of(name:str)->str:
+    "Of a file: 'quick', 'baselines', 'sums', 'sights' or 'claims'."
+    return name.partition('-')[0]
 
 # %% ../../nbs/3_results/26_index.ipynb #bfa58a39
 @lru_cache(None)
@@ -258,6 +112,24 @@ def above(name:str, asked:Asked=Asked())->dict: # {suite: Cell}
         cells = cells[0] or cells[1]
         if cell := best([c for c in cells if c.budget == usual().get(s)] or cells): out[s] = cell
     return out
+
+# %% ../../nbs/3_results/26_index.ipynb #ffa80424
+SKEWS = 'style', 'hue', 'background'
+GAINS = ("Points above FedAvg with 95 % intervals, from the package's stored runs; n: paired seeds; "
+         "bold: told apart from FedAvg, by Holm's rule in its table.")
+
+# %% ../../nbs/3_results/26_index.ipynb #d522d750
+def gains_of(
+    *names:str,    # methods
+)->str:            # Markdown
+    "What stored runs say of methods: points above FedAvg, by question and skew, and seeds."
+    heads = {f'{q}, {s}': (q, k) for q in ('own domain', 'new domain') for s, k in zip(SKEWS, SUITES[q])}
+    def said(c): return ('**{}**' if c.above != 'open' else '{}').format(f'{c}, n = {c.n}') if c else '–'
+    rows = [[m, *(said(above(m, Asked(q)).get(suite)) for q, suite in heads.values())] for m in names]
+    ran, never = ([r for r in rows if ({*r[1:]} != {'–'}) == there] for there in (True, False))
+    lines = [['', *heads], [':--']*(len(heads)+1), *ran] if ran else []
+    text = [f'| {" | ".join(r)} |' for r in lines]+['', GAINS]*bool(ran)
+    return '\n'.join(text+['', f'No stored run has {" or ".join(r[0] for r in never)}.']*bool(never))
 
 # %% ../../nbs/3_results/26_index.ipynb #99a6f528
 def ends(name:str, asked:Asked)->list: # of (lo, hi), a suite each

@@ -48,12 +48,6 @@ def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
     each = {m: pair(cmp, suite, m, 'Local', 'personal') for m in ('FedAvg', 'FedBN')}
     return {m: d for m, d in each.items() if d}
 
-def whether_it_pays(each:dict)->str:
-    sides = {m: i.sign(p) for m, (i, p, _) in each.items()}
-    if won := [m for m in sides if sides[m] > 0]: return f'Federating pays with {" and ".join(won)}'
-    lost = set(sides.values()) == {-1}
-    return 'Federating does not pay' if lost else 'Whether federating pays is open'
-
 # %% ../../nbs/3_results/22_story.ipynb #e6606015
 def federating_says(cmp, suite:str)->str:
     "Does federating pay?"
@@ -63,7 +57,11 @@ def federating_says(cmp, suite:str)->str:
     text = ' and '.join(f'{i:+} with {m}'+', all seeds alike'*(i.alike and i.n > 1)
                         for m, (i, *_) in each.items())
     sure = 'one seed, no interval' if n == [1] else f'{" and ".join(map(str, n))} seeds{over(family)}'
-    return f'{whether_it_pays(each)}: the points over Local are {text}; personal view, {sure}.'
+    sides = {m: i.sign(p) for m, (i, p, _) in each.items()}
+    won = [m for m in sides if sides[m] > 0]
+    pays = ('Whether federating pays is open', 'Federating does not pay')[{*sides.values()} == {-1}]
+    if won: pays = f'Federating pays with {" and ".join(won)}'
+    return f'{pays}: the points over Local are {text}; personal view, {sure}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #6d0b9b82
 def main_view(cmp, suite:str)->str|None:

@@ -8,6 +8,7 @@ from html import escape
 import math, re
 import pandas as pd
 from fastcore.basics import patch
+from ..core.files import no_formula
 from ..engine.history import Where, percents
 from ..engine.setting import last_checks
 
@@ -89,10 +90,7 @@ def latex(self:Table, label:str|None=None)->str:
 # %% ../../nbs/3_results/09_table.ipynb #3b6f0a52
 def csv_text(frame:pd.DataFrame)->str:
     "A frame as CSV that no spreadsheet takes for formulas."
-    def safe(v):
-        if not isinstance(v, str): return v
-        return "'"*(v.lstrip().startswith(tuple('=+-@')) or v[:1] == '\t') + v.replace('\r', ' ')
-    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(safe) for k, c in frame.items()}
+    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(no_formula) for k, c in frame.items()}
     return pd.DataFrame(cells).to_csv(index=False, lineterminator='\n')
 
 # %% ../../nbs/3_results/09_table.ipynb #7ab1e002

@@ -18,7 +18,7 @@ from ..data.suite import Suite
 from ..engine.federation import Federation
 
 # %% auto #0
-__all__ = ['noisy', 'strangers', 'uncertainty', 'answers_of_client', 'together', 'auroc', 'risk_coverage', 'risk_curves', 'density', 'density_plot', 'ece', 'reliability', 'reliability_diagram', 'at_temperature', 'temperature', 'trust_tables', 'trust_figures']
+__all__ = ['noisy', 'strangers', 'uncertainty', 'answers_of_client', 'together', 'auroc', 'risk_coverage', 'risk_curves', 'density', 'density_plot', 'ece', 'reliability', 'reliability_diagram', 'at_temperature', 'temperature', 'trust_tables', 'trust_figures', 'site_scores']
 
 # %% ../../nbs/3_results/07_trust.ipynb #0b7a645a
 def noisy(
@@ -435,3 +435,76 @@ def trust_figures(
     return {'trust-reliability': (_BINS, lambda: reliability_diagram(bins)),
             'trust-risk': (_RISK, lambda: risk_curves(risk)),
             'trust-foreign': (_FAR, lambda: foreign_densities(pictures))}
+
+# %% ../../nbs/3_results/24_sites.ipynb #5426f34e
+from dataclasses import dataclass
+from math import nan
+from fastcore.basics import patch
+from .plots import client_domain_heatmap
+from .table import named_rows
+from ..core.names import one_of
+
+# %% ../../nbs/3_results/24_sites.ipynb #34d9bdc0
+def confusion(p:Tensor, y:Tensor)->Tensor: # (K, K): rows are true, columns are said
+    "How many images of each class are called what."
+    k = p.shape[1]
+    return (k*y+p.argmax(1)).bincount(minlength=k*k).view(k, k)
+
+def one_against_rest(p:Tensor, y:Tensor)->float: # 0 … 1; nan where there is one class only
+    "AUROC of each class that is there against the others, mean over them."
+    areas = []
+    for c in y.unique().tolist() if y.unique().numel() > 1 else ():
+        own, n = (y == c).numpy(), int((y == c).sum())
+        ranks = pd.Series(p[:, c].numpy()).rank()
+        above = ranks[own].sum()-n*(n+1)/2      # pairs won, ties half
+        areas.append(above/(n*(len(y)-n)))
+    return sum(areas)/len(areas) if areas else nan
+
+# %% ../../nbs/3_results/24_sites.ipynb #83b7f14b
+def scores_from(p:Tensor, y:Tensor)->dict: # {score: percent}, and how many images
+    "Scores of probabilities (N, K) for labels (N,)."
+    M = confusion(p, y).double()
+    there, right = M.sum(1) > 0, M.diag()
+    recall, f1 = right/M.sum(1), 2*right/(M.sum(0)+M.sum(1))
+    shares = {'accuracy': right.sum()/M.sum(), 'balanced accuracy': recall[there].mean(),
+              'macro F1': f1[there].mean(), 'AUROC': one_against_rest(p, y)}
+    return dict(images=len(y)) | {k: 100*float(v) for k, v in shares.items()}
+
+# %% ../../nbs/3_results/24_sites.ipynb #a522c5d0
+@dataclass(repr=False)
+class SiteScores:
+    "Scores of a federation's models, site by site."
+    method:str
+    numbers:pd.DataFrame      # sites × (images, scores in percent)
+    confusion:dict            # {site: DataFrame of counts, true × said}
+    def table(self)->Table:
+        "One row for each site."
+        cells = self.numbers.map('{:.1f}'.format).replace('nan', '')
+        cells['images'] = self.numbers['images'].map('{:.0f}'.format)
+        lost = {site: list(M.index[M.sum(axis=1) == 0]) for site, M in self.confusion.items()}
+        notes = [f'{site} has no test image of {", ".join(cs)}.' for site, cs in lost.items() if cs]
+        return Table(f'{self.method}: each site on its own test images, %', named_rows(cells, 'site'), notes)
+    def _repr_markdown_(self): return self.table().markdown()
+    def __repr__(self): return repr(self.table())
+
+# %% ../../nbs/3_results/24_sites.ipynb #f8e2669d
+def site_scores(fed:Federation)->SiteScores:
+    "Accuracy, balanced accuracy, macro F1, AUROC and confusion matrix of every site."
+    rows, matrices, names = {}, {}, list(fed.suite.classes)
+    asked = [(d, None, t) for d, t in (fed.suite.tests | fed.suite.unseen).items()]
+    if fed.is_personal():
+        twice = len({c.domain for c in fed.clients}) < len(fed.clients)
+        asked = [(c.domain+f', client {c.id}'*twice, c.id, c.test) for c in fed.clients if len(c.test)]
+    for site, client, data in asked:
+        p, y = fed.answers(data.x, client)[''].float().cpu(), data.y.cpu()
+        rows[site] = scores_from(p, y)
+        matrices[site] = pd.DataFrame(confusion(p, y).numpy(), names, names)
+    return SiteScores(fed.method.name, pd.DataFrame(rows).T, matrices)
+
+# %% ../../nbs/3_results/24_sites.ipynb #0f2660ca
+@patch
+def plot(self:SiteScores, site:str, ax=None):
+    "The confusion matrix of a site: of 100 images of a class (row) so many are called what (column)."
+    M = self.confusion[one_of(site, self.confusion, 'site')]
+    shares = 100*M.div(M.sum(axis=1).where(lambda n: n > 0), axis=0)
+    return client_domain_heatmap(shares.fillna(0), {c: c for c in M}, 0, 100, ax)

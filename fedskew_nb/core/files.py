@@ -6,7 +6,7 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import errno, hashlib, json, operator, os, re, reprlib, stat, threading
+import csv, errno, hashlib, json, operator, os, re, reprlib, stat, threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -81,6 +81,17 @@ def starts_with(*heads:str):
     def starts(path):
         with open(path, 'rb') as f: return f.read(200).lstrip().startswith(tuple(h.encode() for h in heads))
     return starts
+
+# %% ../../nbs/4_core/12_files.ipynb #12csv001
+def no_formula(v):
+    "A cell of a CSV that no spreadsheet takes for a formula."
+    if not isinstance(v, str): return v
+    return "'"*(v.lstrip().startswith(tuple('=+-@')) or v[:1] == '\t') + v.replace('\r', ' ')
+
+def write_csv(names:list, rows, path):
+    "Store rows as CSV under their names, whole or not at all."
+    with whole_file(path) as part, open(part, 'w', encoding='utf-8', newline='') as f:
+        csv.writer(f, lineterminator='\n').writerows([names, *([no_formula(v) for v in row] for row in rows)])
 
 # %% ../../nbs/4_core/12_files.ipynb #9e02a1fc
 def reserve(path):

@@ -136,18 +136,13 @@ of_kinds(type(functools.lru_cache(len)), parts=lambda o: [o.__wrapped__])       
 of_kinds(functools.partial, parts=lambda o: [o.func, o.args, o.keywords])
 
 # %% ../../nbs/4_core/13_identity.ipynb #08181c9c
-def filled_by(o:type)->set:
-    "Names of tables of a class that its methods fill."
-    methods = [f.__code__ for f in vars(o).values() if isinstance(f, types.FunctionType)]
-    changed = [p for code in methods for p in writes_in(code) if p[:2] == ('*', *code.co_varnames[:1])]
-    return {n for _, _, n, *_ in filter(lambda p: len(p) > 2, changed)
-            if isinstance(vars(o).get(n), (dict, list, set))}
-
 @made_from.register(type)
 def _of_class(o):
     if name := known_by_name(o, o.__module__): return name
-    left_out = BY_PYTHON | filled_by(o)
-    own = {k: v for k, v in vars(o).items() if k not in left_out}
+    methods = [f.__code__ for f in vars(o).values() if isinstance(f, types.FunctionType)]
+    changed = [p for code in methods for p in writes_in(code) if p[:2] == ('*', *code.co_varnames[:1])]
+    filled = {p[2] for p in changed if len(p) > 2 and isinstance(vars(o).get(p[2]), (dict, list, set))}
+    own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled}     # tables that methods fill
     return [o.__qualname__, o.__bases__, own]
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb22ba3d
@@ -315,25 +310,20 @@ BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ 
     _abc_impl __firstlineno__ __static_attributes__ __annotations__ __annotate__ __annotate_func__
     __annotations_cache__ __slotnames__ __orig_bases__ __parameters__ __type_params__'''.split())
 
-# %% ../../nbs/4_core/17_instructions.ipynb #9a5c5e47
-def hints_at(steps:list, k:int)->set: # of places in steps
-    "The steps that lay type hints on the stack for a function that is made at step `k`."
-    op, arg = steps[k].op, steps[k].arg or 0
-    if op == 'SET_FUNCTION_ATTRIBUTE' and arg in (4, 16):     # from Python 3.13 on, one by one
-        end = start_of(steps, k)
-        return {k, *range(start_of(steps, end), end)}
-    if op != 'MAKE_FUNCTION' or not arg & 4: return set()
-    end = start_of(steps, k-1) if arg & 8 else k-1            # what it closes over comes after them
-    return {*range(start_of(steps, end), end)}
-
 # %% ../../nbs/4_core/17_instructions.ipynb #38393cb5
 def prose_at(steps:list, k:int)->set: # of places in steps
     "The steps that store a docstring, a line number or type hints, step `k` being the last of them."
-    op, value = steps[k].op, steps[k].value
+    op, value, arg = steps[k].op, steps[k].value, steps[k].arg or 0
     if op == 'SETUP_ANNOTATIONS': return {k}
     if op == 'STORE_NAME' and value in BY_PYTHON: return {*range(start_of(steps, k), k+1)}
     in_class = op == 'STORE_SUBSCR' and steps[k-2].value == '__annotations__'
-    return {*range(start_of(steps, k-2), k+1)} if in_class else hints_at(steps, k)
+    if in_class: return {*range(start_of(steps, k-2), k+1)}
+    if op == 'SET_FUNCTION_ATTRIBUTE' and arg in (4, 16):     # hints, since 3.13
+        end = start_of(steps, k)
+        return {k, *range(start_of(steps, end), end)}
+    if op != 'MAKE_FUNCTION' or not arg & 4: return set()
+    end = start_of(steps, k-1) if arg & 8 else k-1            # behind it: what it closes over
+    return {*range(start_of(steps, end), end)}
 
 # %% ../../nbs/4_core/17_instructions.ipynb #e999998a
 JUMPS = {*dis.hasjrel, *dis.hasjabs}

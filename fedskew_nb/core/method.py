@@ -104,12 +104,6 @@ def refuse(self:Method, who, reason:str, todo:str):
     names = ' and '.join(sorted({kind(m) for m in who}))
     raise Contradiction(f'{self.name}: {names} {reason}: {todo}')
 
-@patch
-def _no_twins(self:Method):
-    twice = [n for n, k in Counter(map(kind, self.mechanisms)).items() if k > 1]
-    if twice: self.refuse([m for m in self.mechanisms if kind(m) == twice[0]], 'is there twice',
-                          'keep one of them, or give one class another name')
-
 # %% ../../nbs/4_core/06_method.ipynb #5d0f2c1a
 def kinds_of(need)->list:
     "What meets a need: the mechanism itself, or, where it fills no hook, all that are of its kind."
@@ -140,10 +134,13 @@ def _one_each(self:Method):
         single = hook.law == 'exclusive' or any(name in m.alone for m in who)
         if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
 
+# %% ../../nbs/4_core/06_method.ipynb #f7b37f15
 @patch
 def _agreed(self:Method)->dict: # {field of Setting: value}
     "What they demand of the training, if they get on with each other."
-    self._no_twins()
+    twice = [n for n, k in Counter(map(kind, self.mechanisms)).items() if k > 1]
+    if twice: self.refuse([m for m in self.mechanisms if kind(m) == twice[0]], 'is there twice',
+                          'keep one of them, or give one class another name')
     self._have_needs()
     self._one_each()
     out, who = {}, {}
@@ -225,17 +222,6 @@ def __call__(self:Method, preset:str|None=None, **hp)->Method:
     name = f'{self.name}({", ".join(words)})' if words else self.name
     return Method(name, *changed, **self.about)
 
-# %% ../../nbs/4_core/06_method.ipynb #00000025
-def stored_values(m:Mechanism)->dict:
-    "The fields of a mechanism; one that a file cannot hold is named."
-    hp = asdict(m)
-    for n, v in hp.items():
-        try: json.dumps(v, allow_nan=False)
-        except (TypeError, ValueError):
-            raise ValueError(f'{kind(m)}.{n} is {described(v)}: a stored run holds finite numbers, text, '
-                             'True, False, None, and lists and dicts of them, so give one') from None
-    return hp
-
 # %% ../../nbs/4_core/06_method.ipynb #040bc731
 @patch
 def filled(self:Method)->dict:
@@ -249,11 +235,17 @@ def _repr_markdown_(self:Method)->str:
     rows = [f'| `{n}` | {HOOKS[n].law} | {text} |' for n, text in self.filled().items()]
     return '\n'.join([f'**{self.name}**', '', '| hook | law | filled by |', '|---|---|---|', *rows])
 
+# %% ../../nbs/4_core/06_method.ipynb #09dcd814
 @patch
 def spec(self:Method)->list:
     "What a stored run says about its method: JSON-able."
-    values = lambda m: dict(hp=stored_values(m)) if has_fields(m) else {}
-    return [dict(mechanism=kind(m), **values(m)) for m in self.mechanisms]
+    said = [dict(mechanism=kind(m)) | (dict(hp=asdict(m)) if has_fields(m) else {}) for m in self.mechanisms]
+    for name, n, v in [(s['mechanism'], n, v) for s in said for n, v in s.get('hp', {}).items()]:
+        try: json.dumps(v, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(f'{name}.{n} is {described(v)}: a stored run holds finite numbers, text, '
+                             'True, False, None, and lists and dicts of them, so give one') from None
+    return said
 
 # %% ../../nbs/4_core/08_merge.ipynb #3e43c551
 import torch.nn.functional as F
@@ -381,16 +373,6 @@ def _leave_frozen(self:Method, m, before:dict, changed:set):
         self.refuse((m,), f'changes `{place}`, which is frozen',
                     'unfreeze it with requires_grad_(True), or take a method that leaves it as it is')
 
-# %% ../../nbs/4_core/10_places.ipynb #4214294c
-@patch
-def _leave_untouched(self:Method, owner:dict):
-    "Refuse a mechanism that changes a place which another one needs as it is."
-    for m in self.mechanisms:
-        for place, other in owner.items():
-            if other is m or not under(*places_of(m, 'untouched', 'sent'))(place): continue
-            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
-                        'combine methods that change different places')
-
 # %% ../../nbs/4_core/10_places.ipynb #31e586b6
 @patch
 def _have_places(self:Method, who, net:nn.Module, owner:dict):
@@ -410,7 +392,11 @@ def _have_places(self:Method, who, net:nn.Module, owner:dict):
 @patch
 def _check_places(self:Method, who, net:nn.Module, owner:dict):
     "Refuse a net in which some mechanism misses a place that it counts on."
-    self._leave_untouched(owner)
+    for m in self.mechanisms:
+        for place, other in owner.items():
+            if other is m or not under(*places_of(m, 'untouched', 'sent'))(place): continue
+            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
+                        'combine methods that change different places')
     self._have_places(who, net, owner)
 
 # %% ../../nbs/4_core/10_places.ipynb #12b3107c

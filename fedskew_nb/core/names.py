@@ -89,6 +89,21 @@ def not_negative(who:str='', **values):
         if isinstance(v, numbers.Real) and 0 <= v < float('inf'): continue
         raise ValueError(f'{who}{who and ": "}{name} is {v!r}: give a number of 0 or more')
 
+# %% ../../nbs/4_core/11_names.ipynb #na11txt1
+def some_text(v, noun:str)->str:
+    "A text that is not empty, or a refusal."
+    if isinstance(v, str) and v.strip(): return v
+    raise ValueError(f'{noun} is {v!r}: give a text that is not empty')
+
+def check_classes(classes, of:str):
+    "The names of classes; refused where they are no list of different texts."
+    if not isinstance(classes, (list, tuple)) or not classes:
+        raise ValueError(f'{of}: classes is {classes!r}; give a list of names, in the order of the labels')
+    for c in classes: some_text(c, f'{of}: the name of a class')
+    if twice := [c for c in dict.fromkeys(classes) if classes.count(c) > 1]:
+        raise ValueError(f'{of}: two classes are called {twice[0]!r}; give each a name of its own')
+    return classes
+
 # %% ../../nbs/4_core/11_names.ipynb #093d6623
 KINDS = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'True or False', dict: 'a dict',
          list: 'a list', tuple: 'a tuple', None: 'None'}

@@ -21,8 +21,9 @@ from .boxes import csv_rows
 from .cache import fill, room_for
 from .copies import checksum_of, say, with_notes
 from .datasets import check_wishes, parts_once, suite_of_parts
-from .images import Data, Later, as_images, byte_depth, join, mask_notes, ones_white, ONES
-from .sheet import PARTS, part_named
+from ..core.pictures import mask_notes, ONES
+from .images import Data, Later, as_images, byte_depth, join, ones_white
+from .sheet import PARTS, one_site, part_named
 from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309
@@ -211,12 +212,19 @@ def parts_for_later(
         out[d] = parts_of_domain(by, test, facts['classes'], seed, d, unseen)
     return out
 
+# %% ../../nbs/5_data/20_arrays.ipynb #20arra01
+def arrays_asked(root, boxes, more:dict)->dict:
+    "What lies there; what arrays cannot give is refused."
+    if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
+    facts = arrays_in(root)
+    if more.pop('alone', False): one_site(root, facts['domains'])
+    check_wishes(facts['domains'], **more)
+    return facts
+
 # %% ../../nbs/5_data/20_arrays.ipynb #b958784f
 def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, white, more:dict)->Suite:
     "Of arrays."
-    if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
-    facts = arrays_in(root)
-    check_wishes(facts['domains'], **more)
+    facts = arrays_asked(root, boxes, more)
     names, unseen = facts['classes'], all_unseen(facts['domains'], more)
     given = parts_for_later(root, facts, test, seed, unseen, white, lost := [])
     domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)

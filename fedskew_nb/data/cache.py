@@ -68,9 +68,9 @@ def tensor_checksum(
 # %% ../../nbs/5_data/17_cache.ipynb #bf7baa0c
 @lru_cache(None)
 def drawn_by()->str:
-    "Checksum of the code that draws and reads: every module of this room."
-    modules = sorted((Path(str(files('fedskew_nb')))/'data').glob('*.py'))
-    code = b''.join(p.read_bytes() for p in modules)
+    "Checksum of the code that draws and reads: every module of this room, and the one that reads pictures."
+    home = Path(str(files('fedskew_nb')))
+    code = b''.join(p.read_bytes() for p in [home/'core/pictures.py', *sorted((home/'data').glob('*.py'))])
     return f'{zlib.crc32(code.replace(bytes([13]), b"")):08x}'
 
 # %% ../../nbs/5_data/17_cache.ipynb #5d1e3a04

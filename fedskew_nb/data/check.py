@@ -6,13 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/5_data/03_check.ipynb #d09eae78
-import os
-from pathlib import Path
 from types import SimpleNamespace
 import torch
 from torch import Tensor
-from ..core.names import nearest, one_of, real, some, whole
-from .images import Data, Later, UNREAD, depth_notes, kind_of, page_notes, volume
+from ..core.names import check_classes, nearest, one_of, real, some, some_text, whole
+from ..core.pictures import depth_notes, page_notes
+from .images import Data, Later
 
 # %% ../../nbs/5_data/03_check.ipynb #cff58b43
 MOST_SIDE = 2048      # pixels
@@ -21,11 +20,6 @@ def count(v, noun:str, least:int=1, most:int=2**31)->int:
     "A whole number from `least` to `most`, or a refusal."
     if least <= whole(v, noun) <= most: return int(v)
     raise ValueError(f'{noun} is {v}: give a whole number from {least} to {most}')
-
-def some_text(v, noun:str)->str:
-    "A text that is not empty, or a refusal."
-    if isinstance(v, str) and v.strip(): return v
-    raise ValueError(f'{noun} is {v!r}: give a text that is not empty')
 
 def known_names(given, names, noun:str):
     "Refuse an argument that nothing reads."
@@ -84,15 +78,6 @@ def check_data(d:Data, where:str, n_classes:int, shape):
                          f'but there are {n_classes} classes (0 to {n_classes-1})')
 
 # %% ../../nbs/5_data/03_check.ipynb #256506a9
-def check_classes(classes, of:str):
-    "The names of classes; refused where they are no list of different texts."
-    if not isinstance(classes, (list, tuple)) or not classes:
-        raise ValueError(f'{of}: classes is {classes!r}; give a list of names, in the order of the labels')
-    for c in classes: some_text(c, f'{of}: the name of a class')
-    if twice := [c for c in dict.fromkeys(classes) if classes.count(c) > 1]:
-        raise ValueError(f'{of}: two classes are called {twice[0]!r}; give each a name of its own')
-    return classes
-
 def check_norm(s)->tuple:
     "(mean, std) of a suite as floats."
     mean, std = three_numbers(s.mean, f'{s.name}: mean'), three_numbers(s.std, f'{s.name}: std')
@@ -173,55 +158,6 @@ def check_suite(s):
         v = getattr(s, k)
         if not isinstance(v, str): raise ValueError(f'{s.name}: {k} is {v!r}; give a text')
     if not isinstance(s.copies, dict): raise ValueError(f'{s.name}: copies is {s.copies!r}; give counts')
-
-# %% ../../nbs/5_data/03_check.ipynb #d086dbb4
-SUFFIXES = {'.jpg','.jpeg','.png','.bmp','.webp','.gif','.tif','.tiff','.ppm','.pgm','.pbm','.pnm', *UNREAD}
-_MAGIC = (b'\xff\xd8\xff', b'\x89PNG', b'GIF8', b'BM', b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
-PHONE = (b'ftypheic', b'ftypheix', b'ftypmif1', b'ftypavif')
-JUNK = ('thumbs.db', 'desktop.ini', '__macosx', '__pycache__', 'lost+found', '$recycle.bin', 'dicomdir')
-HEAD = 132     # bytes that tell
-
-# %% ../../nbs/5_data/03_check.ipynb #dd55a356
-def starts_an_image(head:bytes)->bool:
-    "Do the first bytes of a file say so?"
-    if head.startswith(_MAGIC) or volume(head): return True
-    return head[:4] == b'RIFF' and head[8:12] == b'WEBP' or head[4:12] in PHONE
-
-def looks_like_image(path:Path)->bool:
-    "By suffix, else by the first bytes; a file that cannot be opened may be one."
-    if kind_of(path) in SUFFIXES: return True
-    if not os.path.isfile(path): return False
-    try:
-        with open(path,'rb') as f: return starts_an_image(f.read(HEAD))
-    except OSError: return True
-
-# %% ../../nbs/5_data/03_check.ipynb #c96f7021
-def walk(here:Path, above:tuple=()):
-    "Every file below a folder; `above` are the folders above it, as the system numbers them."
-    try: me, entries = os.stat(here), sorted(os.scandir(here), key=lambda e: e.name)
-    except OSError as e:
-        raise ValueError(f'{here} cannot be read ({e.strerror or e}): allow it, or move it away') from e
-    me = me.st_dev, me.st_ino
-    if me in above: raise ValueError(f'{here} is a link that leads back to a folder above it; remove it')
-    for p in [Path(e.path) for e in entries if e.name[0] != '.' and e.name.lower() not in JUNK]:
-        if os.path.isdir(p): yield from walk(p, (*above, me))
-        else: yield p
-
-# %% ../../nbs/5_data/03_check.ipynb #255c33d3
-def image_files(root:Path)->list:
-    "Every image below `root`, sorted by name, as paths relative to it."
-    paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))
-    return sorted(paths, key=Path.as_posix)
-
-# %% ../../nbs/5_data/03_check.ipynb #c0cd23aa
-MAY_HOLD = set('.npy .npz .mat .h5 .hdf5 .parquet .arrow .tfrecord .mp4 .avi .mov .mkv .webm .wmv .zip .tar '
-               '.gz .tgz .bz2 .xz .7z .rar .pdf .eps'.split())     # images, in a form that is not read
-
-def unread_note(root)->list:
-    "A sentence about files of a folder that may hold images; none where there are none."
-    files = sorted(p.relative_to(root).as_posix() for p in walk(Path(root)) if kind_of(p) in MAY_HOLD)
-    kinds, what = ', '.join(sorted(set(map(kind_of, files)))), 'files' if len(files) > 1 else 'file'
-    return [f'{len(files)} {what} of a kind that is not read ({kinds}), first {files[0]}'] if files else []
 
 # %% ../../nbs/5_data/03_check.ipynb #ea25ef9e
 def lost_at_door(pictures:list, white)->list: # of sentences

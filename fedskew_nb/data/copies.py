@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from .images import Data, file_bytes, upright
+from ..core.pictures import file_bytes, upright
+from .images import Data
 from .sheet import check_pairs, part_names, parts_of_site, people
 
 # %% ../../nbs/5_data/23_copies.ipynb #4b754c41

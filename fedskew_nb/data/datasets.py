@@ -14,11 +14,12 @@ from PIL import Image
 from fastcore.basics import patch
 from ..core.names import one_of, whole
 from ..core.seeding import generator
-from .check import (
-    MOST_SIDE, check_classes, check_data, count, known_names, real, some_text)
+from ..core.names import check_classes, some_text
+from .check import MOST_SIDE, check_data, count, known_names, real
 from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
 from .copies import notes_of, label_notes, once, other_labels, say, with_notes
-from .images import Data, as_data, window_of
+from ..core.pictures import window_of
+from .images import Data, as_data
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501

@@ -9,45 +9,55 @@ __all__ = ['load_folder', 'folder']
 import hashlib, re
 from contextvars import ContextVar
 from functools import partial
+from itertools import compress
 from pathlib import Path
 import torch
 from .arrays import (
     as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts, with_unseen)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
-from .check import (
-    MOST_SIDE, count, image_files, known_names, lost_at_door, some_text, three_numbers, unread_note)
+from ..core.pictures import image_files, unread_note
+from ..core.names import some_text
+from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
 from .copies import (
     Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
 from .datasets import check_wishes, suite_of_parts
-from .images import Data, content, join, read_image, window_of
+from ..core.pictures import content, read_image, window_of
+from .images import Data, join
 from ..core.names import Recipe, whole
 from .sheet import (
-    check_spelled, check_test, in_order, lacking, own_part, patients, read_sheet, row_of, tree_of, usual_name)
+    check_spelled, check_test, in_order, lacking, one_site, own_part, part_named, patients, read_sheet,
+    row_of, tree_of, usual_name)
 from .suite import Suite, pack, unpack
 
-# %% ../../nbs/5_data/05_folder.ipynb #0000000c
-def folder_rows(root)->list: # of Row
+# %% ../../nbs/5_data/05_folder.ipynb #05fold02
+def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
     "The images of a folder, or a refusal that names what is wrong."
     root = Path(root).expanduser()
     if not root.is_dir():
         up = root.parent
         there = f'holds {sorted(p.name for p in up.iterdir())[:8]}' if up.is_dir() else 'is missing too'
         raise ValueError(f'there is no folder {root}; {up} {there}')
+    def below_domain(p):     # the folder of one site names the domain if none below it does
+        lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
+        return Path(root.resolve().name, p) if alone and lacks else p
     paths = image_files(root)
-    check_depth(root, paths)
-    return patients(root, as_listed(root, [row_of(p) for p in paths]))
+    check_depth(root, [*map(below_domain, paths)])
+    return patients(root, as_listed(root, [row_of(below_domain(p))._replace(path=p) for p in paths]))
 
+# %% ../../nbs/5_data/05_folder.ipynb #05fold01
 def scan(root)->dict:
     "{domain: {class: [paths]}} of a folder."
     rows = folder_rows(root)
     check_names(root, rows)
     return tree_of(rows)
 
-def rows_in(root)->tuple: # (folder, [Row])
-    "What a folder holds, or what a table lists."
+def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
+    "What a folder holds, or what a table lists; `alone`: one site, more are refused."
     root = Path(root).expanduser()
-    return (root.parent, read_sheet(root)) if root.is_file() else (root, folder_rows(root))
+    home, rows = (root.parent, read_sheet(root)) if root.is_file() else (root, folder_rows(root, alone))
+    if alone: one_site(root, tree_of(rows))
+    return home, rows
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000d
 def depth_hint(root, paths:list, wrong:list)->str:
@@ -103,9 +113,9 @@ def read_domain(root, rows:list, names:list, size:int, bad='strict', boxes=None,
     return Data(room[:len(y)], y, None, at), used, seen
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000016
-def left_out(files:list, reason:str)->list:
-    "A sentence about files that are not used; none where there are none."
-    return [f'{len(files)} {reason} left out, first {files[0].as_posix()}'] if files else []
+def left_out(files)->list: # of paths
+    "A sentence about files that cannot be read; none where there are none."
+    return [f'{len(files)} unreadable left out, first {min(files).as_posix()}'] if files else []
 
 def without_box(boxes, used:list)->list: # of Row
     "A sentence about images without a box; none where there are none."
@@ -123,23 +133,32 @@ def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->
         used, pictures = used+read, pictures+seen
     return join(datas), used, told_apart(pictures, root, white)
 
+# %% ../../nbs/5_data/05_folder.ipynb #05fold03
+def parts_of(suite:Suite, read:list, rows:list)->list: # of [image, site, part]
+    "What each image is for: train, val, test, or left out."
+    clients, tests = suite.clients, {**suite.tests, **suite.unseen}
+    of = dict(train=[c.train for c in clients], val=[c.val for c in clients], test=tests.values())
+    parts = {k: part for part, datas in of.items() for d in datas for k in d.x.i.tolist()}
+    found = {r.path: parts.get(k, 'left out') for k, r in enumerate(read)}
+    return [[r.path.as_posix(), r.site, found.get(r.path, 'left out')] for r in rows]
+
 # %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
 def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside, more)->tuple:
     "The suite, packed."
     names = in_order({r.label for r in rows})
     data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
-    used = [r for r, part in zip(read, parts) if part]
-    lost = left_out(sorted({r.path for r in rows}-{r.path for r in read}), 'unreadable')+beside
+    used = [*compress(read, parts)]
+    lost = left_out({r.path for r in rows}-{r.path for r in read})+beside
     lost += lost_at_door(pictures, white)+said
     notes = lost+lacking(tree_of(rows), names)+without_box(boxes, used)
     source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
     more |= dict(source=source, copies=counts, white=white or ())
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **more)
-    return pack(fetched(suite, size), notes=notes)
+    return pack(fetched(suite, size), notes=notes, files=parts_of(suite, read, rows))
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
-SUITE_ARGUMENTS = ('clients', 'n', 'val', 'unseen', 'mean', 'std', 'source', 'licence', 'shows', 'cannot')
+SUITE_ARGUMENTS = 'clients n val unseen mean std source licence shows cannot alone'.split()
 
 def check_call(root, size:int, test:float, bad:str, name, boxes, copies, more:dict)->dict:
     "Refuse bad arguments; `more` with floats."
@@ -157,7 +176,7 @@ def check_call(root, size:int, test:float, bad:str, name, boxes, copies, more:di
 # %% ../../nbs/5_data/05_folder.ipynb #00000019
 def listed(root, more:dict)->tuple: # (folder, [Row], arguments)
     "What a folder or a table lists; refused where no suite can be made of it."
-    home, rows = rows_in(root)
+    home, rows = rows_in(root, more.pop('alone', False))
     check_names(root, rows)
     check_wishes(tree_of(rows), **more)
     return home, *(used_parts(rows, more) if read_splits(root) else (rows, with_unseen(root, rows, more)))
@@ -195,7 +214,7 @@ def load_folder(
     boxes=None,        # CSV of boxes
     copies:str='once', # or 'keep': count only
     white=None,        # in scans: 4095 of 12 bits, or a window
-    **more,            # clients, n, val, unseen, …
+    **more,            # clients, n, val, unseen, alone, …
 )->Suite:
     "A suite from one's own images."
     more, white = check_call(root, size, test, bad, name, boxes, copies, more), window_of(white)

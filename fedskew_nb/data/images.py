@@ -7,17 +7,13 @@ __all__ = ['Data', 'join', 'lacks']
 
 # %% ../../nbs/5_data/01_images.ipynb #00000003
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from fastcore.basics import patch
 from torch import Tensor
-import hashlib, io, math, os, warnings
-from pathlib import Path
-from ..core.files import MOST_BYTES
-from ..core.names import real
+from ..core.pictures import ONES, WIDE, Depth, as_bytes, depth_of, tell_lost, to_rgb, window_of
 
 # %% ../../nbs/5_data/01_images.ipynb #00000006
 @dataclass(eq=False)
@@ -64,248 +60,6 @@ def lacks(d:Data, wants:tuple)->bool: # names of fields
     "Has `d` none of these, though something is wanted?"
     return bool(wants) and all(getattr(d, w) is None for w in wants)
 
-# %% ../../nbs/5_data/01_images.ipynb #6f1e0001
-WIDE = 65535    # the white of 16 bits
-
-class Depth(NamedTuple):
-    "What bytes leave of a picture that has more than 8 bits."
-    low:float       # its smallest and its largest value
-    high:float
-    had:int         # different values; 0 of bytes
-    left:int        # different bytes
-    top:float       # white, by its type
-    colour:bool=False    # of these Pillow reads the upper 8 bits only
-
-# %% ../../nbs/5_data/01_images.ipynb #986e7602
-def as_bytes(a:np.ndarray, window:tuple)->np.ndarray: # uint8
-    "Numbers as bytes, from black to white."
-    black, white = window
-    if not np.isfinite(a).all(): raise ValueError('pixels that are no numbers; store 8 or 16 bits')
-    return ((a.astype(np.float64)-black)*255/(white-black)).round().clip(0, 255).astype(np.uint8)
-
-def depth_of(a, window:tuple, top:float)->Depth:    # a: an array or a tensor
-    "What bytes leave of numbers; a million of them are enough."
-    few = a.reshape(-1)[::max(1, math.prod(a.shape) >> 20)]
-    few = few.detach().cpu().double().numpy() if isinstance(few, Tensor) else few
-    if not len(few): return Depth(0, 0, 0, 0, top)
-    left = np.unique(as_bytes(few, window))
-    return Depth(float(few.min()), float(few.max()), len(np.unique(few)), len(left), top)
-
-# %% ../../nbs/5_data/01_images.ipynb #cbbc30f2
-def window_of(white)->tuple|None: # (black, white)
-    "What a caller calls black and white; None where nobody says."
-    if white is None or isinstance(white, (list, tuple)) and not white: return None
-    text = isinstance(white, str)     # of a command
-    try: said = [float(v) for v in white.split(',')] if text else white
-    except ValueError: said = ()
-    if text and len(said) == 1: said, = said
-    pair = (0, said) if real(said) else said
-    if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(real, pair)) and pair[0] < pair[1]:
-        return tuple(map(float, pair))
-    raise ValueError(f'white is {white!r}: give the value that is white, as 4095 in scans of 12 bits, '
-                     'or a window, (black, white)')
-
-# %% ../../nbs/5_data/01_images.ipynb #e6386faa
-def tag(im:Image.Image, number:int, usual:int)->int:
-    "The first value of a TIFF's tag; `usual` where it is no TIFF or does not say."
-    v = getattr(im, 'tag_v2', {}).get(number, usual)
-    return v[0] if isinstance(v, tuple) and v else v or 0
-
-def check_bands(im:Image.Image):
-    "Refuse a TIFF with bands that would be left out, or taken for an alpha channel that they are not."
-    bands = tag(im, 277, 1)
-    more = bands-{2: 3, 5: 4, 6: 3, 8: 3}.get(tag(im, 262, 1), 1)
-    if more < 1 or more == 1 and tag(im, 338, 0) in (1, 2): return
-    raise ValueError(f'it has {bands} bands, {more} beside its colours and none of them called an alpha '
-                     'channel; store grey or three colours')
-
-# %% ../../nbs/5_data/01_images.ipynb #9c6283e0
-def grey_bytes(im:Image.Image, kind:str, white, inverted:bool=False)->tuple: # (Image, Depth)
-    "An image of numbers in bytes."
-    a, top = np.asarray(im), WIDE if im.mode != 'I' or kind in ('PNG', 'PPM') else 255
-    if im.mode == 'L': a, top = a.view(np.int8), 255
-    if white is None and (im.mode == 'F' or a.min(initial=0) < 0 or a.max(initial=0) > top):
-        what = dict(F='floating point', L='signed 8-bit').get(im.mode, 'signed or 32-bit')
-        raise ValueError(f'{what} pixels without a range; store 8 or 16 bits, or say which value is white=')
-    window = window_of(white) or (0, top)
-    grey, depth = as_bytes(a, window), depth_of(a, window, top)
-    return Image.fromarray(255-grey if inverted else grey), None if im.mode == 'L' else depth
-
-# %% ../../nbs/5_data/01_images.ipynb #38ed6f0b
-ONES = 0., 1.    # a window: 1 is white
-CLEAR = 'RGBA', 'LA', 'PA', 'La', 'RGBa'    # what Pillow calls images with an alpha channel, which is last
-
-def as_mask(im:Image.Image, white)->tuple: # (Image, Depth)
-    "Bytes that are all 0 or 1, of which 1 is white if somebody says so."
-    if im.mode not in ('L', 'RGB'): return im, None
-    ends = im.getextrema()
-    low, high = ends if im.mode == 'L' else (min(e[0] for e in ends), max(e[1] for e in ends))
-    if high > 1: return im, None
-    if window_of(white) == ONES: return im.point(lambda v: 255*min(v, 1)), None
-    return im, Depth(low, high, 0, high-low+1, 255)
-
-# %% ../../nbs/5_data/01_images.ipynb #1a1c7d0f
-def byte_depth(x:Tensor)->Depth|None:
-    "Of bytes in a tensor: only that they are all 0 or 1."
-    if getattr(x, 'dtype', None) != torch.uint8 or not x.numel(): return None
-    if x[:8].max() > 1 or x.max() > 1: return None
-    low, high = int(x.min()), int(x.max())
-    return Depth(low, high, 0, high-low+1, 255)
-
-def ones_white(x:Tensor, white)->Tensor:
-    "The same, or bytes of 0 and 1 times 255, if 1 is called white."
-    return x*255 if window_of(white) == ONES and byte_depth(x) else x
-
-# %% ../../nbs/5_data/01_images.ipynb #606a9b0b
-def not_given(im:Image.Image, white)->tuple: # (pages, the Depth of colours of 16 bits)
-    "What Pillow does not give of an image; a second picture in a photograph is no page."
-    try: pages = 1 if im.format == 'MPO' else getattr(im, 'n_frames', 1)
-    except Exception: pages = 1     # what is torn behind the first page is not read
-    wide = im.mode[0] not in 'IF' and any(';16' in str(t[3]) for t in getattr(im, 'tile', ()))
-    if not wide: return pages, None
-    if window_of(white) not in (None, (0, WIDE)):
-        raise ValueError('its colours have 16 bits, of which 8 are read; store 8, or leave white out')
-    a = np.asarray(im)
-    d = depth_of(a[..., :-1] if im.mode in CLEAR else a, (0, 255), WIDE)
-    return pages, d._replace(low=257*d.low, high=257*d.high, had=256*d.left, colour=True)
-
-# %% ../../nbs/5_data/01_images.ipynb #c6cd1fbd
-def to_rgb(im:Image.Image, white=None)->Image.Image:    # `info`: its pages, its Depth
-    "An upright RGB image of any PIL image: grey, palette, transparent, CMYK, 16 bit."
-    check_bands(im)
-    kind, (pages, depth), inverted = im.format, not_given(im, white), tag(im, 262, 1) == 0
-    signed = tag(im, 339, 1) == 2 and im.mode[0] != 'I'
-    if signed and im.mode != 'L': raise ValueError('its colours have a sign; store 0 to 255')
-    im = ImageOps.exif_transpose(im)
-    if im.mode[0] in 'IF' or signed: im, depth = grey_bytes(im, kind, white, inverted and not signed)
-    if not depth: im, depth = as_mask(im, white)
-    if im.mode in CLEAR or 'transparency' in im.info:
-        im = im.convert('RGBA')
-        im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
-    im = im.convert('RGB')
-    im.info = dict(pages=pages, depth=depth)
-    return im
-
-# %% ../../nbs/5_data/01_images.ipynb #14c6bbb4
-READABLE = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM')
-WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
-MOST_PIXELS = 1<<27     # of one file
-SMALLER = f'store it smaller, with at most {MOST_PIXELS//10**6} million'
-
-# %% ../../nbs/5_data/01_images.ipynb #ebced014
-VOLUMES = {b'NRRD': 'NRRD', b'\x5c\1\0\0': 'NIfTI', b'\0\0\1\x5c': 'NIfTI', b'ObjectType': 'MetaImage'}
-
-def volume(head:bytes)->str:
-    "Which scan's file its first bytes say it is; '' for another."
-    if head[128:132] == b'DICM': return 'DICOM'
-    return next((kind for start, kind in VOLUMES.items() if head.startswith(start)), '')
-
-# %% ../../nbs/5_data/01_images.ipynb #b33798c6
-def what_pillow_says(raw:bytes, e:Exception)->str:
-    "Its words, and its own limit as ours."
-    said = str(e).split(' <')[0] or type(e).__name__
-    if isinstance(e, Image.DecompressionBombError):
-        return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
-    tiff = isinstance(e, UnidentifiedImageError) and raw[:2] in (b'II', b'MM')
-    return 'it is a TIFF whose bands or compression are not read; store it as PNG' if tiff else said
-
-# %% ../../nbs/5_data/01_images.ipynb #fc6673fe
-def cause(raw:bytes, e:Exception)->str:
-    "Why a file is no image, as far as its first bytes tell."
-    head = raw[:200].lstrip().lower()
-    if not raw: return 'the file is empty'
-    if head.startswith(WEB_PAGE): return 'it is a web page, not an image; download it again'
-    if head.startswith(b'version https://git-lfs'): return 'it is a Git LFS pointer; run `git lfs pull`'
-    if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
-    if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
-    if kind := volume(raw): return f'it is a {kind} file; store its pictures as PNG'
-    said = what_pillow_says(raw, e)
-    return f'it is cut off; {said}' if 'truncated' in said.lower() else said
-
-# %% ../../nbs/5_data/01_images.ipynb #9d56bfdd
-CAMERA = set('.heic .heif .avif .jp2 .j2k .jxl .raw .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf .svg'.split())
-SCANNER = set('.dcm .dicom .ima .nii .nii.gz .mha .mhd .nrrd .nhdr .mnc .svs .ndpi .mrxs .czi'.split())
-UNREAD = CAMERA | SCANNER | set('.psd .xcf .exr .hdr .tga .pcx .ico .dds .jxr'.split())
-
-def kind_of(path)->str:
-    "The suffix of a file; `.nii.gz` is one."
-    name = Path(path).name.lower()
-    return '.nii.gz' if name.endswith('.nii.gz') else Path(name).suffix
-
-# %% ../../nbs/5_data/01_images.ipynb #3769bb7a
-def file_bytes(path)->bytes:
-    "The bytes of a file; pipes, devices, links to nothing and giants are refused."
-    try:
-        if not os.path.isfile(path): raise OSError('it is a pipe, a device, or a link to nothing')
-        if (n := os.path.getsize(path)) > MOST_BYTES: raise OSError(f'it has {n>>20} MiB; store it smaller')
-        return Path(path).read_bytes()
-    except OSError as e: raise ValueError(f'{path} is no readable image: {e.strerror or e}') from e
-
-# %% ../../nbs/5_data/01_images.ipynb #6f1e0002
-def upright(raw:bytes, path, white=None)->Image.Image:
-    "The bytes of an image file as an upright RGB image, or a sentence with the file's name."
-    kind = kind_of(path)
-    if kind in UNREAD:
-        better = 'JPEG' if kind in CAMERA else 'PNG'
-        raise ValueError(f'{path} is no readable image: {kind} is not read; store it as {better}')
-    try:
-        with Image.open(io.BytesIO(raw), formats=READABLE) as im:
-            n = im.width*im.height
-            if n > MOST_PIXELS: raise ValueError(f'{n//10**6} million pixels; {SMALLER}')
-            return to_rgb(im, white)
-    except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
-
-def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdigest()
-
-# %% ../../nbs/5_data/01_images.ipynb #71dd16be
-def read_image(
-    path, size:int, white=None,
-)->tuple[np.ndarray,Image.Image,tuple]:  # (3, size, size) uint8; the image, upright; its (width, height)
-    "One image file as square bytes, squeezed to `size` pixels."
-    im = upright(file_bytes(path), path, white)
-    small = im.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(small).transpose(2,0,1), im, im.size
-
-def content(path)->str:
-    "Checksum of a file; '' for one that cannot be read."
-    try: return checksum(file_bytes(path))
-    except ValueError: return ''
-
-# %% ../../nbs/5_data/01_images.ipynb #527938d8
-FEW = 100     # levels
-
-def page_notes(read:list)->list: # read: (path, pages) of each
-    "A sentence about pages that are not used; none where there are none."
-    more = [path for path, pages in read if pages > 1]
-    what = 'have further pages, of which the first is used, first' if len(more) > 1 else \
-           'has further pages, of which the first is used:'
-    return [f'{len(more)} of {len(read)} pictures {what} {more[0]}'] if more else []
-
-# %% ../../nbs/5_data/01_images.ipynb #30ac281e
-def mask_notes(who:str, depths:list, white, strict:bool)->list: # of sentences
-    "A site whose bytes are all 0 and 1 is black: it is refused, unless somebody says so."
-    if not all(d and d.left and not d.had for d in depths) or not any(d.high for d in depths if d): return []
-    said = f'{who}: bytes are only 0 and 1, and 1 is black'
-    if not strict or window_of(white): return [f'{said}; if it is white, say white=1']
-    raise ValueError(f'{said}: if it is white, say white=1 (--white 1); white=255 keeps them so')
-
-# %% ../../nbs/5_data/01_images.ipynb #524bc1d6
-IN_SCANS = ', or what is white there, as 4095 in scans of 12 bits'
-
-# %% ../../nbs/5_data/01_images.ipynb #9a85ecdd
-def depth_notes(who:str, depths:list, white, strict:bool=True)->list: # of sentences
-    "What bytes leave of images of more than 8 bits; a range that is hardly used is refused."
-    own = [d for d in depths if d and d.had]
-    if not own: return mask_notes(who, depths, white, strict)
-    best = max(own, key=lambda d: d.left)
-    if best.left > FEW or best.had < 2*best.left: return []
-    low, high = min(d.low for d in own), max(d.high for d in own)
-    said = f'{who}: bytes keep {best.left} levels of images of more than 8 bits, from {low:g} to {high:g}'
-    mend, other = f'say white=({low:g}, {high:g})', IN_SCANS
-    if best.colour: mend, other = 'store 8 bits, or 16 of grey alone', ''
-    if not strict or window_of(white) or best.top != WIDE or high-low >= WIDE/8: return [f'{said}; {mend}']
-    raise ValueError(f'{said}: {mend}{other}, or say white=65535 to keep them so (--white)')
-
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
     "Images of any usual layout with their channels in front."
@@ -331,6 +85,18 @@ def as_tensor(x, noun:str)->Tensor:
     try: return torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as e:
         raise ValueError(f'{noun} are no numbers of one shape ({str(e)[:60]}): give a tensor') from e
+
+# %% ../../nbs/5_data/01_images.ipynb #1a1c7d0f
+def byte_depth(x:Tensor)->Depth|None:
+    "Of bytes in a tensor: only that they are all 0 or 1."
+    if getattr(x, 'dtype', None) != torch.uint8 or not x.numel(): return None
+    if x[:8].max() > 1 or x.max() > 1: return None
+    low, high = int(x.min()), int(x.max())
+    return Depth(low, high, 0, high-low+1, 255)
+
+def ones_white(x:Tensor, white)->Tensor:
+    "The same, or bytes of 0 and 1 times 255, if 1 is called white."
+    return x*255 if window_of(white) == ONES and byte_depth(x) else x
 
 # %% ../../nbs/5_data/01_images.ipynb #1a9e5a03
 def with_white(x:Tensor, window:tuple|None=None)->tuple: # (images, what is white in them)
@@ -430,12 +196,3 @@ def as_data(
     seen += [(1, d) for d in depths]
     tell_lost(where, seen, white, notes)
     return Data(x, y)
-
-# %% ../../nbs/5_data/01_images.ipynb #1e7ce9e7
-def tell_lost(where:str, seen:list, white, notes:list|None=None, paths=None):
-    "Say what is lost of (pages, Depth) of each."
-    paths = paths or [f'{where}, {k}' for k in range(len(seen))]
-    lost = page_notes([(path, pages) for path, (pages, _) in zip(paths, seen)])
-    lost += depth_notes(where, [d for _, d in seen], white, notes is not None)
-    if notes is not None: notes += lost
-    elif lost: warnings.warn('; '.join(lost))

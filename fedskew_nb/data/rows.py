@@ -15,7 +15,8 @@ from .check import MOST_SIDE, count, known_names, lost_at_door
 from .copies import Picture, by_site, check_copies, checksum_of, one_of_sizes
 from .copies import planned, say, with_notes
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks
-from .images import Data, one_image, window_of
+from ..core.pictures import window_of
+from .images import Data, one_image
 from .sheet import COLUMNS, check_patients, column_notes, columns_of, in_order
 from .sheet import parts_settled, row_that_says, said, split_is_sure, with_nobody
 from .suite import Suite

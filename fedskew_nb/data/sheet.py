@@ -40,6 +40,13 @@ def tree_of(rows)->dict: # {site: {class: [paths]}}
     for r in rows: tree.setdefault(r.site, {}).setdefault(r.label, []).append(r.path)
     return tree
 
+# %% ../../nbs/5_data/21_sheet.ipynb #21shee01
+def one_site(root, domains):
+    "Refuse several domains where one site is meant."
+    if len(domains) == 1: return
+    raise ValueError(f'{root} holds the domains {", ".join(domains)}, and a site has one: '
+                     'give each a folder of its own')
+
 # %% ../../nbs/5_data/21_sheet.ipynb #priv0103
 def people(rows)->Tensor|None: # (N,) int64
     "A number for each row's patient, the same wherever the name is; None where nobody is named."

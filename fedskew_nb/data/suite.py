@@ -14,7 +14,8 @@ from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite, oddities
-from .images import Data, window_of
+from ..core.pictures import window_of
+from .images import Data
 from ..core.names import lazy, whole
 
 # %% ../../nbs/5_data/02_suite.ipynb #ebbe8ca7
@@ -55,6 +56,7 @@ class Suite:
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
     copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
     white:tuple=()           # what is black and white in scans; (): as the type says
+    files:list=field(default_factory=list)    # of a folder: [image, site, part]
     def __post_init__(self):
         self.base = self.base or self.name
         self.mean, self.std = check_norm(self)

@@ -15,14 +15,13 @@ from msgspec import structs
 from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
-from ..tools.shell import code_of, complain, file_trouble, say
+from ..tools.shell import code_of, say
 from ..core.files import read_bytes
-from ..core.names import message, one_of
-from ..data.folder import rows_in
+from ..core.names import one_of
 from .hub import finish, hub_of, known_sites, tell_round, united
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Book, Node, Seal, check_domains, letters, limits_of, order_of
+from .node import Book, Node, Seal, letters, limits_of, node_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 from ..engine.federation import Federation
@@ -48,11 +47,7 @@ def client_app():
         how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
         how |= dict(limits={k: c[k] for k in limits_of()})
         node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
-        try: return Message(record_of(node(bytes_of(letter.content))), reply_to=letter)
-        except Exception as e: said = file_trouble(e) if isinstance(e, OSError) else message(e)
-        sent = node.harmless(said)
-        if sent != said: complain(f'{said} (the server hears: {sent})')
-        raise RuntimeError(sent)
+        return Message(record_of(node.reply(bytes_of(letter.content))), reply_to=letter)
     return app
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
@@ -290,18 +285,7 @@ def free_port()->int:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbb
-def node_of(data, memory, key, name, peers:bool, secure=None, **how)->Node:
-    "Called like its key or its folder, if nothing else is said."
-    name = name or Path(key or Path(data).resolve()).name
-    check_domains(data, sorted({row.site for row in rows_in(data)[1]}))
-    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
-    seal = secure and Seal(key, secure)
-    return Node(data, memory or Path('memory', name), name, peers, seal=seal, **how)
-
 # %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
-BAD = 'strict', 'skip'      # broken images: refused, left out
-
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
@@ -375,20 +359,7 @@ def shown(ca, key)->list:
     return ['--root-certificates', ca, *mine] if ca else ['--insecure']
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #32c3edd8
-@delegates(limits_of)
-def own_options(
-    white:str=None,   # or 4095
-    skip_broken:bool=False,
-    epsilon:float=None, # most, ever
-    device:str='auto',
-    **kwargs,
-)->dict:
-    "How a site takes part."
-    how = dict(white=white, device=device, epsilon=epsilon, bad=BAD[skip_broken])
-    return how | dict(limits=limits_of(**kwargs))
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #ebe5420b
-@delegates(own_options)
+@delegates(node_of, but=['tell'])
 def node_command(
     data:str=None,    # folder
     server:str='127.0.0.1:8000',
@@ -396,8 +367,6 @@ def node_command(
     key:str=None,
     name:str=None,    # or key's, data's
     memory:str=None,  # or memory/NAME
-    peers:bool=False, # others get what it sends
-    secure:str=None,  # *.pub of all: sums only
     show_ledger:str=None, # FOLDER: print it, and end
     forget:str=None,      # RUN: delete what it left, and end
     **kwargs,
@@ -407,7 +376,7 @@ def node_command(
     if forget: return forgotten(memory or Path('memory', name or ''), forget)
     if not data: raise ValueError('say --data FOLDER')
     how = '--superlink', server, *shown(ca, key)
-    node = node_of(data, memory, key, name, peers, secure, **own_options(**kwargs))
+    node = node_of(data, key, name, memory, **kwargs)
     run_node(AGAIN if key else 0, server, ca, node, *how)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #cb4819b8
@@ -466,7 +435,9 @@ from fastcore.meta import delegates
 from ..tools.cli import read_settings
 from ..tools.shell import complain, joined, say
 from ..core.names import at_least, one_of
+from .flare import write_job
 from .keys import write_pair
+from .node import BAD
 from ..engine.federation import Federation
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
@@ -511,8 +482,9 @@ def rehearsal(
     return hub_of(job, facts, post, out, lost=lost, without=without, begun=begun)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, **how):
+def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
     "A rehearsal from beginning to end."
+    if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
     hub = rehearsal(job, folders, out, peers, lost, **how)
     with alone(Path(out)):
         hub.fit(on_round=tell_round)
@@ -548,16 +520,26 @@ def site_options(
     peers:bool=False, # sites get what others sent
     white:str=None,   # in scans
     skip_broken:bool=False,
-    evaluate=(),      # a site that only evaluates
+    flare:bool=False, # write a job for NVFlare into `out`
+    evaluate=(),      # it only evaluates
     without=(),       # a member that has left
     from_:str=None,   # begin with this model.safetensors
     **kwargs,
-)->tuple: # of rehearsed sites, of the network
-    "What is said of sites that are rehearsed, and of the others."
+)->tuple:
+    "What is said of rehearsed sites, and of the others."
     how = network_options(**kwargs)
-    study = dict(lost=how['lost'], begun=str(Path(from_).resolve()) if from_ else '')
+    if flare and (without or from_ or how != network_options()):
+        raise ValueError('--flare asks no server: leave out what is said of one')
+    study = dict(lost=how['lost'], begun=str(Path(from_).resolve()) if from_ else '', flare=flare)
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
     return own | study, how | study | dict(without=joined(without))
+
+# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
+def handed(job:Job, nodes:int, out, flare:bool, union:bool, **how):
+    "A job, to a server or into a folder."
+    if not flare: return submit(job, nodes, out, union=union, **how)
+    if union: raise ValueError('--flare writes the classes into the job: say --classes a,b,c')
+    print(f'job: {write_job(job, nodes, out)}')
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
 @delegates(site_options)
@@ -582,7 +564,7 @@ def federate_command(
     job = Job(method, model, pixels, setting, '', [] if union else split(classes))
     with going_on(out):
         if rehearse: return run_here(job, rehearse, out, union=union, **sites)
-        submit(job, nodes, out, union=union, **how)
+        handed(job, nodes, out, union=union, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
 COMMANDS['federate'] = federate_command

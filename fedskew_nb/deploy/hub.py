@@ -331,7 +331,7 @@ import pandas as pd
 from safetensors.torch import load_file
 from fedskew_nb.analysis.table import Table, named_rows
 from fedskew_nb.core.names import one_of
-from fedskew_nb.data.images import content
+from fedskew_nb.core.pictures import content
 from fedskew_nb.engine.checkpoint import FOREIGN, check_weights, load_nest, load_state
 from fedskew_nb.engine.history import State, describe
 from fedskew_nb.engine.server import alike

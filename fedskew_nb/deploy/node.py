@@ -14,32 +14,27 @@ from pathlib import Path
 import pandas as pd
 import torch
 from fastcore.basics import patch
+from fastcore.meta import delegates
 from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
-from ..tools.shell import say
-from ..analysis.sites import confusion, scores_from
+from ..tools.shell import complain, file_trouble, say
+from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
-from ..core.names import one_of
+from ..core.names import message, one_of
 from ..run.recipes import parts_of, read_call
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
-from ..data.folder import DIGEST, load_folder
+from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
-from ..data.images import content, join, window_of
+from ..core.pictures import content, window_of
+from ..data.images import join
 from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
-
-# %% ../../nbs/8_deploy/03_node.ipynb #f0b7a17c
-def check_domains(data, domains):
-    "A site has one."
-    if len(domains) == 1: return
-    raise ValueError(f'{data} holds the domains {", ".join(domains)}, and a site has one: '
-                     'give each a folder of its own')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 class Order(Record):
@@ -82,7 +77,7 @@ def limits_of(
 class Node:
     "A federation of one, in its own folders."
     def __init__(self,
-        data,             # <domain>/<class>/<image>
+        data,             # folder
         memory,           # what stays
         name:str='',      # default: the folder's
         peers:bool=False, # may others get what it sends?
@@ -267,8 +262,7 @@ def images(self:Node, job:Job)->Suite:
     "Images, in the job's classes."
     boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
     with indexed(cache_dir()/f'index-{self.name}.json'):
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad)
-    check_domains(self.data, suite.domains)
+        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad, alone=True)
     if not job.classes: return suite
     for c in sorted({*suite.classes}-{*job.classes}):
         raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
@@ -304,11 +298,11 @@ def consider(self:Node, job:Job):
     if key not in known:
         surface = surface_of(job, self.federation(job, 0).suite.n_classes)
         if self.limits['evaluate_only']: surface = looking_on(surface)
-        known[key] = dict(when=now(), who=self.owner(), method=job.method, others_get=surface.handed_on)
+        known[key] = dict(when=now(), who=self.owner(), method=job.method, others_get=surface.passed)
         self.tell(f'{self.name}: {job.method}\n{surface}')
         write_json(known, file)
     if not (others := known[key]['others_get']) or self.peers: return
-    raise ValueError(f'{job.method} gives other sites what {self.name} sends ({", ".join(others)}): '
+    raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
                      'say --peers if they may have it')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
@@ -464,6 +458,43 @@ def classes(self:Node, order:dict, job:Job)->dict:
     "What its folders are called."
     self.admit(job)
     return dict(name=self.name, classes=list(self.images(job).classes))
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a3
+@delegates(limits_of)
+def node_of(
+    data,             # folder
+    key:str=None,
+    name:str=None,    # or key's, data's
+    memory:str=None,  # or memory/NAME
+    peers:bool=False, # others get what it sends
+    white:str=None,   # or 4095
+    secure:str=None,  # *.pub of all: sums only
+    skip_broken:bool=False,
+    epsilon:float=None, # most, ever
+    device:str='auto',
+    tell=say,
+    **kwargs,
+)->Node:
+    name = name or Path(key or Path(data).resolve()).name
+    rows_in(data, alone=True)
+    if secure and not key: raise ValueError('--secure needs a key that signs: say --key, too')
+    how = dict(white=white, epsilon=epsilon, device=device, bad=BAD[skip_broken], tell=tell)
+    how |= dict(seal=secure and Seal(key, secure), limits=limits_of(**kwargs))
+    return Node(data, memory or Path('memory', name), name, peers, **how)
+
+# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a4
+BAD = 'strict', 'skip'      # broken images: refused, left out
+
+def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
+
+@patch
+def reply(self:Node, order:bytes)->bytes:
+    "What was asked; a refusal leaves as a sentence that names no file of this site."
+    try: return self(order)
+    except Exception as e: said = sentence_of(e)
+    sent = self.harmless(said)
+    if sent != said: complain(f'{said} (the server hears: {sent})')
+    raise RuntimeError(sent)
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
 import hashlib, json, os

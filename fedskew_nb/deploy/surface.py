@@ -19,9 +19,8 @@ from ..core.seeding import generator
 from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
-from ..engine.checkpoint import to_bytes
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard
+from ..engine.scoring import Overheard, handed_on, rows_in
 from ..engine.server import size_of
 from ..engine.setting import Setting
 
@@ -61,18 +60,21 @@ def federation(self:Job, suite:Suite, **more)->Federation:
     return Federation(read_method(self.method), self.net(suite.n_classes), suite, **how)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a71c2d3d
-def noise(k:int, n_classes:int, pixels:int)->Data:
-    "An image for each class."
-    n = max(n_classes, 4)
-    x = torch.randint(0, 256, (n, 3, pixels, pixels), generator=generator('noise', k), dtype=torch.uint8)
+def noise(k:int, n_classes:int, pixels:int, n=0, others=slice(0))->Data:
+    "An image for each class, or `n` images; some of them may be others."
+    n = n or max(n_classes, 4)
+    def drawn(name): return torch.randint(0, 256, (n, 3, pixels, pixels), generator=generator(name, k))
+    x = drawn('noise').byte()
+    x[others] = drawn('others').byte()[others]
     boxes = torch.tensor([[0, 0, pixels//2, pixels//2]]).expand(n, -1)
     masks = torch.zeros(n, 1, pixels, pixels, dtype=torch.uint8)
     masks[..., :pixels//2, :pixels//2] = 255
     return Data(x, torch.arange(n) % n_classes, masks, boxes)
 
-def noise_suite(n_classes:int, pixels:int)->Suite:
-    "Three clients that nobody needs to hide."
-    data = [noise(k, n_classes, pixels) for k in range(3)]
+# %% ../../nbs/8_deploy/02_surface.ipynb #5c1d0a12
+def noise_suite(n_classes:int, pixels:int, n=0, others=slice(0))->Suite:
+    "Three clients that nobody needs to hide; the first may have other images."
+    data = [noise(k, n_classes, pixels, n, slice(0) if k else others) for k in range(3)]
     clients = [Client(k, f'noise {k}', d, d[:0], d[:4]) for k, d in enumerate(data)]
     tests = {c.domain: c.test for c in clients}
     return Suite('noise', [f'class {i}' for i in range(n_classes)], clients, tests)
@@ -80,33 +82,26 @@ def noise_suite(n_classes:int, pixels:int)->Suite:
 # %% ../../nbs/8_deploy/02_surface.ipynb #0263f085
 ROUNDS = 3     # some methods send the first extras after the second
 
-def dry_run(job:Job, n_classes:int)->list: # of rounds, each {client: (order, answer, mine)}
-    "What passes between server and sites in the first rounds."
-    few = dict(rounds=ROUNDS+1, local_steps=2, batch_size=4, participation=1.)
-    fed = job.federation(noise_suite(n_classes, job.pixels), sites=Overheard(), **few)
-    for _ in range(ROUNDS): fed.one_round()
+def dry_run(job:Job, n_classes:int, rounds=ROUNDS, n=0, others=slice(0)):
+    "What passes in the first rounds, each {client: (order, answer, mine)}."
+    few = dict(rounds=ROUNDS+1, local_steps=2, batch_size=n//2 or 4, participation=1.)
+    fed = job.federation(noise_suite(n_classes, job.pixels, n, others), sites=Overheard(), **few)
+    for _ in range(rounds): fed.one_round()
     return fed.sites.rounds
 
-# %% ../../nbs/8_deploy/02_surface.ipynb #bce510cb
-def rows_in(nest)->list: # of bytes
-    "The rows of all float tensors of a nest, as bytes; those too short to be told apart are left out."
-    if isinstance(nest, dict): return [r for v in nest.values() for r in rows_in(v)]
-    if isinstance(nest, (list, tuple)): return [r for v in nest for r in rows_in(v)]
-    if not isinstance(nest, Tensor) or not nest.is_floating_point() or not nest.ndim: return []
-    rows = nest.detach().reshape(len(nest), -1)
-    return [r.contiguous().numpy().tobytes() for r in rows if len(r) > 3 and r.unique().numel() > 3]
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #f0dc073e
-def handed_on(seen:list)->list: # names of extras
-    "What one site sends and another one gets as it was sent."
-    found = []
-    for before, after in zip(seen, seen[1:]):
-        got = {k: to_bytes(order['down']) for k, (order, _, _) in after.items()}
-        for j, (_, answer, _) in before.items():
-            others = [data for k, data in got.items() if k != j]
-            found += [name for name, sent in answer['extra'].items()
-                      if any(row in data for row in rows_in(sent) for data in others)]
-    return sorted(set(found))
+# %% ../../nbs/8_deploy/02_surface.ipynb #5c1d0a11
+def single(job:Job, n_classes:int, seen:list)->list: # names of extras
+    "What is sent image by image."
+    first = {}
+    for r, sites in enumerate(seen): first = {**dict.fromkeys(sites[0][1]['extra'], r), **first}
+    n, rounds, found = 2*max(n_classes, 2), max(first.values(), default=-1)+1, set()
+    halves = (slice(0), slice(n//2), slice(n//2, n)) if first else ()
+    for same in zip(*(dry_run(job, n_classes, rounds, n, half) for half in halves)):
+        sent = [sites[0][1]['extra'] for sites in same]
+        for name in sent[0]:
+            rows = [*zip(*(rows_in(s[name]) for s in sent))]
+            if rows and all((a == b) != (a == c) for a, b, c in rows): found.add(name)
+    return sorted(found)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6429da72
 def spelled(nest)->str:
@@ -116,6 +111,7 @@ def spelled(nest)->str:
     if len(nest) > 4: return f'{len(nest)} entries'
     return ', '.join(f'{k} ({spelled(v)})' for k, v in nest.items())
 
+# %% ../../nbs/8_deploy/02_surface.ipynb #5c1d0a13
 ONCE = "once: the site's name, its domain, how many images it has, names of the classes, code and versions"
 SCORES = 'mean loss terms of a round; how many test images are right'
 
@@ -124,12 +120,17 @@ class Surface:
     "What crosses the wall of a site."
     rows:list           # [(way, what, bytes in a round)]
     handed_on:list      # names of what other sites get as it was sent
+    single:list         # names of what is of single images
+    @property
+    def passed(self)->str: # what other sites get, in words
+        return ', '.join(n + ', values of single images'*(n in self.single) for n in self.handed_on)
     def __str__(self)->str:
         d = pd.DataFrame(self.rows, columns=['way', 'what', 'bytes'])
         return d.assign(bytes=[f'{b:,}' if b else '' for b in d.bytes]).to_markdown(index=False)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #d35ab9c6
 NOISED = 'how many test images are right, counted without noise: ε covers the model only'
+SINGLE = 'values of single images, each of one patient\'s picture and no mean over many: '
 
 def parts_of_message(way:str, model:dict, beside:dict)->list:
     "What travels in one direction."
@@ -141,7 +142,7 @@ JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
 def looking_on(s:Surface)->Surface:
     "Of a site that only evaluates: no bytes of a model leave it."
     rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
-    return Surface([*rows, ('leaves', JUDGED, 0)], [])
+    return Surface([*rows, ('leaves', JUDGED, 0)], [], [])
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
 def surface_of(job:Job, n_classes:int)->Surface:
@@ -153,6 +154,8 @@ def surface_of(job:Job, n_classes:int)->Surface:
             *parts_of_message('reaches', order['model'], order['down']),
             ('stays', 'images, labels, file names', 0),
             *parts_of_message('stays', dict(sorted(mine['kept'].items())), mine['states'])]
-    others = handed_on(seen)
-    if others: rows.append(('goes to other sites', 'as it was sent: '+', '.join(others), 0))
-    return Surface([r for r in rows if r[1] not in ('', 'model: ')], others)
+    rows = [r for r in rows if r[1] not in ('', 'model: ')]
+    found = Surface(rows, handed_on(seen), single(job, n_classes, seen))
+    if found.single: found.rows.insert(2, ('leaves', SINGLE+', '.join(found.single), 0))
+    if found.handed_on: found.rows.append(('goes to other sites', f'as it was sent: {found.passed}', 0))
+    return found

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 from ..core.files import MOST_BYTES, digest_of_file, whole_file
-from ..data.check import HEAD, SUFFIXES, starts_an_image, walk
-from ..data.images import kind_of
+from ..core.pictures import HEAD, SUFFIXES, kind_of, starts_an_image, walk
 
 # %% ../../nbs/5_data/25_archives.ipynb #ffd78ea9
 MOST_ARRAY = 16 << 30       # of a file of many

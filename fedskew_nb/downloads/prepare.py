@@ -20,7 +20,8 @@ from .sets import ARRAY_SETS, prepare_arrays
 from ..core.files import Record, read_json, sweep, write_json
 from ..core.names import folded, live, one_of, plain
 from ..data.arrays import forget_arrays, holds_arrays, write_splits
-from ..data.check import looks_like_image, some_text, walk
+from ..core.pictures import looks_like_image, walk
+from ..core.names import some_text
 
 # %% ../../nbs/5_data/24_prepare.ipynb #6a7581a2
 LISTS = re.compile(r'(.+)_(train|test|train_kfold|crossval_kfold)\.(txt|pkl)', re.IGNORECASE)

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.files import read_bytes, regular
 from .archives import MOST_ARRAY, check_size
 from ..core.names import extra
-from ..data.images import WEB_PAGE, file_bytes, upright
+from ..core.pictures import WEB_PAGE, file_bytes, upright
 
 # %% ../../nbs/5_data/26_readers.ipynb #4a42383e
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from ..nets.models import draws_nothing, own_noise
 from ..core.identity import digest, made_from, home_of
 from ..core.mechanism import described, kind
 from ..core.method import Method
-from ..core.names import some
 from ..core.net import NORMS, Net, evaluating
 from ..core.seeding import Random, generator, seeded
 from ..core.tried import check_net, check_whole, knowing_grey, tried
-from ..data.images import as_tensor, lacks, ones_white, read_image, tell_lost
+from ..core.pictures import is_grey, read_squares
+from ..data.images import as_tensor, lacks, ones_white
 from ..data.suite import Suite
 from .lanes import has_bf16, usual_lanes
 from .setting import Setting
@@ -229,10 +229,6 @@ def note_odd(fed, said:str):
     warnings.warn(said)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #71b8fd83
-def is_grey(x:Tensor)->bool:   # (N, 3, H, W)
-    "Are the three channels equal?"
-    return bool((x[:, :1] == x).all())
-
 def check_grey(net:Net, suite:Suite):
     "Refuse colours for a model that takes one channel."
     if getattr(net, 'channels', 3) == 3: return
@@ -376,20 +372,15 @@ def paths_of(images)->list:
     several = isinstance(images, (list, tuple)) and images
     return list(images) if several and all(isinstance(p, (str, Path)) for p in images) else []
 
-def read_images(paths:list, size:int, white=None)->Tensor: # (N, 3, size, size) uint8
-    "Image files, each squeezed to `size` pixels as `load_folder` does; what is lost is a warning."
-    small, images, _ = zip(*(read_image(p, size, white) for p in paths))
-    tell_lost('the pictures', [tuple(im.info.values()) for im in images], white, None, paths)
-    return torch.stack([torch.from_numpy(x.copy()) for x in small])
-
 # %% ../../nbs/6_engine/06_guard.ipynb #c0e2b970
 def as_batch(
-    images,                # (N, 3, H, W), (N, H, W, 3), one (H, W, 3), or files
+    images,                 # (N, 3, H, W), (N, H, W, 3), one (H, W, 3), or files
     suite:Suite,
-    normalised:bool=False, # floats already?
-)->Tensor:                 # (N, 3, H, W)
+    normalised:bool=False,  # floats?
+)->Tensor:  # (N, 3, H, W)
     "Images as a batch, or a refusal."
-    if paths := paths_of(images): return read_images(paths, suite.image_size, suite.white)
+    if paths := paths_of(images):
+        return torch.from_numpy(read_squares(paths, suite.image_size, suite.white))
     x = ones_white(as_tensor(images, 'images'), suite.white)
     fits = x.is_floating_point() if normalised else x.dtype == torch.uint8
     if not fits or x.ndim not in (3, 4):
@@ -410,14 +401,6 @@ def check_colour(x:Tensor, suite:Suite):
     if is_grey(x) or not all_grey(suite): return
     raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
-
-# %% ../../nbs/6_engine/06_guard.ipynb #e492f89b
-def check_grey_files(x:Tensor, files:list):
-    "Refuse colours where the model was trained on grey images."
-    coloured = [f.as_posix() for f, im in zip(files, x) if not is_grey(im[None])]
-    if not coloured: return
-    raise ValueError(f'{some(coloured)}: in colours, and the model was trained on grey images: '
-                     'make them grey')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 def place_in_run(fed, clients, scored, round)->str:

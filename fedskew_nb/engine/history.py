@@ -383,14 +383,6 @@ def headline(self:History, where='global')->Where:
     return where._replace(path=usual)
 
 # %% ../../nbs/6_engine/08_reading.ipynb #a15f1731
-def _unscored(h, where)->str:
-    "Why there is no such score."
-    def words(w, show=str):
-        by = f' by {show(w.path)}' if w.path else ''
-        return f'{show(w.view)} at {show(w.moment)}{by}'
-    scored = '; '.join(map(words, h.views())) or 'nothing, fit() it first'
-    return f'{h.setting.get("method", "this run")} has no score {words(where, repr)}: it has {scored}'
-
 def told(lost:dict)->list: # of texts; lost: of `lost_of`
     "What is lost, in words: `no score of b in round 2`."
     of = {}
@@ -407,6 +399,7 @@ def sums_at(h, where:Where)->dict: # {round: {domain: [n, correct]}}
         both[1] += r['correct']
     return sums
 
+# %% ../../nbs/6_engine/08_reading.ipynb #628cf0ce
 def sums_of(h, where)->dict: # as `sums_at`
     "The same of an answer that there is, by default of the headline."
     where = where_of(where)
@@ -414,8 +407,12 @@ def sums_of(h, where)->dict: # as `sums_at`
     if not sums and not where.path:
         where = h.headline(where)
         sums = sums_at(h, where)
-    if not sums: raise ValueError(_unscored(h, where))
-    return sums
+    if sums: return sums
+    def words(w, show=str):
+        by = f' by {show(w.path)}' if w.path else ''
+        return f'{show(w.view)} at {show(w.moment)}{by}'
+    who, scored = h.setting.get('method', 'this run'), '; '.join(map(words, h.views()))
+    raise ValueError(f'{who} has no score {words(where, repr)}: it has {scored or "nothing, fit() it first"}')
 
 # %% ../../nbs/6_engine/08_reading.ipynb #b0868488
 @patch

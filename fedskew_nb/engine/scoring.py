@@ -245,6 +245,8 @@ def trained_rows(
 
 # %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
 from itertools import chain
+from .checkpoint import to_bytes
+from torch import Tensor
 
 # %% ../../nbs/6_engine/15_sites.ipynb #96098694
 @dataclass(frozen=True)
@@ -272,3 +274,24 @@ class Overheard:
         for got, c in zip(self.sites.train(fed, who), who):
             if got: self.rounds[-1][c.id] = orders[c.id], dict(got[0], model=dict(got[0]['model'])), got[1]
             yield got
+
+# %% ../../nbs/6_engine/15_sites.ipynb #bce510cb
+def rows_in(nest)->list: # of bytes
+    "The rows of all float tensors of a nest, as bytes; those too short to be told apart are left out."
+    if isinstance(nest, dict): return [r for v in nest.values() for r in rows_in(v)]
+    if isinstance(nest, (list, tuple)): return [r for v in nest for r in rows_in(v)]
+    if not isinstance(nest, Tensor) or not nest.is_floating_point() or not nest.ndim: return []
+    rows = nest.detach().reshape(len(nest), -1)
+    return [r.contiguous().numpy().tobytes() for r in rows if len(r) > 3 and r.unique().numel() > 3]
+
+# %% ../../nbs/6_engine/15_sites.ipynb #f0dc073e
+def handed_on(seen:list)->list: # names of extras
+    "What one site sends and another one, that did not send it, gets as it was sent."
+    found = set()
+    for before, after in zip(seen, seen[1:]):
+        sent = {j: answer['extra'] for j, (_, answer, _) in before.items()}
+        for k, (order, _, _) in after.items():
+            data, own = to_bytes(order['down']), {*rows_in(sent.get(k, {}))}
+            found |= {name for j in sent.keys()-{k} for name, v in sent[j].items()
+                      if any(row in data for row in {*rows_in(v)}-own)}
+    return sorted(found)

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/13_plan.ipynb #00000003
 from __future__ import annotations
-import os
+import tempfile
 from dataclasses import asdict, fields
 from functools import lru_cache, partial, wraps
 from importlib.resources import files
@@ -278,24 +278,18 @@ def check_namesakes(runs:list):
                          'give your folder, or your Suite(name=…), another name')
 
 # %% ../../nbs/7_app/13_plan.ipynb #a8f7400b
-def open_folder(out)->Path:
-    "`out/runs`, made and writable."
-    runs = Path(out)/'runs'
-    probe = runs/f'.{os.getpid()}'
-    try:
-        runs.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as e:
-        raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
-    return runs
-
 def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     "Refuse what cannot run; open the folder."
     if any(run.keep_models for run in todo) and not out:
         raise ValueError('keep_models wants a folder for the models: give out')
     check_runs(todo, executor)
-    folder = open_folder(out) if out else None
+    folder = Path(out)/'runs' if out else None
+    try:
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder): pass       # it can be written
+    except OSError as e:
+        raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
     todo = stamped(todo)
     check_namesakes(todo)
     return todo, folder

@@ -89,16 +89,13 @@ for name, m in METHODS.items():
     for other, whose in m.aliases.items(): ALIASES.setdefault(other, {})[name] = whose
 
 # %% ../../nbs/7_app/09_recipes.ipynb #00000009
-def of_defaults(cls)->Mechanism:
-    "A mechanism at its defaults."
-    try: inspect.signature(cls).bind()
-    except TypeError as e:
-        raise ValueError(f'{cls.__name__} has no default ({e}): give every field one') from None
-    return cls()
-
 def as_method(o, name:str, hp:dict)->Method:
     "`o` as a method with the hyper-parameters `hp`."
-    if inspect.isclass(o) and issubclass(o, Mechanism): o = of_defaults(o)
+    if inspect.isclass(o) and issubclass(o, Mechanism):
+        try: inspect.signature(o).bind()
+        except TypeError as e:
+            raise ValueError(f'{o.__name__} has no default ({e}): give every field one') from None
+        o = o()
     if isinstance(o, Mechanism): o = Method(name, o)
     if not isinstance(o, Method):
         raise ValueError(f'{name} is a {type(o).__name__}: it should be a Method or a Mechanism')

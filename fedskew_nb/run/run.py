@@ -15,7 +15,7 @@ from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust import trust_measures
 from .executors import side_by_side
 from .scripts import safe_path, without_exit
-from ..core.files import sweep
+from ..core.files import sweep, write_csv
 from ..core.identity import digest
 from ..core.mechanism import described
 from ..core.method import Method
@@ -164,6 +164,15 @@ def models_file(run:Run, folder)->Path:
     "Where the last models of a run are kept: beside the folder of histories."
     return Path(folder).parent/'models'/f'{run_name(run)}.safetensors'
 
+# %% ../../nbs/7_app/11_run.ipynb #11run001
+def write_parts(run:Run, suite:Suite, folder):
+    "Beside the runs what each image of a folder is for, once a split."
+    name = run_head(suite.name, 'split', run.deal, run.seed)
+    to = Path(folder).parent/'splits'/f'{name}_{run.made_of["data"]}.csv'
+    if suite.files and run.deal == 'skew' and not to.exists():
+        write_csv(['image', 'site', 'part'], suite.files, to)
+
+# %% ../../nbs/7_app/11_run.ipynb #11run002
 def finished(path, run:Run|None=None)->History|None:
     "The history at `path`, if it is there, whole, and of this run."
     if path is None or not Path(path).exists(): return None
@@ -187,25 +196,22 @@ def noted(history:History, note:str='', trials:int=0)->History:
     history.setting |= {k: v for k, v in dict(note=note, trials=trials).items() if v}
     return history
 
-# %% ../../nbs/7_app/11_run.ipynb #f4cbd31a
-def lacks_measures(run:Run, history:History, measure=None)->bool:
-    "Does this finished run lack what is to be measured, or was it measured by another function?"
-    measured = history.measures.keys()
-    if 'stopped' in measured: return False
-    by_other = measure and history.measured_by not in ('', digest(measure))
-    return bool(measure and (by_other or not measured-{'trust'})) or (run.trust and 'trust' not in measured)
-
 # %% ../../nbs/7_app/11_run.ipynb #399b2ed7
 def lacks(run:Run, history:History|None, folder, measure=None)->bool:
     "Is there something left to train, to measure or to keep?"
-    if history is None or lacks_measures(run, history, measure): return True
+    if history is None: return True
+    measured = history.measures.keys()
+    if 'stopped' not in measured:
+        by_other = measure and history.measured_by not in ('', digest(measure))
+        if measure and (by_other or not measured-{'trust'}): return True
+        if run.trust and 'trust' not in measured: return True
     return run.keep_models and not models_file(run, folder).exists()
 
 # %% ../../nbs/7_app/11_run.ipynb #28de7d3c
 def train_run(
     run:Run,
-    folder=None,              # here the history stays, and the checkpoint until it is there
-    held:dict|None=None,      # the suite that was loaded last
+    folder=None,              # for files
+    held:dict|None=None,      # the suite of the last one
     progress:bool|None=None,
     measure=None,             # federation → dict
     keep_stopped=False,       # a run whose loss is no longer finite
@@ -216,6 +222,7 @@ def train_run(
     history = finished(done, run)
     if lacks(run, history, folder, measure):
         fed = federation_of(run, held, part)
+        if done: write_parts(run, fed.suite, folder)
         _go_on_from(fed, part)
         history = _fitted(fed, run, progress, measure, keep_stopped, history)
         if run.keep_models: fed.save(models_file(run, folder))

@@ -70,22 +70,17 @@ def uncompiled():
     try: yield
     finally: sys.dont_write_bytecode = was
 
-# %% ../../nbs/7_app/08_scripts.ipynb #e2b91c55
-def _raised_in(e:BaseException)->str:
-    "The line that asked to end Python; '' for a real Ctrl-C."
-    home = sysconfig.get_path('stdlib')
-    frames = traceback.extract_tb(e.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith((home, '<frozen'))] or [frames[-1]]
-    on_purpose = isinstance(e, SystemExit) or 'KeyboardInterrupt' in (frames[-1].line or '')
-    return f'{theirs[-1].filename}, line {theirs[-1].lineno}' if on_purpose else ''
-
 # %% ../../nbs/7_app/08_scripts.ipynb #e2b91c56
 @contextmanager
 def no_exit(kinds=(SystemExit, KeyboardInterrupt)):
     "Inside, a call of sys.exit is an error that names its file."
     try: yield
     except kinds as e:
-        if not (where := _raised_in(e)): raise
+        home, frames = sysconfig.get_path('stdlib'), traceback.extract_tb(e.__traceback__)
+        on_purpose = isinstance(e, SystemExit) or 'KeyboardInterrupt' in (frames[-1].line or '')
+        if not on_purpose: raise                    # a real Ctrl-C
+        theirs = [f for f in frames if not f.filename.startswith((home, '<frozen'))] or [frames[-1]]
+        where = f'{theirs[-1].filename}, line {theirs[-1].lineno}'
         call = f'{type(e).__name__}({e})'
         raise ValueError(f'{where}, ends Python with {call}: take it out, or raise an error') from e
 

@@ -130,17 +130,14 @@ class Tuning(dict):
 # %% ../../nbs/7_app/15_tune.ipynb #9eacff30
 MOST = 9       # columns of rates
 
-def _tried(f:dict, rates:list)->dict:
-    "What each rate, and each value at the best one, came to; of many rates the best alone."
-    at = {lr: s for lr, v, s in f['scores'] if v is None}
-    own = ', '.join(f'{v}: {s:.1f}' for _, v, s in f['scores'] if v is not None)
-    if len(rates) > MOST: return dict(best=f"{max(s for *_, s in f['scores']):.1f}")
-    return {f'{lr:g}': f'{at[lr]:.1f}' if lr in at else '' for lr in rates} | dict(own=own)
-
 def _cells(name:str, f:dict, rates:list)->dict:
     "A row of the table."
     best = ', '.join(f'{k} {v}' for k, v in dict(lr=f['lr'], **f['own']).items())
-    return dict(method=name) | _tried(f, rates) | dict(chosen=best, trials=str(f['trials']))
+    at = {lr: s for lr, v, s in f['scores'] if v is None}
+    own = ', '.join(f'{v}: {s:.1f}' for _, v, s in f['scores'] if v is not None)     # at the best rate
+    tried = {f'{lr:g}': f'{at[lr]:.1f}' if lr in at else '' for lr in rates} | dict(own=own)
+    if len(rates) > MOST: tried = dict(best=f"{max(s for *_, s in f['scores']):.1f}")
+    return dict(method=name) | tried | dict(chosen=best, trials=str(f['trials']))
 
 # %% ../../nbs/7_app/15_tune.ipynb #71fe81d1
 @patch

@@ -6,31 +6,26 @@
 __all__ = ['export', 'kept_federation']
 
 # %% ../../nbs/7_app/04_after.ipynb #dbddd376
-import json, warnings
+import json
 from datetime import date
 from pathlib import Path
-import pandas as pd, torch
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from ..analysis.table import csv_text
 from ..run.compare import at_rates, trusted_request
 from ..run.plan import planned
 from ..run.recipes import files_in, read_call, read_method, read_model
 from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
-from .shell import show_json
-from ..core.files import Number, Record, check_ours, misfit, regular, starts_with, trouble
-from ..core.files import whole_file, write_json
-from ..data.check import check_card, check_classes
+from ..core.files import Number, Record, check_ours, misfit, regular, trouble, whole_file, write_json
+from ..data.check import check_card
 from ..nets.pretrained import fill_by_card
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
-from ..data.check import image_files, unread_note
-from ..data.images import window_of
 from ..engine.federation import Federation
-from ..engine.guard import all_grey, check_grey_files, read_images
+from ..engine.guard import all_grey
 from ..engine.history import versions
 
 # %% ../../nbs/7_app/04_after.ipynb #2c6ed6cb
@@ -241,73 +236,3 @@ def export_command(
         fed = kept_federation(out, method, seed, suite, trust_code)
         path = export(fed, to, client_of(fed, client))
     print(f'{path}, and its card {path.with_suffix(".json")}')
-
-# %% ../../nbs/7_app/04_after.ipynb #2d134c3f
-class Card(Record):
-    "What one must know to ask a model."
-    classes:list[str]
-    pixels:int
-
-def known_card(session)->dict:
-    "What the model says of itself."
-    facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])
-    if why := misfit(facts, Card): raise ValueError(why)
-    check_classes(facts['classes'], 'its card')
-    return facts
-
-# %% ../../nbs/7_app/04_after.ipynb #f125fd32
-def opened(path)->tuple: # (session, card)
-    "A model that `export` wrote as ONNX, and its card."
-    path = Path(path)
-    if path.suffix != '.onnx':
-        raise ValueError(f'{path} is no .onnx: fedskew export writes one, and it holds no code')
-    if not path.is_file(): raise ValueError(f'there is no file {path}: fedskew export writes one')
-    runtime = extra('onnxruntime', 'onnxruntime', 'export')
-    try:
-        session = runtime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
-        return session, known_card(session)
-    except Exception as e:
-        why = type(e).__name__
-        raise ValueError(f'{path} is torn, or was not written by fedskew export ({why})') from None
-
-# %% ../../nbs/7_app/04_after.ipynb #9fae5dc6
-def predictions(session, facts:dict, root, files:list)->pd.DataFrame:
-    "A row for each file: its class, the probability of every class, the vacuity where there is one."
-    rows = []
-    for k in range(0, len(files), 64):
-        x = read_images([Path(root)/f for f in files[k:k+64]], facts['pixels'], facts.get('white'))
-        if facts.get('grey'): check_grey_files(x, files[k:k+64])
-        p, *more = session.run(None, {'images': x.numpy()})
-        rows.append(pd.DataFrame(p, columns=facts['classes']).assign(**dict(zip(['vacuity'], more))))
-    table = pd.concat(rows, ignore_index=True)
-    best = table[facts['classes']].idxmax(axis=1)
-    table.insert(0, 'file', [f.as_posix() for f in files], allow_duplicates=True)
-    table.insert(1, 'class', best, allow_duplicates=True)
-    return table
-
-# %% ../../nbs/7_app/04_after.ipynb #97785ad0
-def files_below(root:Path)->tuple: # (folder, [paths below it])
-    "The pictures of a folder, or one picture."
-    if not root.exists(): raise ValueError(f'there is no {root}: give a folder of pictures, or a picture')
-    if not root.is_dir(): return root.parent, [Path(root.name)]
-    for note in unread_note(root): warnings.warn(f'{root}: {note}')
-    if files := image_files(root): return root, files
-    raise ValueError(f'{root} holds no picture')
-
-# %% ../../nbs/7_app/04_after.ipynb #8a29c3a0
-def predict_command(
-    model,                      # .onnx, as fedskew export writes it
-    images,                     # folder of pictures, or one picture
-    out:str='predictions.csv',
-    white:str=None,             # in scans; default: the card's
-    json:bool=False,            # the table as JSON instead
-):
-    "Ask an exported model about a folder of pictures."
-    session, facts = opened(model)
-    if white: facts['white'] = window_of(white)
-    if not json: check_ours(out, starts_with('file,class,'), 'table of predictions')
-    table = predictions(session, facts, *files_below(Path(images)))
-    if json: return show_json(table.to_dict('records'))
-    with whole_file(out) as part: part.write_text(csv_text(table), encoding='utf-8')
-    counts = ', '.join(f'{n} {c}' for c, n in table['class'].value_counts().items())
-    print(f'{len(table)} pictures: {counts}\n{out}')

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 from ..data.boxes import Box, check_box, read_boxes, write_boxes
 from ..data.detector import DINO, GroundingDINO
-from ..data.images import file_bytes, upright
+from ..core.pictures import file_bytes, upright
 from ..data.folder import left_out, scan
 from ..core.names import live
 from ..engine.lanes import pick_device
@@ -53,7 +53,7 @@ def find_boxes(
     bar = tqdm(todo.items(), disable=not (live() if progress is None else progress))
     try: broken = ask_finder(root, find, bar, boxes, store)
     finally: store()
-    for note in left_out(broken, 'unreadable'): warnings.warn(f'{root}: {note}')
+    for note in left_out(broken): warnings.warn(f'{root}: {note}')
     return sorted(boxes, key=lambda b: b.path)
 
 # %% ../../nbs/7_app/16_boxes.ipynb #8eb3ab2e

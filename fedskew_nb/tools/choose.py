@@ -24,7 +24,7 @@ from ..data.load import load_suite
 from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard
+from ..engine.scoring import Overheard, handed_on
 from ..engine.server import added_only
 
 # %% auto #0
@@ -60,6 +60,7 @@ class Facts:
     one:bool       # one model for all clients at the end
     unseen:bool    # was that model asked about the domain that nobody has?
     sent:tuple     # what a client sends beside its model
+    handed:tuple   # what of it others get as it was sent
     bytes:float    # up and down, in those of FedAvg
     asks:str       # what it asks of model and images
     plain:bool     # does it do without masks and boxes?
@@ -82,7 +83,8 @@ def seen_of(name:str)->Facts:
     unseen = one and any(r['view'] == 'unseen' for r in fed.history.rows)
     plain = not any(m.wants for m in method.mechanisms)
     aux = probe(fed.model(client=fed.clients[0].id)).aux
-    return Facts(one, unseen, tuple(sent_beside(fed)), bytes_of(fed)/bytes_of_fedavg(),
+    sent, handed = (tuple(names) for names in (sent_beside(fed), handed_on(fed.sites.rounds)))
+    return Facts(one, unseen, sent, handed, bytes_of(fed)/bytes_of_fedavg(),
                  needs_of(method, small)['needs'], plain, not asks_of_net(method, small), 'u' in aux)
 
 # %% ../../nbs/7_app/01_choose.ipynb #fac75001
@@ -92,7 +94,7 @@ FACTS = files('fedskew_nb')/'assets'/'facts.json'     # written by tests/tools/i
 def facts_of(name:str)->Facts:
     "What a method showed when the package was made, or shows now."
     row = json.loads(FACTS.read_text(encoding='utf-8')).get(name)
-    return Facts(**row | dict(sent=tuple(row['sent']))) if row else seen_of(name)
+    return Facts(**row | {k: tuple(row[k]) for k in ('sent', 'handed')}) if row else seen_of(name)
 
 # %% ../../nbs/7_app/01_choose.ipynb #9030fcee
 @dataclass(frozen=True)
@@ -144,6 +146,15 @@ USER_NEEDS = {
     'anynet': Need('any model: no place in it, no kind of layer', lambda c: c.facts.any_net),
     'doubt': Need('says how unsure it is, beside probabilities', lambda c: c.facts.unsure),
     'few': Need('100 images a client: measured above training alone', pays, Asked(over='Local'))}
+
+# %% ../../nbs/7_app/01_choose.ipynb #3e0f7a51
+def why_handed(c:Candidate)->str: # '' if nothing is
+    "What others get as it was sent."
+    names = ', '.join(c.facts.handed)
+    return f'other clients get {names} as one has sent it' if names else ''
+
+USER_NEEDS['not-handed-on'] = Need('what a client sends reaches no other one as it was sent',
+                                   lambda c: not c.facts.handed, why=why_handed)
 
 # %% ../../nbs/7_app/01_choose.ipynb #b805dede
 def asked_by(*needs:str)->list: # of Asked; the first orders

@@ -15,11 +15,12 @@ from fastcore.meta import delegates
 from tqdm import tqdm
 from .. import __version__
 from ..analysis.index import RESULTS
-from ..analysis.comparison import Comparison
+from ..analysis.comparison import Comparison, load_comparison, stored_results
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .boxes import boxes_command
 from .catalogue import claims_command, notebooks_command, usual_methods
-from .after import export_command, predict_command
+from .after import export_command
+from .predict import predict_command
 from .choose import list_command
 from .join import join_command
 from ..downloads.prepare import prepare_command
@@ -34,7 +35,6 @@ from ..run.scripts import no_exit
 from .shell import called, code_of, complain, harmless, in_shell
 from .shell import joined, parser_of, say, show_json
 from ..run.tune import trial_score, tune
-from ..analysis.overview import load_comparison, stored_results
 from ..core.files import check_ours
 from ..core.names import modules_of, nearest, spelt
 from ..data.boxes import boxes_file

@@ -42,10 +42,12 @@ EFFECTS = dict(    # {name: (what it is called, one, other)}
     gain=('FedAvg − alone', 'FedAvg', 'Local'),
     bn_gain=('FedBN − alone', 'FedBN', 'Local'),
     adabn_gain=('FedAvg + AdaBN − alone', 'FedAvg + AdaBN', 'Local'),
+    tuned_gain=('FedAvg, tuned − alone', 'FedAvg, tuned', 'Local'),
     adabn=('FedAvg + AdaBN − FedAvg', 'FedAvg + AdaBN', 'FedAvg'),
     fedbn=('FedBN − FedAvg', 'FedBN', 'FedAvg'),
+    tuned=('FedAvg, tuned − FedAvg', 'FedAvg, tuned', 'FedAvg'),
     alone=('alone − FedAvg', 'Local', 'FedAvg'))
-GAINS = 'gain', 'bn_gain', 'adabn_gain'
+GAINS = 'gain', 'bn_gain', 'adabn_gain', 'tuned_gain'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ad78bc6
 class Diagnosis:
@@ -60,8 +62,8 @@ class Diagnosis:
         rows = {}
         for h in self.cmp.histories:
             name, seed = h.setting['method']+DEALS[h.setting['deal']], h.setting['seed']
-            rows.setdefault(name, {})[seed] = h.measures['right']
-            if 'adabn' in h.measures: rows.setdefault(f'{name} + AdaBN', {})[seed] = h.measures['adabn']
+            for key, word in dict(right='', adabn=' + AdaBN', tuned=', tuned').items():
+                if key in h.measures: rows.setdefault(name+word, {})[seed] = h.measures[key]
         return rows
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #54a5223e
@@ -122,7 +124,7 @@ GAIN = dict(above='Federating pays', below='Federating does not pay', small='Fed
 def on_gain(self:Diagnosis)->str:
     "Does federating pay?"
     k, i = best_of(self.effects, GAINS)
-    return f'{GAIN[i.told]}: the best of three, {EFFECTS[k][1]} − training alone, is {points(i)}.'
+    return f'{GAIN[i.told]}: the best of four, {EFFECTS[k][1]} − training alone, is {points(i)}.'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #6c91537d
 @patch
@@ -260,7 +262,7 @@ def cure(self:Diagnosis)->Advice:
     shown = i.told == 'above'
     known = known_elsewhere(ROWS[k], objects=bool(self.measured('behind')))
     shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
-    why = f'it is the best of three, {i.word}{shows}. {known}'
+    why = '. '.join(filter(None, [f'it is the best of four, {i.word}{shows}', known]))
     return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65

@@ -23,12 +23,14 @@ from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
-from ..data.check import count, image_files, lost_at_door, unread_note
+from ..core.pictures import unread_note
+from ..data.check import count, lost_at_door
 from ..data.copies import Picture, near_twins, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
-from ..data.folder import read_domain
-from ..data.images import Data, as_data, join, window_of
-from ..data.sheet import Row, in_parts, part_named, parts_of_site, read_sheet, tree_of
+from ..data.folder import read_domain, rows_in
+from ..core.pictures import window_of
+from ..data.images import Data, as_data, join
+from ..data.sheet import Row, in_parts, parts_of_site, tree_of
 from ..engine.federation import Federation
 from ..engine.guard import as_batch, check_colour
 from ..engine.scoring import pixel_digests
@@ -91,26 +93,10 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
         ways[name] = head_tuned(fed, start, data[torch.arange(labels)], epochs), LABELS
     return ways
 
-# %% ../../nbs/7_app/05_join.ipynb #3d8c8c8a
-def rows_of_site(root:Path)->tuple: # (folder, [Row])
-    "The images of one site, from a table or a folder."
-    if root.is_file():
-        rows = read_sheet(root)
-        if len(sites := list(tree_of(rows))) == 1: return root.parent, rows
-        raise ValueError(f'{root} has the sites {", ".join(sites)}: give the table of the one that joins')
-    if not root.is_dir(): raise ValueError(f'there is no {root}: give a folder or a CSV')
-    rows = [Row(p, p.parent.name, root.name, split=part_named(p.parts[0])*(len(p.parts) == 3))
-            for p in image_files(root)]
-    odd = [r.path for r in rows if len(r.path.parts) != 2 and not r.split]
-    if rows and not odd: return root, rows
-    found = odd[0].as_posix() if odd else 'no image'
-    raise ValueError(f'{root} should hold <class>/<image> of one site, or <train or test>/<class>/<image>, '
-                     f'but {found} is found')
-
 # %% ../../nbs/7_app/05_join.ipynb #51402f39
 def read_site(root, fed:Federation, white)->tuple: # (name, Data, [Row], [Picture])
     "The images of a site, and a row for each."
-    home, rows = rows_of_site(Path(root).expanduser())
+    home, rows = rows_in(root, alone=True)
     (site, tree), = tree_of(rows).items()
     classes = list(fed.suite.classes)
     for c in tree: one_of(c, classes, 'class in the federation')
@@ -201,7 +187,7 @@ def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
 # %% ../../nbs/7_app/05_join.ipynb #d089a5ed
 def join_site(
     fed:Federation,          # trained
-    images,                  # of the site: a folder <class>/<image>, a CSV, or (images, labels)
+    images,                  # of the site: a folder as a node has it, a CSV, or (images, labels)
     test:float=.5,           # part of every class that is held out
     labels:int|None=None,    # how many of the others have labels; default: all, 0: none
     epochs:int=20,           # of head tuning
@@ -272,7 +258,7 @@ def export(self:Joined,
 def join_command(
     out,                  # folder of a comparison that kept its models
     method:str='FedAvg',
-    data:str=None,        # <class>/*.jpg, or a CSV
+    data:str=None,        # its folder, or a CSV
     labels:int=None,      # so many have labels
     test:float=.5,        # part to hold out
     to:str=None,          # write a model: .onnx, .pt2, .safetensors

@@ -183,7 +183,9 @@ def asked(fed:Federation)->dict:
     if fed.suite.deal != 'skew': return kept
     if name == 'Local': kept['exchanged'] = exchanges(fed)
     if name != 'FedAvg': return kept
-    return kept | dict(adabn=right_by_domain(fed, lambda net, c: adabn(net, c.train)), behind=behind(fed))
+    def tuned(net, c): return fed.worker.copy(fed.train_client(c).upload.state)
+    return kept | dict(adabn=right_by_domain(fed, lambda net, c: adabn(net, c.train)), behind=behind(fed),
+                       tuned=right_by_domain(fed, tuned))
 
 # %% ../../nbs/7_app/18_questions.ipynb #63e883f9
 NEEDED = 5.       # points that one would act upon
@@ -348,8 +350,9 @@ def in_python(verb:str, folder:str, given:dict)->str:
     return f'{verb}({", ".join([*arguments, f"out={folder!r}"])})'
 
 # %% ../../nbs/7_app/19_again.ipynb #58ef1334
-CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone')
-ROWS = dict(adabn='FedAvg + AdaBN', fedbn='FedBN', alone='Local')
+CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone',
+             tuned='a round of local training after FedAvg')
+ROWS = dict(adabn='FedAvg + AdaBN', fedbn='FedBN', alone='Local', tuned='FedAvg, tuned')
 
 # %% ../../nbs/7_app/19_again.ipynb #4a9a984d
 class Step(NamedTuple):
@@ -387,6 +390,7 @@ NOTES = ['Paired by seed; of each difference alone, for other seeds on these pic
          f'Above or below 0 only where the pictures allow it; the margin is {NEEDED:g} points.',
          'Could show: with these seeds, in four of five tries. '
          'Pictures alone: what their choice leaves open, however many seeds.',
+         'Tuned: each site trains what it received for one more round, and keeps it.',
          'All train at the rate below; training alone often learns best at a lower one.']
 
 # %% ../../nbs/7_app/19_again.ipynb #78656300
@@ -394,6 +398,7 @@ NOTES = ['Paired by seed; of each difference alone, for other seeds on these pic
 def follows(self:Again, a:Advice)->str:
     "The command that follows an advice."
     kind, of = a.kind, a.of
+    if kind == 'tuned': return self.command('diagnose', kind, seeds=self.fresh)
     if kind in CURES: return self.command('compare', kind, methods=f'FedAvg,{ROWS[kind]}', seeds=self.fresh)
     if kind == 'keep': return self.command('compare', 'kept', methods='FedAvg', keep_models=True)
     if kind == 'seeds': return self.command('diagnose', seeds=of)
@@ -414,7 +419,7 @@ def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
     if gain.n == 1: return f'{said} Expected: one seed cannot tell.'
     if gain.told != 'above': return f'{said} Expected: between nothing and {gain.hi:+.1f} points.'
     return (f'{said} Expected: {points(gain)} for other seeds on these pictures, the interval as wide as the '
-            f'best of three asks for; on other pictures like these {span(*gain.elsewhere())}.')
+            f'best of four asks for; on other pictures like these {span(*gain.elsewhere())}.')
 
 # %% ../../nbs/7_app/19_again.ipynb #c3e1040a
 LIKE = {'emoji-pacs': 'styles', 'colored-mnist': 'hues', 'context-vehicles': 'backgrounds'}

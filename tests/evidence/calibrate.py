@@ -26,7 +26,7 @@ from fedskew_nb.tools.questions import CURES, NEEDED, best_of
 
 ASKED, TRUTH = (0, 1, 2), tuple(range(3, 11))
 STORED = Path(__file__).parents[2]/'fedskew_nb'/'assets'/'advice.json'
-NEAR = 2.         # points: a cure this near to the best of three is as good
+NEAR = 2.         # points: a cure this near to the best is as good
 PIXELS, DEVICE = 32, 'cpu'
 
 # ---- twelve folders: {site: [(picture, class)]} ----
@@ -129,7 +129,7 @@ def is_right(name:str, kind:str, of, truth:dict, level:float, chance:float)->boo
     if name in SWAPPED: return (kind, of) == ('labels', SWAPPED[name])
     if kind in ('labels', 'suspected', 'contradictions'): return False
     if kind == 'backgrounds': return FOLDERS[name][0] == 'background'
-    best = max(truth[k] for k in CURES)
+    best = max(truth[k] for k in CURES if k in truth)
     if kind in CURES: return truth[kind] > 0 and truth[kind] >= best-NEAR
     if kind == 'keep': return best < NEAR
     if kind == 'larger': return level < chance+NEEDED

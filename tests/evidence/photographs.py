@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.images import Data, upright
+from fedskew_nb.core.pictures import upright
+from fedskew_nb.data.images import Data
 from fedskew_nb.data.suite import Client, Suite
 
 ARCHIVES = dict(pacs='pacs-128.tar', office='office-caltech-10.tar')

@@ -26,6 +26,8 @@ PRIVATE = re.compile(
 EMPTY = 'Call self as a function.', 'Return repr(self).', 'Initialize self.'  # what stands for no docstring
 SPELT = re.compile(r'(?<![\w$])[^\W\d_]{1,2}_\w')  # h_k, a formula by hand
 SCHEME = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
+# a picture as text, on which pandoc takes as long as on all other pages
+INLINE = re.compile(r'(data:[\w/+.;=-]+),[\w/+=]+')
 
 @dataclass
 class Page:
@@ -108,7 +110,7 @@ def take_code(cell, page):
 
 def take_markdown(text, page):
     "Anchors, references, links, images and formulas of a page's prose."
-    for n in walk(json.loads(pandoc(text, 'json')[0])):
+    for n in walk(json.loads(pandoc(INLINE.sub(r'\1,', text), 'json')[0])):
         t, c = n['t'], n.get('c')
         if t == 'CodeBlock' and not c[0][1]:
             page.faults.append(f'a code fence without a language: {c[1][:60]!r}')

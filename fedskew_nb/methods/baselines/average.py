@@ -52,36 +52,6 @@ def bowl_rounds(
         path.append(sum(ends)/2)
     return torch.stack(path)
 
-# %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #0000000f
-def _both_bowls(ax):
-    "The loss of both clients together, as lines."
-    from fedskew_nb.analysis.style import INK
-    side = torch.linspace(-1.5, 1.5, 61)
-    x, y = torch.meshgrid(side, side, indexing='xy')
-    loss = sum(.25*(h[0]*(x-a[0])**2+h[1]*(y-a[1])**2) for h, a in BOWLS)
-    ax.contour(x, y, loss, levels=12, colors=INK, linewidths=.5, alpha=.5)
-    ax.scatter(-7/9, -7/9, marker='*', s=90, color=INK, zorder=3, label='best for both')
-    ax.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect='equal', xlabel='parameter 1', ylabel='parameter 2')
-
-# %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #00000010
-def drift_picture(
-    E:int=40,       # local steps
-    mu:float=0.,    # FedProx's pull
-    rounds:int=30,
-    ax=None,        # drawn here, or in a figure of its own
-):                  # the axes
-    "Two clients' local paths in the first round, and the server's way over the rounds."
-    from fedskew_nb.analysis.style import PALETTE, canvas, colour
-    ax, server = canvas(ax, (3.6, 3.2)), bowl_rounds(E, mu, rounds)
-    _both_bowls(ax)
-    for k, c in enumerate((PALETTE['green'], PALETTE['vermillion'])):
-        ax.plot(*bowl_steps(server[0], k, E, mu).T, color=c, lw=1.2, marker='.', ms=3)
-        ax.scatter(*BOWLS[k][1], marker='x', color=c, label=f'client {k+1} wants')
-    name = 'FedProx' if mu else 'FedAvg'
-    ax.plot(*server.T, color=colour(name), marker='o', ms=3.5, label='server, per round')
-    ax.set_title(f'E={E}, μ={mu:g}')
-    return ax
-
 # %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #00000015
 @dataclass
 class Prox(Mechanism):

@@ -60,25 +60,6 @@ def brightness_scores(
     grey = torch.nn.functional.avg_pool2d(grey, 3, 1, 1, count_include_pad=False)[0]
     return factor*(grey-grey.mean())/grey.std().clamp(min=1e-5)
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000025
-def mask_picture(
-    x:Tensor,           # image (3, H, W), uint8
-    sigma:float=.1,     # softness of the mask
-    factor:float=1.,    # on the scores
-    seed:int=0,         # of the noise
-)->list:                # three axes
-    "An image, and the mask of its brightness with noise and without."
-    from fedskew_nb.analysis.style import bare, subplots
-    S, gen = brightness_scores(x, factor), torch.Generator().manual_seed(seed)
-    u = torch.rand(S.shape, generator=gen)
-    fig, axs = subplots(1, 3, size=(6, 2.1))
-    shown = {'image': x.permute(1, 2, 0), 'M with noise': gumbel_mask(S, sigma, u)}
-    shown['M without'] = gumbel_mask(S, sigma)
-    for ax, (title, im) in zip(axs, shown.items()):
-        bare(ax).imshow(im, interpolation='nearest', vmin=0, vmax=1 if im.dim() == 2 else 255, cmap='gray')
-        ax.set(xticks=[], yticks=[], title=title)
-    return list(axs)
-
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000003
 from itertools import pairwise
 import torch
