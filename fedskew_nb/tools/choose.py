@@ -148,13 +148,10 @@ USER_NEEDS = {
     'few': Need('100 images a client: measured above training alone', pays, Asked(over='Local'))}
 
 # %% ../../nbs/7_app/01_choose.ipynb #3e0f7a51
-def why_handed(c:Candidate)->str: # '' if nothing is
-    "What others get as it was sent."
-    names = ', '.join(c.facts.handed)
-    return f'other clients get {names} as one has sent it' if names else ''
-
-USER_NEEDS['not-handed-on'] = Need('what a client sends reaches no other one as it was sent',
-                                   lambda c: not c.facts.handed, why=why_handed)
+HANDED = 'other clients get {} as one has sent it'
+USER_NEEDS['not-handed-on'] = Need(
+    'what a client sends reaches no other one as it was sent', lambda c: not c.facts.handed,
+    why=lambda c: HANDED.format(', '.join(c.facts.handed)) if c.facts.handed else '')
 
 # %% ../../nbs/7_app/01_choose.ipynb #b805dede
 def asked_by(*needs:str)->list: # of Asked; the first orders
