@@ -1,6 +1,8 @@
 "Nets from torchvision and timm: what they answer, what is remembered, and what a federation makes of them."
+import sys
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 import pytest, torch
 from safetensors.torch import save_file
 from torchvision.models import resnet18
@@ -238,3 +240,17 @@ def test_weights_of_a_parallel_module(ending, tmp_path):
     else: save_file(state, str(file))
     net = torchvision_net(3, 'resnet18', str(file), size=64)
     assert torch.equal(net.state_dict()['body.conv1.weight'], state['module.conv1.weight'])
+
+# ---- a transformer, and adapters of low rank (tests/evidence/vit.py)
+
+@pytest.mark.parametrize('row', ['FedAvg', 'FedAvg, LoRA'])
+def test_a_small_transformer_sends_what_learns(row):
+    "Four bytes for each number that learns, from each of four clients."
+    pytest.importorskip('timm')
+    if 'LoRA' in row: pytest.importorskip('peft', reason='peft is not installed: the recipe is not run')
+    sys.path.insert(0, str(Path(__file__).parent/'evidence'))
+    import vit
+    suite = load_suite('emoji-pacs', 'tiny', 0)
+    of = vit.trained(row, suite, rounds=1, local_steps=1)
+    assert of['up'] == 4*of['learns']*len(suite.clients) and 0 <= of['mean'] <= 100
+    assert 'has no BatchNorm' in vit.trained('FedBN', suite, rounds=1, local_steps=1)['refused']
