@@ -53,7 +53,8 @@ def main():
     suite = load_suite('emoji-pacs', 'quick', 0)
     found = {row: trained(row, suite) for row in ROWS}
     about = dict(setting=SETTING, net='timm test_vit, random weights', seed=0, chance=100/suite.n_classes,
-                 images=sum(map(len, suite.tests.values())), clients=len(suite.clients), device='cpu', date=f'{date.today()}')
+                 images=sum(map(len, suite.tests.values())),
+                 clients=len(suite.clients), device='cpu', date=f'{date.today()}')
     write_json(dict(about=about, rows=found), STORED)
     for row, of in found.items(): print(row, of.get('refused') or f'{of["mean"]:.1f} %, {of["up"]:,} bytes')
 
