@@ -130,7 +130,7 @@ def admit(self:Node, job:Job):
     for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
-    with torch.device('meta'): net = job.net(2)       # shapes without numbers
+    with torch.device('meta'): net = job.net(len(job.classes) or 2)    # without numbers
     self.check_limits(parameters=sum(p.numel() for p in net.parameters()))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e14
