@@ -360,8 +360,8 @@ def test_which_file_was_for_what_stands_beside_the_runs(tmp_path):
     "One row an image, once a split: by the pixels of what the suite of that seed holds."
     root, out = images(tmp_path/'pets'), tmp_path/'out'
     shutil.copy(root/'day/cat/0.png', root/'day/cat/again.png')
-    compare('FedAvg,Local', folder(root, 16), 2, out=out, rounds=1, local_steps=1, model='small_conv(width=4)',
-            progress=False)
+    compare('FedAvg,Local', folder(root, 16), 2, out=out, rounds=1, local_steps=1, progress=False,
+            model='small_conv(width=4)')
     assert len([*(out/'splits').iterdir()]) == 2
     for seed in range(2):
         suite, (file,) = load_folder(root, 16, data_seed=seed), (out/'splits').glob(f'*_s{seed}_*.csv')
@@ -369,7 +369,7 @@ def test_which_file_was_for_what_stands_beside_the_runs(tmp_path):
         datas += [('test', d) for d in suite.tests.values()]
         of = {x.numpy().tobytes(): part for part, d in datas for x in d.x}
         rows = [*csv.DictReader(file.open())]
-        assert [*rows[0]] == ['image', 'site', 'part'] and {r['part'] for r in rows} > {'train', 'val', 'test'}
+        assert [*rows[0]] == ['image', 'site', 'part'] and {r['part'] for r in rows} > set(of.values())
         out_of_use = [r['image'] for r in rows if r['part'] == 'left out']
         assert len(rows) == 49 and len(out_of_use) == 1 and out_of_use[0].startswith('day/cat/')
         for r in rows:

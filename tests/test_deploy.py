@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import dataclasses, hashlib, json, math, os, re, shutil, time, tomllib
+import asyncio, dataclasses, datetime, hashlib, json, math, os, re, shutil, time, tomllib
 from contextlib import nullcontext
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -92,8 +92,8 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
 
 def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
     "Its folder is then named like the domain; what it trains, and what joins, is the same."
-    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1, local_steps=1,
-            control=False, model='small_conv(width=4)', progress=False)
+    compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1,
+            local_steps=1, control=False, model='small_conv(width=4)', progress=False)
     said, domain = [], sorted(DOMAINS)[0]
     both = tmp_path/'nested'/domain, tmp_path/'flat'/domain
     for site, source in zip(both, (place/'a', place/'a'/domain)): shutil.copytree(source, site)
@@ -920,10 +920,72 @@ def test_certificates_and_keys(tmp_path, capsys):
     server.verify_directly_issued_by(ca)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ['server.example', 'localhost']
-    private = [at/n for n in ('server.key', 'nodes/east', 'nodes/west')]
+    private = [at/n for n in ('server.key', 'ca.key', 'nodes/east', 'nodes/west')]
     assert all(p.stat().st_mode & 0o077 == 0 for p in private)
-    with pytest.raises(ValueError, match='another folder'): keys.certs_command(at, ['x.example'])
+    with pytest.raises(ValueError, match='say --renew'): keys.certs_command(at, ['x.example'])
     with pytest.raises(ValueError, match='no name of a site'): keys.certs_command(at, node=['../x'])
+
+class Days(datetime.datetime):
+    "A clock that is ahead by so many days."
+    ahead = 0
+    @classmethod
+    def now(cls, zone=None): return datetime.datetime.now(zone)+datetime.timedelta(days=cls.ahead)
+
+def test_a_certificate_is_renewed_by_the_same_authority(tmp_path, monkeypatch, capsys):
+    "Its end is said a month before; the old names stay, and no node needs another ca.crt."
+    x509 = pytest.importorskip('cryptography.x509')
+    at = tmp_path/'certs'
+    keys.certs_command(at, ['server.example'], ['east'])
+    before = {p.name: p.read_bytes() for p in at.rglob('*') if p.is_file()}
+    monkeypatch.setattr(keys, 'datetime', Days)
+    for days, said in (699, False), (701, True):
+        Days.ahead = days
+        assert keys.keys_for('0.0.0.0', at) == [at/'nodes'/'east.pub']
+        assert ('--renew, and serve anew' in capsys.readouterr().err) == said
+    keys.certs_command(at, ['second.example'], renew=True)
+    keys.keys_for('0.0.0.0', at)
+    assert 'holds for' not in capsys.readouterr().err
+    after = {p.name: p.read_bytes() for p in at.rglob('*') if p.is_file()}
+    assert {n for n in after if after[n] != before[n]} == {'server.crt', 'server.key'}
+    ca, server = (x509.load_pem_x509_certificate(after[f'{n}.crt']) for n in ('ca', 'server'))
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ['server.example', 'localhost', 'second.example']
+    (at/'ca.key').unlink()
+    with pytest.raises(ValueError, match='ca.key.* is not here'): keys.certs_command(at, renew=True)
+
+DOOR = [('127.0.0.1', '/v1/control/start-run', 200), ('192.0.2.7', '/v1/fleet/pull-messages', 200),
+        ('192.0.2.7', '/v1/control/start-run', 403), ('192.0.2.7', '/v1/runtime/x', 403),
+        ('::1', '/docs', 200),
+        ('::ffff:192.0.2.7', '/v1/fleet/../control/start-run', 403), ('', '/v1/control/start-run', 403)]
+
+@pytest.mark.parametrize('client, path, code', DOOR)
+def test_from_elsewhere_the_server_hears_nodes_only(client, path, code):
+    heard = []
+    async def app(scope, receive, send): await send(dict(type='http.response.start', status=200))
+    async def send(message): heard.append(message)
+    scope = dict(type='http', path=path, client=(client, 1) if client else None)
+    asyncio.run(keys.behind_door(app)(scope, None, send))
+    assert heard[0]['status'] == code
+
+def test_a_key_that_is_added_is_let_in_while_the_server_runs(tmp_path, monkeypatch, capsys):
+    "A moment's trouble is tried again; one that is taken away is locked out at the next start."
+    admitted, trouble = [], [True]
+    def admit(new, *_):
+        if new and trouble.pop(): raise ConnectionError('not now')
+        admitted.extend(new)
+    monkeypatch.setattr(keys, 'admit', admit)
+    (tmp_path/'nodes').mkdir()
+    east, west = (tmp_path/'nodes'/f'{n}.pub' for n in ('east', 'west'))
+    for k in (east, west): k.touch()
+    known = [east]
+    monkeypatch.setattr(keys.time, 'sleep', lambda seconds: None)
+    assert keys.let_in(known, tmp_path, 'x') == [east] and not admitted
+    trouble[:] = [False]
+    assert keys.let_in(known, tmp_path, 'x') == [east, west] and admitted == [west]
+    west.unlink()
+    assert keys.let_in([east, west], tmp_path, 'x') == [east]
+    assert 'west: locked out when serve is started again' in capsys.readouterr().err
 
 def test_nothing_imports_an_extra_of_deployment():
     "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."

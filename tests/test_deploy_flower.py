@@ -5,8 +5,9 @@ import pytest, torch
 from test_deploy import DOMAINS, draw, job
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy.flower import free_port
+from fedskew_nb.deploy.flower import free_port, rehearsal
 from fedskew_nb.deploy.keys import certs_command
+from fedskew_nb.deploy.node import Book
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
 
@@ -155,3 +156,29 @@ def test_ctrl_c_stops_the_run_at_the_server(machines, tmp_path):
     assert run.returncode == 130 and 'successfully stopped' in field.said()
     assert field.federate().wait(400) == 0, field.said()[-3000:]
     same_as_fit(tmp_path, field.how)
+
+def test_a_study_over_loopback(machines, tmp_path):
+    """A third node comes, by a key that was made while the server ran, and the first leaves: the bits are
+    those of a rehearsal, and every letter stands in the ledger of its site and of the server."""
+    def how(rounds): return job('SCAFFOLD', rounds=rounds)
+    field = Field(machines, tmp_path, how(1), keys=True, sites={s: SITES[s] for s in 'ab'})
+    field.serve()
+    for site in 'ab': field.node(site)
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    draw_with_boxes(tmp_path/'c', SITES['c'])
+    certs_command(tmp_path/'certs', node=['c'])
+    wait_for(tmp_path/'server.log', 'registered successfully', times=3)
+    field.node('c')
+    for field.how, field.sites, more in (how(2), 'abc', ()), (how(3), 'bc', ('--without', 'a')):
+        assert field.federate(*more).wait(400) == 0, field.said()[-3000:]
+    assert '2–3' in field.said()
+    for rounds, sites, gone in (1, 'ab', ()), (2, 'abc', ()), (3, 'bc', 'a'):
+        hub = rehearsal(how(rounds), [tmp_path/s for s in sites], tmp_path/'here', without=gone)
+        hub.fit(progress=False)
+    there = load_nest(tmp_path/'out'/'state.safetensors')
+    assert [r['participants'] for r in there['history']['rounds']] == [[0, 1], [0, 1, 2], [1, 2]]
+    assert all(torch.equal(there['server'][n], v) for n, v in hub.server.items())
+    server = Book(tmp_path/'out').rows()
+    for site in 'abc':
+        own = {(r['order'], r['answer'], r['kind']) for r in Book(tmp_path/f'memory-{site}').rows()}
+        assert own == {(r['order'], r['answer'], r['kind']) for r in server if r['site'] == site}

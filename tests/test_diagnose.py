@@ -1,11 +1,12 @@
 "A diagnosis of images: what is found before training, what is asked of models, what the page says of it."
-import json, math, re, shutil
+import itertools, json, math, re, shutil
 from dataclasses import dataclass, replace
 import numpy as np
 import pytest, torch
 from PIL import Image
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.tools.diagnose import GAINS, Diagnosis, diagnose
+from fedskew_nb.run.plan import planned
+from fedskew_nb.tools.diagnose import GAINS, Diagnosis, diagnose, priced
 from fedskew_nb.tools.questions import (
     Difference, Found, asked, difference, exchange, exchanges, swapped_labels)
 from fedskew_nb.nets.models import small_conv
@@ -235,7 +236,8 @@ def test_local_training_after_fedavg_is_a_cure_like_the_others():
     better = dict(told='above', mean=8., lo=3., hi=13., pictures=3.)
     d = made(fedbn=better | dict(mean=7.), tuned=better, tuned_gain=better)
     first, *_ = d.advice()
-    assert first.do == 'Use a round of local training after FedAvg instead of FedAvg' and first.kind == 'tuned'
+    assert first.kind == 'tuned'
+    assert first.do == 'Use a round of local training after FedAvg instead of FedAvg'
     assert 'FedAvg, tuned − training alone, is +8' in d.on_gain() and 'Stored runs' not in first.why
 
 def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
@@ -248,6 +250,18 @@ def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
     rows = [r for r in trained(3).history.rows if (r['round'], r['moment']) == (3, 'post_local')]
     tuned = asked(trained(2))['tuned']
     assert {r['domain']: r['correct'] for r in rows} == {d: sum(v) for d, v in tuned.items()}
+
+def test_the_price_is_the_clock_times_all_that_is_trained(toys, monkeypatch):
+    "A clock that goes ten seconds between two looks; 3 clients, 4 rounds, 2 runs."
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr('fedskew_nb.tools.diagnose.perf_counter', lambda: next(clock))
+    runs = planned('FedAvg,Local', toys, 1, control=False, model='small_conv(width=4)', rounds=4,
+                   local_steps=1)
+    datas = [d for c in toys.clients for d in (c.train, c.val)] + [*toys.tests.values()]
+    size = sum(t.nbytes for d in datas for t in (d.x, d.y, d.masks, d.boxes, d.who) if t is not None)
+    said = priced(runs, toys)
+    assert said.startswith('2 runs of 4 rounds at 3 clients: 4.0 minutes by a round')
+    assert f'take {size/2**20:.0f} MiB' in said
 
 @pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
 def test_trouble_with_the_data_comes_before_any_cure(kind):
@@ -265,6 +279,8 @@ def test_a_command_leaves_a_page_and_goes_on(tmp_path, capsys):
     root, out = images(tmp_path/'pets'), tmp_path/'out'
     code, printed, err = run(capsys, 'diagnose', '--data', root, *TYPED, '--out', out)
     assert code == 0 and 'First: ' in printed and '48 pictures of 2 classes in 2 domains.' in err
+    price = err.index('8 runs of 2 rounds at 2 clients: less than')
+    assert err.index('48 pictures') < price < err.index('[1/8]')
     page, runs = (out/'diagnosis.html').read_text(), {p: p.stat().st_mtime_ns for p in (out/'runs').iterdir()}
     assert 'First: ' in page and not re.search(r'(src|href)="(?!data:)', page)
     d = json.loads((out/'diagnosis.json').read_text())

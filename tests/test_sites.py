@@ -303,7 +303,8 @@ def test_a_folder_and_a_table_join(feds, tmp_path, parts):
 
 def test_what_does_not_join(feds, tmp_path, home):
     fed, x = feds['FedAvg'], sketches(feds['FedAvg']).x
-    for images, says in [(home/'scans.csv', 'holds the domains a, b, and a site has one'), (home, "no class in the federation 'a'"),
+    for images, says in [(home/'scans.csv', 'holds the domains a, b, and'),
+                         (home, "no class in the federation 'a'"),
                          (tmp_path, 'holds no image'), (tmp_path/'no', 'there is no'),
                          ((x, torch.full((40,), 7)), 'labels run from 7 to 7'),
                          ((x[..., :20], torch.zeros(40)), 'the model was trained on 32'),

@@ -448,8 +448,13 @@ def test_no_cap_counts_a_folded_answer(tmp_path):
 def test_a_listing_has_no_cap_and_a_module():
     names = {p.relative_to(project.NBS).as_posix(): p for p in project.notebooks()}
     listing = next(p for name, p in names.items() if project.is_listing(name))
-    assert not pages.is_read(pages.read_page(listing)) and project.default_exp(project.read(listing))
+    assert not pages.is_read(pages.read_page(listing)) and project.module_of(project.read(listing))
     assert pages.is_read(pages.read_page(project.NBS / 'index.ipynb'))
+
+def test_chapters_of_baselines_are_short():
+    names = [n for n in project.rendered() if n.startswith('2_methods/baselines/')]
+    minutes = {n: pages.read_page(project.NBS / n).minutes for n in names}
+    assert len(names) == 9 and max(minutes.values()) <= 20, minutes
 
 PROSE = {
     "See Figure 2.": 'number',
@@ -467,6 +472,21 @@ PROSE = {
 @pytest.mark.parametrize('text', PROSE)
 def test_prose_that_does_not_read_well(text):
     assert [rule for rule, _ in pages.prose_faults(text)] == [PROSE[text]] * bool(PROSE[text])
+
+OURS = {
+    'F2DC lies above FedAvg': ['higher than'],
+    'far below **Local**': ['lower than'],
+    'The interval lies above 0, the figure above; the step is below it.': [],
+    'A rung passes the gate': ['precondition', 'length'],
+    'the IID deal, in the foot': ['note', 'IID split'],
+    'Under stress, the letter of a house': ['training protocol', 'short budget', 'the text, or message'],
+    '`gate` and `house`, houses and walls': [],
+}
+
+@pytest.mark.parametrize('text', OURS)
+def test_a_word_of_ours_where_the_field_has_one(text):
+    said = [what.rpartition('say ')[2] for _, what in pages.word_faults(text)]
+    assert said == OURS[text]
 
 def figure(pixels, **said):
     out = io.BytesIO()
@@ -556,7 +576,7 @@ def test_pages_are_numbered_as_they_are_read():
         assert read == sorted(read), part['id']
 
 # ---- a notebook is source and test; a page is what somebody reads
-PAGES = 117  # FixBN and HBN are a page; may only fall else, and the references of the rooms are not counted
+PAGES = 109  # FixBN and HBN are a section; may only fall, and the references of the rooms are not counted
 
 def test_what_is_a_page():
     "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."
@@ -600,12 +620,18 @@ LINKS = {  # on a page of 3_results: where the site leads
     '<a href="09_table.ipynb">': '<a href="../reference/analysis.ipynb#module-table">',
     '[x](09_table.ipynb#the-foot)': f'[x]({reference.in_repository("3_results/09_table.ipynb")})',
     '[x](09_table.ipynb#no-such-part)': '[x](../reference/analysis.ipynb#no-such-part)',
+    '[x](../2_methods/baselines/05_control.ipynb)':
+        '[x](../2_methods/baselines/04_regularise.ipynb#scaffold-and-feddc)',
     '[x](https://a.b/c.ipynb) [y](gone.ipynb)': '[x](https://a.b/c.ipynb) [y](gone.ipynb)',
 }
 
 @pytest.mark.parametrize('text', LINKS)
 def test_a_link_to_a_listing_leads_to_its_reference(text):
     assert own_links.to_reference(text, '3_results/01_results.ipynb') == LINKS[text]
+
+def test_the_page_that_tells_a_listing_leads_to_its_source():
+    found = own_links.to_reference('[x](05_control.ipynb)', '2_methods/baselines/04_regularise.ipynb')
+    assert found == f'[x]({reference.in_repository("2_methods/baselines/05_control.ipynb")})'
 
 def test_the_font_of_formulas():
     "Shipped in the style sheet, small, under a name of its own, with its licence."

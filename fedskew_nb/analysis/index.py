@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from .stats import ABOVE, span
 
 # %% auto #0
-__all__ = ['RESULTS']
+__all__ = ['RESULTS', 'gains_of']
 
 # %% ../../nbs/3_results/26_index.ipynb #480666d2
 @dataclass(frozen=True)
@@ -112,6 +112,24 @@ def above(name:str, asked:Asked=Asked())->dict: # {suite: Cell}
         cells = cells[0] or cells[1]
         if cell := best([c for c in cells if c.budget == usual().get(s)] or cells): out[s] = cell
     return out
+
+# %% ../../nbs/3_results/26_index.ipynb #ffa80424
+SKEWS = 'style', 'hue', 'background'
+GAINS = ("Points above FedAvg with 95 % intervals, from the package's stored runs; n: paired seeds; "
+         "bold: told apart from FedAvg, by Holm's rule in its table.")
+
+# %% ../../nbs/3_results/26_index.ipynb #d522d750
+def gains_of(
+    *names:str,    # methods
+)->str:            # Markdown
+    "What stored runs say of methods: points above FedAvg, by question and skew, and seeds."
+    heads = {f'{q}, {s}': (q, k) for q in ('own domain', 'new domain') for s, k in zip(SKEWS, SUITES[q])}
+    def said(c): return ('**{}**' if c.above != 'open' else '{}').format(f'{c}, n = {c.n}') if c else '–'
+    rows = [[m, *(said(above(m, Asked(q)).get(suite)) for q, suite in heads.values())] for m in names]
+    ran, never = ([r for r in rows if ({*r[1:]} != {'–'}) == there] for there in (True, False))
+    lines = [['', *heads], [':--']*(len(heads)+1), *ran] if ran else []
+    text = [f'| {" | ".join(r)} |' for r in lines]+['', GAINS]*bool(ran)
+    return '\n'.join(text+['', f'No stored run has {" or ".join(r[0] for r in never)}.']*bool(never))
 
 # %% ../../nbs/3_results/26_index.ipynb #99a6f528
 def ends(name:str, asked:Asked)->list: # of (lo, hi), a suite each

@@ -521,15 +521,15 @@ def site_options(
     white:str=None,   # in scans
     skip_broken:bool=False,
     flare:bool=False, # write a job for NVFlare into `out`
-    evaluate=(),      # a site that only evaluates
+    evaluate=(),      # it only evaluates
     without=(),       # a member that has left
     from_:str=None,   # begin with this model.safetensors
     **kwargs,
-)->tuple: # of rehearsed sites, of the network
-    "What is said of sites that are rehearsed, and of the others."
+)->tuple:
+    "What is said of rehearsed sites, and of the others."
     how = network_options(**kwargs)
     if flare and (without or from_ or how != network_options()):
-        raise ValueError('--flare writes a job and asks no server: leave out what is said of one')
+        raise ValueError('--flare asks no server: leave out what is said of one')
     study = dict(lost=how['lost'], begun=str(Path(from_).resolve()) if from_ else '', flare=flare)
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
     return own | study, how | study | dict(without=joined(without))

@@ -17,7 +17,7 @@ from ..tools.shell import called, code_of, in_shell, say
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #26ac60dc
 HERE = 'localhost', '127.0.0.1'
-DAYS = 730          # that a certificate holds
+DAYS = dict(fedskew=3650, server=730)     # that a certificate holds
 
 def crypto(part:str):
     "A module of what Flower's own keys are made with."
@@ -39,21 +39,21 @@ def signed(name:str, key, theirs, *more):
     "That a key is the one of `name` says the authority, whose key is `theirs`."
     x509, now = crypto('x509'), datetime.now(timezone.utc)
     def called(text): return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-    holds = x509.random_serial_number(), now-timedelta(days=1), now+timedelta(days=DAYS)
+    holds = x509.random_serial_number(), now-timedelta(days=1), now+timedelta(days=DAYS[name])
     made = x509.CertificateBuilder(called('fedskew'), called(name), key.public_key(), *holds)
     for what in more: made = made.add_extension(what, critical=isinstance(what, x509.BasicConstraints))
     return made.sign(theirs, crypto('hazmat.primitives.hashes').SHA256())
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #ed303df7
-def certificates(hosts)->tuple: # (the authority's, the server's, the server's key)
-    "For a server that is reached by these names."
-    x509, ca, key = crypto('x509'), new_key(), new_key()
+def certificates(hosts, key, ca)->tuple: # keys of the server and the authority → what the latter signs
+    "For a server that is reached by these names; an authority signs itself."
+    x509 = crypto('x509')
     signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
     known = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key())
     names = x509.SubjectAlternativeName(map(as_host, dict.fromkeys((*hosts, *HERE))))
     authority = signed('fedskew', ca, ca, x509.BasicConstraints(True, 0), signs, known)
-    return authority, signed('server', key, ca, names, by), key
+    return authority, signed('server', key, ca, names, by)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #ac42d870
 def write_private(file:Path, key, form:str):
@@ -64,13 +64,21 @@ def write_private(file:Path, key, form:str):
         os.chmod(part, 0o600)        # while it is empty
         part.write_bytes(text)
 
-def write_certificates(out:Path, hosts):
-    "ca.crt, server.crt and server.key; the first, which all get, is written last."
-    s = crypto('hazmat.primitives.serialization')
-    ca, server, key = certificates(hosts)
+def write_public(file:Path, made):
+    "A certificate."
+    with whole_file(file) as part:
+        part.write_bytes(made.public_bytes(crypto('hazmat.primitives.serialization').Encoding.PEM))
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #c969640e
+def write_certificates(out:Path, hosts, ca=None): # ca: the authority's key, where there is one
+    "server.key, server.crt, and where they are new ca.key and ca.crt, which all get: it is written last."
+    key, authority = new_key(), ca or new_key()
     write_private(out/'server.key', key, 'PKCS8')
-    for name, made in (('server', server), ('ca', ca)):
-        with whole_file(out/f'{name}.crt') as part: part.write_bytes(made.public_bytes(s.Encoding.PEM))
+    known, server = certificates(hosts, key, authority)
+    write_public(out/'server.crt', server)
+    if ca: return
+    write_private(out/'ca.key', authority, 'PKCS8')
+    write_public(out/'ca.crt', known)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #bbcc5423
 NAME = r'\w[\w.-]{0,39}'
@@ -104,22 +112,37 @@ def write_pair(folder:Path, name:str):
     with whole_file(folder/f'{name}.pub') as part: part.write_bytes(public)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #8d8212d9
+def certificate(file:Path): return crypto('x509').load_pem_x509_certificate(read_bytes(file))
+
+def renewed(out:Path, hosts):
+    "A new key and certificate of the server, for the old names and further ones."
+    if not (out/'ca.key').exists():
+        raise ValueError(f'{out/"ca.key"} is not here, and only it can sign: bring it, or make another '
+                         'folder')
+    ca = crypto('hazmat.primitives.serialization').load_pem_private_key(read_bytes(out/'ca.key'), None)
+    names = certificate(out/'server.crt').extensions.get_extension_for_class(
+        crypto('x509').SubjectAlternativeName).value
+    write_certificates(out, [*(str(n.value) for n in names), *hosts], ca)
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #02625c20
 def certs_command(
     out,        # folder
-    host=(),    # name or address by which nodes reach the server
+    host=(),    # name or address of the server
     node=(),    # name of a site
+    renew:bool=False, # by the same authority
 ):
     "Make a server's certificate and a key for each node; what is there stays."
     nodes = Path(out, 'nodes')
     check_sites(node)
     nodes.mkdir(parents=True, exist_ok=True)
     there = Path(out, 'ca.crt').exists()
-    if there and host: raise ValueError(f'{out} has a certificate: another --host needs another folder')
-    if there: check_server(Path(out))
+    if renew: renewed(Path(out), host)
+    elif there and host: raise ValueError(f'{out} has a certificate: say --renew for another --host')
+    elif there: check_server(Path(out))
     else: write_certificates(Path(out), host)
     for name in node:
         if not (nodes/f'{name}.pub').exists(): write_pair(nodes, name)
-    print(f'{out}/ca.crt goes to every node; server.crt and server.key stay')
+    print(f'{out}/ca.crt goes to every node; server.crt and server.key stay; keep ca.key apart')
     for name in node: print(f'{nodes/name} goes to {name} and to nobody else')
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #e86d8875
@@ -176,38 +199,77 @@ def admit(keys, server:str, ca):
                 raise ConnectionError(f'{key} was not taken: is it whole, does server.crt name {server}?')
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #0d7a00e9
-OPEN = ('whoever reaches this port can run code on the nodes: let them reach the path /v1/fleet, and only '
-        'yourself the others\nthe server sees the model of each node, with secure=true the sum: there is no '
-        'differential privacy')
+OPEN = ('whoever uses this machine can run code on the nodes; from elsewhere only nodes are heard\n'
+        'the server sees the model of each node, with secure=true the sum: there is no differential privacy '
+        'unless epsilon is set')
 SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #40a50639
+def behind_door(app):
+    "A server (ASGI) of which others than this machine reach the path of nodes only."
+    async def door(scope, receive, send):
+        at = ip_address((scope.get('client') or ['0.0.0.0'])[0])
+        inside = scope['type'] == 'lifespan' or (getattr(at, 'ipv4_mapped', None) or at).is_loopback
+        node = re.fullmatch(r'/v1/fleet/[\w-]+', scope.get('path', ''))
+        if inside or node: return await app(scope, receive, send)
+        await send(dict(type='http.response.start', status=403, headers=[]))
+        await send(dict(type='http.response.body', body=b"from the server's machine only"))
+    return door
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #8d24c9cc
+def superlink():
+    "Flower's server, behind the door."
+    uvicorn, server = extra('uvicorn', 'uvicorn', 'deploy'), flower('superlink.cli')
+    run = uvicorn.run
+    uvicorn.run = lambda app, **how: run(behind_door(app), **how)
+    sys.exit(server.flower_superlink())
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #e2d0d795
+BEGIN = 'from fedskew_nb.deploy.keys import superlink; superlink()'
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #8874d552
 def keys_for(host:str, certs)->list: # of files
     "Of those that may come; without TLS a server listens to its own machine."
     if not certs and host not in HERE:
         raise ValueError(f'--host {host} without TLS: give --certs FOLDER, or listen on 127.0.0.1')
     keys = sorted(Path(certs, 'nodes').glob('*.pub')) if certs else []
     if certs and not keys: raise ValueError(f'nobody may come: fedskew certs {certs} --node NAME makes a key')
+    if not certs: return keys
+    left = (certificate(Path(certs, 'server.crt')).not_valid_after_utc-datetime.now(timezone.utc)).days
+    if left < 30: say(f'the certificate holds for {left} days: fedskew certs {certs} --renew, and serve anew')
     return keys
 
-# %% ../../nbs/8_deploy/07_keys.ipynb #a18e5c6d
+# %% ../../nbs/8_deploy/07_keys.ipynb #b5472be2
+def let_in(keys:list, certs, server:str)->list: # those that are let in now
+    "Look after some seconds for keys that were added; a moment's trouble is tried again."
+    time.sleep(5)
+    now = sorted(Path(certs, 'nodes').glob('*.pub'))
+    new, gone = [k for k in now if k not in keys], [k.stem for k in keys if k not in now]
+    if gone: say(f'{", ".join(gone)}: locked out when serve is started again')
+    try: admit(new, server, Path(certs, 'ca.crt'))
+    except ConnectionError as e:
+        say(str(e))
+        return [k for k in now if k in keys]
+    return now
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #69fa96af
 def serve_command(
     host:str='127.0.0.1',
     port:int=8000,
-    certs:str=None,     # folder of `fedskew certs`; needed beyond this machine
+    certs:str=None,     # folder; needed beyond this machine
 ):
-    "Start the server. Whoever reaches its port can run code on the nodes."
+    "Start the server."
     keys = keys_for(host, certs)
     how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
     at = '127.0.0.1' if host == '0.0.0.0' else host
     say(OPEN)
     secure = ['--insecure']
     if certs: secure = ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs, f)}' for k, f in SSL.items())]
-    with running('flower-superlink', *how, *secure) as link:
+    with running(Path(sys.executable).name, '-c', BEGIN, *how, *secure) as link:
         if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
+        while certs and link.poll() is None: keys = let_in(keys, certs, f'{at}:{port}')
         link.wait()
-    raise ConnectionError(f'the server at {at}:{port} has ended, and Flower says why above: '
-                          'if the address is in use, give another --port')
+    raise ConnectionError(f'the server at {at}:{port} has ended: if its address is in use, say --port')
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #5c0a77e4
 COMMANDS = dict(serve=serve_command, certs=certs_command)

@@ -274,7 +274,7 @@ def diagnose_command(
     suites = want.pop('suite', ())
     if len(suites) != 1: raise ValueError('diagnose takes one set of images: say --data DIR, or --suite NAME')
     matplotlib.use('Agg')
-    d = diagnose(*suites, out=out, on_run=tell, on_found=lambda found: say(f'{found}'), **want)
+    d = diagnose(*suites, out=out, on_run=tell, on_found=lambda found: say(f'{found}'), on_price=say, **want)
     if json: return show_json(d.as_dict())
     print(harmless(f'{d}\npage: {Path(out)/"diagnosis.html"}'))
 

@@ -5,6 +5,7 @@
 # %% ../../nbs/7_app/17_diagnose.ipynb #88f9bd6b
 from __future__ import annotations
 import base64, math
+from time import perf_counter
 from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
@@ -22,7 +23,9 @@ from ..analysis.stats import adjusted, effect_shown, span, t_interval
 from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
-from ..run.plan import OWN, checked, which_seeds
+from ..run.plan import OWN, checked, planned, which_seeds
+from ..run.reproduce import duration
+from ..run.run import federation_of
 from .questions import (
     CURES, KINDS, NEEDED, NOTES, OF, ROWS, Advice, Again, Found, as_sentence, asked, best_of,
     check_own_tests, difference, first_path, found_in, known_elsewhere, left_open,
@@ -30,6 +33,7 @@ from .questions import (
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
+from ..data.suite import Suite
 from ..data.survey import picture_counts, too_few
 from ..engine.history import Where
 
@@ -387,7 +391,23 @@ def save(self:Diagnosis, out)->Path:
     return Path(out)/'diagnosis.html'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #16ae66e6
-def examined(recipe:Recipe, seeds:list, on_found, **how)->Diagnosis:
+NOT_PLANNED = 'out', 'jobs', 'executor', 'per_device', 'progress', 'on_run', 'rates'
+
+def priced(runs:list, suite:Suite)->str: # runs: of Run, all alike
+    "What they take here, by a client's round that is timed: the second of two."
+    run, n = runs[0], len(suite.clients)
+    fed = federation_of(run, {(run.suite.make, run.seed): suite})
+    for _ in range(2):
+        began = perf_counter()
+        fed.train_client(fed.clients[0])
+    seconds = (perf_counter()-began)*n*fed.setting.rounds*len(runs)
+    size = sum(d.nbytes for d in suite._datas())/2**20
+    return (f'{len(runs)} runs of {fed.setting.rounds} rounds at {n} clients: {duration(seconds)} by a round '
+            'that was timed here, one after the other, and scoring comes on top. The images take '
+            f'{size:,.0f} MiB, and as much again where they are dealt at random.')
+
+# %% ../../nbs/7_app/17_diagnose.ipynb #17dia001
+def examined(recipe:Recipe, seeds:list, on_found, on_price, **how)->Diagnosis:
     "Count, and train where something can be trained."
     found = found_in(recipe, seeds[0])
     if on_found: on_found(found)
@@ -396,7 +416,9 @@ def examined(recipe:Recipe, seeds:list, on_found, **how)->Diagnosis:
     if not found.suite: return Diagnosis(found, again=again)
     check_own_tests(found.suite)
     steps = ({} if {'local_epochs', 'house'} & how.keys() else OWN) | dict(record=False)
-    runs = compare('Local,FedAvg,FedBN', recipe, seeds, measure=asked, **steps | how)
+    asks, rows = steps | {k: v for k, v in how.items() if k not in NOT_PLANNED}, 'Local,FedAvg,FedBN'
+    if on_price: on_price(priced(planned(rows, recipe, seeds, **asks), found.suite))
+    runs = compare(rows, recipe, seeds, measure=asked, **steps | how)
     return Diagnosis(found, runs, again)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #bb6b8e0a
@@ -408,10 +430,11 @@ def diagnose(
     out=None,          # folder for runs, diagnosis.html and diagnosis.json
     jobs=1,            # processes side by side
     on_found=None,     # called with what was found, before anything is trained
+    on_price=None,     # called with what the runs take, in words
     **kwargs,          # rounds, model, device and so on
 )->Diagnosis:
     "What lies in images, what federating gains, what their skew costs, and what to try first."
     recipe = suite_recipe(suite, kwargs.get('size', 'quick'))
-    d = examined(recipe, which_seeds(seeds), on_found, out=out, jobs=jobs, **kwargs)
+    d = examined(recipe, which_seeds(seeds), on_found, on_price, out=out, jobs=jobs, **kwargs)
     if out: d.save(out)
     return d

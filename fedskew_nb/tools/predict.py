@@ -20,12 +20,6 @@ class Card(Record):
     classes:list[str]
     pixels:int
 
-def known_card(session)->dict:
-    "What the model says of itself."
-    facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])
-    if why := misfit(facts, Card): raise ValueError(why)
-    check_classes(facts['classes'], 'its card')
-    return facts
 
 # %% ../../nbs/7_app/20_predict.ipynb #f125fd32
 def opened(path)->tuple: # (session, card)
@@ -37,7 +31,9 @@ def opened(path)->tuple: # (session, card)
     runtime = extra('onnxruntime', 'onnxruntime', 'export')
     try:
         session = runtime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
-        return session, known_card(session)
+        facts = json.loads(session.get_modelmeta().custom_metadata_map['card'])
+        if why := misfit(facts, Card): raise ValueError(why)
+        return session, facts | dict(classes=check_classes(facts['classes'], 'its card'))
     except Exception as e:
         why = type(e).__name__
         raise ValueError(f'{path} is torn, or was not written by fedskew export ({why})') from None

@@ -1,6 +1,6 @@
 """Does a learner's JupyterLab run the first pages? A real server, a real browser, copies of the notebooks.
 
-    python tests/lab/run.py [NOTEBOOK ...]        # default: 1_begin/01_start 4_core/06_method
+    python tests/lab/run.py [NOTEBOOK ...]        # default: the pages of PAGES
 
 Needs node, npm and Chromium (Debian: apt install nodejs npm chromium). Where one is missing it says so and is
 left out, with exit code 0.
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BIN  = Path(sys.executable).parent
 
-PAGES = ['1_begin/01_start', '4_core/06_method']
+PAGES = ['1_begin/01_start', '2_methods/baselines/02_proximal', '4_core/06_method']
 BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 INSTALL = ['npm', 'install', '--silent', '--no-audit', '--no-fund', '--no-package-lock']
 

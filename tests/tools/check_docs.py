@@ -26,7 +26,8 @@ PRIVATE = re.compile(
 EMPTY = 'Call self as a function.', 'Return repr(self).', 'Initialize self.'  # what stands for no docstring
 SPELT = re.compile(r'(?<![\w$])[^\W\d_]{1,2}_\w')  # h_k, a formula by hand
 SCHEME = re.compile(r'^[a-z][a-z0-9+.-]*:', re.I)
-INLINE = re.compile(r'(data:[\w/+.;=-]+),[\w/+=]+')  # a picture as text, on which pandoc takes as long as on all other pages
+# a picture as text, on which pandoc takes as long as on all other pages
+INLINE = re.compile(r'(data:[\w/+.;=-]+),[\w/+=]+')
 
 @dataclass
 class Page:

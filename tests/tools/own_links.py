@@ -50,8 +50,16 @@ def headings(name):
     return {anchor.lstrip('0123456789.-') for anchor in found}
 
 @cache
+def told_in(name):
+    "The page that tells what a listing holds, where the listing says `*Told in:* [page](where)`."
+    prose = '\n'.join(source(c) for c in read(NBS/name)['cells'] if c['cell_type'] == 'markdown')
+    said = re.search(r'\*Told in:\* \[[^]]+\]\(([^)]+)\)', prose)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), said[1])) if said else None
+
+@cache
 def listing_at(name, anchor):
-    "Where the site has a listing: its part of the reference, a name's there, or a heading in its source."
+    "Where the site has a listing: the page that tells it, its place in the reference, or in the repository."
+    if not anchor and (page := told_in(name)): return page
     module = module_of(read(NBS/name))
     known = (module, anchor) in reference.ids()
     if not known and anchor in headings(name): return reference.in_repository(name)
@@ -64,6 +72,7 @@ def to_reference(text, page):
         name = posixpath.normpath(posixpath.join(here, m[2]))
         if not is_listing(name): return m[0]
         at = listing_at(name, m[3])
+        if at.partition('#')[0] == page: at = reference.in_repository(name)     # from the page that tells it
         return m[1]+(at if '://' in at else posixpath.relpath(at, here or '.'))
     return TO_NOTEBOOK.sub(link, text) if ON_SITE else text
 
@@ -238,7 +247,7 @@ class whole_code(Processor):
         groups = [g for g in groups if 'source' in g[-1]]
         for *docs, cell in groups:
             if not EXPORTED & cell.directives_.keys() or only_imports(cell.source): continue
-            if is_folded(page, cell.source):
+            if is_folded(page, cell.source, cell.directives_):
                 head = f'#| code-fold: true\n#| code-summary: "Source of {named(cell.source)}"'
                 cell.source = f'{head}\n{cell.source}'
             else:

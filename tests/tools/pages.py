@@ -141,6 +141,8 @@ def figure_faults(cell, code):
             'the site shows no slider: show some positions, and say in the cell that it moves in `make lab`',
         )
 
+NO_PROSE = re.compile(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|</?[a-z][^<>]*>', re.S)
+
 def prose_faults(md):
     "Code that is too wide, numbers of a paper's tables that could be ours, quotes that would be curled."
     for lang, block in re.findall(r'^``` *(\w*).*?\n(.*?)^```', md, re.S | re.M):
@@ -151,7 +153,7 @@ def prose_faults(md):
             for l in block.splitlines()
             if len(l) > WIDTH
         )
-    text = re.sub(r'```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|</?[a-z][^<>]*>', ' ', md, flags=re.S)
+    text = NO_PROSE.sub(' ', md)
     for l in text.splitlines():
         if m := re.search(r'\w+=[\'"]\S*', l):
             yield 'quotes', f'{m[0]} is code: put it into backticks'
@@ -160,6 +162,31 @@ def prose_faults(md):
         for m in THEIRS.finditer(l):
             if not re.search(r"(['’]s|\bits|\band|\bto|,)( own)? $", l[: m.start()]):
                 yield 'number', f"{l[max(0, m.start() - 30) : m.end()]!r}: say the paper's"
+
+# In prose of pages: the field's words, and higher or lower where nothing lies above or below.
+PLACES = re.compile(
+    r'\b(above|below) (?:\*\*)?(?:Fed[A-Z]\w*|F2DC|FDSE|RFedDis|DFL|MOON|Local|training alone)\b'
+)
+OURS = {
+    r'\bgates?\b': 'precondition',
+    r'\brungs?\b': 'length',
+    r'\b(?:foot|feet)\b': 'note',
+    r'\bnests?\b': 'checkpointed round',
+    r"(?:\b(?:a|the|its|no)|[’']s) house\b": 'training protocol',
+    r'\b(?:under stress|stress budget)\b': 'short budget',
+    r'\bthe letter\b': 'the text, or message',
+    r'\bIID deals?\b': 'IID split',
+}
+
+LATER = '5_data/', '7_app/', '8_deploy/'  # rooms whose words are still to be mended
+
+def word_faults(md):
+    "A place where a measurement is meant, and words of ours where the field has one."
+    text = re.sub(r'\]\([^)]*\)', ' ', NO_PROSE.sub(' ', md))
+    for m in PLACES.finditer(text):
+        yield 'word', f'{m[0]!r}: say {"higher" if m[1] == "above" else "lower"} than'
+    for ours, theirs in OURS.items():
+        yield from (('word', f'{m[0]!r}: say {theirs}') for m in re.finditer(ours, text, re.I))
 
 HOMES = re.compile(r'(?<![\w./~-])/(home|Users|root|work|tmp)/[\w./-]+')
 
@@ -225,7 +252,7 @@ def code_minutes(cell, folded, name):
     code, says = shown(source(cell)), directives(source(cell))
     if says.get('include') == 'false' or 'hide' in says:
         return 0
-    folded = folded or bool(EXPORTED & says.keys()) and is_folded(name, code)
+    folded = folded or bool(EXPORTED & says.keys()) and is_folded(name, code, says)
     read = len(code) / CODE_A_MINUTE * (FOLDED if says.get('code-fold', str(folded)).lower() == 'true' else 1)
     if imports(code) or says.get('echo') == 'false':
         read = 0
@@ -269,6 +296,8 @@ def read_page(path):
         if c['cell_type'] == 'markdown':
             page.words += words(s)
             page.faults += prose_faults(s)
+            if is_read(page) and not page.name.startswith(LATER):
+                page.faults += word_faults(s)
         if c['cell_type'] != 'code':
             continue
         code = shown(s)

@@ -58,9 +58,9 @@ def guides():
     "The pages of Use: who reads them wants to do something, so the code behind it is folded."
     return frozenset(named(next((part['contents'] for part in sidebar() if part.get('id') == 'use'), ())))
 
-def is_folded(name, code):
-    "Is this code, which a page exports, folded on the site?"
-    return name in guides() or len(code) > LONG
+def is_folded(name, code, says=()):
+    "Is this code, which a page exports, folded on the site? `#| fold` says so where it is short."
+    return name in guides() or len(code) > LONG or 'fold' in says
 
 def only_imports(code):
     "Does a cell hold nothing but imports?"
