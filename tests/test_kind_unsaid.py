@@ -50,8 +50,8 @@ def test_a_model_that_asks_nobody_is_not_odd(place, tmp_path):    # noqa: F811
     hub.fit(progress=False)
     assert not [o for o in hub.history.setting['odd'] if 'batch' in o]
     good = dict(client=0, rows=[])
-    assert not unlikely(hub, 0, good) and not unlikely(hub, 0, good | dict(odd='x'))
-    assert unlikely(hub, 0, good | dict(odd=3)) == 'odd is 3, not text'
+    assert not unlikely(hub, hub.clients[0], good) and not unlikely(hub, hub.clients[0], good | dict(odd='x'))
+    assert unlikely(hub, hub.clients[0], good | dict(odd=3)) == 'odd is 3, not text'
 
 # ---- open, and why
 

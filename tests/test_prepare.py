@@ -100,11 +100,38 @@ def test_what_a_killed_call_left_is_swept(tmp_path):
     prepare('pacs', source, tmp_path/'out')
     assert not dead.exists() and not odd.exists() and alive.exists()
 
-def test_a_parquet_file_is_called_one(tmp_path):
+def test_a_parquet_file_is_called_one(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pyarrow', None)
     (tmp_path/'train.parquet').write_bytes(b'PAR1'+bytes(99))
-    with pytest.raises(ValueError, match='is a parquet file, which prepare does not read: write its images'):
+    with pytest.raises(ValueError, match='is a parquet file, which is read by pyarrow: run pip'):
         prepare('pacs', tmp_path/'train.parquet', tmp_path/'out')
     assert not list((tmp_path/'out').iterdir())
+
+def test_a_parquet_file_of_hugging_face_is_prepared(tmp_path):
+    "One image of each domain and class: the label a number, the domain a text, bytes as they were stored."
+    pa = pytest.importorskip('pyarrow', reason='pyarrow is not installed, and no parquet can be written')
+    parquet = pytest.importorskip('pyarrow.parquet')
+    pacs, rows = LAYOUTS['pacs'], []
+    for d in pacs.counts:
+        for k, c in enumerate(pacs.classes):
+            Image.new('RGB', (8, 8), (9*k, len(d), 7)).save(buffer := io.BytesIO(), 'PNG')
+            rows.append(dict(image=dict(bytes=buffer.getvalue(), path=f'{c}.png'), label=k, domain=d))
+    named = dict(info=dict(features=dict(label=dict(names=list(pacs.classes), _type='ClassLabel'))))
+    def written(name, rows):
+        table = pa.Table.from_pylist(rows)
+        parquet.write_table(table.replace_schema_metadata(dict(huggingface=json.dumps(named))), tmp_path/name)
+        return tmp_path/name
+    prepare('pacs', written('train.parquet', rows), tmp_path/'out', progress=False)
+    files = {p.relative_to(tmp_path/'out').parts[:2]: p for p in (tmp_path/'out').rglob('*.png')}
+    assert len(files) == len(rows)
+    for r in rows: assert files[r['domain'], pacs.classes[r['label']]].read_bytes() == r['image']['bytes']
+    with pytest.raises(ValueError, match='has no column domain'):
+        prepare('pacs', written('bare.parquet', [dict(image=rows[0]['image'], label=0)]), tmp_path/'no')
+    with pytest.raises(ValueError, match='leads out of the folder'):
+        prepare('pacs', written('out.parquet', [rows[0] | dict(domain='../..')]), tmp_path/'no')
+    (tmp_path/'torn.parquet').write_bytes((tmp_path/'train.parquet').read_bytes()[:-99])
+    with pytest.raises(ValueError, match='is a torn parquet file'):
+        prepare('pacs', tmp_path/'torn.parquet', tmp_path/'no')
 
 def link_zip(path):
     info = zipfile.ZipInfo('photo/dog/0.png')

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/5_data/25_archives.ipynb #9ea4b6d4
-import hashlib, lzma, os, shutil, tarfile, zipfile, zlib
+import hashlib, io, json, lzma, os, shutil, tarfile, zipfile, zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,6 +89,38 @@ def folder_entries(source:Path)->Iterator: # of Entry
         path = (Path(source.name)/p.relative_to(source)).as_posix()
         yield Entry(path, p.stat().st_size, lambda p=p: open(p, 'rb'), p)
 
+# %% ../../nbs/5_data/25_archives.ipynb #25parq00
+ROW = 'image', 'domain', 'label'      # columns of a parquet file, as Hugging Face writes them
+NO_ARROW = ('is a parquet file, which is read by pyarrow: run pip install pyarrow, write its images as '
+            '<domain>/<class>/<image>, or fetch the archive that `fedskew prepare` names')
+
+# %% ../../nbs/5_data/25_archives.ipynb #25parq03
+def parquet_entries(source:Path)->Iterator: # of Entry
+    "The images of a parquet file, under their domain and class; read in pieces of 64."
+    try: from pyarrow import ArrowInvalid, parquet
+    except ImportError: raise ValueError(f'{source} {NO_ARROW}') from None
+    try: table = parquet.ParquetFile(source)
+    except ArrowInvalid as e:
+        raise ValueError(f'{source} is a torn parquet file ({e}): fetch it again') from None
+    if lost := [c for c in ROW if c not in table.schema_arrow.names]:
+        raise ValueError(f'{source} has no column {lost[0]}: it must have {", ".join(ROW)}')
+    told = json.loads((table.schema_arrow.metadata or {}).get(b'huggingface', b'{}'))
+    yield from rows_of(table, source, told.get('info', {}).get('features', {}))
+
+# %% ../../nbs/5_data/25_archives.ipynb #25parq01
+def rows_of(table, source:Path, features:dict)->Iterator: # of Entry; features: as Hugging Face names them
+    "An entry a row; numbers stand for the names that the file says."
+    names = {c: features.get(c, {}).get('names') for c in ROW[1:]}
+    rows = (r for part in table.iter_batches(64, columns=list(ROW)) for r in part.to_pylist())
+    for k, r in enumerate(rows):
+        domain, label = (names[c][r[c]] if names[c] and isinstance(r[c], int) else r[c] for c in names)
+        path, raw = f'{domain}/{label}/{source.stem}-{k:06}', (r['image'] or {}).get('bytes')
+        check_path(source, path)
+        if raw is None: raise refused(source, path, 'holds no bytes of an image')
+        check_size(source, path, len(raw), len(raw))
+        path += kind_of(r['image'].get('path') or '')
+        yield Entry(path, len(raw), lambda raw=raw: io.BytesIO(raw))
+
 # %% ../../nbs/5_data/25_archives.ipynb #8a062b6e
 def entries_of(source:Path, most:int=MOST_BYTES)->Iterator: # of Entry
     "What lies in a source, whichever kind it is."
@@ -97,9 +129,7 @@ def entries_of(source:Path, most:int=MOST_BYTES)->Iterator: # of Entry
     if zipfile.is_zipfile(source): return zip_entries(source, most)
     if tarfile.is_tarfile(source): return tar_entries(source, most)
     with open(source, 'rb') as f: parquet = f.read(4) == b'PAR1'
-    if parquet:
-        raise ValueError(f'{source} is a parquet file, which prepare does not read: write its images as '
-                         '<domain>/<class>/<image>, or fetch the archive that `fedskew prepare` names')
+    if parquet: return parquet_entries(source)
     raise ValueError(f'{source} is neither a zip nor a tar: it may be a page that was saved in its place, '
                      'or half a download; fetch it again')
 
