@@ -153,7 +153,7 @@ def fitted_beside(place, how):
     fed.fit(progress=False)
     return fed, every
 
-def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path, capsys):
+def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path):
     "Rows and models are those of `fit`; what it says beside the accuracy is counted anew by scikit-learn."
     how, sites = job(rounds=2, eval_every=1), looking_on(place, tmp_path)
     sent, hub = [], rehearsal(how, sites['folders'], tmp_path/'out', evaluate=sites['evaluate'])
@@ -175,10 +175,6 @@ def test_a_site_that_only_evaluates_is_an_unseen_domain(place, tmp_path, capsys)
               'macro F1': metrics.f1_score(y, p.argmax(1), average='macro'),
               'mean over patients': right.mean(), 'SD over patients': right.std(ddof=1)}
     assert said['scores'] == pytest.approx({k: 100*v for k, v in wanted.items()})
-    finish(hub, tmp_path/'out')
-    report = (tmp_path/'out'/'report.html').read_text()
-    assert 'sites that only evaluate' in report and 'c: images of a class' in report
-    assert 'AUROC' in capsys.readouterr().out
 
 def test_who_only_evaluates_never_trains(place, tmp_path):
     "Whatever the server asks; and where there is no model for all, it is not asked."
@@ -277,7 +273,9 @@ def test_a_study_of_four_rounds(place, tmp_path, capsys):
     said = capsys.readouterr().out
     for line in ('0 +a +dawn +11 +1–3 +left', '1 +b +dusk +.* +1–4', '2 +c .*only evaluates', '3 +d .* 3–4'):
         assert re.search(line, said), line
-    assert 'Who took part' in (tmp_path/'out'/'report.html').read_text()
+    report = (tmp_path/'out'/'report.html').read_text()
+    assert all(s in report for s in ('Who took part', 'sites that only evaluate', 'c: images of a class'))
+    assert 'AUROC' in said
     assert [f['name'] for f in History.load(tmp_path/'out'/'history.json').setting['sites']] == [*'abcd']
     hub = go(5, 'abd')
     assert hub.history.rounds[-1]['participants'] == [0, 1, 3] and hub.sites.names == [*'abcd']
@@ -690,6 +688,15 @@ def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
     facts[1]['machine'] |= dict(torch='0.1')
     assert roster_of(agreed(facts), 16).fingerprint() == before
     assert re.fullmatch('torch: .* at a and 0.1 at b, so the bits .*\n', capsys.readouterr().err)
+
+def test_parameters_are_counted_with_the_jobs_classes_and_what_the_method_adds(place, tmp_path):
+    "An order with a hundred thousand classes, or three thousand twins, would be built otherwise."
+    node = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_parameters=20_000))
+    many = replace(job(), classes=['bright', 'dark', *map(str, range(100_000))])
+    for what in (many, job('Fed-ensemble(K=3000)')):
+        with pytest.raises(ValueError, match='a allows 20,000 parameters, and the order asks for [1-3].,'):
+            node(to_bytes(order_of(what, 'facts')))
+    for method in ('DFL', 'RFedDis', 'F2DC'): node.admit(job(method))
 
 def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
     "Through Flower's configuration, where it trains, too."

@@ -22,7 +22,7 @@ from ..tools.shell import complain, file_trouble, say
 from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import message, one_of
-from ..run.recipes import parts_of, read_call
+from ..run.recipes import parts_of, read_call, read_method
 from ..engine.lanes import pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
@@ -130,7 +130,9 @@ def admit(self:Node, job:Job):
     for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
-    with torch.device('meta'): net = job.net(2)       # shapes without numbers
+    with torch.device('meta'):                         # shapes without numbers
+        net = job.net(len(job.classes) or 2)
+        with suppress(NotImplementedError): net = read_method(job.method).adapt(net)    # some compare numbers
     self.check_limits(parameters=sum(p.numel() for p in net.parameters()))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e14
