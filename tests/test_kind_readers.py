@@ -223,7 +223,7 @@ def test_certificates_half_written_are_finished_whichever_file_is_missing(tmp_pa
     pytest.importorskip('cryptography')
     certs(tmp_path, node=['a', 'b'])
     whole = folder_of(tmp_path)
-    assert {*whole} == {'ca.crt', 'server.crt', 'server.key',
+    assert {*whole} == {'ca.crt', 'ca.key', 'server.crt', 'server.key',
                         'nodes/a', 'nodes/a.pub', 'nodes/b', 'nodes/b.pub'}
     (tmp_path/'nodes'/'a.pub').unlink()
     certs(tmp_path, node=['a', 'b'])

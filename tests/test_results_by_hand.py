@@ -71,4 +71,4 @@ def test_which_further_baselines_are_above_on_both_suites():
         assert len(more) >= 14 and {len(v) for v in more.values()} == {3}
         above.append({m for m, v in more.items() if interval(v, base)[1] > 0})
     assert above[0] & above[1] == {'SiloBN', 'FedCCRL'}
-    assert 'On both suites SiloBN and FedCCRL are above FedAvg' in PAGE.read_text()
+    assert 'On both suites SiloBN and FedCCRL are higher than FedAvg' in PAGE.read_text()
