@@ -698,6 +698,13 @@ def test_parameters_are_counted_with_the_jobs_classes_and_what_the_method_adds(p
             node(to_bytes(order_of(what, 'facts')))
     for method in ('DFL', 'RFedDis', 'F2DC'): node.admit(job(method))
 
+@pytest.mark.parametrize('field', ['client', 'round', 'merged'])
+def test_an_order_counts_from_zero(place, tmp_path, field):
+    "A number below would be kept, and a later order refused for it."
+    node = Node(place/'a', tmp_path, tell=None)
+    with pytest.raises(ValueError, match=f'a got no order .*{field} is -1: at least 0'):
+        node(to_bytes(order_of(job(), 'facts', **{field: -1})))
+
 def test_what_a_site_allows_reaches_the_app_of_its_node(place, tmp_path, no_flower):
     "Through Flower's configuration, where it trains, too."
     how = dict(most_steps=7, weights=str(tmp_path), device='cpu')

@@ -50,7 +50,11 @@ class Order(Record):
     down:dict         # what mechanisms send beside it
     asked:str         # of a secure round: digest of what will be sent
     members:list      # what those who take part have signed
+    def __post_init__(self):
+        for n in ('client', 'round', 'merged'):
+            if (v := getattr(self, n)) < 0: raise ValueError(f'{n} is {v}: at least 0')
 
+# %% ../../nbs/8_deploy/03_node.ipynb #9c32676d
 def order_of(job:Job, kind:str, **more)->dict:
     "An order; what is not said of the server is as before the first round."
     blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
