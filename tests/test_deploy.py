@@ -698,6 +698,19 @@ def test_parameters_are_counted_with_the_jobs_classes_and_what_the_method_adds(p
             node(to_bytes(order_of(what, 'facts')))
     for method in ('DFL', 'RFedDis', 'F2DC'): node.admit(job(method))
 
+def test_whose_own_nets_are_not_counted():
+    "The page names them: they compare numbers when they build a net."
+    def is_built(method):
+        with torch.device('meta'):
+            try: return bool(method.adapt(Job('FedAvg', 'small_conv').net(2)))
+            except NotImplementedError: return False
+    assert {n for n, m in METHODS.items() if not is_built(m)} == {'DFL', 'RFedDis'}
+
+def test_a_silent_node_asks_for_consent_too(place, tmp_path):
+    "What others would get needs a yes, whether or not somebody is told."
+    order = to_bytes(order_of(job('DFL'), 'facts'))
+    with pytest.raises(ValueError, match='say --peers'): Node(place/'a', tmp_path, tell=None)(order)
+
 @pytest.mark.parametrize('field', ['client', 'round', 'merged'])
 def test_an_order_counts_from_zero(place, tmp_path, field):
     "A number below would be kept, and a later order refused for it."

@@ -6,14 +6,17 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #23b02323
-import re
+import json, re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 import pandas as pd
 import torch
 from fastcore.basics import patch
+from msgspec.structs import asdict
 from torch import Tensor
 from ..run.recipes import file_of, parts_of, read_method, read_model
 from ..core.files import Record, misfit, record_of
+from ..core.identity import digest
 from ..core.net import Net
 from ..core.seeding import generator
 from ..data.check import known_names
@@ -144,9 +147,18 @@ def looking_on(s:Surface)->Surface:
     rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
     return Surface([*rows, ('leaves', JUDGED, 0)], [], [])
 
+# %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f7
+def told(s:Surface)->Surface:
+    "The same, with rows for what concerns single images and other sites."
+    if s.single: s.rows.insert(2, ('leaves', SINGLE+', '.join(s.single), 0))
+    if s.handed_on: s.rows.append(('goes to other sites', f'as it was sent: {s.passed}', 0))
+    return s
+
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
-def surface_of(job:Job, n_classes:int)->Surface:
-    "Read off a dry run."
+@lru_cache(32)
+def read_off(job:str, n_classes:int, code:str)->Surface: # JSON, and digest of the method
+    "From a dry run, once for all sites of a process."
+    job = job_of(json.loads(job))
     seen = dry_run(job, n_classes)
     order, answer, mine = seen[-1][0]
     rows = [('leaves', ONCE, 0), ('leaves', NOISED if job.setting.get('epsilon') else SCORES, 0),
@@ -155,7 +167,9 @@ def surface_of(job:Job, n_classes:int)->Surface:
             ('stays', 'images, labels, file names', 0),
             *parts_of_message('stays', dict(sorted(mine['kept'].items())), mine['states'])]
     rows = [r for r in rows if r[1] not in ('', 'model: ')]
-    found = Surface(rows, handed_on(seen), single(job, n_classes, seen))
-    if found.single: found.rows.insert(2, ('leaves', SINGLE+', '.join(found.single), 0))
-    if found.handed_on: found.rows.append(('goes to other sites', f'as it was sent: {found.passed}', 0))
-    return found
+    return told(Surface(rows, handed_on(seen), single(job, n_classes, seen)))
+
+# %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f9
+def surface_of(job:Job, n_classes:int)->Surface:
+    "What crosses the wall of a site with this job."
+    return read_off(json.dumps(asdict(job)), n_classes, digest(read_method(job.method).mechanisms))
