@@ -9,10 +9,12 @@ from fedskew_nb.run.compare import (
     ListRequest, compare, compare_grid, read_request, request_of, resume, stored_runs)
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.run.tune import on_validation
 from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.pictures import read_image
 from fedskew_nb.data.folder import folder, load_folder
+from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
@@ -375,3 +377,12 @@ def test_which_file_was_for_what_stands_beside_the_runs(tmp_path):
         for r in rows:
             x = read_image(root/r['image'], 16)[0].tobytes()
             assert r['part'] in (of[x], 'left out') and r['image'].startswith(r['site'])
+
+@pytest.mark.parametrize('again', [uneven, lambda s: leave_out(s, 'day'), lambda s: dirichlet(s, 1.)])
+def test_a_suite_that_was_dealt_anew_has_no_table_of_another_deal(tmp_path, again):
+    suite = load_folder(images(tmp_path/'pets'), 16)
+    assert suite.files and not again(suite).files
+
+def test_a_tuning_leaves_no_table_of_tests_that_nobody_is_asked_about(tmp_path):
+    suite = on_validation(suite_recipe(folder(images(tmp_path/'pets'), 16))).make(0)
+    assert not suite.files

@@ -21,7 +21,7 @@ from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.node import Book, Node, limits_of, order_of
 from fedskew_nb.deploy.flower import rehearsal
-from fedskew_nb.deploy.surface import Job, handed_on, rows_in, surface_of
+from fedskew_nb.deploy.surface import Job, byte_rows, handed_on, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
 from fedskew_nb.run.compare import compare
@@ -1024,8 +1024,8 @@ def test_nothing_imports_an_extra_of_deployment():
 def test_rows_that_chance_could_make_tell_nothing():
     "Four numbers that differ are known again; a shorter row, and one with repeats, could be anybody's."
     four, short, repeats = (torch.tensor([row]) for row in ([1., 2, 3, 4], [1., 2, 3], [1., 1, 2, 3]))
-    assert rows_in(four) == [four.numpy().tobytes()]
-    assert rows_in([short, dict(a=repeats), torch.arange(9), 'text']) == []
+    assert byte_rows(four) == [four.numpy().tobytes()]
+    assert byte_rows([short, dict(a=repeats), torch.arange(9), 'text']) == []
 
 SINGLE = dict(FedDG=['amplitudes'], FedCCRL=['styles'], DFL=[], MCGDM=[], FedProto=[], SCAFFOLD=[])
 

@@ -103,7 +103,7 @@ def test_what_a_killed_call_left_is_swept(tmp_path):
 def test_a_parquet_file_is_called_one(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'pyarrow', None)
     (tmp_path/'train.parquet').write_bytes(b'PAR1'+bytes(99))
-    with pytest.raises(ValueError, match='is a parquet file, which is read by pyarrow: run pip'):
+    with pytest.raises(ValueError, match='is a parquet file: run pip'):
         prepare('pacs', tmp_path/'train.parquet', tmp_path/'out')
     assert not list((tmp_path/'out').iterdir())
 
@@ -129,9 +129,14 @@ def test_a_parquet_file_of_hugging_face_is_prepared(tmp_path):
         prepare('pacs', written('bare.parquet', [dict(image=rows[0]['image'], label=0)]), tmp_path/'no')
     with pytest.raises(ValueError, match='leads out of the folder'):
         prepare('pacs', written('out.parquet', [rows[0] | dict(domain='../..')]), tmp_path/'no')
-    (tmp_path/'torn.parquet').write_bytes((tmp_path/'train.parquet').read_bytes()[:-99])
-    with pytest.raises(ValueError, match='is a torn parquet file'):
-        prepare('pacs', tmp_path/'torn.parquet', tmp_path/'no')
+    for wrong in (-1, len(pacs.classes), None):
+        with pytest.raises(ValueError, match=f'row 1 has the label {wrong}, which has no name'):
+            prepare('pacs', written('odd.parquet', [rows[0], rows[1] | dict(label=wrong)]), tmp_path/'no')
+    whole = (tmp_path/'train.parquet').read_bytes()
+    for torn in (whole[:-99], whole[:200]+bytes(800)+whole[1000:]):
+        (tmp_path/'torn.parquet').write_bytes(torn)
+        with pytest.raises(ValueError, match='is a torn parquet file'):
+            prepare('pacs', tmp_path/'torn.parquet', tmp_path/'no')
 
 def link_zip(path):
     info = zipfile.ZipInfo('photo/dog/0.png')

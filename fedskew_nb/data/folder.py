@@ -42,7 +42,7 @@ def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
         lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
         return Path(root.resolve().name, p) if alone and lacks else p
     paths = image_files(root)
-    check_depth(root, [*map(below_domain, paths)])
+    check_depth(root, [*map(below_domain, paths)], alone)
     return patients(root, as_listed(root, [row_of(below_domain(p))._replace(path=p) for p in paths]))
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold01
@@ -71,10 +71,11 @@ def depth_hint(root, paths:list, wrong:list)->str:
     return 'images lie too high; sort them into folders'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, paths:list):
-    if not paths: raise ValueError(f'{root} holds no image; it should hold <domain>/<class>/<image>')
+def check_depth(root, paths:list, alone=False): # of one site, whose domain may be left out
+    want = '<domain>/<class>/<image>'+', or <class>/<image>'*alone
+    if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
     if wrong := [p for p in paths if len(p.parts) != 3 and not own_part(p)]:
-        raise ValueError(f'{root} should hold <domain>/<class>/<image>, but {wrong[0].as_posix()} is found: '
+        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: '
                          f'{depth_hint(root, paths, wrong)}')
 
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
@@ -134,7 +135,7 @@ def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->
     return join(datas), used, told_apart(pictures, root, white)
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold03
-def parts_of(suite:Suite, read:list, rows:list)->list: # of [image, site, part]
+def what_for(suite:Suite, read:list, rows:list)->list: # of [image, site, part]
     "What each image is for: train, val, test, or left out."
     clients, tests = suite.clients, {**suite.tests, **suite.unseen}
     of = dict(train=[c.train for c in clients], val=[c.val for c in clients], test=tests.values())
@@ -155,7 +156,7 @@ def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside
     source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
     more |= dict(source=source, copies=counts, white=white or ())
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **more)
-    return pack(fetched(suite, size), notes=notes, files=parts_of(suite, read, rows))
+    return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = 'clients n val unseen mean std source licence shows cannot alone'.split()

@@ -56,7 +56,7 @@ def dealt_as(
     some = picked(parts, shares) if parts else []
     tests = {d: tests_of(suite, d) for d in dict.fromkeys(domains)}
     clients = [Client(i, d, *some[2*i:2*i+2], tests[d]) for i, d in enumerate(domains)]
-    return replace(suite, name=name, deal='skew', clients=clients)
+    return replace(suite, name=name, deal='skew', clients=clients, files=[])
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000008
 def rows_of(table, suite:Suite)->list:
@@ -195,7 +195,7 @@ def uneven(suite:Suite, seed:int=0)->Suite:
             parts.append(data)
     some = picked(parts, shares)
     clients = [replace(c, train=a, val=b) for c, a, b in zip(suite.clients, some[::2], some[1::2])]
-    return replace(suite, name=f'{suite.title}-uneven', deal='skew', clients=clients)
+    return replace(suite, name=f'{suite.title}-uneven', deal='skew', clients=clients, files=[])
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000020
 def leave_out(suite:Suite, domain:str)->Suite:
@@ -208,6 +208,7 @@ def leave_out(suite:Suite, domain:str)->Suite:
     return replace(suite,
         name    = f'{suite.title}-without-{domain}',
         deal    = 'skew',
+        files   = [],
         clients = [c for c in suite.clients if c.domain != domain],
         tests   = {d: t for d, t in suite.tests.items() if d != domain},
         unseen  = suite.unseen | {domain: tests_of(suite, domain)},

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from ..core.files import read_bytes, whole_file
 from ..core.names import extra
-from ..tools.shell import called, code_of, in_shell, say
+from ..tools.shell import alone, say
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #26ac60dc
 HERE = 'localhost', '127.0.0.1'
@@ -276,5 +276,4 @@ COMMANDS = dict(serve=serve_command, certs=certs_command)
 
 def main()->int:
     "The entry point of these two, which load no torch."
-    argv = sys.argv[1:]
-    return in_shell(lambda: code_of(lambda: called(COMMANDS[argv[0]], argv)))
+    return alone(COMMANDS)

@@ -23,7 +23,7 @@ from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard, handed_on, rows_in
+from ..engine.scoring import Overheard, handed_on, byte_rows
 from ..engine.server import size_of
 from ..engine.setting import Setting
 
@@ -102,7 +102,7 @@ def single(job:Job, n_classes:int, seen:list)->list: # names of extras
     for same in zip(*(dry_run(job, n_classes, rounds, n, half) for half in halves)):
         sent = [sites[0][1]['extra'] for sites in same]
         for name in sent[0]:
-            rows = [*zip(*(rows_in(s[name]) for s in sent))]
+            rows = [*zip(*(byte_rows(s[name]) for s in sent))]
             if rows and all((a == b) != (a == c) for a, b, c in rows): found.add(name)
     return sorted(found)
 

@@ -91,8 +91,19 @@ def folder_entries(source:Path)->Iterator: # of Entry
 
 # %% ../../nbs/5_data/25_archives.ipynb #25parq00
 ROW = 'image', 'domain', 'label'      # columns of a parquet file, as Hugging Face writes them
-NO_ARROW = ('is a parquet file, which is read by pyarrow: run pip install pyarrow, write its images as '
+NO_ARROW = ('is a parquet file: run pip install \'fedskew_nb[parquet]\', write its images as '
             '<domain>/<class>/<image>, or fetch the archive that `fedskew prepare` names')
+
+# %% ../../nbs/5_data/25_archives.ipynb #25parq04
+def torn(source:Path, e:Exception)->ValueError:
+    return ValueError(f'{source} is a torn parquet file ({e}): fetch it again')
+
+def named(source:Path, row:int, column:str, v, names)->str: # names: of numbers, or None
+    "What a cell says; a number stands for a name. Hugging Face writes −1 where nobody knows."
+    if isinstance(v, int) and names and 0 <= v < len(names): return names[v]
+    if v is None or isinstance(v, int) and names:
+        raise ValueError(f'{source}: row {row} has the {column} {v}, which has no name: leave the row out')
+    return str(v)
 
 # %% ../../nbs/5_data/25_archives.ipynb #25parq03
 def parquet_entries(source:Path)->Iterator: # of Entry
@@ -100,25 +111,26 @@ def parquet_entries(source:Path)->Iterator: # of Entry
     try: from pyarrow import ArrowInvalid, parquet
     except ImportError: raise ValueError(f'{source} {NO_ARROW}') from None
     try: table = parquet.ParquetFile(source)
-    except ArrowInvalid as e:
-        raise ValueError(f'{source} is a torn parquet file ({e}): fetch it again') from None
+    except (ArrowInvalid, OSError) as e: raise torn(source, e) from None
     if lost := [c for c in ROW if c not in table.schema_arrow.names]:
         raise ValueError(f'{source} has no column {lost[0]}: it must have {", ".join(ROW)}')
     told = json.loads((table.schema_arrow.metadata or {}).get(b'huggingface', b'{}'))
-    yield from rows_of(table, source, told.get('info', {}).get('features', {}))
+    names = {c: told.get('info', {}).get('features', {}).get(c, {}).get('names') for c in ROW[1:]}
+    try: yield from parquet_rows(table, source, names)
+    except (ArrowInvalid, OSError) as e: raise torn(source, e) from None
 
 # %% ../../nbs/5_data/25_archives.ipynb #25parq01
-def rows_of(table, source:Path, features:dict)->Iterator: # of Entry; features: as Hugging Face names them
-    "An entry a row; numbers stand for the names that the file says."
-    names = {c: features.get(c, {}).get('names') for c in ROW[1:]}
+def parquet_rows(table, source:Path, names:dict)->Iterator: # of Entry; names: of a column's numbers, or None
+    "An entry a row."
     rows = (r for part in table.iter_batches(64, columns=list(ROW)) for r in part.to_pylist())
     for k, r in enumerate(rows):
-        domain, label = (names[c][r[c]] if names[c] and isinstance(r[c], int) else r[c] for c in names)
-        path, raw = f'{domain}/{label}/{source.stem}-{k:06}', (r['image'] or {}).get('bytes')
+        domain, label = (named(source, k, c, r[c], names[c]) for c in ROW[1:])
+        image = r['image'] if isinstance(r['image'], dict) else dict(bytes=r['image'])
+        path, raw = f'{domain}/{label}/{source.stem}-{k:06}', image.get('bytes')
         check_path(source, path)
         if raw is None: raise refused(source, path, 'holds no bytes of an image')
         check_size(source, path, len(raw), len(raw))
-        path += kind_of(r['image'].get('path') or '')
+        path += kind_of(image.get('path') or '')
         yield Entry(path, len(raw), lambda raw=raw: io.BytesIO(raw))
 
 # %% ../../nbs/5_data/25_archives.ipynb #8a062b6e

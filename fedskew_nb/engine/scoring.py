@@ -276,10 +276,10 @@ class Overheard:
             yield got
 
 # %% ../../nbs/6_engine/15_sites.ipynb #bce510cb
-def rows_in(nest)->list: # of bytes
+def byte_rows(nest)->list: # of bytes
     "The rows of all float tensors of a nest, as bytes; those too short to be told apart are left out."
-    if isinstance(nest, dict): return [r for v in nest.values() for r in rows_in(v)]
-    if isinstance(nest, (list, tuple)): return [r for v in nest for r in rows_in(v)]
+    if isinstance(nest, dict): return [r for v in nest.values() for r in byte_rows(v)]
+    if isinstance(nest, (list, tuple)): return [r for v in nest for r in byte_rows(v)]
     if not isinstance(nest, Tensor) or not nest.is_floating_point() or not nest.ndim: return []
     rows = nest.detach().reshape(len(nest), -1)
     return [r.contiguous().numpy().tobytes() for r in rows if len(r) > 3 and r.unique().numel() > 3]
@@ -291,7 +291,7 @@ def handed_on(seen:list)->list: # names of extras
     for before, after in zip(seen, seen[1:]):
         sent = {j: answer['extra'] for j, (_, answer, _) in before.items()}
         for k, (order, _, _) in after.items():
-            data, own = to_bytes(order['down']), {*rows_in(sent.get(k, {}))}
+            data, own = to_bytes(order['down']), {*byte_rows(sent.get(k, {}))}
             found |= {name for j in sent.keys()-{k} for name, v in sent[j].items()
-                      if any(row in data for row in {*rows_in(v)}-own)}
+                      if any(row in data for row in {*byte_rows(v)}-own)}
     return sorted(found)

@@ -34,7 +34,7 @@ def validation_suite(make, data_seed:int)->Suite:
         raise ValueError(f'{s.name}: some client has no validation image to choose by: give val=')
     tests = {c.domain: join([o.val for o in s.clients if o.domain == c.domain]) for c in s.clients}
     clients = [replace(c, test=c.val) for c in s.clients]
-    return replace(s, name=f'{s.name} (validation)', clients=clients, tests=tests, unseen={})
+    return replace(s, name=f'{s.name} (validation)', clients=clients, tests=tests, unseen={}, files=[])
 
 def on_validation(suite:Recipe)->Recipe:
     "The same suite, scored on its validation images."

@@ -150,7 +150,8 @@ USER_NEEDS = {
 # %% ../../nbs/7_app/01_choose.ipynb #3e0f7a51
 HANDED = 'other clients get {} as one has sent it'
 USER_NEEDS['not-handed-on'] = Need(
-    'what a client sends reaches no other one as it was sent', lambda c: not c.facts.handed,
+    'what a client sends beside its model reaches no other one as it was sent (each class at two or more)',
+    lambda c: not c.facts.handed,
     why=lambda c: HANDED.format(', '.join(c.facts.handed)) if c.facts.handed else '')
 
 # %% ../../nbs/7_app/01_choose.ipynb #b805dede

@@ -6,20 +6,19 @@
 __all__ = []
 
 # %% ../../nbs/7_app/20_predict.ipynb #20pre002
-import json, sys, warnings
+import json, warnings
 from collections import Counter
 from pathlib import Path
 from ..core.files import Record, check_ours, misfit, starts_with, write_csv
 from ..core.names import check_classes, extra
 from ..core.pictures import check_grey_files, image_files, read_squares, unread_note, window_of
-from .shell import called, code_of, in_shell, show_json
+from .shell import alone, show_json
 
 # %% ../../nbs/7_app/20_predict.ipynb #2d134c3f
 class Card(Record):
     "What one must know to ask a model."
     classes:list[str]
     pixels:int
-
 
 # %% ../../nbs/7_app/20_predict.ipynb #f125fd32
 def opened(path)->tuple: # (session, card)
@@ -59,6 +58,14 @@ def files_below(root:Path)->tuple: # (folder, [paths below it])
     if files := image_files(root): return root, files
     raise ValueError(f'{root} holds no picture')
 
+# %% ../../nbs/7_app/20_predict.ipynb #20pre010
+def known_once(names:list)->list:
+    "The same, where each column of a table as JSON has a name of its own."
+    for n in (n for k, n in enumerate(names) if n in names[:k]):
+        raise ValueError(f'a class of this model is called {n}, as a column is: '
+                         'leave --json out, the CSV keeps both')
+    return names
+
 # %% ../../nbs/7_app/20_predict.ipynb #8a29c3a0
 def predict_command(
     model,                      # .onnx, as fedskew export writes it
@@ -72,7 +79,7 @@ def predict_command(
     if white: facts['white'] = window_of(white)
     if not json: check_ours(out, starts_with('file,class,'), 'table of predictions')
     names, *rows = predictions(session, facts, *files_below(Path(images)))
-    if json: return show_json([dict(zip(names, row)) for row in rows])
+    if json: return show_json([dict(zip(known_once(names), row)) for row in rows])
     write_csv(names, rows, out)
     counts = ', '.join(f'{n} {c}' for c, n in Counter(row[1] for row in rows).most_common())
     print(f'{len(rows)} pictures: {counts}\n{out}')
@@ -80,5 +87,4 @@ def predict_command(
 # %% ../../nbs/7_app/20_predict.ipynb #20pre009
 def main()->int:
     "The entry point of `fedskew predict`, which loads no torch."
-    argv = sys.argv[1:]
-    return in_shell(lambda: code_of(lambda: called(predict_command, argv)))
+    return alone(dict(predict=predict_command))

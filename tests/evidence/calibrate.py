@@ -129,6 +129,7 @@ def is_right(name:str, kind:str, of, truth:dict, level:float, chance:float)->boo
     if name in SWAPPED: return (kind, of) == ('labels', SWAPPED[name])
     if kind in ('labels', 'suspected', 'contradictions'): return False
     if kind == 'backgrounds': return FOLDERS[name][0] == 'background'
+    assert {*CURES} <= truth.keys() or {*CURES}-{*truth} == {'tuned'}      # younger than what is stored
     best = max(truth[k] for k in CURES if k in truth)
     if kind in CURES: return truth[kind] > 0 and truth[kind] >= best-NEAR
     if kind == 'keep': return best < NEAR
