@@ -97,11 +97,9 @@ def _main():
     typed, words = ' '.join(sys.argv[1:]), Path(__file__).parent/'assets'/'words.json'
     said = {'--version': f'{__version__}\n'} | json.loads(words.read_text(encoding='utf-8'))
     try:
-        if typed in said and sys.stdout: return _say(said[typed])
+        if typed in said and sys.stdout:
+            if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
+            return print(said[typed], end='', flush=True)
     except OSError: pass      # a pipe that is closed, a disk that is full: told below
     alone = dict(serve='.deploy.keys', certs='.deploy.keys', predict='.tools.predict')       # without torch
     return importlib.import_module(alone.get(typed.partition(' ')[0], '.tools.cli'), __name__).main()
-
-def _say(text):
-    if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
-    print(text, end='', flush=True)

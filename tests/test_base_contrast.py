@@ -156,6 +156,13 @@ def test_frozen_nets_stay_as_they_are(suite, method):
     fed = rounds_of(method+Method('Spy', Spy()), suite)
     assert all(fed.states[c.id]['Spy']['looked'] == 2 for c in suite.clients)
 
+def test_moons_first_round_is_fedavgs(suite):
+    "Last and received model are one: log 2, and no gradient but rounding's."
+    def far(rounds):
+        a, b = (rounds_of(m, suite, rounds=rounds).server for m in (MOON, FedAvg))
+        return max(float((a[n]-b[n]).abs().max()) for n in a)
+    assert far(1) < 1e-4 < far(2)
+
 def test_moon_leaves_the_last_model_as_it_was(suite):
     fed = fed_of(MOON, suite, rounds=3)
     fed.one_round()

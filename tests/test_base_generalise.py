@@ -269,6 +269,16 @@ def test_a_wide_class_sends_more():
     P, of = clusters(torch.cat([near, far]), torch.tensor([0]*12+[1]*16), 3)
     assert int((of == 1).sum()) > int((of == 0).sum()) >= 1 and 2 not in of and len(P) == len(of)
 
+@pytest.mark.parametrize('d', [2, 16, 64])
+def test_a_hundred_times_the_spread_makes_few_more_clusters(d):
+    "Sixty features around one direction, ten draws: FINCH links the nearest, however far."
+    g = generator('width', d)
+    def sent(width):
+        f = 1+width*torch.randn(60, d, generator=g)
+        return len(clusters(f, torch.zeros(60).long(), 1)[0])
+    narrow, wide = (sum(sent(w) for _ in range(10))/10 for w in (.02, 2.))
+    assert wide < narrow+3
+
 # ---- memory, lanes, odd data
 
 @five

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 import pytest
 from scipy.stats import t
+from index import families, together
 
 ASSETS = Path(__file__).parent.parent/'fedskew_nb'/'assets'
 NEST = json.loads((ASSETS/'evidence.json').read_text())
@@ -221,3 +222,9 @@ def test_its_words_are_those_of_the_tables():
                               method=r.method.partition(' [')[0])
                 assert (cell.verdict, cell.n) == (r.verdict, r.pairs)
                 assert cell.mean == pytest.approx(r.diff, abs=1e-6)
+
+def test_a_family_is_the_mean_of_its_suites_over_shared_seeds():
+    both, alone = [{0: 1., 1: 2.}, {1: 4., 2: 9.}], [{0: 1.}, {1: 2.}]
+    assert together(both)[1].values == (3.,) and together(alone) is None
+    named = families(['a-without-x', 'a-without-y', 'b-without-x'])
+    assert [*named] == ['a, one domain left out', 'b-without-x']

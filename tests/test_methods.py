@@ -1,6 +1,7 @@
 "Local, FedAvg, FedProx, FedBN: limits, orders, what stays at home."
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 import pytest, torch
 from feds import equal, trained_once
 from torch import nn
@@ -226,3 +227,16 @@ def test_what_a_head_at_home_saves(suite):
     assert up(FedAvg)-up(Method('KeepHead', KeepHead())) == 3*4*(128*7+7)
 
 def test_equal_methods_are_one_in_a_set(): assert len({FedProx, FedProx(), FedProx(mu=.5)}) == 2
+
+def test_proxs_gradient_is_mu_times_the_way_gone():
+    "At every parameter."
+    net, start = (small_conv(10, size=16, width=4, seed=s) for s in (1, 2))
+    c = SimpleNamespace(received=start.requires_grad_(False), params=lambda: dict(net.named_parameters()))
+    Prox(.3).loss(c, {}, None)['prox'].backward()
+    for n, w in net.named_parameters():
+        torch.testing.assert_close(w.grad, .3*(w-start.get_parameter(n)).detach())
+
+def test_a_spring_that_overshoots_stops_the_run(suite):
+    net = small_conv(suite.n_classes, width=4)
+    fed = Federation(FedProx(mu=1e6), net, suite, rounds=1, local_steps=10, lr=.05)
+    with pytest.raises(FloatingPointError, match='is not finite at client 0'): fed.one_round()

@@ -4,12 +4,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 import pytest, torch
+from feds import cut
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 from fedskew_nb import (
     FedAvg, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
 from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
 from fedskew_nb.core.seeding import generator, seeded
+from fedskew_nb.run.recipes import METHODS
 
 def few(data, n): return data[torch.arange(n)]
 
@@ -254,3 +256,16 @@ def test_a_small_transformer_sends_what_learns(row):
     of = vit.trained(row, suite, rounds=1, local_steps=1)
     assert of['up'] == 4*of['learns']*len(suite.clients) and 0 <= of['mean'] <= 100
     assert 'has no BatchNorm' in vit.trained('FedBN', suite, rounds=1, local_steps=1)['refused']
+
+BY_LACK = dict(batchnorm='FedBN SiloBN FixBN HBN DFL', layers='FDSE', stages='FedRCL MixStyle DSU FedFA-aug',
+               sgd='SCAFFOLD FedDC FedNova')
+
+def test_who_takes_a_transformer():
+    "With AdamW; the page of own models names who does not, and why."
+    pytest.importorskip('timm')
+    suite = cut(load_suite('emoji-pacs', 'tiny'), (16, 24), tests=4)
+    def refused(method):
+        net = timm_net(suite.n_classes, 'test_vit', size=suite.image_size)
+        try: return not Federation(method, net, suite, rounds=1, local_steps=1, adamw=True, lr=.001)
+        except ValueError: return True
+    assert {n for n, m in METHODS.items() if refused(m)} == {*' '.join(BY_LACK.values()).split()}

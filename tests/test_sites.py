@@ -305,7 +305,8 @@ def test_what_does_not_join(feds, tmp_path, home):
     fed, x = feds['FedAvg'], sketches(feds['FedAvg']).x
     for images, says in [(home/'scans.csv', 'holds the domains a, b, and'),
                          (home, "no class in the federation 'a'"),
-                         (tmp_path, 'holds no image; it should hold <domain>/<class>/<image>, or <class>/<image>'), (tmp_path/'no', 'there is no'),
+                         (tmp_path, 'it should hold <domain>/<class>/<image>, or <class>/<image>'),
+                         (tmp_path/'no', 'there is no'),
                          ((x, torch.full((40,), 7)), 'labels run from 7 to 7'),
                          ((x[..., :20], torch.zeros(40)), 'the model was trained on 32'),
                          ((x[:2], torch.zeros(2)), '1 image to adapt to')]:

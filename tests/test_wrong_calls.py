@@ -569,12 +569,12 @@ NO_NEST = [b'hello', bytes(9), b'\xff'*40, *(WHOLE[:n] for n in (0, 7, 8, 40, -1
 
 @pytest.mark.parametrize('data', NO_NEST)
 def test_bytes_that_are_no_nest(data):
-    with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
+    with pytest.raises(ValueError, match='are torn or no message of ours'): from_bytes(data)
 
 @pytest.mark.parametrize('orders', ['5', '{"0": 5}', '{"0": [0, 0]}', '{"0": [1, 7]}', '{"0": ["a", "b"]}'])
 def test_bytes_with_an_order_of_no_dimensions(orders):
     data = save({'0': torch.ones(2, 3)}, dict(tree='[{"dict": [["w", {"tensor": 0}]]}, '+orders+']'))
-    with pytest.raises(ValueError, match='are torn or no nest'): from_bytes(data)
+    with pytest.raises(ValueError, match='are torn or no message of ours'): from_bytes(data)
 
 # ---- names that are commands elsewhere
 

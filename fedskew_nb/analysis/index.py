@@ -115,17 +115,26 @@ def above(name:str, asked:Asked=Asked())->dict: # {suite: Cell}
 
 # %% ../../nbs/3_results/26_index.ipynb #ffa80424
 SKEWS = 'style', 'hue', 'background'
-GAINS = ("Points above FedAvg with 95 % intervals, from the package's stored runs; n: paired seeds; "
-         "bold: told apart from FedAvg, by Holm's rule in its table.")
+GAINS = ("Points over FedAvg as received, with 95 % intervals, from the package's stored runs; "
+         "n: paired seeds; *adapted*: the method after an adaptation that asks for no label; a budget "
+         "stands where it is not that of the results; bold: told apart, by Holm's rule in its table "
+         "where it has one, else by its seeds; –: no stored difference.")
+
+# %% ../../nbs/3_results/26_index.ipynb #d522d751
+def told(c:Cell|None)->str:
+    "A cell of the table."
+    if not c: return '–'
+    budget = '' if c.budget in usual().values() else c.budget
+    text = ', '.join(filter(None, [f'{c}', f'n = {c.n}', c.moment*(c.moment != 'received'), budget]))
+    return f'**{text}**' if c.above != 'open' else text
 
 # %% ../../nbs/3_results/26_index.ipynb #d522d750
 def gains_of(
     *names:str,    # methods
 )->str:            # Markdown
-    "What stored runs say of methods: points above FedAvg, by question and skew, and seeds."
+    "What stored runs say of methods: points over FedAvg, by question and skew, and seeds."
     heads = {f'{q}, {s}': (q, k) for q in ('own domain', 'new domain') for s, k in zip(SKEWS, SUITES[q])}
-    def said(c): return ('**{}**' if c.above != 'open' else '{}').format(f'{c}, n = {c.n}') if c else '–'
-    rows = [[m, *(said(above(m, Asked(q)).get(suite)) for q, suite in heads.values())] for m in names]
+    rows = [[m, *(told(above(m, Asked(q)).get(suite)) for q, suite in heads.values())] for m in names]
     ran, never = ([r for r in rows if ({*r[1:]} != {'–'}) == there] for there in (True, False))
     lines = [['', *heads], [':--']*(len(heads)+1), *ran] if ran else []
     text = [f'| {" | ".join(r)} |' for r in lines]+['', GAINS]*bool(ran)

@@ -147,11 +147,6 @@ def one_side(pictures:list, patients:list, dealt:list)->list: # of parts
         if new == parts: return parts
         parts = new
 
-def conflicts(pictures:list)->set: # of numbers
-    "Training pictures that somebody is tested on."
-    tested = {p.pixels for p in pictures if p.part == 'test'}
-    return {i for i, p in enumerate(pictures) if p.part in ('train', 'val') and p.pixels in tested}
-
 # %% ../../nbs/5_data/23_copies.ipynb #5e0aee16
 ONES = 'picture', 'pictures'
 SAYS = dict(    # {kind: (nouns, in which fields a group differs, words for once, words for keep)}
@@ -222,7 +217,8 @@ def in_use(pictures:list, parts:list, unseen)->list: # of Picture
 def settled(rows:list, now:list, parts:list)->list: # of parts
     "The parts after pictures of several sites are put on one side."
     sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
-    left = conflicts([p._replace(part=side) for p, side in zip(now, sides)])
+    tested = {p.pixels for p, side in zip(now, sides) if side == 'test'}
+    left = {k for k, side in enumerate(sides) if side in ('train', 'val') and now[k].pixels in tested}
     return [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
 
 # %% ../../nbs/5_data/23_copies.ipynb #76265571

@@ -104,7 +104,7 @@ def from_bytes(data:bytes, device='cpu')->dict:
         notes = json.loads(data[8:8+int.from_bytes(data[:8], 'little')])['__metadata__']
         return _whole({k: t.to(device) for k, t in safetensors.torch.load(data).items()}, notes)
     except FOREIGN as e:
-        raise ValueError(f'these {len(data)} bytes are torn or no nest ({type(e).__name__}): '
+        raise ValueError(f'these {len(data)} bytes are torn or no message of ours ({type(e).__name__}): '
                          'ask for them again') from None
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #70e5835b

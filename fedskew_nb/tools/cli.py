@@ -332,15 +332,12 @@ def answer(argv)->int|None:
     complain(gone(argv) or f'there is no command {argv[0]!r}: {nearest(argv[0], COMMANDS)}')
     return 2
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000025
-def outcome(argv)->int:
-    "The exit code of a command."
-    if (code := answer(argv)) is not None: return code
-    def call(): called(COMMANDS[argv[0]], argv, SETTINGS, no_exit(SystemExit))
-    return code_of(call, lambda: saved(argv))
-
 # %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:
     "The entry point `fedskew`."
     argv = list(sys.argv[1:] if argv is None else argv)
-    return in_shell(lambda: outcome(argv))
+    def call(): called(COMMANDS[argv[0]], argv, SETTINGS, no_exit(SystemExit))
+    def outcome():
+        code = answer(argv)
+        return code_of(call, lambda: saved(argv)) if code is None else code
+    return in_shell(outcome)

@@ -408,7 +408,7 @@ def priced(runs:list, suite:Suite)->str: # runs: of Run, all alike
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #17dia001
 def examined(recipe:Recipe, seeds:list, on_found, on_price, **how)->Diagnosis:
-    "Count, and train where something can be trained."
+    "Count, and train where that is possible."
     found = found_in(recipe, seeds[0])
     if on_found: on_found(found)
     more = {k: v for k, v in how.items() if k != 'out'}

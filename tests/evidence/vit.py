@@ -5,11 +5,12 @@ and nothing is downloaded. AdamW at 0.001 for every row, not tuned. FedBN is ask
 `peft`'s, of rank 4 at the layers of attention; adapters and head federate, all else stays frozen at its
 random start. One seed says whether a row has left chance, and nothing of their order.
 
-    python tests/evidence/vit.py               # wants timm and peft (pip install timm peft)
+    python tests/evidence/vit.py               # wants the extra `peft`
 """
 
 import sys
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 import torch
 from fedskew_nb.core.files import write_json
@@ -53,7 +54,8 @@ def main():
     suite = load_suite('emoji-pacs', 'quick', 0)
     found = {row: trained(row, suite) for row in ROWS}
     about = dict(setting=SETTING, net='timm test_vit, random weights', seed=0, chance=100/suite.n_classes,
-                 images=sum(map(len, suite.tests.values())),
+                 images=sum(map(len, suite.tests.values())), size='quick',
+                 versions={p: version(p) for p in ('torch', 'timm', 'peft')},
                  clients=len(suite.clients), device='cpu', date=f'{date.today()}')
     write_json(dict(about=about, rows=found), STORED)
     for row, of in found.items(): print(row, of.get('refused') or f'{of["mean"]:.1f} %, {of["up"]:,} bytes')
