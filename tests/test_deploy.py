@@ -88,6 +88,23 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
 
+def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys):
+    "From the command line, with a stop in the middle; hubs are in the server's ledger."
+    what, words = job('FedBN', secure=True, rounds=2), []
+    for k, v in what.setting.items():
+        if k != 'rounds': words += ['--set', f'{k}={v}']
+    for s in sites(place): words += ['--rehearse', str(s)]
+    how = dict(model=what.model, pixels=16, rounds=2, hubs=2, out=tmp_path)
+    call = ['federate', 'FedBN', *(str(x) for k, v in how.items() for x in (f'--{k}', v))]
+    rehearsal(what, sites(place), tmp_path, hubs=2).fit(1, progress=False)
+    assert main([*call, *words]) in (0, None), capsys.readouterr().err
+    fed, there = fitted(place, what), load_nest(tmp_path/'state.safetensors')
+    for n in fed.server.keys()-fed.kept: assert torch.equal(there['server'][n], fed.server[n]), n
+    h = History.load(tmp_path/'history.json')
+    assert h.rounds == fed.history.rounds and h.rows == own_rows(fed)
+    assert {r['site'] for r in Book(tmp_path).rows()} == {'hub 1', 'hub 2'}
+    assert [r['kind'] for r in Book(tmp_path/'sites'/'a').rows()] == ['facts', 'train']*2+['score']
+
 # ---- classes of the job
 
 def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
