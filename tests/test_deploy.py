@@ -105,6 +105,14 @@ def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys):
     assert {r['site'] for r in Book(tmp_path).rows()} == {'hub 1', 'hub 2'}
     assert [r['kind'] for r in Book(tmp_path/'sites'/'a').rows()] == ['facts', 'train']*2+['score']
 
+@pytest.mark.parametrize('words, why', [
+    (['--nodes', '3'], 'hubs are rehearsed only'),
+    (['--rehearse', 'a', '--classes', 'union'], 'say --classes a,b,c'),
+    (['--rehearse', 'a', '--hubs', '-1'], 'hubs is -1')])
+def test_what_hubs_refuse(tmp_path, capsys, words, why):
+    more = ['--out', str(tmp_path)]+['--hubs', '2']*('--hubs' not in words)
+    assert main(['federate', 'FedAvg', *words, *more]) and why in capsys.readouterr().err
+
 # ---- classes of the job
 
 def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
