@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import asyncio, dataclasses, datetime, hashlib, json, math, os, re, shutil, time, tomllib
+import asyncio, base64, dataclasses, datetime, hashlib, json, math, os, re, shutil, time, tomllib
 from contextlib import nullcontext
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -87,6 +87,31 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         files = sorted(stays(tmp_path, site).glob('[0-9]*.safetensors'))
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
+
+def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys):
+    "From the command line, with a stop in the middle; hubs are in the server's ledger."
+    what, words = job('FedBN', secure=True, rounds=2), []
+    for k, v in what.setting.items():
+        if k != 'rounds': words += ['--set', f'{k}={v}']
+    for s in sites(place): words += ['--rehearse', str(s)]
+    how = dict(model=what.model, pixels=16, rounds=2, hubs=2, out=tmp_path)
+    call = ['federate', 'FedBN', *(str(x) for k, v in how.items() for x in (f'--{k}', v))]
+    rehearsal(what, sites(place), tmp_path, hubs=2).fit(1, progress=False)
+    assert main([*call, *words]) in (0, None), capsys.readouterr().err
+    fed, there = fitted(place, what), load_nest(tmp_path/'state.safetensors')
+    for n in fed.server.keys()-fed.kept: assert torch.equal(there['server'][n], fed.server[n]), n
+    h = History.load(tmp_path/'history.json')
+    assert h.rounds == fed.history.rounds and h.rows == own_rows(fed)
+    assert {r['site'] for r in Book(tmp_path).rows()} == {'hub 1', 'hub 2'}
+    assert [r['kind'] for r in Book(tmp_path/'sites'/'a').rows()] == ['facts', 'train']*2+['score']
+
+@pytest.mark.parametrize('words, why', [
+    (['--nodes', '3'], 'hubs are rehearsed only'),
+    (['--rehearse', 'a', '--classes', 'union'], 'say --classes a,b,c'),
+    (['--rehearse', 'a', '--hubs', '-1'], 'hubs is -1')])
+def test_what_hubs_refuse(tmp_path, capsys, words, why):
+    more = ['--out', str(tmp_path)]+['--hubs', '2']*('--hubs' not in words)
+    assert main(['federate', 'FedAvg', *words, *more]) and why in capsys.readouterr().err
 
 # ---- classes of the job
 
@@ -995,24 +1020,56 @@ def test_from_elsewhere_the_server_hears_nodes_only(client, path, code):
     asyncio.run(keys.behind_door(app)(scope, None, send))
     assert heard[0]['status'] == code
 
+def test_a_key_that_is_taken_away_opens_nothing_while_the_server_runs(tmp_path):
+    "What is shown is what Flower's nodes show; a file that is no key locks nobody out."
+    s = pytest.importorskip('cryptography.hazmat.primitives.serialization')
+    keys.certs_command(tmp_path, ['server.example'], ['east', 'west'])
+    (tmp_path/'nodes'/'torn.pub').write_text('no key')
+    async def app(scope, receive, send): await send(dict(type='http.response.start', status=200))
+    door = keys.behind_door(app, tmp_path/'nodes')
+    def shown(name):
+        public = s.load_ssh_private_key((tmp_path/'nodes'/name).read_bytes(), None).public_key()
+        return base64.b64encode(public.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo))
+    def status(*headers, path='/v1/fleet/pull-messages', client='10.1.2.3'):
+        heard = []
+        async def send(message): heard.append(message)
+        scope = dict(type='http', path=path, client=(client, 1), headers=headers)
+        asyncio.run(door(scope, None, send))
+        return heard[0]['status']
+    east, west = ((b'flwr-public-key', shown(n)) for n in ('east', 'west'))
+    assert [status(east), status(west), status(), status((b'flwr-public-key', b'x'))] == [200, 200, 401, 401]
+    (tmp_path/'nodes'/'west.pub').unlink()
+    assert [status(east), status(west), status(west, client='127.0.0.1')] == [200, 401, 401]
+    assert status(client='127.0.0.1', path='/v1/control/x') == 200 and status(east, path='/docs') == 403
+
 def test_a_key_that_is_added_is_let_in_while_the_server_runs(tmp_path, monkeypatch, capsys):
-    "A moment's trouble is tried again; one that is taken away is locked out at the next start."
+    "A moment's trouble is tried again; one that went and comes back is known; another of its name is new."
     admitted, trouble = [], [True]
     def admit(new, *_):
         if new and trouble.pop(): raise ConnectionError('not now')
-        admitted.extend(new)
+        admitted.extend(k.read_text() for k in new)
     monkeypatch.setattr(keys, 'admit', admit)
     (tmp_path/'nodes').mkdir()
     east, west = (tmp_path/'nodes'/f'{n}.pub' for n in ('east', 'west'))
-    for k in (east, west): k.touch()
-    known = [east]
+    for k in (east, west): k.write_text(k.stem)
+    known = {b'east': 'east'}
     monkeypatch.setattr(keys.time, 'sleep', lambda seconds: None)
-    assert keys.let_in(known, tmp_path, 'x') == [east] and not admitted
+    def look(): return keys.let_in(known, tmp_path, 'x')
+    look()
+    assert 'not now' in capsys.readouterr().err and not admitted
     trouble[:] = [False]
-    assert keys.let_in(known, tmp_path, 'x') == [east, west] and admitted == [west]
+    look()
     west.unlink()
-    assert keys.let_in([east, west], tmp_path, 'x') == [east]
-    assert 'west: locked out when serve is started again' in capsys.readouterr().err
+    look()
+    look()
+    assert capsys.readouterr().err.count('west is locked out') == 1
+    west.write_text('west')
+    look()
+    assert admitted == ['west']
+    west.write_text('another')
+    trouble[:] = [False]
+    look()
+    assert admitted == ['west', 'another'] and [*known.values()] == ['east', '', 'west']
 
 def test_nothing_imports_an_extra_of_deployment():
     "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."

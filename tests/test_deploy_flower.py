@@ -1,5 +1,7 @@
 "A deployment on this machine: a server, three nodes, each a process with a folder of its own."
-import os, signal, subprocess, sys, time
+import os, re, shutil, signal, subprocess, sys, time
+from http.client import HTTPSConnection
+from ssl import create_default_context
 from pathlib import Path
 import pytest, torch
 from test_deploy import DOMAINS, draw, job
@@ -10,6 +12,7 @@ from fedskew_nb.deploy.keys import certs_command
 from fedskew_nb.deploy.node import Book
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
+from project import NBS, read, source
 
 pytestmark = pytest.mark.campaign
 pytest.importorskip('flwr')
@@ -23,12 +26,14 @@ class Machines:
     def __init__(self, home): self.home, self.running = home, []
     def start(self, name, *command):
         code = f'from fedskew_nb import _main; import sys; sys.argv = {["fedskew", *map(str, command)]!r}'
+        return self.program(name, sys.executable, '-c', f'{code}; sys.exit(_main())')
+    def program(self, name, *words):
         homes = dict(FLWR_HOME='flwr', FEDSKEW_CACHE='cache')
         env = os.environ | {k: str(self.home/v/name) for k, v in homes.items()}
         Path(env['FLWR_HOME']).mkdir(parents=True, exist_ok=True)
         log = open(self.home/f'{name}.log', 'a')
-        p = subprocess.Popen([sys.executable, '-c', f'{code}; sys.exit(_main())'], cwd=self.home, env=env,
-                             stdout=log, stderr=log, start_new_session=True, preexec_fn=listens)
+        p = subprocess.Popen(words, cwd=self.home, env=env, stdout=log, stderr=log, start_new_session=True,
+                             preexec_fn=listens)
         self.running.append(p)
         return p
     def end(self, p, sig=signal.SIGTERM):
@@ -128,6 +133,52 @@ def test_a_secure_sum_over_loopback_is_fit_with_secure(machines, tmp_path):
     assert field.federate().wait(400) == 0, field.said()[-3000:]
     same_as_fit(tmp_path, field.how)
     for site in sites: assert (tmp_path/f'memory-{site}'/'secure.json').exists()
+
+NGINX = shutil.which('nginx', path=f'{os.environ["PATH"]}:/usr/sbin')
+CONF = """daemon off; master_process off; pid nginx.pid; error_log stderr;
+events {{}}
+http {{ access_log off; {temporary}
+{server} }}
+"""
+
+def proxy(machines, home, behind:int)->int:
+    "nginx as the page writes it, before a server that listens there; the port that it opens."
+    page, port = read(NBS/'8_deploy'/'07_keys.ipynb'), free_port()
+    text = '\n'.join(source(c) for c in page['cells'] if c['cell_type'] == 'markdown')
+    server, = re.findall('^```nginx\n(.*?)^```', text, re.M | re.S)
+    assert server.count('8443') == server.count(':8000') == 1
+    kinds = 'client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'
+    said = CONF.format(server=server.replace('8443', str(port)).replace(':8000', f':{behind}'),
+                       temporary=' '.join(f'{k}_temp_path {home}/{k};' for k in kinds))
+    (home/'nginx.conf').write_text(said)
+    machines.program('nginx', NGINX, '-p', home, '-c', home/'nginx.conf')
+    return port
+
+def status(port, path, ca, at='127.0.0.1')->int:
+    "What a request without a key gets."
+    line = HTTPSConnection(at, port, context=create_default_context(cafile=ca), timeout=20)
+    line.request('POST', path)
+    return line.getresponse().status
+
+@pytest.mark.skipif(not NGINX, reason='there is no nginx: apt install nginx-light')
+def test_through_a_proxy_it_is_fit(machines, tmp_path):
+    "Nodes come through nginx, which lets nothing else through; who is locked out meanwhile is heard no more."
+    field = Field(machines, tmp_path, job('FedBN', rounds=2), keys=True)
+    field.serve()
+    direct, port, ca = field.at, proxy(machines, tmp_path, field.port), tmp_path/'certs'/'ca.crt'
+    field.at = ['--server', f'127.0.0.1:{port}', *field.ca]
+    for site in SITES: field.node(site)
+    field.at = direct
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    same_as_fit(tmp_path, field.how)
+    runs = '/v1/control/list-nodes', '/v1/fleet/../control/list-nodes', '/v1/fleet/%2e%2e/control/list-nodes'
+    other = *runs, '/v1/control/list-nodes/../../fleet/x', '/docs', '/'
+    assert {status(port, path, ca) for path in other} == {404}
+    assert status(port, '/v1/fleet/activate-node', ca) == 401     # heard, and refused without a key
+    (tmp_path/'certs'/'nodes'/'c.pub').unlink()
+    wait_for(tmp_path/'server.log', 'c is locked out')
+    wait_for(tmp_path/'node-c.log', 'did not let this node in')
+    assert 'did not let this node in' not in field.said('node-a')
 
 def test_a_stranger_is_refused(machines, tmp_path):
     "Without a key, or with one that nobody registered; and a site that takes another's name."

@@ -1,12 +1,13 @@
 "Many sites: what the server holds while their answers come in, and what the letters weigh."
 import weakref
 import pytest, torch
+from test_every_method import same_nest
 from fedskew_nb import __version__
 from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Upload
 from fedskew_nb.data.suite import Client, Suite
-from fedskew_nb.deploy import hub as hubs
-from fedskew_nb.deploy.hub import Elsewhere, hub_of
+from fedskew_nb.deploy import hub as hub_code
+from fedskew_nb.deploy.hub import Elsewhere, branches, hub_of, tree_of
 from fedskew_nb.deploy.surface import Job, noise
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 
@@ -42,7 +43,7 @@ def one_round(method, n, monkeypatch):
         states.add(answer['model']['head.weight'])
         most[0] = max(most[0], len(states))
         return answer
-    monkeypatch.setattr(hubs, 'from_bytes', opened)
+    monkeypatch.setattr(hub_code, 'from_bytes', opened)
     hub, Letter.most = hub_of(job, facts, post), 0
     hub.one_round()
     return hub, far, answers, Letter.most, most[0]
@@ -95,3 +96,88 @@ def test_the_server_has_the_mean_that_the_net_expects(monkeypatch):
     far, facts = many(job, 2)
     hub = hub_of(job, facts, None)
     assert (hub.net.mean, hub.suite.std) == ((.1, .2, .3), (.4, .5, .6)) == (far.net.mean, far.suite.std)
+
+# ---- a tree of hubs
+
+def under(job, flat, facts, hubs, sizes):
+    "The same sites under hubs; the letters at the server are weighed."
+    facts = {f['name']: f for f in facts}
+    def site(name, data):
+        order = from_bytes(data)
+        if order['kind'] == 'facts': return to_bytes(facts[name])
+        assert 'secure' not in order['job']['setting']
+        return to_bytes(flat.work(order)[0] | dict(round=order['round']+1))
+    def post(letters):
+        assert len(letters) <= Elsewhere.at_once
+        return {n: site(n, data) for n, data in letters.items()}
+    def weighed(hub):
+        def answer(data):
+            said = hub(data)
+            if from_bytes(data)['kind'] == 'train': sizes.append((len(data), len(said)))
+            return said
+        return answer
+    return tree_of(job, {name: weighed(hub) for name, hub in branches(facts, post, hubs).items()})
+
+@pytest.mark.parametrize('method, n, hubs', [
+    ('F2DC', 12, 3), pytest.param('FedAvgM', 1000, 10, marks=pytest.mark.campaign)])
+def test_sums_of_sums_are_the_sum_of_all(method, n, hubs, monkeypatch):
+    "Hubs' sites alternate, so floats would give other digits; a letter a hub and round, two sums at a time."
+    job = Job(method, 'small_conv(width=4)', 8, dict(rounds=2, local_steps=1, batch_size=4, secure=True))
+    flat, facts = many(job, n)
+    sizes, sums, most = [], weakref.WeakSet(), [0]
+    def opened(data):
+        answer = from_bytes(data)
+        v = answer.get('model', {}).get('head.weight')
+        if v is not None and v.dtype == torch.int64: sums.add(v)
+        most[0] = max(most[0], len(sums))
+        return answer
+    monkeypatch.setattr(hub_code, 'from_bytes', opened)
+    tree = under(job, flat, facts, hubs, sizes)
+    for fed in (tree, flat):
+        for _ in range(2): fed.one_round()
+    assert all(torch.equal(v, tree.server[name]) for name, v in flat.server.items())
+    assert same_nest(tree.memory, flat.memory) and tree.history.rounds == flat.history.rounds
+    up = flat.history.rounds[-1]['up']/n
+    assert most[0] == 2
+    assert len(sizes) == 2*hubs and all(got < 1.1*up+700*n/hubs+2000 for _, got in sizes)
+
+def spoilt(change): return lambda a: a | dict(model={k: change(v) for k, v in a['model'].items()})
+
+WRONG = [(spoilt(lambda v: v[:1]), 's000 sent what was not asked'),
+         (spoilt(lambda v: v/0), 's000: a part of the sum is NaN'),
+         (lambda a: a | dict(client=1), 'it is of client 1'),
+         (lambda a: a | dict(extra=dict(x=1.)), 'more than'),
+         (lambda a: dict(round=1), 's000 sent no answer')]
+
+@pytest.mark.parametrize('wrong, why', WRONG)
+def test_a_hub_refuses_what_a_server_refuses(wrong, why):
+    job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))
+    flat, facts = many(job, 3)
+    tree = under(job, flat, facts, 1, [])
+    work = flat.work
+    flat.work = lambda order: (wrong(work(order)[0]), None)
+    before = tree.state
+    with pytest.raises((ValueError, FloatingPointError), match=why): tree.one_round()
+    assert tree.state is before
+
+@pytest.mark.parametrize('answer, why', [
+    (lambda a: a | dict(said={}), 'hub 1 sent no sum .it is of other sites'),
+    (lambda a: dict(x=1), 'hub 1 sent no sum'), (lambda a: a | dict(model={}), 'is missing'),
+    (spoilt(lambda v: 1), 'is a int'), (spoilt(lambda v: -v-1), 'no BatchNorm has that')])
+def test_a_server_believes_no_hub(answer, why):
+    job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))
+    flat, facts = many(job, 3)
+    tree = under(job, flat, facts, 1, [])
+    post = tree.sites.post
+    def changed(letters): return {n: to_bytes(answer(from_bytes(a))) for n, a in post(letters).items()}
+    tree.sites.post = changed
+    with pytest.raises(ValueError, match=why): tree.one_round()
+    tree.sites.post = lambda letters: {}
+    with pytest.raises(ConnectionError, match='hub 1 did not answer'): tree.one_round()
+
+@pytest.mark.parametrize('method, how, why', [('FDSE', dict(secure=True), 'FDSE cannot run with secure=True'),
+                                              ('FedAvg', {}, 'say --set secure=true')])
+def test_a_tree_is_for_sums(method, how, why):
+    job = Job(method, 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4) | how)
+    flat, facts = many(job, 3)
+    with pytest.raises(ValueError, match=why): under(job, flat, facts, 1, []).one_round()

@@ -436,6 +436,7 @@ from ..tools.cli import read_settings
 from ..tools.shell import complain, joined, say
 from ..core.names import at_least, one_of
 from .flare import write_job
+from .hub import branches, tree_of
 from .keys import write_pair
 from .node import BAD
 from ..engine.federation import Federation
@@ -467,24 +468,28 @@ def asked_here(job:Job, nodes:dict, kind:str, book:Book)->list:
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #ddb39ba2
 def rehearsal(
     job:Job,
-    folders,            # of the sites
-    out:Path,         # checkpoint, and in `sites` what stays with each
-    peers:bool=False, # may sites get what others sent?
+    folders,          # of the sites
+    out:Path,         # checkpoint, sites
+    peers:bool=False, # others get what is sent
     lost:str='', union:bool=False, without=(), begun='',
-    **how,            # evaluate, white, bad: of nodes
+    hubs:int=0,       # between
+    **how,            # of nodes
 )->Federation:
-    "A hub whose nodes live in this process; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers, bool(job.setting.get('secure')), **how)
+    "A hub and its nodes; it goes on where an earlier one stopped."
+    nodes = nodes_of(folders, Path(out)/'sites', peers, job.setting.get('secure') and not hubs, **how)
     def ask(kind): return asked_here(job, nodes, kind, Book(out))
-    if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
-    facts = ask('facts')
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
-    return hub_of(job, facts, post, out, lost=lost, without=without, begun=begun)
+    how = dict(out=out, lost=lost, without=without, begun=begun)
+    if hubs: return tree_of(job, branches(nodes, post, hubs), **how)
+    if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
+    return hub_of(job, ask('facts'), post, **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
 def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
     "A rehearsal from beginning to end."
     if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
+    if how.get('hubs') and how.get('union'):
+        raise ValueError('hubs are told the classes: say --classes a,b,c')
     hub = rehearsal(job, folders, out, peers, lost, **how)
     with alone(Path(out)):
         hub.fit(on_round=tell_round)
@@ -522,23 +527,27 @@ def site_options(
     skip_broken:bool=False,
     flare:bool=False, # write a job for NVFlare into `out`
     evaluate=(),      # it only evaluates
+    hubs:int=0,       # rehearsed: between sites and server
     without=(),       # a member that has left
     from_:str=None,   # begin with this model.safetensors
     **kwargs,
 )->tuple:
     "What is said of rehearsed sites, and of the others."
     how = network_options(**kwargs)
-    if flare and (without or from_ or how != network_options()):
-        raise ValueError('--flare asks no server: leave out what is said of one')
-    study = dict(lost=how['lost'], begun=str(Path(from_).resolve()) if from_ else '', flare=flare)
+    at_least(hubs=(hubs, 0, '0 is none'))
+    begun = str(Path(from_).resolve()) if from_ else ''
+    study = dict(lost=how['lost'], begun=begun, flare=flare, hubs=hubs)
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
     return own | study, how | study | dict(without=joined(without))
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
-def handed(job:Job, nodes:int, out, flare:bool, union:bool, **how):
+def handed(job:Job, nodes:int, out, flare:bool, union:bool, hubs:int, **how):
     "A job, to a server or into a folder."
+    if hubs: raise ValueError('hubs are rehearsed only: say --rehearse FOLDER for each site')
     if not flare: return submit(job, nodes, out, union=union, **how)
     if union: raise ValueError('--flare writes the classes into the job: say --classes a,b,c')
+    if how != network_options() | dict(begun='', without=''):
+        raise ValueError('--flare asks no server: leave out what is said of one')
     print(f'job: {write_job(job, nodes, out)}')
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6

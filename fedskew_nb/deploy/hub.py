@@ -460,3 +460,132 @@ def united(job:Job, said:list)->Job: # of dicts with name and classes
     classes = sorted({c for s in said for c in s['classes']})
     say(f'classes of all sites: {", ".join(classes)}')
     return structs.replace(job, classes=classes)
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #f4f79bcf
+from dataclasses import field
+from torch import Tensor
+import torch
+from fedskew_nb.engine.server import Answer, fixed, unasked
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #5a5fade8
+class Branch:
+    "To its sites a server, to the server one node, which sends the sum of their models."
+    def __init__(self,
+        names,         # of its sites
+        post,          # letters → answers
+        at_once:int=16,
+    ):
+        self.names, self.post, self.at_once = list(names), post, at_once
+
+def branches(names, post, n:int)->dict: # {name: Branch}
+    "So many hubs; sites go to them in turn."
+    names = sorted(names)
+    return {f'hub {h+1}': Branch(names[h::n], post) for h in range(n)}
+
+def floats_of(model:dict)->dict:
+    return {n: v for n, v in model.items() if not isinstance(v, Tensor) or v.is_floating_point()}
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #5e66ad60
+@patch
+def part(self:Branch, name:str, order:dict, answer:dict, share:float, parts:int)->dict: # {name: int64}
+    "What a site adds to a sum of so many parts; what was not asked for is refused."
+    if why := misfit(answer, Answer): raise ValueError(f'{name} sent no answer ({why}): ask it again')
+    model, like = floats_of(answer.pop('model')), floats_of(order['model'])
+    why = unasked(answer | dict(model=model), order['client'], like, order['round']+1)
+    if why := why or impossible(model):
+        raise ValueError(f'{name} sent what was not asked for ({why}): ask it again')
+    if answer.pop('extra'): raise ValueError(f'{name} sends more than a model, and a hub adds models only')
+    try: return {n: fixed(v, share, parts) for n, v in model.items()}
+    except FloatingPointError as e: raise FloatingPointError(f'{name}: {e}') from None
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #ec7506cf
+@patch
+def __call__(self:Branch, letter:bytes)->bytes:
+    "What its sites answer to an order; in place of their models one sum."
+    order, said, total = from_bytes(letter), {}, {}
+    to, shares, parts = (order.pop(k) for k in ('to', 'shares', 'parts'))
+    order['job']['setting'].pop('secure', None)
+    for some in chunked(to or self.names, self.at_once):
+        asked = {n: order | dict(client=to.get(n, 0)) for n in some}
+        answers = self.post({n: to_bytes(o) for n, o in asked.items()})
+        for n, o in asked.items():
+            if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
+            said[n] = from_bytes(answers.pop(n))
+            if o['kind'] != 'train': continue
+            for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
+    return to_bytes(dict(said=said, model=total))
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #ae4a6cd7
+class Sum(Record):
+    "What a hub answers."
+    said:dict[str, dict]    # by site
+    model:dict
+
+@dataclass
+class Tree(Elsewhere):
+    "Sites that are reached through hubs."
+    above:dict=field(default_factory=dict)     # {site's name: its hub}
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #e6f09fb4
+@patch
+def opened(self:Tree, fed:Federation, who:list)->Server:
+    "The server of a round, and what each model counts in the sum."
+    if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
+    server = server_for(fed, who)
+    shares = [0.]*len(who) if server.w is None else server.w.tolist()
+    self.shares = {self.names[c.id]: p for c, p in zip(who, shares)}
+    return server
+
+@patch
+def letter(self:Tree, fed:Federation, who:list, kind:str)->bytes:
+    "One order for all of these sites."
+    to = {self.names[c.id]: c.id for c in who}
+    more = dict(to=to, shares={}, parts=0)
+    if kind == 'train': more |= dict(shares={n: self.shares[n] for n in to}, parts=len(self.shares))
+    return to_bytes(from_bytes(Elsewhere.letter(self, fed, who[0].id, kind)) | more)
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #3c122f7f
+@patch
+def heard(self:Tree, fed:Federation, kind:str, hub:str, who:list)->tuple: # (answers, sum)
+    "What a hub says of its sites, in the order of `who`."
+    answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
+    if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
+    try: answer = from_bytes(answers[hub])
+    except ValueError as e: raise ValueError(f'{hub} sent no answer: {e}') from None
+    why = misfit(answer, Sum) or '' if {*names} == {*answer.get('said', ())} else 'it is of other sites'
+    if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
+    return [answer['said'][n] for n in names], answer['model']
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #5be1f0a2
+@patch
+def below(self:Tree, fed:Federation, kind:str, hub:str, who:list)->dict: # {client: answer}
+    "What its sites said; the sum stands with the first."
+    said, sums = self.heard(fed, kind, hub, who)
+    like = {n: fed.server[n].shape for n in sums if n in fed.server}
+    none = {n: torch.zeros((), dtype=torch.long).expand(shape) for n, shape in like.items()}
+    if kind == 'train':
+        said = [s | dict(model=dict(none) if k else sums, extra={}) for k, s in enumerate(said)]
+    return {c.id: s for c, s in zip(who, said)}
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #7d3e5a1b
+@patch
+def asked(self:Tree, fed:Federation, kind:str, who:list):
+    "What each of these clients answers, in the order of their numbers; a hub is asked when its first comes."
+    got, hubs = {}, [self.above[self.names[c.id]] for c in who]
+    for c, hub in zip(who, hubs):
+        if c.id not in got: got |= self.below(fed, kind, hub, [d for d, h in zip(who, hubs) if h == hub])
+        yield got.pop(c.id)
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #33200daa
+def tree_of(job:Job, hubs:dict, out=None, **how)->Federation: # {name: Branch}
+    "A federation of the sites of all these hubs; its server hears hubs only."
+    order, facts, above = to_bytes(order_of(job, 'facts') | dict(to={}, shares={}, parts=0)), [], {}
+    for name, hub in hubs.items():
+        answer = hub(order)
+        if out: Book(out).write(site=name, **letters(job, 'facts', 0, order, answer))
+        facts += (said := [*from_bytes(answer)['said'].values()])
+        above |= {str(f.get('name')): name for f in said}
+    def post(letters): return {n: hubs[n](data) for n, data in letters.items()}
+    fed = hub_of(job, facts, post, out, **how)
+    fed.sites = Tree(**vars(fed.sites), above=above)
+    return fed

@@ -7,8 +7,10 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #7987cb5e
 import json, os, re, socket, subprocess, sys, tempfile, time
-from contextlib import contextmanager
+from base64 import b64encode
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from ..core.files import read_bytes, whole_file
@@ -205,27 +207,45 @@ OPEN = ('whoever uses this machine can run code on the nodes; from elsewhere onl
 SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key'}
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #40a50639
-def behind_door(app):
-    "A server (ASGI) of which others than this machine reach the path of nodes only."
-    async def door(scope, receive, send):
-        at = ip_address((scope.get('client') or ['0.0.0.0'])[0])
-        inside = scope['type'] == 'lifespan' or (getattr(at, 'ipv4_mapped', None) or at).is_loopback
-        node = re.fullmatch(r'/v1/fleet/[\w-]+', scope.get('path', ''))
-        if inside or node: return await app(scope, receive, send)
-        await send(dict(type='http.response.start', status=403, headers=[]))
-        await send(dict(type='http.response.body', body=b"from the server's machine only"))
-    return door
+@lru_cache(1)
+def shown_by(nodes:Path, changed:int)->set: # of bytes
+    "The keys that lie in a folder since it changed, as nodes show them."
+    s, found = crypto('hazmat.primitives.serialization'), set()
+    for file in nodes.glob('*.pub'):
+        with suppress(ValueError, crypto('exceptions').UnsupportedAlgorithm):
+            pem = s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo
+            found.add(b64encode(s.load_ssh_public_key(read_bytes(file)).public_bytes(*pem)))
+    return found
+
+# %% ../../nbs/8_deploy/07_keys.ipynb #c3a1d9e4
+def refused(scope:dict, nodes:Path|None)->int: # of HTTP; 0: nothing is
+    "Others than this machine reach the path of nodes only, and that with a key that lies there now."
+    at, path = ip_address((scope.get('client') or ['0.0.0.0'])[0]), scope.get('path', '')
+    inside = scope['type'] == 'lifespan' or (getattr(at, 'ipv4_mapped', None) or at).is_loopback
+    if not inside and not re.fullmatch(r'/v1/fleet/[\w-]+', path): return 403
+    if not nodes or not path.startswith('/v1/fleet/'): return 0
+    key = dict(scope['headers']).get(b'flwr-public-key')
+    return 0 if key in shown_by(nodes, nodes.stat().st_mtime_ns) else 401
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #8d24c9cc
+def behind_door(app, nodes=None): # folder of keys
+    "A server (ASGI) that hears only whom it should."
+    async def door(scope, receive, send):
+        if not (code := refused(scope, nodes)): return await app(scope, receive, send)
+        await send(dict(type='http.response.start', status=code, headers=[]))
+        await send(dict(type='http.response.body', body=b'not from here, or not with this key'))
+    return door
+
 def superlink():
     "Flower's server, behind the door."
     uvicorn, server = extra('uvicorn', 'uvicorn', 'deploy'), flower('superlink.cli')
-    run = uvicorn.run
-    uvicorn.run = lambda app, **how: run(behind_door(app), **how)
+    run, certs = uvicorn.run, [a.partition('=')[2] for a in sys.argv if a.startswith('--ssl-certfile=')]
+    nodes = Path(certs[0]).parent/'nodes' if certs else None
+    uvicorn.run = lambda app, **how: run(behind_door(app, nodes), **how)
     sys.exit(server.flower_superlink())
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #e2d0d795
-BEGIN = 'from fedskew_nb.deploy.keys import superlink; superlink()'
+BEGIN = Path(sys.executable).name, '-c', 'from fedskew_nb.deploy.keys import superlink; superlink()'
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #8874d552
 def keys_for(host:str, certs)->list: # of files
@@ -240,17 +260,17 @@ def keys_for(host:str, certs)->list: # of files
     return keys
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #b5472be2
-def let_in(keys:list, certs, server:str)->list: # those that are let in now
+def let_in(known:dict, certs, server:str): # {key: whose; '': it was taken away}
     "Look after some seconds for keys that were added; a moment's trouble is tried again."
     time.sleep(5)
-    now = sorted(Path(certs, 'nodes').glob('*.pub'))
-    new, gone = [k for k in now if k not in keys], [k.stem for k in keys if k not in now]
-    if gone: say(f'{", ".join(gone)}: locked out when serve is started again')
-    try: admit(new, server, Path(certs, 'ca.crt'))
-    except ConnectionError as e:
-        say(str(e))
-        return [k for k in now if k in keys]
-    return now
+    now = {read_bytes(k): k for k in sorted(Path(certs, 'nodes').glob('*.pub'))}
+    for key, name in known.items():
+        if name and key not in now: say(f'{name} is locked out')
+        known[key] = now[key].stem if key in now else ''
+    for key in now.keys()-known.keys():
+        try: admit([now[key]], server, Path(certs, 'ca.crt'))
+        except ConnectionError as e: say(str(e))
+        else: known[key] = now[key].stem
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #69fa96af
 def serve_command(
@@ -262,14 +282,16 @@ def serve_command(
     keys = keys_for(host, certs)
     how = '--host', host, '--port', port, '--disable-runtime-dependency-installation'
     at = '127.0.0.1' if host == '0.0.0.0' else host
+    here = f'{at}:{port}'
     say(OPEN)
     secure = ['--insecure']
     if certs: secure = ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs, f)}' for k, f in SSL.items())]
-    with running(Path(sys.executable).name, '-c', BEGIN, *how, *secure) as link:
-        if is_up(at, port, link): admit(keys, f'{at}:{port}', certs and Path(certs, 'ca.crt'))
-        while certs and link.poll() is None: keys = let_in(keys, certs, f'{at}:{port}')
+    with running(*BEGIN, *how, *secure) as link:
+        if is_up(at, port, link): admit(keys, here, certs and Path(certs, 'ca.crt'))
+        known = {read_bytes(k): k.stem for k in keys}
+        while certs and link.poll() is None: let_in(known, certs, here)
         link.wait()
-    raise ConnectionError(f'the server at {at}:{port} has ended: if its address is in use, say --port')
+    raise ConnectionError(f'the server at {here} has ended: if its address is in use, say --port')
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #5c0a77e4
 COMMANDS = dict(serve=serve_command, certs=certs_command)
