@@ -1,13 +1,14 @@
 "What changes the letters of a method or a net: code and numbers. What does not: prose and places."
-import importlib, os, subprocess, sys, types
+import importlib, inspect, os, random, subprocess, sys, types
 from importlib.util import module_from_spec, spec_from_file_location
 import pytest, torch
 from fedskew_nb.core.identity import Walk, digest, home_of, outline, reads_in, writes_in
 from fedskew_nb.core.method import Method
-from fedskew_nb.nets.models import small_conv
+from fedskew_nb.nets.models import MODELS, small_conv
 from fedskew_nb.core.names import registry
 
 METHODS = registry(Method)
+ROOMS = 'tools.cli analysis.story deploy.hub methods.fdse.method methods.baselines.updates'.split()
 
 # ---- one module, edited
 
@@ -470,34 +471,30 @@ def test_nets_stay_while_they_answer():
 
 # ---- the methods of the package
 
+def all_letters(methods, seed):
+    "The letters of all methods, asked in some order, and of all models."
+    names = random.Random(seed).sample(sorted(methods), len(methods))
+    return {n: digest(methods[n].mechanisms) for n in names} | {n: digest(f(3)) for n, f in MODELS.items()}
+
 ALL = """
-import random, sys
-from importlib import import_module
-first, seed = sys.argv[1:]
-rooms = ['tools.cli', 'analysis.story', 'deploy.hub', 'methods.fdse.method', 'methods.baselines.updates']
-for room in (rooms if first == 'all' else [first]): import_module(f'fedskew_nb.{room}')
+import random
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import MODELS
 from fedskew_nb.core.names import registry
-methods = registry(Method)
-names = random.Random(seed).sample(sorted(methods), len(methods))
-found = {n: digest(methods[n].mechanisms) for n in names}
-found |= {n: digest(make(3)) for n, make in MODELS.items()}
-for n in sorted(found): print(n, found[n])
 """
 
 @pytest.mark.slow
 def test_every_method_has_the_same_letters_in_any_process():
     "Whatever seeds Python's hashes, whatever is imported first, in whatever order they are asked."
-    def letters(first, seed):
-        done = subprocess.run([sys.executable, '-c', ALL, first, seed], capture_output=True, text=True,
-                              env=os.environ | dict(PYTHONHASHSEED=seed))
-        assert not done.returncode, done.stderr
-        return dict(line.rsplit(' ', 1) for line in done.stdout.splitlines())
-    one, two = letters('core.names', '1'), letters('all', '2')
-    assert one == two and METHODS.keys() < one.keys()
-    assert {n: digest(m.mechanisms) for n, m in METHODS.items()} == {n: one[n] for n in METHODS}
+    code = ALL+inspect.getsource(all_letters)+'found = all_letters(registry(Method), 1)\n'
+    code += 'for n in sorted(found): print(n, found[n])'
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
+                          env=os.environ | dict(PYTHONHASHSEED='1'))
+    assert not done.returncode, done.stderr
+    there = dict(line.rsplit(' ', 1) for line in done.stdout.splitlines())
+    for room in ROOMS: importlib.import_module(f'fedskew_nb.{room}')
+    assert METHODS.keys() < there.keys() and all_letters(METHODS, 2) == there
 
 def test_methods_differ():
     made = {}

@@ -9,7 +9,6 @@ __all__ = ['payload', 'flops']
 import copy
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 from ..core.method import Method
 from ..core.rules import resting, rule_groups
 
@@ -36,6 +35,7 @@ def flops(
     in_ch:int=3,
 )->int:              # operations of one forward pass; half of it are multiply-adds
     "Operations for one image, by torch's counter: two for each multiply-add of a layer."
+    from torch.utils.flop_counter import FlopCounterMode      # late: it loads triton
     twin, image = copy.deepcopy(net).to('meta').eval(), torch.empty(1, in_ch, size, size, device='meta')
     with FlopCounterMode(display=False) as counter, torch.no_grad(): twin(image)
     return counter.get_total_flops()

@@ -56,4 +56,5 @@ if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
     from nbdev import test
     test.CaptureShell = Shell
+    FigureCanvasAgg.draw_idle = lambda *_, **how: None      # pyplot's own drawing after each cell
     with loaded(): test.nbdev_test()
