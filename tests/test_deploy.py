@@ -938,6 +938,29 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
     run(grid)
     assert 'b did not come back: on without' in capsys.readouterr().err
 
+def test_what_is_submitted_and_that_a_run_which_ended_early_is_no_success(tmp_path, monkeypatch):
+    "Flower is asked for nothing here: what it would read lies beside the app."
+    how, read, done = job(rounds=2), [], iter((1, 2))
+    def starts(app, server, ca, **env):
+        read.append(tomllib.loads((app.parent/'run.toml').read_text()))
+        return '7'
+    def follows(run, out, **env): (out/'state.safetensors').write_bytes(to_bytes(dict(round_no=next(done))))
+    for name, does in dict(reach=lambda at: None, started=starts, follow=follows).items():
+        monkeypatch.setattr(flower, name, does)
+    with pytest.raises(ConnectionError, match='^1 of 2 rounds are done and kept in .*the same call goes on'):
+        flower.submit(how, 3, tmp_path/'out', 'here:1', patience=5)
+    assert flower.submit(how, 3, tmp_path/'out', 'here:1', patience=5) is None
+    first, again = ({**said, 'job': json.loads(said['job'])} for said in read)
+    assert again == first and first['job'].pop('run')      # one folder is one run
+    assert first['job'].items() <= asdict(how).items()
+    assert first == dict(job=first['job'], nodes=3, out=str(tmp_path/'out'), patience=5)
+
+def test_a_node_shows_its_key_to_a_known_server_only():
+    known = ['--root-certificates', 'ca.crt']
+    assert flower.shown(None, None) == ['--insecure'] and flower.shown('ca.crt', None) == known
+    assert flower.shown('ca.crt', 'a') == [*known, '--auth-supernode-private-key', 'a']
+    with pytest.raises(ValueError, match='say --ca ca.crt, too'): flower.shown(None, 'a')
+
 class Late(BaseHTTPRequestHandler):
     "A server whose clock is behind."
     def date_time_string(self): return formatdate(time.time()-20, usegmt=True)

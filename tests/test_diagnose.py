@@ -1,6 +1,7 @@
 "A diagnosis of images: what is found before training, what is asked of models, what the page says of it."
 import json, math, re, shutil
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 import numpy as np
 import pytest, torch
 from PIL import Image
@@ -106,6 +107,12 @@ def test_a_class_that_is_taken_for_two_others_exchanges_with_the_more_frequent_a
 def test_models_that_see_one_class_everywhere_exchange_nothing():
     S, _ = exchange(torch.eye(4)[torch.full((40,), 2)], torch.arange(4).repeat(10), 4)
     assert float(S.max()) == 0
+
+def test_a_swap_is_told_where_chance_among_all_pairs_is_below_a_twentieth():
+    "Two domains of four classes have twelve pairs: p must be below .05/12."
+    limit = NormalDist().inv_cdf(1-.05/12)
+    def told(z): return swapped_labels([dict(a=[(0, 1, 9, z)], b=[])]*2, 4)
+    assert told(limit+1e-6) == dict(a=[(0, 1)]) and told(limit-1e-6) == {}
 
 @pytest.mark.slow
 def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):

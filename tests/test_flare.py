@@ -59,6 +59,14 @@ class Field:
 
 def asked(what): return json.loads(json.dumps(from_bytes(to_bytes(flare.asdict(what)))))
 
+def test_a_job_is_a_folder_as_nvflares_guides_write_it(tmp_path):
+    "A job of its server's and its sites' side, in configurations of format 2, which travels to all."
+    home = flare.write_job(job(), 3, tmp_path/'job')
+    assert json.loads((home/'meta.json').read_text())['deploy_map'] == dict(app=['@ALL'])
+    for side, what in dict(server='workflows', client='executors').items():
+        config = json.loads((home/f'app/config/config_fed_{side}.json').read_text())
+        assert config['format_version'] == 2 and len(config[what]) == 1
+
 def test_it_is_a_rehearsal(place, tmp_path, no_flare):
     "And the job's own folder at the server holds what is fetched; memory lies in each site's kit."
     what = job('FedBN', rounds=2)

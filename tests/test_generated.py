@@ -1,12 +1,13 @@
 "What reads texts, deals images, takes turns or packs, asked with made inputs, beside a rule in other words."
 import os.path
+from types import SimpleNamespace
 from collections import Counter
 import torch
 from hypothesis import assume, given, settings, strategies as st
 from fedskew_nb.analysis.stats import holm
 from fedskew_nb.data.splits import whole_shares
 from fedskew_nb.data.suite import Client, Data, Suite, pack, unpack
-from fedskew_nb.downloads.archives import check_path
+from fedskew_nb.downloads.archives import check_path, check_size, check_sum
 from fedskew_nb.downloads.layouts import LAYOUTS, place_in
 from fedskew_nb.downloads.readers import usps_row
 from fedskew_nb.engine.setting import schedule, shared_out
@@ -120,6 +121,17 @@ def test_shares_become_counts(weights, n):
     assert float((counts-q*n).abs().max()) < 1+1e-9
 
 # ---- what is packed ----
+def allows(check, *args):
+    try: return check(*args) is None
+    except ValueError: return False
+
+@given(st.integers(1, 10**5), st.integers(-2, 2))
+def test_files_unpack_to_200_times_as_much_and_a_mebibyte(packed, more):
+    source = SimpleNamespace(stat=lambda: SimpleNamespace(st_size=packed))
+    size = 200*packed + 2**20 + more
+    assert allows(check_size, 'x.zip', 'a', size, packed) == allows(check_sum, source, size) == (more <= 0)
+    assert allows(check_size, 'x.zip', 'a', packed+more, packed, packed) == (more <= 0)
+
 @st.composite
 def suites(draw):
     def data():

@@ -165,6 +165,13 @@ def test_ganins_folder(kind, tmp_path):
     for part, x in told.items(): assert np.array_equal(stored(tmp_path/'out', 'mnist-m', part)[0], x)
     assert not (tmp_path/'out'/'unpacked').exists()
 
+def test_ganins_labels_end_at_9(tmp_path):
+    ganin(tmp_path/'down')
+    labels = tmp_path/'down'/'mnist_m'/'mnist_m_test_labels.txt'
+    labels.write_text(labels.read_text().replace('png 9', 'png 10'))
+    with pytest.raises(ValueError, match='mnist_m_test_labels.txt: a label is 10, not 0 to 9'):
+        prepare('digits', tmp_path/'down', tmp_path/'out')
+
 def test_files_in_an_archive_are_as_the_files(digits, tmp_path):
     folder, out, _ = digits
     prepare('digits', zipped(folder, tmp_path/'all.zip'), tmp_path/'out')

@@ -13,8 +13,8 @@ from fedskew_nb.downloads.layouts import LAYOUTS
 from fedskew_nb.run.recipes import read_model
 import fedskew_nb.run.reproduce as module
 from fedskew_nb.engine.stack import operations
-from fedskew_nb.run.reproduce import (cost_on, dealt_suite, duration, listed, left_out, price, protocols,
-                                      speed_of)
+from fedskew_nb.run.reproduce import (cost_on, counted, dealt_suite, duration, listed, left_out, price,
+                                      protocols, speed_of)
 from fedskew_nb.run.reproduce import published, setting_of, suites_of
 from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
@@ -197,6 +197,9 @@ def test_another_number_of_images_is_named(pacs):
     how = dict(pixels=32, device='cpu', progress=False, **SHORT)
     made = reproduce('FDSE-1-PACS', pacs, 'FedAvg', 1, **how)
     assert 'photo 70 (published: 1670)' in made.notes[-1]
+    p, suite = made.protocol, load_folder(pacs, size=32)
+    few = replace(p, clients=dict(photo=1)), replace(p, each=9), replace(p, suite='emoji-pacs')
+    for part in few: assert not counted(part, suite)       # nobody published how many images these have
 
 def test_another_data_set_is_refused(pacs):
     with pytest.raises(ValueError, match='needs office-caltech-10, and .* has the classes dog, elephant'):

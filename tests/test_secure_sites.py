@@ -109,13 +109,15 @@ def test_a_digest_that_is_not_the_models_is_refused(field):
     for s in SITES: field.lie['pledge', s] = lambda o: dict(asked='0'*64)
     refused(field.hub(), 'another model')
 
-def test_a_mask_is_used_once(field):
+def test_a_mask_is_used_once(field, tmp_path):
     "The same letters again, and with an old signature."
     hub = field.hub()
     hub.one_round()
     name, order, _ = next(s for s in field.seen if s[1]['kind'] == 'train')
     with pytest.raises(ValueError, match='used it: ask for a new one'): field.nodes[name](to_bytes(order))
     field.nodes[name](to_bytes(order_of(field.job, 'pledge', client=order['client'], asked='1'*64)))
+    file, = tmp_path.rglob('pledge.json')
+    assert oct(file.stat().st_mode & 0o777) == '0o600'      # a private key lies in it
     with pytest.raises(ValueError, match='its own word is not'): field.nodes[name](to_bytes(order))
 
 def test_a_second_sum_without_a_site_is_refused_in_any_run(field, place):

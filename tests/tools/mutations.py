@@ -8,7 +8,7 @@ test files that name its module, until one fails; then, if none did, the module'
 operation, a Boolean word, a `not`, a number, True or False is changed, inside a function. What changes
 nothing that anybody could see (an equivalent mutation) is for a reader to say.
 """
-import argparse, ast, io, random, re, shutil, subprocess, sys, tempfile, tokenize
+import argparse, ast, io, os, random, re, shutil, subprocess, sys, tempfile, tokenize
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
@@ -73,7 +73,8 @@ def tried(module:Path, place, copy:Path)->str:
     "Who told, in the copy."
     target, whole = copy/module, (REPO/module).read_text()
     target.write_text(changed(whole, place))
-    how = dict(cwd=copy, capture_output=True, text=True, timeout=900)
+    env = os.environ | dict(PYTHONPATH=str(copy))    # an editable installation is of the whole tree
+    how = dict(cwd=copy, env=env, capture_output=True, text=True, timeout=900)
     try:
         for test in naming(module):
             call = [sys.executable, '-m', 'pytest', '-q', '-x', '-n', '0', f'tests/{test.name}']
