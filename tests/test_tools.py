@@ -756,6 +756,12 @@ def test_slides():
     assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()', 'draw()']
     assert '1_begin/01_start' in slides.chapters()
 
+def test_a_slide_ends_where_its_edge_is():
+    title = slides.of_type(md(''), 'slide', '# Title')
+    long = [slides.of_type(code(''), '-', '\n'.join(['x = 1'] * n)) for n in (20, 10, 20)]
+    types = [c['metadata']['slideshow']['slide_type'] for c in slides.apart([title, *long])]
+    assert types == ['slide', '-', '-', 'subslide']
+
 def test_a_page_on_paper():
     "A4, the text alone, black on white, and a line of code that breaks."
     css = (project.NBS / 'styles.css').read_text()
