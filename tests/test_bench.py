@@ -314,8 +314,8 @@ def test_stored_rounds():
 
 ITEMS = dict(
     tricks=['tricks'], parts=['round_parts'], systems=['systems'], server=['server_share', 'server_sizes'],
-    start_up=['start_up'], memory=['memory_growth'], neighbours=['neighbour'], allocator=['allocator'],
-    roofline=['roofline'])
+    start_up=['start_up'], memory=['memory_growth', 'many_clients'], neighbours=['neighbour'],
+    allocator=['allocator'], roofline=['roofline'])
 
 SHARED = {'bare', 'rounds', 'common', 'peer_sides'}      # by the scripts
 

@@ -1,9 +1,10 @@
 "What the plan's runs say, once more from the raw runs, without a line of the reader."
-import json, lzma, sys, tomllib
+import base64, json, lzma, sys, tomllib
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 from scipy.stats import t
 
@@ -18,6 +19,12 @@ def raw(name)->dict: # {seed: {row: entry}}
     return {d['seed']: d['rows'] for d in (json.loads(lzma.decompress(f.read_bytes())) for f in files)}
 
 RAW = {name: raw(name) for name in STORED['sets']}
+
+def plain(v):
+    "Numbers as another processor may have them."
+    if isinstance(v, dict): return {k: plain(x) for k, x in v.items()}
+    if isinstance(v, list): return list(map(plain, v))
+    return pytest.approx(v, rel=1e-9) if isinstance(v, float) else v
 
 def shares(history, view, moment)->list: # a dict {domain: share in percent} for each of the last three checks
     rows = [r for r in history['rows'] if (r['view'], r['moment']) == (view, WORDS[moment])]
@@ -52,7 +59,8 @@ def test_a_set_is_whole_where_no_run_is_missing():
 def test_no_claim_of_a_whole_set_is_left_out():
     "It is judged, or says why not."
     claims = tomllib.loads((HERE/'evidence'/'claims.toml').read_text())['claim']
-    asked = {c['id']: c for c in claims if STORED['sets'].get(c['primary']['set'], {}).get('whole')}
+    asked = {c['id']: c for c in claims if STORED['sets'].get(c['primary']['set'], {}).get('whole')
+             and c['kind'] != 'use'}
     said = {c['id']: c['why_not'] for c in STORED['verdicts']}
     assert said.keys() == asked.keys()
     assert all(c['untestable'] in said[i] for i, c in asked.items())
@@ -114,6 +122,57 @@ def test_the_stored_file_is_what_the_reader_makes(tmp_path, monkeypatch):
     import verdicts
     monkeypatch.setattr(verdicts, 'OUT', tmp_path/'plan.json')
     made = json.loads(json.dumps(verdicts.main()))
-    assert made['sets'] == STORED['sets']
-    def plain(c): return {k: pytest.approx(v, rel=1e-9) if isinstance(v, float) else v for k, v in c.items()}
-    assert [plain(c) for c in STORED['verdicts']] == made['verdicts']
+    assert made['sets'] == STORED['sets'] and made['skew'] == plain(STORED['skew'])
+    assert made['verdicts'] == plain(STORED['verdicts']) and made['uses'] == plain(STORED['uses'])
+
+# ---- photographs: pictures drawn anew ----
+USES = {u['id']: u for u in STORED['uses']}
+
+def pacs_tests(seed)->dict: # {domain: places of its test pictures}, as P1 deals PACS
+    import verdicts
+    return verdicts.tests_of('pacs', 3, 100, seed)
+
+def marked(history, moment, seed)->np.ndarray: # (pictures,) mean of its marks; nan where it is no test
+    "From the bits of the rows; the three clients of a domain share its tests out, every third to each."
+    here, tests, out = ('personal', WORDS[moment]), pacs_tests(seed), np.full(9991, np.nan)
+    for at in tests.values(): out[at] = 0
+    for r in history['rows']:
+        if (r['view'], r['moment']) != here or 'right' not in r: continue
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(r['right']), np.uint8))[:r['n']]
+        assert bits.sum() == r['correct']
+        out[tests[r['domain']][r['client'] % 3::3]] += bits/3
+    return out
+
+@pytest.mark.parametrize('name', USES)
+def test_a_use_is_what_the_marks_say(name):
+    "Of new pictures: Student's interval with the variance of seeds and of pictures."
+    import photographs
+    u, runs = USES[name], RAW[USES[name]['set']]
+    def read(n, seed):
+        row, moment = ('FedAvg', 're-estimated') if n == 'FedAvg + AdaBN' else (n, u['moment'])
+        return marked(runs[seed][row]['history'], moment, seed)
+    gaps = np.stack([100*(read(u['a'], k)-read(u['b'], k)) for k in sorted(runs)])    # (seeds, pictures)
+    where, _ = photographs.stored_folds('pacs')
+    of = [gaps[:, where == d] for d in sorted({*where})]
+    values = [fmean(np.nanmean(g[k]) for g in of) for k in range(len(gaps))]
+    tested = [np.nanmean(g[:, ~np.isnan(g).all(0)], 0) for g in of]        # of each picture, over its seeds
+    pictures = sum(np.var(v, ddof=1)/len(v) for v in tested)/16
+    n, mean = len(values), fmean(values)
+    se = (stdev(values)**2/n+pictures)**.5
+    half = t.ppf(.975, n-1)*se
+    assert (u['mean'], u['se'], u['lo'], u['hi']) == pytest.approx((mean, se, mean-half, mean+half), abs=1e-9)
+    no = 'no' if mean+half < -1 else 'open'
+    if u['margin']: assert u['within'] == ('yes' if mean-half > -1 and u['p'] < .05 else no)
+    else: assert ('above' in u) == (STORED['skew']['cure'] and not u['rises'])
+
+def test_pictures_of_one_seed_are_tested_once_and_no_training_picture_is():
+    import photographs
+    where, fold = photographs.stored_folds('pacs')
+    assert len(where) == 9991 and Counter(where.tolist()) == Counter(
+        art_painting=2048, cartoon=2344, photo=1670, sketch=3929)
+    for seed in (200, 204):
+        for d in dict.fromkeys(where.tolist()):
+            here = where == d
+            mine, test = photographs.parts_of('pacs', seed, False, d, np.flatnonzero(here), fold, 3, 100)
+            assert len({*mine}) == 300 and not {*mine} & {*test} and (fold[test] >= 0).all()
+            assert (fold[mine] != seed % 5).all() and len(mine)+len(test) == (here & (fold >= 0)).sum()

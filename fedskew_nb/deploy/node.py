@@ -505,7 +505,7 @@ def reply(self:Node, order:bytes)->bytes:
 # %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
 import hashlib, json, os
 from copy import copy
-from ..core.context import Member
+from ..core.context import Member, Members
 from torch import Tensor
 import torch
 from ..core.files import read_bytes, record_of, whole_file, write_json
@@ -652,7 +652,7 @@ def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
 def share(self:Node, ps:list, order:dict)->float:
     "This site's weight, from what all have signed."
     fed = copy(self.fed)
-    fed.members = {p.client: Member(p.client, p.domain, p.n) for p in ps}
+    fed.members = Members({p.client: Member(p.client, p.domain, p.n) for p in ps})
     fed.state = replace(fed.state, round=order['round'])
     who = sorted(fed.members.values(), key=lambda m: m.id)
     w = server_for(fed, who).w

@@ -14,7 +14,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from tqdm.auto import tqdm
-from ..core.context import Member
+from ..core.context import Member, Members
 from ..core.method import Method
 from ..core.names import live
 from ..core.net import Net
@@ -84,7 +84,7 @@ def _begin(self:Federation, lanes):
     n = lane_count(lanes, self.setting, self.device)
     self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
     self.by_id = {c.id: c for c in self.clients}
-    self.members = {k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()}
+    self.members = Members({k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()})
     first = self.worker.state()
     own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
     self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)

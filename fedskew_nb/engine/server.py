@@ -89,9 +89,8 @@ def context(self:Server, ups:list, **more)->ServerContext:
     "The server as mechanisms see it."
     s, members = self.fed.setting, self.fed.members
     return ServerContext(
-        self.memory, [u.id for u in ups], sizes={k: m.n for k, m in members.items()},
-        domains={k: m.domain for k, m in members.items()}, round=self.state.round, rounds=s.rounds,
-        seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
+        self.memory, [u.id for u in ups], members.sizes, members.domains, round=self.state.round,
+        rounds=s.rounds, seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
 
 @patch
 def weights(self:Server, ups:list)->Tensor:
@@ -182,7 +181,7 @@ def aggregate(self:Server)->State:
     "The next state: every group of names through its rule, then the extras for the next round."
     if self.w is None: self.w = self.weights(self.ups)
     self.model = self.state.server | self.sums
-    self.own = {k: dict(tensors) for k, tensors in self.state.own.items()}
+    self.own = dict(self.state.own)
     for mechanism, rule, names in self.fed.groups:
         if rule.fn in (mean, largest) and names[0] in self.sums: continue
         if rule.fn is keep:
@@ -196,7 +195,7 @@ def aggregate(self:Server)->State:
 @patch
 def _hand_out(self:Server, rows:list):
     "Each client keeps its own row, {name: tensor}."
-    for u, row in zip(self.ups, rows): self.own[u.id] |= row
+    for u, row in zip(self.ups, rows): self.own[u.id] = self.own[u.id] | row
 
 # %% ../../nbs/6_engine/03_server.ipynb #727341e7
 @patch

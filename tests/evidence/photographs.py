@@ -2,7 +2,7 @@
 
 Read from `../shared/real`, never kept in the repository: what stays here are digests and numbers."""
 
-import hashlib, tarfile
+import hashlib, json, tarfile
 from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +69,15 @@ def folds(digests, domains, classes)->np.ndarray: # of each picture: -1 tunes, 0
         fold[others] = np.arange(len(others)) % FOLDS
     return fold
 
+SIGNS = {-2: 'c', -1: 't'} | {k: str(k) for k in range(FOLDS)}      # a copy, tunes, the fold that tests it
+STORED = HERE.parent/'folds.json'
+
+def stored_folds(name:str)->tuple: # (domain of each picture, fold of each), in the order of names
+    "Without the pictures: `python tests/evidence/photographs.py` wrote it."
+    of = json.loads(STORED.read_text())[name]
+    signs, counts = {sign: k for k, sign in SIGNS.items()}, [len(text) for text in of.values()]
+    return np.repeat(list(of), counts), np.array([signs[s] for s in ''.join(of.values())])
+
 def of_each(v, domain): return v[domain] if isinstance(v, dict) else v
 
 @lru_cache(2)
@@ -81,30 +90,39 @@ def dealt(name:str, pixels:int)->tuple:
 
 def data_of(x, y, at)->Data: return Data(torch.from_numpy(x[at]), torch.from_numpy(y[at]).long())
 
+def parts_of(
+    name:str, seed:int, pilot:bool, domain:str,
+    here, fold,           # places of the domain's pictures among all; the fold of each of all
+    k:int, n:int,         # clients, with how many pictures each
+)->tuple: # places of (training pictures, test pictures)
+    "Who trains is drawn; whatever neither trains nor tunes is a test. A pilot tests the tuning fold."
+    here = here[fold[here] > -2]
+    known = here[fold[here] >= 0]
+    trains = known if pilot else known[fold[known] != seed % FOLDS]
+    order = torch.randperm(len(trains), generator=generator('photographs', name, seed, domain)).numpy()
+    if k*n > len(trains):
+        raise ValueError(f'{name}: {domain} has {len(trains)} pictures to train on, not {k} × {n}')
+    mine = trains[order[:k*n]]
+    return mine, here[fold[here] == -1] if pilot else np.setdiff1d(known, mine)
+
 def photographs(
     seed:int, pilot:bool,
     name:str, pixels:int,
     clients, each,      # how many clients, with how many pictures each: by domain, or for all
     without:str='', mean=None, std=None,
 )->Suite:
-    "Tests: every picture that neither trains nor tunes. A pilot tests the tuning fold."
     x, y, _, domains, names, fold = dealt(name, pixels)
     where = np.array(domains)
     made, tests, unseen, spare = [], {}, {}, {}
     for d in sorted(set(domains)):
-        here = np.flatnonzero((where == d) & (fold > -2))
-        known = here[fold[here] >= 0]
-        trains = known if pilot else known[fold[known] != seed % FOLDS]
+        here = np.flatnonzero(where == d)
         if d == without:
+            known = here[fold[here] >= 0]
             unseen[d] = data_of(x, y, known[fold[known] != seed % FOLDS])
             spare[d] = data_of(x, y, known[fold[known] == seed % FOLDS])
             continue
         k, n = of_each(clients, d), of_each(each, d)
-        order = torch.randperm(len(trains), generator=generator('photographs', name, seed, d)).numpy()
-        if k*n > len(trains):
-            raise ValueError(f'{name}: {d} has {len(trains)} pictures to train on, not {k} × {n}')
-        mine = trains[order[:k*n]]
-        test = here[fold[here] == -1] if pilot else np.setdiff1d(known, mine)
+        mine, test = parts_of(name, seed, pilot, d, here, fold, k, n)
         tests[d] = data_of(x, y, test)
         parts = [data_of(x, y, mine[i*n:(i+1)*n]) for i in range(k)]
         made += [Client(len(made)+i, d, part, part[:0], tests[d]) for i, part in enumerate(parts)]
@@ -124,3 +142,11 @@ def lite0_adapter(n_classes:int, size:int, seed:int):
     from fedskew_nb.nets.pretrained import timm_net
     how = dict(weights=str(weights_file()), frozen='prefix', adapter=64)
     return timm_net(n_classes, 'tf_efficientnet_lite0', size=size, seed=seed, **how)
+
+if __name__ == '__main__':
+    written = {}
+    for name, pixels in (('pacs', 128), ('office', 32)):
+        *_, domains, _, fold = dealt(name, pixels)
+        of = written[name] = dict.fromkeys(domains, '')
+        for d, k in zip(domains, fold.tolist()): of[d] += SIGNS[k]
+    STORED.write_text(json.dumps(written, indent=1)+'\n')

@@ -6,10 +6,13 @@ by seed. Of a set that is whole: the verdicts of its primary claims, as `claims.
 
 import math, tomllib
 from collections import defaultdict
+from functools import cache
 import numpy as np
-import evidence, plan
-from fedskew_nb.analysis.stats import holm, judge, p_value, t_interval
+from scipy import stats
+import evidence, photographs, plan
+from fedskew_nb.analysis.stats import Interval, holm, judge, p_value, t_interval
 from fedskew_nb.engine.history import Where, history_of
+from fedskew_nb.engine.scoring import unpacked
 
 WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}
 SAID = {moment: word for word, moment in WORDS.items()}
@@ -104,10 +107,16 @@ def differences(c, runs)->tuple: # a number a seed
     places = [where._replace(moment=WORDS[n.get('moment', p['moment'])]) for n in names]
     return tuple(score(one[s], places[0], p['column'])-score(other[s], places[1], p['column']) for s in seeds)
 
-def is_reached(c, sets, runs)->bool:
-    "Are the sets of a claim whole?"
-    wanted = [v for k, v in c['primary'].items() if k in ('set', 'more')]
-    return all(i in runs and is_whole(sets[i], runs[i]) for i in wanted)
+def names_of(c)->list: # of rows
+    "The rows that a claim's word is made of."
+    return [*rows_of(c), *([read_of(c, c['also']['b'])['row']] if 'also' in c else [])]
+
+def is_reached(c, sets, runs, cut=())->bool:
+    "Is the set of a claim whole? Of one that was cut, are the claim's rows?"
+    i = c['primary']['set']
+    if i not in runs: return False
+    of = {n: runs[i].get(n, {}) for n in names_of(c)} if i in cut else runs[i]
+    return is_whole(sets[i], of)
 
 def why_not(c, of)->str: # '' if it is judged
     "Why a claim whose set is whole has no verdict."
@@ -117,9 +126,101 @@ def why_not(c, of)->str: # '' if it is judged
     low = [r for r in rows_of(c) if at_chance(of[r])]
     return f'not testable here: {", ".join(low)} at chance' if low else ''
 
+# ---- pictures drawn anew ----
+def marks_of(h, where, tested:dict)->dict: # {domain: (n,)}
+    "How often each test picture was right; a domain's clients share them out, every k-th to each."
+    rounds = sorted({r['round'] for r in h.rows})[-h.checks:]
+    of = defaultdict(dict)          # {domain: {client: the sum of its marks}}
+    for r in h.rows:
+        if (r['view'], r['moment'], r['path']) != tuple(where) or r['round'] not in rounds: continue
+        marks = of[r['domain']]
+        marks[r['client']] = marks.get(r['client'], 0)+unpacked(r).numpy()/len(rounds)
+    out = {d: np.empty(len(at)) for d, at in tested.items()}
+    for d, marks in of.items():
+        for k, mine in enumerate(marks.values()): out[d][k::len(marks)] = mine
+    return out
+
+@cache
+def tests_of(name:str, clients:int, each:int, seed:int)->dict: # {domain: places of its test pictures}
+    where, fold = photographs.stored_folds(name)
+    places = {d: np.flatnonzero(where == d) for d in dict.fromkeys(where.tolist())}
+    how = clients, each
+    return {d: photographs.parts_of(name, seed, False, d, here, fold, *how)[1] for d, here in places.items()}
+
+def pictures_variance(s, one:dict, other:dict, places:list)->float: # of a mean over domains, in points²
+    "Of each domain over its pictures, by their number; summed, by the square of the number of domains."
+    found = defaultdict(lambda: defaultdict(list))      # {domain: {picture: its difference in each seed}}
+    for seed in s.seeds:
+        tested = tests_of(*(s.record['data'][k] for k in ('name', 'clients', 'each')), seed)
+        a, b = (marks_of(of[seed], place, tested) for of, place in zip((one, other), places))
+        for d, at in tested.items():
+            for picture, v in zip(at.tolist(), (100*(a[d]-b[d])).tolist()): found[d][picture].append(v)
+    means = [[sum(v)/len(v) for v in of.values()] for of in found.values()]
+    return sum(np.var(v, ddof=1)/len(v) for v in means)/len(means)**2
+
+def widened(values:tuple, variance:float)->Interval:
+    "The t-interval over seeds, its variance with that of the pictures."
+    i = t_interval(values)
+    se = math.sqrt(i.se**2+variance)
+    half = float(stats.t.ppf(.975, i.n-1))*se
+    return Interval(i.values, i.mean, se, i.mean-half, i.mean+half)
+
+def pair_of(c, b:str, runs, sets)->Interval:
+    "a - b, of new pictures."
+    s, view, moment = sets[c['primary']['set']], c['primary']['view'], c['primary']['moment']
+    names = [read_of(c, name) for name in (c['primary']['a'], b)]
+    places = [Where(view, WORDS[n.get('moment', moment)]) for n in names]
+    one, other = (runs[s.id][n['row']] for n in names)
+    values = tuple(score(one[k], places[0])-score(other[k], places[1]) for k in s.seeds)
+    return widened(values, pictures_variance(s, one, other, places))
+
+def margin_p(i:Interval, margin:float)->float:
+    "Two-sided p of a difference of -margin."
+    return float(2*stats.t.sf(abs(i.mean+margin)/i.se, i.n-1))
+
+def within(i:Interval, margin:float, p:float=0.)->str:
+    "Is a not more than `margin` below b?"
+    return 'yes' if i.lo > -margin and p < .05 else 'no' if i.hi < -margin else 'open'
+
+def skew_of(runs:dict)->dict: # runs of P1
+    "Is there a skew to cure? IID - FedAvg of P1, one model for all: 3 points, its lower limit above 0."
+    one, other = (runs[r] for r in ('FedAvg, IID deal', 'FedAvg'))
+    i = t_interval(score(one[k], Where('global'))-score(other[k], Where('global')) for k in sorted(one))
+    return i.as_dict() | dict(cure=i.mean >= 3 and i.lo > 0)
+
+def is_read(c)->bool:
+    "Is it a use whose interval is of new pictures, each client at home?"
+    of_new = c['kind'] == 'use' and c['interval'] == 'new pictures' and c['primary']['view'] == 'personal'
+    return of_new and not c['untestable']
+
+def uses(claims:list, sets:dict, runs:dict, cut)->list:
+    "Claims of use that are reached; Holm over a family, those that are not reached count as p = 1."
+    ready = {c['id']: c for c in claims if is_read(c) and is_reached(c, sets, runs, cut)}
+    found = {i: pair_of(c, c['primary']['b'], runs, sets) for i, c in ready.items()}
+    families, p = defaultdict(list), {}
+    def own(c):
+        if c['id'] not in found: return 1.
+        return margin_p(found[c['id']], c['margin']) if c['margin'] else p_value(found[c['id']])
+    for c in (c for c in claims if c['kind'] == 'use'): families[c['system']].append(c)
+    for of in families.values(): p |= zip([c['id'] for c in of], holm(list(map(own, of))))
+    return [use_verdict(c, found[i], p[i], runs, sets) for i, c in ready.items()]
+
+def use_verdict(c, i:Interval, p:float, runs, sets)->dict:
+    "A margin has one answer; a use has three, and none but the last where there is no skew to cure."
+    of, seeds = runs[c['primary']['set']], t_interval(i.values)
+    facts = {k: c[k] for k in ('id', 'sentence', 'needed', 'margin')} | c['primary'] | i.as_dict()
+    facts |= dict(p=p, these=[seeds.lo, seeds.hi], rises=rising(c, of))
+    facts['chance'] = [r for r in names_of(c) if at_chance(of[r])]
+    if c['margin']: return facts | dict(within=within(i, c['margin'], p))
+    also = pair_of(c, c['also']['b'], runs, sets)
+    facts['also'] = also.as_dict() | dict(b=c['also']['b'], within=within(also, c['also']['margin']))
+    v = i.verdict(c['needed'], None, p)
+    cured = skew_of(runs['P1'])['cure'] and not facts['rises']
+    return facts | (dict(above=v.above, large=v.large) if cured else {})
+
 def verdicts(claims:list, sets:dict, runs:dict)->list:
     "Of the claims whose sets are whole; Holm over all primary cells of a paper, the others count as p = 1."
-    reached = [c for c in claims if is_reached(c, sets, runs)]
+    reached = [c for c in claims if c['kind'] != 'use' and is_reached(c, sets, runs)]
     why = {c['id']: why_not(c, runs[c['primary']['set']]) for c in reached}
     ready = {c['id']: differences(c, runs[c['primary']['set']]) for c in reached if not why[c['id']]}
     families, p = defaultdict(list), {}
@@ -149,7 +250,9 @@ def main():
         wanted = {r.name: len(s.seeds) for r in s.rows}
         about = dict(what=s.record['what'], record=s.letters, device=on) | made_on(s, store)
         lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, rows=rows)
-    made = dict(sets=lines, verdicts=verdicts(claims, sets, runs))
+    cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
+    made = dict(sets=lines, verdicts=verdicts(claims, sets, runs), skew=skew_of(runs['P1']),
+                uses=uses(claims, sets, runs, cut))
     evidence.write_text(OUT, made, 0)
     return made
 
