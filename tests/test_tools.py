@@ -576,7 +576,7 @@ def test_pages_are_numbered_as_they_are_read():
         assert read == sorted(read), part['id']
 
 # ---- a notebook is source and test; a page is what somebody reads
-PAGES = 112  # with a study, NVFlare and photographs; may only fall, and the references of the rooms are not counted
+PAGES = 112  # with a study, NVFlare, photographs; may only fall; the references of the rooms are not counted
 
 def test_what_is_a_page():
     "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."
