@@ -40,6 +40,11 @@ def test_what_a_cell_prints_has_the_colour_of_the_page(theme):
     "Bootstrap's own is black, also by night."
     assert set_in(theme)['pre-color'] == 'inherit'
 
+def test_a_table_has_the_colour_of_the_page():
+    "Bootstrap 5.3.2 and later set its text to their own black; a table is the one that is painted over."
+    rule = re.search(r'^main\.content table \{([^}]*)\}', (NBS/'styles.css').read_text(), re.M)[1]
+    assert '--bs-table-color: currentcolor;' in rule and '--bs-table-bg: transparent;' in rule
+
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 @pytest.mark.parametrize('text, on', [
     ('body-color', 'body-bg'), ('link-color', 'body-bg'),

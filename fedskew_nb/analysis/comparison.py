@@ -397,7 +397,8 @@ def _said_once(said:dict): # {head: notes of its table}
 def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {head: notes}
     "Which moments nobody asked for, what stands on fewer seeds, what tables say."
     labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
-    notes = [f'{n.max():.0f} seeds.', ADABN[HEADS['adabn'] in heads]]
+    many = n.max()
+    notes = [f'{many:.0f} seed{"s" if many > 1 else ""}.', ADABN[HEADS['adabn'] in heads]]
     lack = {head: [m for m in labels if m not in {*numbers[numbers.moment == head].method}] for head in heads}
     notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
     each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]

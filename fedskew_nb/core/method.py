@@ -345,7 +345,7 @@ def run_forward(self:Method, c, b:dict)->Out:
     return out
 
 # %% ../../nbs/4_core/10_places.ipynb #d70197a9
-import copy
+import copy, warnings
 from torch import nn
 from .net import everything, under
 from .rules import Rule, keep, largest, mean
@@ -457,12 +457,18 @@ def _send_places(self:Method, rules:dict):
 def rules(self:Method, net:nn.Module)->dict:
     "{name: (mechanism or None, Rule)} for every entry of `net.state_dict()` that is not frozen."
     claims = [(m, r) for m in self.each('rules') for r in ask(m, 'rules', net)]
+    names = list(net.state_dict())
+    for m, r in claims:
+        if not any(map(r.claims, names)):
+            warnings.warn(f'{self.name}: a rule of {kind(m)} claims no name of the model, so it does '
+                          f'nothing: claim some of {names[0]} to {names[-1]}')
     frozen = getattr(net, 'frozen', ())
     state = {n: v for n, v in net.state_dict().items() if n not in frozen}
     chosen = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
     self._send_places(chosen)
     return chosen
 
+# %% ../../nbs/4_core/10_places.ipynb #2cfbcff6
 @patch
 def kept(self:Method, net:nn.Module)->set:
     "Names that never leave a client."

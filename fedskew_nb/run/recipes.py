@@ -47,6 +47,8 @@ def literal(text:str, noun:str='value'):
     "A Python literal; anything else is refused, not evaluated."
     try: return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError): pass
+    if text.lstrip('+-').lower() in ('nan', 'inf', 'infinity'):
+        raise ValueError(f'{noun} is {text}: give a finite number')
     advice = 'is no number, text, list, True, False or None: write it as a Python literal'
     raise ValueError(f'{noun} {text!r} {advice}')
 

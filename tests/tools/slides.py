@@ -7,13 +7,15 @@ code and the picture that follow, exercises come one by one. Answers, imports an
 out.
 """
 
-import json, re, subprocess, sys, tempfile
+import base64, json, re, subprocess, sys, tempfile
 from pathlib import Path
 from pages import imports, shown
 from project import NBS, ROOT, directives, read, source
 
 PLANS = '1_begin/12_teach'
 OUT = ROOT / 'slides'
+# 110 characters of code fit between the edges of a slide
+NARROW = '<style>.reveal pre, .reveal pre * { font-size: 14px !important; line-height: 1.25; }</style></head>'
 
 def chapters():
     "The pages that the plans show, each once."
@@ -73,19 +75,42 @@ def typed(cells):
         hidden = dict(transient=dict(remove_source=True)) if unseen else {}
         yield of_type(c, 'fragment' if tasks else '-', code, **hidden)
 
+def tall(cell):
+    "About the height of a cell on a slide, in its pixels: words, code, what it prints, a picture."
+    text, outs = source(cell), [o.get('data', {}) | o for o in cell.get('outputs', [])]
+    if cell['cell_type'] == 'markdown':
+        return sum(30 + 26 * (len(line) // 88) for line in text.splitlines() if line)
+    code = 0 if 'transient' in cell['metadata'] else 25 + 18 * len(text.splitlines())
+    rows = [''.join(o.get('text/markdown', o.get('text', ''))).count('\n') for o in outs]
+    drawn = [base64.b64decode(''.join(o['image/png'])) for o in outs if 'image/png' in o]
+    return code + 28 * sum(rows) + sum(30 + int.from_bytes(png[20:24], 'big') for png in drawn)
+
+def apart(cells, room=700):
+    "What would stand below the edge of a slide begins another one."
+    full = 0
+    for c in cells:
+        how = c['metadata']['slideshow']
+        if how['slide_type'] == '-' and full and full + tall(c) > room:
+            how['slide_type'] = 'subslide'
+        full = tall(c) + (0 if how['slide_type'].endswith('slide') else full)
+        yield c
+
 def main(*names):
     OUT.mkdir(exist_ok=True)
     count = 0
     with tempfile.TemporaryDirectory() as t:
         for name in names or chapters():
             nb = read(NBS / f'{name}.ipynb')
-            nb['cells'] = [{k: v for k, v in c.items() if k != 'id'} for c in typed(nb['cells'])]
+            nb['cells'] = [{k: v for k, v in c.items() if k != 'id'} for c in apart(typed(nb['cells']))]
             nb['nbformat_minor'] = 4  # before cells had ids: the parts of a cell have none of their own
             count += sum(c['metadata']['slideshow']['slide_type'].endswith('slide') for c in nb['cells'])
             (Path(t) / f'{name.replace("/", "-")}.ipynb').write_text(json.dumps(nb), encoding='utf-8')
         pages = sorted(Path(t).glob('*.ipynb'))
         how = ['--to', 'slides', '--no-prompt', '--SlidesExporter.reveal_scroll=True', '--log-level=ERROR']
         subprocess.run([sys.executable, '-m', 'nbconvert', *how, f'--output-dir={OUT}', *pages], check=True)
+        for page in pages:
+            made = OUT / f'{page.stem}.slides.html'
+            made.write_text(made.read_text(encoding='utf-8').replace('</head>', NARROW, 1), encoding='utf-8')
     print(f'{count} slides of {len(pages)} chapters in {OUT.name}/')
 
 if __name__ == '__main__':
