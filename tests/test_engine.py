@@ -67,6 +67,31 @@ def test_interrupt_keeps_the_last_checkpoint(suite, tmp_path):
     assert on.fit() == whole.history
     assert same(on.server, whole.server)
 
+def test_what_a_mechanism_does_with_the_servers_facts_is_its_own(suite):
+    "It may change and keep them: the next one is told all, and the memory is copied and saved."
+    @dataclass
+    class Forgets(Mechanism):
+        def extras(self, srv, ups):
+            seen = srv.state.setdefault('seen', [])
+            seen.append(dict(srv.sizes))
+            srv.sizes.clear()
+            srv.state['domains'] = srv.domains
+            return {}
+    fed = federation(suite, Method('M', Forgets()), rounds=2)
+    fed.fit()
+    seen, domains = (next(iter(fed.memory.values()))[k] for k in ('seen', 'domains'))
+    assert seen == [{c.id: len(c.train) for c in suite.clients}]*2
+    assert domains == {c.id: c.domain for c in suite.clients}
+
+def test_a_round_leaves_what_clients_kept_before_as_it_was(suite):
+    fed = federation(suite, FedBN, rounds=3)
+    fed.fit(1)
+    before = fed.own
+    kept = {k: {n: v.clone() for n, v in of.items()} for k, of in before.items()}
+    fed.fit(1)
+    assert all(same(before[k], kept[k]) for k in kept)
+    assert not any(same(fed.own[k], kept[k]) for k in kept)
+
 def test_the_state_is_swapped_as_a_whole(suite):
     "A round makes a new state; the old one stays as it was."
     fed = federation(suite, FedBN)

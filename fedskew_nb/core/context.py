@@ -8,7 +8,6 @@ __all__ = ['ClientContext', 'Upload', 'ServerContext', 'Each', 'received_by']
 # %% ../../nbs/4_core/07_context.ipynb #00000003
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 import torch
 from fastcore.basics import patch
 from torch import Tensor
@@ -85,9 +84,9 @@ class Member:
 class Members(dict):
     "{client: Member} of a federation; what a round asks of all is counted once."
     @cached_property
-    def sizes(self): return MappingProxyType({k: m.n for k, m in self.items()})
+    def sizes(self): return {k: m.n for k, m in self.items()}
     @cached_property
-    def domains(self): return MappingProxyType({k: m.domain for k, m in self.items()})
+    def domains(self): return {k: m.domain for k, m in self.items()}
 
 # %% ../../nbs/4_core/07_context.ipynb #a9a3c9e1
 @dataclass

@@ -89,7 +89,7 @@ def context(self:Server, ups:list, **more)->ServerContext:
     "The server as mechanisms see it."
     s, members = self.fed.setting, self.fed.members
     return ServerContext(
-        self.memory, [u.id for u in ups], members.sizes, members.domains, round=self.state.round,
+        self.memory, [u.id for u in ups], dict(members.sizes), dict(members.domains), round=self.state.round,
         rounds=s.rounds, seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
 
 @patch
