@@ -165,6 +165,19 @@ def test_a_use_is_what_the_marks_say(name):
     if u['margin']: assert u['within'] == ('yes' if mean-half > -1 and u['p'] < .05 else no)
     else: assert ('above' in u) == (STORED['skew']['cure'] and not u['rises'])
 
+def test_p_of_a_use_is_holms_over_its_family():
+    "Of a difference of minus the margin, or of 0; what is not reached counts as 1, and the smallest goes first."
+    claims = tomllib.loads((HERE/'evidence'/'claims.toml').read_text())['claim']
+    families = {c['system']: c['family'] for c in claims if c['kind'] == 'use'}
+    systems = {c['id']: c['system'] for c in claims}
+    for system, size in families.items():
+        mine = [u for i, u in USES.items() if systems[i] == system]
+        raw = sorted((2*t.sf(abs(u['mean']+u['margin'])/u['se'], u['n']-1), u['id']) for u in mine)
+        least = 0.
+        for k, (p, name) in enumerate(raw):
+            least = max(least, min(1., (size-k)*p))
+            assert USES[name]['p'] == pytest.approx(least, rel=1e-9)
+
 def test_pictures_of_one_seed_are_tested_once_and_no_training_picture_is():
     import photographs
     where, fold = photographs.stored_folds('pacs')
