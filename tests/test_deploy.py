@@ -103,7 +103,9 @@ def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys):
     h = History.load(tmp_path/'history.json')
     assert h.rounds == fed.history.rounds and h.rows == own_rows(fed)
     assert {r['site'] for r in Book(tmp_path).rows()} == {'hub 1', 'hub 2'}
-    assert [r['kind'] for r in Book(tmp_path/'sites'/'a').rows()] == ['facts', 'train']*2+['score']
+    kinds = ['facts', 'train']*2+['score']
+    assert [r['kind'] for r in Book(tmp_path/'sites'/'a').rows()] == kinds
+    assert [r['kind'] for r in Book(tmp_path).rows() if r['site'] == 'hub 1'] == kinds
 
 @pytest.mark.parametrize('words, why', [
     (['--nodes', '3'], 'hubs are rehearsed only'),
@@ -1043,11 +1045,14 @@ def test_from_elsewhere_the_server_hears_nodes_only(client, path, code):
     asyncio.run(keys.behind_door(app)(scope, None, send))
     assert heard[0]['status'] == code
 
-def test_a_key_that_is_taken_away_opens_nothing_while_the_server_runs(tmp_path):
+def test_a_key_that_is_taken_away_opens_nothing_while_the_server_runs(tmp_path, monkeypatch):
     "What is shown is what Flower's nodes show; a file that is no key locks nobody out."
+    now = 0
+    monkeypatch.setattr(keys.time, 'monotonic', lambda: now)
     s = pytest.importorskip('cryptography.hazmat.primitives.serialization')
     keys.certs_command(tmp_path, ['server.example'], ['east', 'west'])
     (tmp_path/'nodes'/'torn.pub').write_text('no key')
+    (tmp_path/'nodes'/'lost.pub').symlink_to('nowhere')
     async def app(scope, receive, send): await send(dict(type='http.response.start', status=200))
     door = keys.behind_door(app, tmp_path/'nodes')
     def shown(name):
@@ -1063,7 +1068,13 @@ def test_a_key_that_is_taken_away_opens_nothing_while_the_server_runs(tmp_path):
     assert [status(east), status(west), status(), status((b'flwr-public-key', b'x'))] == [200, 200, 401, 401]
     (tmp_path/'nodes'/'west.pub').unlink()
     assert [status(east), status(west), status(west, client='127.0.0.1')] == [200, 401, 401]
+    assert [status(west, east), status(east, west)] == [401, 401]      # another's key is known to all
     assert status(client='127.0.0.1', path='/v1/control/x') == 200 and status(east, path='/docs') == 403
+    keys.write_pair(tmp_path, 'other')
+    other = b'flwr-public-key', shown('../other')
+    shutil.copyfile(tmp_path/'other.pub', tmp_path/'nodes'/'east.pub')      # the folder's date stays
+    now = 1
+    assert [status(other), status(east)] == [200, 401]
 
 def test_a_key_that_is_added_is_let_in_while_the_server_runs(tmp_path, monkeypatch, capsys):
     "A moment's trouble is tried again; one that went and comes back is known; another of its name is new."
@@ -1093,6 +1104,10 @@ def test_a_key_that_is_added_is_let_in_while_the_server_runs(tmp_path, monkeypat
     trouble[:] = [False]
     look()
     assert admitted == ['west', 'another'] and [*known.values()] == ['east', '', 'west']
+    east.unlink()
+    east.symlink_to('nowhere')
+    look()
+    assert re.search('east.pub cannot be read.*east is locked out', capsys.readouterr().err, re.S)
 
 def test_nothing_imports_an_extra_of_deployment():
     "Of the whole package: Flower, NVFlare, Opacus are asked for by what needs them."

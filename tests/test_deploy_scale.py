@@ -145,6 +145,8 @@ def spoilt(change): return lambda a: a | dict(model={k: change(v) for k, v in a[
 
 WRONG = [(spoilt(lambda v: v[:1]), 's000 sent what was not asked'),
          (spoilt(lambda v: v/0), 's000: a part of the sum is NaN'),
+         (spoilt(lambda v: v*0+9e7), 's000: a part of the sum'),      # too large for three, not for two
+         (spoilt(lambda v: -v-1), 's000 sent what was not asked for .*running_var'),
          (lambda a: a | dict(client=1), 'it is of client 1'),
          (lambda a: a | dict(extra=dict(x=1.)), 'more than'),
          (lambda a: dict(round=1), 's000 sent no answer')]
@@ -153,16 +155,23 @@ WRONG = [(spoilt(lambda v: v[:1]), 's000 sent what was not asked'),
 def test_a_hub_refuses_what_a_server_refuses(wrong, why):
     job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))
     flat, facts = many(job, 3)
-    tree = under(job, flat, facts, 1, [])
+    tree = under(job, flat, facts, 2, [])
     work = flat.work
     flat.work = lambda order: (wrong(work(order)[0]), None)
     before = tree.state
     with pytest.raises((ValueError, FloatingPointError), match=why): tree.one_round()
     assert tree.state is before
 
+def test_a_site_that_sends_no_letter_is_named():
+    hub, = branches(['a'], lambda letters: dict(a=b'x'), 1).values()
+    order = dict(kind='facts', job=dict(setting={}), to={}, shares={}, parts=0)
+    with pytest.raises(ValueError, match='^a sent no answer'): hub(to_bytes(order))
+
 @pytest.mark.parametrize('answer, why', [
     (lambda a: a | dict(said={}), 'hub 1 sent no sum .it is of other sites'),
-    (lambda a: dict(x=1), 'hub 1 sent no sum'), (lambda a: a | dict(model={}), 'is missing'),
+    (lambda a: dict(x=1), 'hub 1 sent no sum'), (lambda a: a | dict(said=5), 'hub 1 sent no sum .said is 5'),
+    (spoilt(lambda v: v*0-2**63), 'is above what its sites can send'),
+    (lambda a: a | dict(model={}), 'is missing'),
     (spoilt(lambda v: 1), 'is a int'), (spoilt(lambda v: -v-1), 'no BatchNorm has that')])
 def test_a_server_believes_no_hub(answer, why):
     job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))

@@ -192,6 +192,11 @@ def sent(self:Elsewhere, fed:Federation, kind:str, to:dict)->dict: # {name: numb
     return answers
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #f866f796
+def read_answer(name:str, letter:bytes)->dict:
+    "What a letter says, or of whom it is."
+    try: return from_bytes(letter)
+    except ValueError as e: raise ValueError(f'{name} sent no answer: {e}') from None
+
 @patch
 def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
     "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
@@ -202,9 +207,7 @@ def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
         away += [n for n in to if n not in answers]
         self.enough(away, len(who))
         for n in to:
-            try: answer = from_bytes(answers.pop(n)) if n in answers else None
-            except ValueError as e: raise ValueError(f'{n} sent no answer: {e}') from None
-            yield answer
+            yield read_answer(n, answers.pop(n)) if n in answers else None
     if away: say(f'{", ".join(away)} did not answer: on with {len(who)-len(away)} of {len(who)}')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #b12f00d1
@@ -467,7 +470,7 @@ from torch import Tensor
 import torch
 from fedskew_nb.engine.server import Answer, fixed, unasked
 
-# %% ../../nbs/8_deploy/12_tree.ipynb #5a5fade8
+# %% ../../nbs/8_deploy/12_tree.ipynb #10e11c56
 class Branch:
     "To its sites a server, to the server one node, which sends the sum of their models."
     def __init__(self,
@@ -483,6 +486,7 @@ def branches(names, post, n:int)->dict: # {name: Branch}
     return {f'hub {h+1}': Branch(names[h::n], post) for h in range(n)}
 
 def floats_of(model:dict)->dict:
+    "Without counters of batches, which stay with their sites."
     return {n: v for n, v in model.items() if not isinstance(v, Tensor) or v.is_floating_point()}
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #5e66ad60
@@ -510,7 +514,7 @@ def __call__(self:Branch, letter:bytes)->bytes:
         answers = self.post({n: to_bytes(o) for n, o in asked.items()})
         for n, o in asked.items():
             if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
-            said[n] = from_bytes(answers.pop(n))
+            said[n] = read_answer(n, answers.pop(n))
             if o['kind'] != 'train': continue
             for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
     return to_bytes(dict(said=said, model=total))
@@ -550,9 +554,8 @@ def heard(self:Tree, fed:Federation, kind:str, hub:str, who:list)->tuple: # (ans
     "What a hub says of its sites, in the order of `who`."
     answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
     if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
-    try: answer = from_bytes(answers[hub])
-    except ValueError as e: raise ValueError(f'{hub} sent no answer: {e}') from None
-    why = misfit(answer, Sum) or '' if {*names} == {*answer.get('said', ())} else 'it is of other sites'
+    answer = read_answer(hub, answers[hub])
+    why = misfit(answer, Sum) or ('' if {*names} == {*answer['said']} else 'it is of other sites')
     if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
     return [answer['said'][n] for n in names], answer['model']
 
@@ -564,6 +567,10 @@ def below(self:Tree, fed:Federation, kind:str, hub:str, who:list)->dict: # {clie
     like = {n: fed.server[n].shape for n in sums if n in fed.server}
     none = {n: torch.zeros((), dtype=torch.long).expand(shape) for n, shape in like.items()}
     if kind == 'train':
+        most = 2.**62*len(who)/len(self.shares)      # of so many parts; above, all hubs' sum may wrap around
+        for n, v in sums.items():
+            if not isinstance(v, Tensor) or not v.numel() or float(v.double().abs().max()) <= most: continue
+            raise ValueError(f'{hub} sent no sum ({n} is above what its sites can send): ask it again')
         said = [s | dict(model=dict(none) if k else sums, extra={}) for k, s in enumerate(said)]
     return {c.id: s for c, s in zip(who, said)}
 

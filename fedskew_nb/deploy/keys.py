@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from ..core.files import read_bytes, whole_file
+from ..core.files import read_bytes, trouble, whole_file
 from ..core.names import extra
 from ..tools.shell import alone, say
 
@@ -208,11 +208,11 @@ SSL = {'ca-certfile': 'ca.crt', 'certfile': 'server.crt', 'keyfile': 'server.key
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #40a50639
 @lru_cache(1)
-def shown_by(nodes:Path, changed:int)->set: # of bytes
-    "The keys that lie in a folder since it changed, as nodes show them."
+def shown_by(nodes:Path, changed:int, second:int)->set: # of bytes
+    "The keys that lie in a folder, as nodes show them; one that is written over counts a second later."
     s, found = crypto('hazmat.primitives.serialization'), set()
     for file in nodes.glob('*.pub'):
-        with suppress(ValueError, crypto('exceptions').UnsupportedAlgorithm):
+        with suppress(OSError, ValueError, crypto('exceptions').UnsupportedAlgorithm):
             pem = s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo
             found.add(b64encode(s.load_ssh_public_key(read_bytes(file)).public_bytes(*pem)))
     return found
@@ -224,8 +224,9 @@ def refused(scope:dict, nodes:Path|None)->int: # of HTTP; 0: nothing is
     inside = scope['type'] == 'lifespan' or (getattr(at, 'ipv4_mapped', None) or at).is_loopback
     if not inside and not re.fullmatch(r'/v1/fleet/[\w-]+', path): return 403
     if not nodes or not path.startswith('/v1/fleet/'): return 0
-    key = dict(scope['headers']).get(b'flwr-public-key')
-    return 0 if key in shown_by(nodes, nodes.stat().st_mtime_ns) else 401
+    keys = {v for k, v in scope['headers'] if k == b'flwr-public-key'}      # of two Flower reads the first
+    known = shown_by(nodes, nodes.stat().st_mtime_ns, int(time.monotonic()))
+    return 0 if len(keys) == 1 and keys <= known else 401
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #8d24c9cc
 def behind_door(app, nodes=None): # folder of keys
@@ -263,7 +264,10 @@ def keys_for(host:str, certs)->list: # of files
 def let_in(known:dict, certs, server:str): # {key: whose; '': it was taken away}
     "Look after some seconds for keys that were added; a moment's trouble is tried again."
     time.sleep(5)
-    now = {read_bytes(k): k for k in sorted(Path(certs, 'nodes').glob('*.pub'))}
+    now = {}
+    for k in sorted(Path(certs, 'nodes').glob('*.pub')):
+        try: now[read_bytes(k)] = k
+        except OSError as e: say(f'{k} cannot be read ({trouble(e)}): mend it, or delete it')
     for key, name in known.items():
         if name and key not in now: say(f'{name} is locked out')
         known[key] = now[key].stem if key in now else ''
@@ -286,9 +290,9 @@ def serve_command(
     say(OPEN)
     secure = ['--insecure']
     if certs: secure = ['--enable-supernode-auth', *(f'--ssl-{k}={Path(certs, f)}' for k, f in SSL.items())]
+    known = {read_bytes(k): k.stem for k in keys}
     with running(*BEGIN, *how, *secure) as link:
         if is_up(at, port, link): admit(keys, here, certs and Path(certs, 'ca.crt'))
-        known = {read_bytes(k): k.stem for k in keys}
         while certs and link.poll() is None: let_in(known, certs, here)
         link.wait()
     raise ConnectionError(f'the server at {here} has ended: if its address is in use, say --port')
