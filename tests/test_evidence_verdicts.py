@@ -166,7 +166,7 @@ def test_a_use_is_what_the_marks_say(name):
     else: assert ('above' in u) == (STORED['skew']['cure'] and not u['rises'])
 
 def test_p_of_a_use_is_holms_over_its_family():
-    "Of a difference of minus the margin, or of 0; what is not reached counts as 1, and the smallest goes first."
+    "Of a difference of minus the margin, or of 0; what is not reached counts as 1; the smallest first."
     claims = tomllib.loads((HERE/'evidence'/'claims.toml').read_text())['claim']
     families = {c['system']: c['family'] for c in claims if c['kind'] == 'use'}
     systems = {c['id']: c['system'] for c in claims}
