@@ -245,7 +245,9 @@ def trained_rows(
 
 # %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
 from itertools import chain
+from ..core.context import Upload
 from .checkpoint import to_bytes
+from .history import Result
 from torch import Tensor
 
 # %% ../../nbs/6_engine/15_sites.ipynb #96098694
@@ -274,6 +276,20 @@ class Overheard:
         for got, c in zip(self.sites.train(fed, who), who):
             if got: self.rounds[-1][c.id] = orders[c.id], dict(got[0], model=dict(got[0]['model'])), got[1]
             yield got
+
+# %% ../../nbs/6_engine/15_sites.ipynb #f5fa00fc
+class Trained:
+    "Clients that have trained already, for a federation which sends them the same."
+    far, least = False, 0
+    def __init__(self, heard:Overheard): self.heard, self.score = heard, heard.score
+    def train(self, fed, who:list):
+        for k, (_, answer, mine) in self.heard.rounds.pop().items():
+            t, c = fed._now(k), fed.by_id[k]
+            state = t.start | answer['model'] | mine['kept']
+            up = Upload(k, len(c.train), c.domain, state, answer['extra'])
+            result = Result(up, answer['terms'], states=mine['states'])
+            with naming(fed, c, round=t.round): rows = trained_rows(fed.worker, t, result)
+            yield dict(answer, rows=rows), mine
 
 # %% ../../nbs/6_engine/15_sites.ipynb #bce510cb
 def byte_rows(nest)->list: # of bytes

@@ -62,22 +62,20 @@ class Setting(Scoring):
 
 # %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
 class Momentum(torch.optim.SGD):
-    "PyTorch's SGD, bit for bit, with less beside its arithmetic."
+    "PyTorch's SGD, bit for bit."
     @torch.no_grad()
     def step(self):
         for g in self.param_groups:
-            learnt = [p for p in g['params'] if p.grad is not None]
-            moves = [p.grad for p in learnt]
-            if not learnt: continue
-            if g['weight_decay']: torch._foreach_add_(moves, learnt, alpha=g['weight_decay'])
+            if not (learnt := [p for p in g['params'] if p.grad is not None]): continue
+            moves, decay = [p.grad for p in learnt], g['weight_decay']
+            if decay: torch._foreach_add_(moves, learnt, alpha=decay)
             if g['momentum']:
                 grads, moves = moves, [self.memory(p) for p in learnt]
                 torch._foreach_mul_(moves, g['momentum'])
                 torch._foreach_add_(moves, grads)
             torch._foreach_add_(learnt, moves, alpha=-g['lr'])
     def memory(self, p):
-        s = self.state[p]
-        if not s: s['momentum_buffer'] = torch.zeros_like(p)
+        if not (s := self.state[p]): s['momentum_buffer'] = torch.zeros_like(p)
         return s['momentum_buffer']
     def zero_grad(self):
         for g in self.param_groups:

@@ -46,12 +46,13 @@ class Run:
     house:str|None=None          # training protocol
     device:str='auto'
     setting:dict=field(default_factory=dict)  # fields of Setting
-    own:dict=field(default_factory=dict)      # tuned hyper-parameters
+    own:dict=field(default_factory=dict)      # tuned numbers
     trials:int=0                 # that chose them and lr
-    note:str=''                  # what a table must say
-    trust:bool=False             # measure at its end how sure it is
+    note:str=''                  # for a table
+    trust:bool=False             # measure how sure it is
     keep_models:bool=False       # beside its history
     made_of:dict|None=None       # see `stamped`
+    beside:Run|None=None         # see `paired`
 
 # %% ../../nbs/7_app/11_run.ipynb #797ac73a
 @patch(as_prop=True)
@@ -207,24 +208,23 @@ def lacks(run:Run, history:History|None, folder, measure=None)->bool:
         if run.trust and 'trust' not in measured: return True
     return run.keep_models and not models_file(run, folder).exists()
 
-# %% ../../nbs/7_app/11_run.ipynb #28de7d3c
+# %% ../../nbs/7_app/11_run.ipynb #9fbd4a69
 def train_run(
-    run:Run,
-    folder=None,              # for files
-    held:dict|None=None,      # the suite of the last one
-    progress:bool|None=None,
-    measure=None,             # federation → dict
-    keep_stopped=False,       # a run whose loss is no longer finite
+    run:Run, folder=None,     # for files
+    held:dict|None=None,      # last suite
+    progress=None, measure=None,    # federation → dict
+    keep_stopped=False,    # no finite loss
 )->History:
-    "Train a run, or read it where it is finished."
+    "Train a run, or read it."
     if folder: run, = stamped([run])
     done, part = files_of(run, folder)
-    history = finished(done, run)
+    history, held = finished(done, run), {} if held is None else held
     if lacks(run, history, folder, measure):
         fed = federation_of(run, held, part)
         if done: write_parts(run, fed.suite, folder)
         _go_on_from(fed, part)
-        history = _fitted(fed, run, progress, measure, keep_stopped, history)
+        with beside(fed, run, held, folder) as after:
+            history = _fitted(fed, run, progress, measure, keep_stopped, history, after)
         if run.keep_models: fed.save(models_file(run, folder))
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
@@ -239,8 +239,8 @@ def jsonable(o, noun:str)->dict:
     raise ValueError(f'{noun} returned {described(o)}: return a dict of numbers, text, lists and dicts')
 
 # %% ../../nbs/7_app/11_run.ipynb #7429b8a3
-def _fitted(fed, run, progress, measure, keep_stopped, before)->History:
-    try: history = fed.fit(progress=progress)
+def _fitted(fed, run, progress, measure, keep_stopped, before, after=None)->History: # after: each round
+    try: history = fed.fit(on_round=after, progress=progress)
     except FloatingPointError as e:
         if not keep_stopped: raise
         history = History(describe(fed))
@@ -300,25 +300,30 @@ def tell_of_seeds(self:Watch, seed:int):
     self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/11_run.ipynb #e55da88d
-def elsewhere(todo:list, train, watch, executor, folder, per_device=1, measure=None):
-    "Train on an executor what is not finished."
-    left = dict(enumerate(todo))
-    for i, run in enumerate(todo):
-        history = finished(files_of(run, folder)[0], run)
-        if lacks(run, history, folder, measure): continue
-        del left[i]
+def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
+    "Train what is left."
+    left, at = dict(enumerate(todo)), folder and Path(folder).resolve()
+    second = places_beside(todo)
+    def read(i):
+        run, history = left[i], finished(files_of(left[i], folder)[0], left[i])
+        if lacks(run, history, folder, measure): return
         watch(i, noted(history, run.note, run.trials))
+        del left[i]
     def tell(i, history):
-        run = todo[i]
+        run = left.pop(i)
         if folder: noted(history).save(files_of(run, folder)[0])
         watch(i, noted(history, run.note, run.trials))
-    if left: side_by_side(left, train, tell, executor, folder and Path(folder).resolve(), per_device)
+        if second.get(i) in left: read(second[i])
+    for i in range(len(todo)): read(i)
+    for wait in {second[i] for i in left if i in second}, ():
+        if now := {i: r for i, r in left.items() if i not in wait}:
+            side_by_side(now, train, tell, executor, at, per_device)
 
 # %% ../../nbs/7_app/11_run.ipynb #ce02024a
 @safe_path()
 def run_all(
     todo:list,        # of Run
-    folder=None,      # for histories and checkpoints
+    folder=None,      # for histories
     jobs:int=1,
     progress=None, on_run=None, on_seed=None,    # see Watch
     executor=None,    # instead of jobs
@@ -326,7 +331,7 @@ def run_all(
     **more,           # of train_run
 )->list: # of History, in the order of `todo`
     "Train what is not finished, read the rest."
-    todo = stamped(todo)
+    todo = paired(stamped(todo), folder, **more)
     watch = Watch(todo, folder, progress, on_run, on_seed)
     train = partial(without_exit, train_run, folder=folder, **more)
     if jobs > 1 and len(todo) > 1: executor = executor or f'processes:{jobs}'
@@ -335,3 +340,53 @@ def run_all(
         else: one_by_one(todo, train, watch, progress)
     if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]
+
+# %% ../../nbs/7_app/23_beside.ipynb #8d4f39ba
+from contextlib import contextmanager
+from ..core.mechanism import HOOKS, fills
+from ..engine.scoring import Overheard, Trained
+
+# %% ../../nbs/7_app/23_beside.ipynb #6b992a25
+def asks_only(m)->bool:
+    "Does a mechanism do nothing but prepare a model that is to be asked?"
+    return fills(m, 'prepare') and not any(fills(m, h) for h in HOOKS if h not in ('prepare', 'rules'))
+
+def training(run:Run)->str:
+    "What a run's training depends on, as text."
+    trains = digest([m for m in method_of(run).mechanisms if not asks_only(m)])
+    facts = [getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')]
+    return json.dumps([trains, *facts, run.made_of | dict(code='')], sort_keys=True, default=str)
+
+# %% ../../nbs/7_app/23_beside.ipynb #1053b5ef
+def paired(todo:list, folder=True, measure=None, keep_stopped=False)->list: # of Run, stamped
+    "The same runs; one whose training serves a second one knows of it."
+    if not folder or measure or keep_stopped: return todo
+    first, found = {}, {}
+    for run in todo:
+        if run.trust or run.keep_models: continue
+        (found if any(map(asks_only, method_of(run).mechanisms)) else first).setdefault(training(run), run)
+    beside = {run_name(first[key]): run for key, run in found.items() if key in first}
+    return [replace(run, beside=beside.get(run_name(run))) for run in todo]
+
+# %% ../../nbs/7_app/23_beside.ipynb #5868d234
+@contextmanager
+def beside(fed, run, held, folder):
+    "What is done after each round for the run beside this one; it is stored at the end."
+    done, part = files_of(run.beside, folder) if run.beside else (None, None)
+    if not done or done.exists() or part.exists() or fed.round_no: return (yield None)
+    other = federation_of(run.beside, held)
+    alike = other.setting == fed.setting and other.method.rules(other.net) == fed.method.rules(fed.net)
+    if not alike: return (yield None)
+    fed.sites = Overheard(fed.sites)
+    other.sites = Trained(fed.sites)
+    def after(fed):
+        other.fit(1, progress=False)
+        other.history.timing[-1]['seconds'] += fed.history.timing[-1]['seconds']
+    yield after
+    if other.round_no == other.setting.rounds: other.history.save(done)
+
+# %% ../../nbs/7_app/23_beside.ipynb #d1ada2bc
+def places_beside(todo:list)->dict: # {place: place}
+    "Where the runs stand that others serve: {the one that trains: the other one}."
+    place = {run_name(run): i for i, run in enumerate(todo)}
+    return {i: place[run_name(run.beside)] for i, run in enumerate(todo) if run.beside}
