@@ -254,9 +254,12 @@ def main():
     for i, of in runs.items():
         s = sets[i]
         rows = {name: scores(row) for name, row in of.items() if row}
-        on = sorted({h.setting['device'] for row in of.values() for h in row.values()})
+        settings = [h.setting for row in of.values() for h in row.values()]
+        about = dict(what=s.record['what'], record=s.letters, device=sorted({k['device'] for k in settings}))
+        about |= made_on(s, store) | dict(photographs=s.record.get('data', {}).get('name', ''))
+        about['budget'] = [settings[0].get(k) for k in ('rounds', 'local_steps', 'local_epochs')]
+        about['methods'] = {r.name: r.method for r in s.rows if r.deal == 'skew'}
         wanted = {r.name: len(s.seeds) for r in s.rows}
-        about = dict(what=s.record['what'], record=s.letters, device=on) | made_on(s, store)
         lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, rows=rows)
     cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
     read = uses(claims, sets, runs, cut)
