@@ -16,7 +16,7 @@ from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.history import Where
 from fedskew_nb.engine.server import weights_of
 from fedskew_nb.analysis.explain import measure, answers
-from fedskew_nb.analysis.costs import flops, payload
+from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_params, payload, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
@@ -26,7 +26,6 @@ from fedskew_nb.methods.f2dc.mask import (
     DomainAware, domain_weights, bottleneck, correction, decouple, rF, separation, wrong_label,
     brightness_scores, gumbel_mask, logistic)
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from feds import equal, fed_of, first, images, labels, rounds_of, run, same, small, states, trained_once
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds

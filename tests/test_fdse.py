@@ -17,7 +17,7 @@ from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.engine.history import Task
 from fedskew_nb.analysis.explain import glance, answers, right_share
-from fedskew_nb.analysis.costs import flops
+from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.core.context import ClientContext, ServerContext
@@ -36,7 +36,6 @@ from fedskew_nb.methods.fdse.method import (
     pooled_moments,
 )
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.fdse.erase import (
     Erased, batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks, is_eraser,
