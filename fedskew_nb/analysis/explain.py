@@ -276,6 +276,12 @@ def own_adabn(fed:Federation)->dict: # {'restated': percent}, the name that stor
     return dict(restated=float(summary(right)['AVG']))
 
 # %% ../../nbs/3_results/18_probes.ipynb #00000014
+def mean_facts(facts:list)->dict:
+    "The mean of each number over those that have it."
+    names = dict.fromkeys(k for f in facts for k in f)
+    values = {k: [f[k] for f in facts if k in f] for k in names}
+    return {k: sum(v)/len(v) for k, v in values.items()}
+
 def foreign_saliency(fed:Federation, nets:dict, n:int=24)->dict:
     "Share of heat on the object in domains that are not the client's own; {} where no masks are known."
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
@@ -295,8 +301,7 @@ def measure(
     for net in nets.values():
         facts.append(feature_facts(net, fed.suite))
         for question in more: facts[-1] |= question(net, fed.suite)
-    mean = {k: sum(f[k] for f in facts)/len(facts) for k in facts[0]}
-    return mean | foreign_saliency(fed, nets) | own_adabn(fed)
+    return mean_facts(facts) | foreign_saliency(fed, nets) | own_adabn(fed)
 
 # %% ../../nbs/3_results/29_sights.ipynb #587d11aa
 def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
@@ -337,12 +342,6 @@ def pictures(net:Net, data:Data)->dict:
     return dict(good=good.tolist(), cam=steps_of_grey(places), ig=steps_of_grey(maps['ig']))
 
 # %% ../../nbs/3_results/29_sights.ipynb #7c930a3c
-def mean_facts(facts:list)->dict:
-    "The mean of each number over those that have it."
-    names = sorted({k for f in facts for k in f})
-    values = {k: [f[k] for f in facts if k in f] for k in names}
-    return {k: sum(v)/len(v) for k, v in values.items()}
-
 def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
 
 # %% ../../nbs/3_results/29_sights.ipynb #d3fba59f

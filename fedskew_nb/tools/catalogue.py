@@ -109,19 +109,17 @@ def needs_of(method:Method, probe:Net)->dict:
                 global_model='yes' if one_for_all(method, method.adapt(probe)) else 'no')
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #6f0cf371
-def _gives_one(mechanism, rule, tensors:dict)->bool:
-    "Does the rule give all clients the same? Asked with two clients that sent the same."
-    srv = ServerContext({}, [0, 1], {0: 1, 1: 1}, {0: 'a', 1: 'b'}, 0, 1, names=tensors,
-                        shapes=[v.shape for v in tensors.values()])
-    V = torch.cat([v.flatten() for v in tensors.values()]).repeat(2, 1)
-    return rule.fn(V, V.clone(), torch.full((2,), .5), srv.window(mechanism) if mechanism else srv).ndim == 1
-
 def one_for_all(method, net)->bool:
-    "Do all clients end with one and the same model?"
+    "Do all clients end with one model? Each rule is asked with two clients that sent the same."
     if method.kept(net) or method.each('prepare'): return False
     state = net.state_dict()
-    groups = rule_groups(method.rules(net))
-    return all(_gives_one(m, r, {n: state[n] for n in names}) for m, r, names in groups)
+    for mechanism, rule, names in rule_groups(method.rules(net)):
+        shapes = [state[n].shape for n in names]
+        srv = ServerContext({}, [0, 1], {0: 1, 1: 1}, {0: 'a', 1: 'b'}, 0, 1, names=names, shapes=shapes)
+        V = torch.cat([state[n].flatten() for n in names]).repeat(2, 1)
+        own = srv.window(mechanism) if mechanism else srv
+        if rule.fn(V, V.clone(), torch.full((2,), .5), own).ndim > 1: return False
+    return True
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #e7273823
 def _claimed(method, net)->list:
