@@ -45,7 +45,8 @@ _MOVED = {        # where a module was in 0.1: where it is now
         diagrams='analysis.style', overview='analysis.comparison', costs='nets.models',
         **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
     'deploy': dict(rehearse='deploy.flower'),
-    'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms') | dict(detector='tools.boxes'),
+    'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
+          | dict(detector='tools.boxes', survey='data.folder'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue shell cli boxes')

@@ -34,7 +34,7 @@ from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
 from ..data.suite import Suite
-from ..data.survey import picture_counts, too_few
+from ..data.folder import picture_counts, too_few
 from ..engine.history import Where
 
 # %% auto #0
