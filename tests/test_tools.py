@@ -768,6 +768,8 @@ def test_a_page_on_paper():
     (wraps,) = [k for k, v in rules.items() if 'white-space: pre-wrap' in v]
     assert 'div.sourceCode pre' in wraps.split(', ')
     assert 'break-inside: avoid' in rules['figure, .cell-output-display, main.content tr']
+    inline = rules['main.content :not(pre) > code']  # also where the system is dark, and with backgrounds
+    assert 'color: inherit !important' in inline and 'background: none !important' in inline
 
 def test_a_page_links_to_its_notebook_and_to_the_issues():
     web = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']
