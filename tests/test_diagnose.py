@@ -16,7 +16,8 @@ from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import uneven
-from fedskew_nb.data.survey import Picture, copies, pictures_in
+from fedskew_nb.data.copies import Picture
+from fedskew_nb.data.folder import copies, pictures_in
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg

@@ -773,6 +773,19 @@ def test_slides():
     assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()', 'draw()']
     assert '1_begin/01_start' in slides.chapters()
 
+def test_a_slide_holds_what_stands_on_it():
+    "Long prose is cut between paragraphs, never inside code; a picture has its caption, a table no dead link."
+    long = '\n\n'.join(['## Head', *['word ' * 300] * 3, '```python\nx = 1\n\n' + 'y = 2\n' * 30 + '```'])
+    parts = list(slides.pieces(long))
+    assert '\n\n'.join(parts) == long and len(parts) > 2 and all(p.count('```') % 2 == 0 for p in parts)
+    assert list(slides.pieces('Short.\n\nToo.')) == ['Short.\n\nToo.']
+    table = dict(output_type='display_data', data={'text/markdown': '[a](b.ipynb) | c'}, metadata={})
+    found = slides.printed(code('#| fig-cap: "A cap."\nplot()', table), {'fig-cap': '"A cap."'})['outputs']
+    assert [o['data']['text/markdown'] for o in found] == ['a | c', '*A cap.*']
+    twice = png() | dict(metadata={'image/png': dict(height=9)})
+    assert (slides.drawn(twice), slides.drawn(png())) == (9, 1)
+    assert slides.plain('One. <script type="module">x()</script>') == 'One. '
+
 def test_a_page_on_paper():
     "A4, the text alone, black on white, and a line of code that breaks."
     css = (project.NBS / 'styles.css').read_text()
