@@ -20,7 +20,7 @@ from fedskew_nb.tools.choose import candidates, seen_of
 # ---- which files: all that hold verdicts, no pilots
 
 PAGES = {'quick': '3_results/01_results', 'baselines': '3_results/01_results', 'sums': '3_results/04_sums',
-         'sights': '3_results/05_sights', 'claims': ''}      # kind of file: its page, in the order of trust
+         'sights': '3_results/29_sights', 'claims': ''}      # kind of file: its page, in the order of trust
 
 def verdict_files()->list:
     "Stored comparisons that verdicts are read off."
