@@ -774,7 +774,7 @@ def test_slides():
     assert '1_begin/01_start' in slides.chapters()
 
 def test_a_slide_holds_what_stands_on_it():
-    "Long prose is cut between paragraphs, never inside code; a picture has its caption, a table no dead link."
+    "Long prose is cut between paragraphs, not inside code; a picture has its caption, a table no link."
     long = '\n\n'.join(['## Head', *['word ' * 300] * 3, '```python\nx = 1\n\n' + 'y = 2\n' * 30 + '```'])
     parts = list(slides.pieces(long))
     assert '\n\n'.join(parts) == long and len(parts) > 2 and all(p.count('```') % 2 == 0 for p in parts)

@@ -14,7 +14,7 @@ from project import NBS, ROOT, directives, read, source
 
 PLANS = '1_begin/12_teach'
 OUT = ROOT / 'slides'
-# 110 characters of code fit between the edges of a slide; formulas stay whole, in the one MathJax that is named
+# 110 characters of code fit between the edges of a slide; formulas stay whole
 NARROW = '<style>.reveal pre, .reveal pre * { font-size: 14px !important; line-height: 1.25; }</style></head>'
 
 def chapters():
