@@ -1,4 +1,4 @@
-"`pytest --halves`: two forked processes report what one would; what ends one of them is a failure that says where."
+"`pytest --halves`: two forked processes report what one would; one that ends in a test is its failure."
 import json, os, re, signal, subprocess, sys, time
 from types import SimpleNamespace
 import pytest
@@ -39,11 +39,12 @@ def scratch(folder, **files):
     return [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider']
 
 def called(folder, *args, **files):
-    r = subprocess.run([*scratch(folder, **files), *args], cwd=folder, capture_output=True, text=True, timeout=120)
+    call = [*scratch(folder, **files), *args]
+    r = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=300)
     return r.returncode, r.stdout+r.stderr
 
 def test_two_processes_say_what_one_would(tmp_path):
-    "Outcomes, whole failures with their own output, warnings, durations, exit status; a module's fixture once."
+    "Outcomes, failures whole and with their own output, warnings, durations, exit status; fixtures once."
     code, said = called(tmp_path, '--durations=3', test_a=MIXED, test_b=MIXED)
     assert code==1 and '2 failed, 14 passed, 2 skipped, 2 xfailed, 2 warnings, 2 errors' in said
     for name in ('test_a', 'test_b'):
@@ -66,7 +67,8 @@ def test_the_processes_are_two_and_meet(tmp_path):
     assert len({r[0] for r in ran})==2 and len({r[3] for r in ran})==1
 
 @pytest.mark.parametrize('how, says', [
-    ('os.kill(os.getpid(), signal.SIGSEGV)', 'ended by SIGSEGV'), ('os._exit(0)', 'ended with exit status 0')])
+    ('os.kill(os.getpid(), signal.SIGSEGV)', 'ended by SIGSEGV'),
+    ('os._exit(0)', 'ended with exit status 0')])
 def test_a_process_that_ends_is_a_failure_of_its_test(tmp_path, how, says):
     bad = f'import os, signal\ndef test_fine(): pass\ndef test_end(): {how}\ndef test_next(): pass\n'
     good = 'import pytest\n@pytest.mark.parametrize("i", range(9))\ndef test_it(i): pass\n'
@@ -85,7 +87,8 @@ GOOD, BAD = 'def test_one(): pass\ndef test_two(): pass\n', 'def test_bad(): ass
 
 @pytest.mark.parametrize('expected, args, text', [
     ('OK', [], GOOD), ('TESTS_FAILED', [], BAD), ('NO_TESTS_COLLECTED', ['-k', 'none'], GOOD),
-    ('INTERRUPTED', [], 'import nothing_there\n'), ('TESTS_FAILED', ['-x'], BAD), ('OK', ['--collect-only'], BAD)])
+    ('INTERRUPTED', [], 'import nothing_there\n'), ('TESTS_FAILED', ['-x'], BAD),
+    ('OK', ['--collect-only'], BAD)])
 def test_exit_status(tmp_path, expected, args, text):
     code, said = called(tmp_path, *args, test_it=text)
     assert code==pytest.ExitCode[expected], said

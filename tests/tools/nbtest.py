@@ -3,7 +3,7 @@
 Closing a figure collects garbage, and there are hundreds; what is loaded here is left out of that.
 A figure is drawn once and small, for nobody looks at it; one that cannot be drawn fails its page.
 """
-import gc, os, pkgutil
+import atexit, gc, os, pkgutil
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -36,6 +36,12 @@ class Shell(CaptureShell):
         outs, undrawn, self.undrawn = super().run(*args, **kw), self.undrawn, None
         self.exc = self.exc or undrawn
         return outs
+
+    def run_all(self, *args, **kw):
+        "Lets go of what a page made that ran to its end: IPython keeps each shell, and so all that it holds."
+        super().run_all(*args, **kw)
+        atexit.unregister(self.atexit_operations)
+        self.user_ns.clear()
 
 @contextmanager
 def loaded():
