@@ -37,16 +37,20 @@ _MOVED = {        # where a module was in 0.1: where it is now
           | dict(convert='nets.models', weights='nets.pretrained', merge='core.method',
                  places='core.method', instructions='core.identity'),
     'nets': dict(convert='nets.models', weights='nets.pretrained'),
+    'tools': dict(combine='tools.catalogue'),
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
         **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
-        diagrams='analysis.style', probes='analysis.explain', overview='analysis.comparison'),
+        diagrams='analysis.style', overview='analysis.comparison', costs='nets.models',
+        **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
     'deploy': dict(rehearse='deploy.flower'),
-    'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms'),
+    'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
+          | dict(detector='tools.boxes', survey='data.folder'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
-         | _to('tools', 'choose diagnose questions after join catalogue combine shell cli boxes'),
+         | _to('tools', 'choose diagnose questions after join catalogue shell cli boxes')
+         | dict(combine='tools.catalogue'),
     'methods.baselines': dict(
         **dict.fromkeys(('proximal', 'regularise', 'control'), 'methods.baselines.average'),
         personalise='methods.baselines.personal', views='methods.baselines.contrast',

@@ -11,6 +11,7 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption('--device', default='cpu', help="where the engine's federations are tested: cpu or cuda")
+    parser.addoption('--halves', action='store_true', help='collect once, then test in two forked processes')
 
 def read_uncounted():
     """Digests read code as it was written.
@@ -32,6 +33,10 @@ def read_uncounted():
 
 def pytest_configure(config):
     if 'slipcover' in sys.modules and sys.version_info < (3, 12): read_uncounted()
+    if config.getoption('halves'):
+        from halves import Halves
+        if config.getoption('numprocesses', None): raise pytest.UsageError('--halves or -n: one of the two')
+        config.pluginmanager.register(Halves())
     device = os.environ['FEDSKEW_TEST_DEVICE'] = config.getoption('device')
     if device=='cpu': return
     os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'            # cuBLAS adds in the same order each time

@@ -102,6 +102,33 @@ def whole_and_resumed(make, path):
     whole.fit()
     return whole, in_two_parts(make, path)
 
+def central_steps(method, average, suite):
+    "Servers after one step of a full batch: of three equal clients, and of one alone who is averaged."
+    c = suite.clients[0]
+    three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
+    kw = dict(rounds=1, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
+    pairs = (method, three), (average, replace(suite, clients=[c]))
+    return [rounds_of(m, s, little().double(), **kw).server for m, s in pairs]
+
+def scores_alike(fed):
+    "Are answers and scores the same when they are asked for twice?"
+    for c in fed.clients:
+        fed.worker.load(fed.state_of(c.id))
+        if not same(*(fed.worker.probabilities(c.test.x) for _ in range(2))): return False
+    n = len(fed.history.rows)
+    fed.score()
+    return fed.history.rows[n:] == [r for r in fed.history.rows[:n] if r['moment'] == 'post_agg']
+
+def rests_where_it_must(layer):
+    "A layer of style changes a batch in training, and no eval, no single image and no single pixel."
+    x = images(4)
+    assert not torch.equal(layer(x), x)
+    assert layer.eval()(x) is x and torch.equal(layer.train()(x[:1]), x[:1])
+    assert torch.equal(layer(x[..., :1, :1]), x[..., :1, :1])
+    flat = torch.zeros(4, 3, 5, 5, requires_grad=True)
+    layer(flat).sum().backward()
+    return flat.grad.isfinite().all()
+
 def odd_suites(suite):
     "A client alone; and three clients, of whom one has one class and one has one image."
     a, b, c = suite.clients[:3]

@@ -17,7 +17,7 @@ from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, pl
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
-from fedskew_nb.analysis.sights import sights
+from fedskew_nb.analysis.explain import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv

@@ -6,7 +6,7 @@ import pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_base_server as plain
-from feds import batches_of, equal, fed_of, halved, name_of, narrow, rounds_of, same, sizes_of
+from feds import batches_of, central_steps, equal, fed_of, halved, name_of, narrow, rounds_of, same, sizes_of
 from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
@@ -134,12 +134,8 @@ def test_the_local_update_of_fedgen_differs_and_its_generator_stays(suite):
 
 @pytest.mark.parametrize('method', [FedHEAL, Fed_ensemble(K=1), FedGen], ids=name_of)
 def test_equal_clients_and_a_full_batch_are_one_central_step(suite, method):
-    c = suite.clients[0]
-    three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
-    kw = dict(rounds=1, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
-    fed = rounds_of(method, three, small().double(), **kw)
-    alone = rounds_of(FedAvg, replace(suite, clients=[c]), small().double(), **kw)
-    for n in PARAMETERS: assert close(fed.server[n], alone.server[n]), n
+    three, alone = central_steps(method, FedAvg, suite)
+    for n in PARAMETERS: assert close(three[n], alone[n]), n
 
 # ---- who sits out, resuming, what has no part, who lacks what
 

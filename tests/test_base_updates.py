@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 import plain_base_updates as plain
-from feds import batches_of, equal, fed_of, first, halved, name_of, odd_suites, rounds_of, same, sizes_of
+from feds import batches_of, central_steps, equal, fed_of, first, halved, name_of, odd_suites, rounds_of
+from feds import same, sizes_of
 from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
@@ -217,12 +218,8 @@ def test_statistics_are_averaged_and_not_optimised(suite):
 
 @pytest.mark.parametrize('method', [FedAvgM, FedNova(rho=0.), AFL, GroupDRO, FedDG_GA], ids=name_of)
 def test_equal_clients_and_a_full_batch_are_one_central_step(suite, method):
-    c = suite.clients[0]
-    three = replace(suite, clients=[replace(c, id=k) for k in range(3)])
-    kw = dict(rounds=1, local_steps=1, batch_size=64, momentum=0., weight_decay=0., stack=False)
-    fed = rounds_of(method, three, small().double(), **kw)
-    alone = rounds_of(FedAvg, replace(suite, clients=[c]), small().double(), **kw)
-    for n in LEARNT: assert close(fed.server[n], alone.server[n]), n
+    three, alone = central_steps(method, FedAvg, suite)
+    for n in LEARNT: assert close(three[n], alone[n]), n
 
 # ---- names of what exists
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import pairs, pytest, torch
 from torch import nn
 from fedskew_nb import METHODS, Federation, load_suite, small_conv
-from fedskew_nb.tools.combine import stored_pairs, tiny_net
+from fedskew_nb.tools.catalogue import stored_pairs, tiny_net
 from fedskew_nb.core.net import normalise
 from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 
@@ -52,7 +52,7 @@ def test_three_identical_clients_are_one_and_one_is_sgd(name):
 
 # ---- pairs ----
 def test_every_pair_is_stored():
-    "By name; the page 7_app/06_combine asks for every refusal anew, and the campaign for every verdict."
+    "By name; the page 7_app/21_combine asks for every refusal anew, and the campaign for every verdict."
     wanted = [pair_name(*p) for p in combinations(METHODS, 2)]
     assert list(stored_pairs()) == wanted, 'call python tests/tools/pairs.py'
 

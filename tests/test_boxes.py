@@ -4,12 +4,11 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch
 from PIL import Image
 from fedskew_nb.tools import boxes as command, cli
-from fedskew_nb.tools.boxes import find_boxes
+from fedskew_nb.tools.boxes import GroundingDINO, best_box, find_boxes
 from fedskew_nb.run.compare import read_request
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move_boxes
 from fedskew_nb.data.boxes import BOX_COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes
-from fedskew_nb.data.detector import GroundingDINO, best_box
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import join
 from fedskew_nb.data.splits import dirichlet

@@ -63,7 +63,7 @@ def test_readme_names_every_command():
     missing = [c for c in cli.COMMANDS if not re.search(rf'`(fedskew )?{c}\b', readme)]
     assert not missing, f'{missing}: say each in nbs/index.ipynb, "From a terminal", then call make export'
 
-@pytest.mark.parametrize('room', ['tools.combine', 'deploy.hub'])
+@pytest.mark.parametrize('room', ['tools.catalogue', 'deploy.hub'])
 def test_a_module_names_its_commands(room, monkeypatch):
     "A new command edits no list: its module says `COMMANDS`."
     monkeypatch.setattr(cli, 'COMMANDS', {})

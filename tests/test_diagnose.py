@@ -16,7 +16,8 @@ from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import uneven
-from fedskew_nb.data.survey import Picture, copies, pictures_in
+from fedskew_nb.data.copies import Picture
+from fedskew_nb.data.folder import copies, pictures_in
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
@@ -116,7 +117,7 @@ def test_a_swap_is_told_where_chance_among_all_pairs_is_below_a_twentieth():
 
 @pytest.mark.slow
 def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
-    how = dict(rounds=1, local_steps=120, batch_size=16, lr=.02)
+    how = dict(rounds=1, local_steps=60, batch_size=16, lr=.02)
     def answered(suite, seed):
         fed = Federation(Local, small_conv(3, width=8, seed=seed), suite, seed=seed, **how)
         fed.fit(progress=False)

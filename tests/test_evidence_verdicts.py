@@ -128,42 +128,59 @@ def test_the_stored_file_is_what_the_reader_makes(tmp_path, monkeypatch):
 # ---- photographs: pictures drawn anew ----
 USES = {u['id']: u for u in STORED['uses']}
 
-def pacs_tests(seed)->dict: # {domain: places of its test pictures}, as P1 deals PACS
-    import verdicts
-    return verdicts.tests_of('pacs', 3, 100, seed)
+PLAN = tomllib.loads((HERE/'evidence'/'plan.toml').read_text())
+DATA = {s['id']: s['data'] for s in PLAN['set'] if s['suite'] == 'photographs'}
 
-def marked(history, moment, seed)->np.ndarray: # (pictures,) mean of its marks; nan where it is no test
-    "From the bits of the rows; the three clients of a domain share its tests out, every third to each."
-    here, tests, out = ('personal', WORDS[moment]), pacs_tests(seed), np.full(9991, np.nan)
+def marked(history, name, moment, seed)->np.ndarray: # (pictures,) mean of its marks; nan where it is no test
+    "From the bits of the rows; the n clients of a domain share its tests out, every n-th to each."
+    import photographs, verdicts
+    tests = verdicts.tests_of(DATA[name], seed)
+    place = 'personal', WORDS[moment]
+    rows = [r for r in history['rows'] if (r['view'], r['moment']) == place and 'right' in r]
+    clients = {d: sorted({r['client'] for r in rows if r['domain'] == d}) for d in tests}
+    out = np.full(len(photographs.stored_folds(DATA[name]['name'])[0]), np.nan)
     for at in tests.values(): out[at] = 0
-    for r in history['rows']:
-        if (r['view'], r['moment']) != here or 'right' not in r: continue
+    for r in rows:
         bits = np.unpackbits(np.frombuffer(base64.b64decode(r['right']), np.uint8))[:r['n']]
         assert bits.sum() == r['correct']
-        out[tests[r['domain']][r['client'] % 3::3]] += bits/3
+        of = clients[r['domain']]
+        out[tests[r['domain']][of.index(r['client'])::len(of)]] += bits/3
     return out
+
+def with_pictures(gaps, where)->tuple: # (seeds, pictures) → a number a seed, variance of new pictures
+    of = [gaps[:, where == d] for d in sorted({*where})]
+    values = [fmean(np.nanmean(g[k]) for g in of) for k in range(len(gaps))]
+    tested = [np.nanmean(g[:, ~np.isnan(g).all(0)], 0) for g in of]        # of each picture, over its seeds
+    return values, sum(np.var(v, ddof=1)/len(v) for v in tested)/len(of)**2
 
 @pytest.mark.parametrize('name', USES)
 def test_a_use_is_what_the_marks_say(name):
-    "Of new pictures: Student's interval with the variance of seeds and of pictures."
+    "Student's interval over seeds; of new pictures, with the variance of pictures."
     import photographs
     u, runs = USES[name], RAW[USES[name]['set']]
     def read(n, seed):
         row, moment = ('FedAvg', 're-estimated') if n == 'FedAvg + AdaBN' else (n, u['moment'])
-        return marked(runs[seed][row]['history'], moment, seed)
+        return marked(runs[seed][row]['history'], u['set'], moment, seed)
     gaps = np.stack([100*(read(u['a'], k)-read(u['b'], k)) for k in sorted(runs)])    # (seeds, pictures)
-    where, _ = photographs.stored_folds('pacs')
-    of = [gaps[:, where == d] for d in sorted({*where})]
-    values = [fmean(np.nanmean(g[k]) for g in of) for k in range(len(gaps))]
-    tested = [np.nanmean(g[:, ~np.isnan(g).all(0)], 0) for g in of]        # of each picture, over its seeds
-    pictures = sum(np.var(v, ddof=1)/len(v) for v in tested)/16
-    n, mean = len(values), fmean(values)
-    se = (stdev(values)**2/n+pictures)**.5
-    half = t.ppf(.975, n-1)*se
-    assert (u['mean'], u['se'], u['lo'], u['hi']) == pytest.approx((mean, se, mean-half, mean+half), abs=1e-9)
-    no = 'no' if mean+half < -1 else 'open'
-    if u['margin']: assert u['within'] == ('yes' if mean-half > -1 and u['p'] < .05 else no)
-    else: assert ('above' in u) == (STORED['skew']['cure'] and not u['rises'])
+    values, pictures = with_pictures(gaps, photographs.stored_folds(DATA[u['set']]['name'])[0])
+    n, mean, seeds = len(values), fmean(values), stdev(values)**2/len(values)
+    ses = dict(these=seeds**.5, new=(seeds+pictures)**.5)
+    spans = {k: (mean-t.ppf(.975, n-1)*se, mean+t.ppf(.975, n-1)*se) for k, se in ses.items()}
+    assert {k: tuple(u[k]) for k in spans} == {k: pytest.approx(v, abs=1e-9) for k, v in spans.items()}
+    of = u['interval'].split()[0]
+    lo, hi = spans[of]
+    assert (u['mean'], u['se'], u['lo'], u['hi']) == pytest.approx((mean, ses[of], lo, hi), abs=1e-9)
+    cured = STORED['skew'][{'P1-cpu': 'P1'}.get(u['set'], u['set'])]['cure']
+    if u['margin']: assert u['within'] == ('yes' if lo > -1 and u['p'] < .05 else 'no' if hi < -1 else 'open')
+    else: assert ('above' in u) == (cured and not u['rises'])
+
+@pytest.mark.parametrize('name', STORED['skew'])
+def test_the_skew_is_iid_minus_fedavg_of_one_model_for_all(name):
+    def read(seed, row): return score(RAW[name][seed][row]['history'], 'global', 'received')
+    mean, lo, hi = interval([read(k, 'FedAvg, IID deal')-read(k, 'FedAvg') for k in sorted(RAW[name])])
+    s = STORED['skew'][name]
+    assert (s['mean'], s['lo'], s['hi']) == pytest.approx((mean, lo, hi), abs=1e-9)
+    assert s['cure'] == (mean >= 3 and lo > 0)
 
 def test_p_of_a_use_is_holms_over_its_family():
     "Of a difference of minus the margin, or of 0; what is not reached counts as 1; the smallest first."

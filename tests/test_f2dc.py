@@ -16,7 +16,7 @@ from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.history import Where
 from fedskew_nb.engine.server import weights_of
 from fedskew_nb.analysis.explain import measure, answers
-from fedskew_nb.analysis.costs import flops, payload
+from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_params, payload, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED
@@ -26,9 +26,9 @@ from fedskew_nb.methods.f2dc.mask import (
     DomainAware, domain_weights, bottleneck, correction, decouple, rF, separation, wrong_label,
     brightness_scores, gumbel_mask, logistic)
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
-from feds import equal, fed_of, first, images, labels, rounds_of, run, same, small, states, trained_once
+from feds import equal, fed_of, first, images, labels, rounds_of, run, same, scores_alike, small, states
+from feds import trained_once
 from plain_f2dc import Backbone, PlainF2DC, discrepancy_weights, run_rounds
 
 # most tests are about the paper's text, in which the modules stay
@@ -291,15 +291,7 @@ def test_surgery_leaves_the_first_weights_and_the_given_net_alone():
     assert not same(adapted.state_dict(), F2DC.adapt(net, seed=4).state_dict())
 
 def test_two_evaluations_are_bit_identical(suite):
-    fed = run(F2DC, suite, rounds=1)
-    for c in suite.clients:
-        fed.worker.load(fed.state_of(c.id))
-        a, b = (fed.worker.probabilities(c.test.x) for _ in range(2))
-        assert same(a, b)
-    n = len(fed.history.rows)
-    fed.score()
-    last = fed.history.rows[n:]
-    assert last == [r for r in fed.history.rows[:n] if r['moment'] == 'post_agg']
+    assert scores_alike(run(F2DC, suite, rounds=1))
 
 def test_what_stays_and_what_travels(suite):
     fed, plain = run(F2DC, suite, rounds=1), run(FedAvg, suite, rounds=1)

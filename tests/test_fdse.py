@@ -9,7 +9,7 @@ import numpy as np, pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
-from feds import DEVICE, equal, fed_of, first, images, labels, run, same, small, states
+from feds import DEVICE, equal, fed_of, first, images, labels, run, same, scores_alike, small, states
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule
@@ -17,7 +17,7 @@ from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.engine.history import Task
 from fedskew_nb.analysis.explain import glance, answers, right_share
-from fedskew_nb.analysis.costs import flops
+from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.core.context import ClientContext, ServerContext
@@ -36,7 +36,6 @@ from fedskew_nb.methods.fdse.method import (
     pooled_moments,
 )
 from fedskew_nb.methods.baselines.personal import FedBN
-from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.methods.fdse.erase import (
     Erased, batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks, is_eraser,
@@ -915,14 +914,7 @@ def test_a_client_that_stays_away_keeps_its_eraser(suite):
     assert stayed and finite(fed)
 
 def test_two_evaluations_are_bit_identical(suite):
-    fed = run(FDSE, suite, rounds=1)
-    for c in suite.clients:
-        fed.worker.load(fed.state_of(c.id))
-        a, b = (fed.worker.probabilities(c.test.x) for _ in range(2))
-        assert same(a, b)
-    n = len(fed.history.rows)
-    fed.score()
-    assert fed.history.rows[n:] == [r for r in fed.history.rows[:n] if r['moment'] == 'post_agg']
+    assert scores_alike(run(FDSE, suite, rounds=1))
 
 def test_a_model_in_use_can_be_copied(fdse):
     "No net keeps a graph alive after a step: what its blocks gave out has been taken."

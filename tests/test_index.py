@@ -169,10 +169,36 @@ def test_a_new_style_is_the_mean_over_styles(rounds):
             done += 1
     assert done == len(cells) >= 6
 
+# ---- photographs, whose scores by seed stand in plan.json (recomputed in test_evidence_verdicts)
+
+SETS = {n: s for n, s in json.loads((ASSETS/'plan.json').read_text())['sets'].items() if s['photographs']}
+PICTURED = [c for c in CELLS if c['file'] == 'plan']
+
+def scores_by_seed(name, method, moment):
+    if method == 'FedAvg + AdaBN': method, moment = 'FedAvg', 're-estimated'
+    row = next(n for n, m in SETS[name]['methods'].items() if m == method)
+    return SETS[name]['rows'][row][f'personal {moment}']
+
+@pytest.mark.parametrize('c', PICTURED, ids=lambda c: f'{c["size"]}-{c["method"]}-{c["moment"]}-{c["over"]}')
+def test_a_cell_of_photographs_is_a_row_less_its_base_in_one_set(c):
+    one, other = (scores_by_seed(c['size'], c[k], c['moment']) for k in ('method', 'over'))
+    same(numbers(c), interval([one[k]-other[k] for k in one]))
+    assert list(map(str, c['seeds'])) == [*one] == [*other]
+    assert c['suite'] == SETS[c['size']]['photographs']
+
+def test_no_whole_row_of_photographs_is_left_out():
+    def is_whole(s, row): return len(s['rows'].get(row, {}).get('personal received', ())) == s['wanted'][row]
+    wanted = set()
+    for name, s in SETS.items():
+        whole = {method for row, method in s['methods'].items() if is_whole(s, row)}
+        if 'FedAvg' in whole: wanted |= {(name, m) for m in whole-{'FedAvg'} | {'FedAvg + AdaBN'}}
+    asked = 'received', 'FedAvg'
+    assert wanted == {(c['size'], c['method']) for c in PICTURED if (c['moment'], c['over']) == asked}
+
 # ---- the whole
 
 def test_every_file_with_verdicts_is_in_it():
-    assert sorted({c['file'] for c in CELLS}) == FILES
+    assert sorted({c['file'] for c in CELLS}) == sorted([*FILES, 'plan'])
 
 def test_a_cell_stands_once():
     key = [tuple(str(c[k]) for k in ('file', *KEY, 'question', 'moment', 'method', 'over')) for c in CELLS]

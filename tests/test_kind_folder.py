@@ -131,3 +131,9 @@ def test_a_digest_is_of_what_is_in_there(tmp_path):
 def test_no_name_is_no_folder(out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match='out is'): prepare('pacs', as_zip(tmp_path/'a.zip', FILES), out)
+
+def test_a_suite_is_shown_without_a_line_for_each_file(tmp_path):
+    "A folder may hold ten thousand."
+    prepare('pacs', as_zip(tmp_path/'a.zip', FILES), tmp_path/'out')
+    suite = load_folder(tmp_path/'out', 8, cache=False)
+    assert suite.files and not [f for f, *_ in suite.files if f in repr(suite)]

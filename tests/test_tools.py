@@ -295,6 +295,23 @@ def test_a_figure_that_cannot_be_drawn_fails_its_page():
     said = out.splitlines()
     assert (said[0], said[-1]) == ('NoneType', 'ValueError')
 
+LET_GO = """
+from execnb.nbio import dict2nb, mk_cell
+from nbtest import Shell
+for last in ('1', '1/0'):
+    shell = Shell()
+    cells = [mk_cell('class Much: pass'), mk_cell('much = Much()'), mk_cell(last)]
+    try: shell.run_all(dict2nb(dict(cells=cells)), exc_stop=True)
+    except ZeroDivisionError: pass
+    print('much' in shell.user_ns)
+"""
+
+def test_what_a_page_made_goes_with_it():
+    "Where a cell fails, it stays, for its traceback."
+    how = dict(cwd=project.ROOT / 'tests' / 'tools', capture_output=True, text=True, check=True)
+    out = subprocess.run([sync.sys.executable, '-c', LET_GO], **how).stdout
+    assert out.split() == ['False', 'True']
+
 def test_quick_chooses():
     nbs, tests = quick.to_run(
         [
@@ -756,6 +773,19 @@ def test_slides():
     assert [c['source'] for c in found if 'transient' in c['metadata']] == ['plot()', 'draw()']
     assert '1_begin/01_start' in slides.chapters()
 
+def test_a_slide_holds_what_stands_on_it():
+    "Long prose is cut between paragraphs, not inside code; a picture has its caption, a table no link."
+    long = '\n\n'.join(['## Head', *['word ' * 300] * 3, '```python\nx = 1\n\n' + 'y = 2\n' * 30 + '```'])
+    parts = list(slides.pieces(long))
+    assert '\n\n'.join(parts) == long and len(parts) > 2 and all(p.count('```') % 2 == 0 for p in parts)
+    assert list(slides.pieces('Short.\n\nToo.')) == ['Short.\n\nToo.']
+    table = dict(output_type='display_data', data={'text/markdown': '[a](b.ipynb) | c'}, metadata={})
+    found = slides.printed(code('#| fig-cap: "A cap."\nplot()', table), {'fig-cap': '"A cap."'})['outputs']
+    assert [o['data']['text/markdown'] for o in found] == ['a | c', '*A cap.*']
+    twice = png() | dict(metadata={'image/png': dict(height=9)})
+    assert (slides.drawn(twice), slides.drawn(png())) == (9, 1)
+    assert slides.plain('One. <script type="module">x()</script>') == 'One. '
+
 def test_a_page_on_paper():
     "A4, the text alone, black on white, and a line of code that breaks."
     css = (project.NBS / 'styles.css').read_text()
@@ -768,6 +798,8 @@ def test_a_page_on_paper():
     (wraps,) = [k for k, v in rules.items() if 'white-space: pre-wrap' in v]
     assert 'div.sourceCode pre' in wraps.split(', ')
     assert 'break-inside: avoid' in rules['figure, .cell-output-display, main.content tr']
+    inline = rules['main.content :not(pre) > code']  # also where the system is dark, and with backgrounds
+    assert 'color: inherit !important' in inline and 'background: none !important' in inline
 
 def test_a_page_links_to_its_notebook_and_to_the_issues():
     web = yaml.safe_load((project.ROOT / '_quarto.yml').read_text())['website']

@@ -22,7 +22,7 @@ class Cell:
     file:str             # assets/runs/FILE.json.xz
     page:str             # that has these runs
     suite:str
-    size:str
+    size:str             # or set
     rounds:int
     steps:int|None       # of a round; None: `epochs` over the own images
     epochs:int
@@ -115,10 +115,13 @@ def above(name:str, asked:Asked=Asked())->dict: # {suite: Cell}
 
 # %% ../../nbs/3_results/26_index.ipynb #ffa80424
 SKEWS = 'style', 'hue', 'background'
-GAINS = ("Points over FedAvg as received, with 95 % intervals, from the package's stored runs; "
-         "n: paired seeds; *adapted*: the method after an adaptation that asks for no label; a budget "
-         "stands where it is not that of the results; bold: told apart, by Holm's rule in its table "
-         "where it has one, else by its seeds; –: no stored difference.")
+NOTES = {    # {what a cell may have: what that means}
+    '': "Points over FedAvg as received, with 95 % intervals, from the package's stored runs; "
+        'n: paired seeds',
+    'adapted': '*adapted*: the method after an adaptation that asks for no label',
+    ' × ': 'a budget stands where it is not that of the results',
+    '**': "bold: told apart, by Holm's rule in its table where it has one, else by its seeds",
+    '–': '–: no stored difference'}
 
 # %% ../../nbs/3_results/26_index.ipynb #d522d751
 def told(c:Cell|None)->str:
@@ -137,7 +140,8 @@ def gains_of(
     rows = [[m, *(told(above(m, Asked(q)).get(suite)) for q, suite in heads.values())] for m in names]
     ran, never = ([r for r in rows if ({*r[1:]} != {'–'}) == there] for there in (True, False))
     lines = [['', *heads], [':--']*(len(heads)+1), *ran] if ran else []
-    text = [f'| {" | ".join(r)} |' for r in lines]+['', GAINS]*bool(ran)
+    note = '; '.join(says for mark, says in NOTES.items() if any(mark in cell for r in ran for cell in r))
+    text = [f'| {" | ".join(r)} |' for r in lines]+['', f'{note}.']*bool(ran)
     return '\n'.join(text+['', f'No stored run has {" or ".join(r[0] for r in never)}.']*bool(never))
 
 # %% ../../nbs/3_results/26_index.ipynb #99a6f528

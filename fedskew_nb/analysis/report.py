@@ -205,12 +205,10 @@ def short(name:str)->str:
     return f'{plain.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001f1
-def _write_figures(drawn, folder):
+def _write_shown(tables, drawn, out):
     for suite, figs in drawn.items():
         for stem, (_, kinds) in figs.items():
-            for end, data in kinds.items(): write_whole(folder/f'{short(suite)}-{stem}.{end}', data)
-
-def _write_tables(tables, out):
+            for end, data in kinds.items(): write_whole(out/'figures'/f'{short(suite)}-{stem}.{end}', data)
     every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
     write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
     write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
@@ -228,12 +226,11 @@ def write_report(
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
     tables[cmp.suites[0]] |= dict(more)
-    _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')
     _write_csv(timing(cmp), out/'timing.csv')
     drawn = {s: _drawn(figures(cmp, s, t)) for s, t in tables.items()}
-    _write_figures(drawn, out/'figures')
+    _write_shown(tables, drawn, out)
     title = title or 'Comparison on ' + ' and '.join(cmp.suites)
     write_whole(out/'report.html', report_html(cmp, drawn, title, tables))
     names = ('report.html', 'results.csv', 'rounds.csv', 'timing.csv', 'table.md', 'table.tex', 'figures')

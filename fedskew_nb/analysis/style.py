@@ -218,29 +218,23 @@ def _server(ax, x, w, sent, step):
         arrow(ax, (x+6.3, 11.6), (x+7.6, 11.6))
         model(ax, x+7.9, 10.5, np.mean(sent, 0))
 
-# %% ../../nbs/3_results/16_diagrams.ipynb #0000000b
-def _arrows(ax, x, step):
-    "The arrows of a step, one per client."
-    apart = 1.6 if step == 0 else 3.1
-    for k, c in enumerate(shades(3)):
-        top, low = (x+5.3+apart*(k-1), 9.7), (x+1.6+3.7*k, 5.5)
-        if step == 0: arrow(ax, top, low)
-        if step == 1: arrow(ax, (x+2.3+3.7*k, 3.9), (x+2.55+3.7*k, 2.1), c, -.6)
-        if step == 2: arrow(ax, low, top, c)
-
 # %% ../../nbs/3_results/16_diagrams.ipynb #0000000c
 def _step(ax, x, step):
-    "One scene: server above, clients below, and what moves."
+    "One scene: server above, clients below, and an arrow for each that moves."
     w = np.array(W0)
     sent = [w+m for m in MOVES]
     models, colors = ([w]*3, [INK]*3) if step == 0 else (sent, shades(3))
-    for k in range(3):
+    apart = 1.6 if step == 0 else 3.1
+    for k, c in enumerate(shades(3)):
         left = x+3.7*k
-        box(ax, left, 0, 3.2, 5.2, shades(3)[k])
+        box(ax, left, 0, 3.2, 5.2, c)
         seven(ax, left+.4, 3.05, k)
         model(ax, left+.5, .45, models[k], colors[k])
+        top, low = (x+5.3+apart*(k-1), 9.7), (left+1.6, 5.5)
+        if step == 0: arrow(ax, top, low)
+        if step == 1: arrow(ax, (left+2.3, 3.9), (left+2.55, 2.1), c, -.6)
+        if step == 2: arrow(ax, low, top, c)
     _server(ax, x, w, sent, step)
-    _arrows(ax, x, step)
 
 # %% ../../nbs/3_results/16_diagrams.ipynb #50a3e5cd
 @style()

@@ -20,12 +20,6 @@ def in_slots(o)->dict:
     names = [n for c in type(o).__mro__ for n in getattr(c, '__slots__', ()) if n[:2] != '__']
     return {n: getattr(o, n) for n in names if hasattr(o, n)}
 
-def kept_in(o)->dict:
-    "The attributes of an object."
-    own = getattr(o, '__dict__', {})
-    late = [n for n in own if isinstance(getattr(type(o), n, None), functools.cached_property)]
-    return {k: v for k, v in own.items() if k not in late} | in_slots(o)
-
 def shown(o)->str:
     "`repr`, without addresses in memory."
     text = repr(o)
@@ -37,7 +31,10 @@ def made_from(o)->list:
     "What `o` is made of."
     foreign = home_of(type(o).__module__) == 'library'
     if foreign and isinstance(o, Iterator): return [type(o)]       # how far it came is no part of it
-    return [type(o), kept_in(o) if hasattr(o, '__dict__') or not foreign and in_slots(o) else shown(o)]
+    if not (hasattr(o, '__dict__') or not foreign and in_slots(o)): return [type(o), shown(o)]
+    own = getattr(o, '__dict__', {})
+    late = [n for n in own if isinstance(getattr(type(o), n, None), functools.cached_property)]
+    return [type(o), {k: v for k, v in own.items() if k not in late} | in_slots(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #a66ae704
 def of_kinds(*kinds, parts):

@@ -186,16 +186,6 @@ def fetched(suite:Suite, size:int)->Suite:
     for x, d in zip(room, datas): fill(x, d.x.i, d.x.sources, at_size)
     return suite._with({id(d): replace(d, x=x) for d, x in zip(datas, room)})
 
-# %% ../../nbs/5_data/20_arrays.ipynb #c26f70de
-def arrays_in(root)->dict:
-    "What a set of arrays says of itself."
-    facts = read_json(Path(root)/ARRAYS, Arrays, 'no set of arrays', 'prepare the data set again')
-    for domain, parts in facts['domains'].items():
-        if Path(domain).name != domain or not parts or set(parts)-set(PARTS):
-            raise ValueError(f'{Path(root)/ARRAYS}: the domain {domain!r} has the parts {[*parts]}; '
-                             f'they are {", ".join(PARTS)}, and a domain is no path')
-    return facts
-
 # %% ../../nbs/5_data/20_arrays.ipynb #f345b2c2
 def parts_for_later(
     root, facts:dict, test:float, seed:int, unseen:list,
@@ -216,7 +206,11 @@ def parts_for_later(
 def arrays_asked(root, boxes, more:dict)->dict:
     "What lies there; what arrays cannot give is refused."
     if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
-    facts = arrays_in(root)
+    facts = read_json(Path(root)/ARRAYS, Arrays, 'no set of arrays', 'prepare the data set again')
+    for domain, parts in facts['domains'].items():
+        if Path(domain).name != domain or not parts or set(parts)-set(PARTS):
+            raise ValueError(f'{Path(root)/ARRAYS}: the domain {domain!r} has the parts {[*parts]}; '
+                             f'they are {", ".join(PARTS)}, and a domain is no path')
     if more.pop('alone', False): one_site(root, facts['domains'])
     check_wishes(facts['domains'], **more)
     return facts

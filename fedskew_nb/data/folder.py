@@ -246,3 +246,57 @@ def folder(
     name = usual_name(Path(root).expanduser().resolve())
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')
+
+# %% ../../nbs/5_data/19_survey.ipynb #6b8f4c09
+from .copies import checksum_of, kinds_of
+
+# %% ../../nbs/5_data/19_survey.ipynb #784d836f
+def pictures_of(suite:Suite)->list: # of Picture
+    "Every picture of a suite; a test set that several clients share counts once."
+    parts = [(c.domain, p, getattr(c, p)) for c in suite.clients for p in ('train', 'val')]
+    parts += [(d, 'test', t) for d, t in (suite.tests | suite.unseen).items()]
+    return [Picture(d, suite.classes[y], checksum_of(x), p)
+            for d, p, data in parts for x, y in zip(data.x.cpu().numpy(), data.y.tolist())]
+
+# %% ../../nbs/5_data/19_survey.ipynb #503fc039
+def pictures_in(
+    root,              # holds <domain>/<class>/<image>; or a CSV of image, label, site
+    size:int=32,       # pixels of the squares
+    bad:str='strict',  # a broken file: 'strict' raises, 'skip' omits it
+    white=None,        # in scans: what is white, or a window
+)->tuple:              # (list of Picture, paths of broken files)
+    "Every picture of a folder."
+    (root, rows), pictures, broken = rows_in(root), [], []
+    for r in rows:
+        got, path = readable(root/r.path, count(size, 'size', 8), bad, white), r.path.as_posix()
+        if got is None: broken.append(path)
+        else: pictures.append(Picture(r.site, r.label, got[1][0], r.split, path, got[2]))
+    return told_apart(pictures, root, white), broken
+
+# %% ../../nbs/5_data/19_survey.ipynb #bc4d39c6
+def picture_counts(pictures): # a table, domains × classes
+    "How many pictures of each class a domain has."
+    import pandas as pd      # late: who trains asks for no table
+    domains = list(dict.fromkeys(p.domain for p in pictures))
+    table = pd.crosstab(pd.Series([p.domain for p in pictures]), pd.Series([p.label for p in pictures]))
+    return table.reindex(index=domains).rename_axis(index='domain', columns=None)
+
+def too_few(counts, least:int=2)->list: # of (domain, class, how many)
+    "Where a domain has fewer pictures of a class than training and testing take."
+    return [(d, c, int(n)) for d, row in counts.iterrows() for c, n in row.items() if n < least]
+
+# %% ../../nbs/5_data/19_survey.ipynb #7454c056
+def file_sizes(pictures)->dict: # {domain: (smallest, middle, largest)}, each (width, height)
+    "How large the files of each domain are, by their pixels."
+    of = {}
+    for p in pictures: of.setdefault(p.domain, []).append(p.size)
+    ranked = {d: sorted(sizes, key=lambda wh: (wh[0]*wh[1], wh)) for d, sizes in of.items() if all(sizes)}
+    return {d: (s[0], s[len(s)//2], s[-1]) for d, s in ranked.items()}
+
+# %% ../../nbs/5_data/19_survey.ipynb #93266609
+def copies(pictures)->dict: # {kind: lists of Picture that are the same to the pixel}
+    "The same picture in two domains, under two labels, in training and in a test set, or twice in a domain."
+    found = kinds_of(pictures)
+    names = dict(domains='across_sites', labels='contradictions', tested='train_and_test', twice='copies')
+    def groups(kind): return [[pictures[i] for i in g] for g in found[kind]]
+    return {name: groups(kind) for name, kind in names.items()}

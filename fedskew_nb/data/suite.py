@@ -56,7 +56,7 @@ class Suite:
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
     copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
     white:tuple=()           # what is black and white in scans; (): as the type says
-    files:list=field(default_factory=list)    # of a folder: [image, site, part]
+    files:list=field(default_factory=list, repr=False)    # of a folder: [image, site, part]
     def __post_init__(self):
         self.base = self.base or self.name
         self.mean, self.std = check_norm(self)

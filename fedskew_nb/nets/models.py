@@ -10,7 +10,7 @@ from ..core.names import at_least
 from ..core.seeding import seeded
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'learns_in', 'has_batchnorm', 'has_convs', 'FAMILIES', 'REFUSED', 'TWINS', 'DropPath', 'MapDropout', 'SelfNormalDropout', 'RandomSlope', 'own_noise', 'as_net']
+__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'learns_in', 'has_batchnorm', 'has_convs', 'FAMILIES', 'REFUSED', 'TWINS', 'DropPath', 'MapDropout', 'SelfNormalDropout', 'RandomSlope', 'own_noise', 'as_net', 'payload', 'flops']
 
 # %% ../../nbs/4_core/02_models.ipynb #00000007
 def seq(**layers)->nn.Sequential:
@@ -403,3 +403,37 @@ def as_net(
     check_cut(module, net, size, seed)
     if n_classes: fresh_head(net, n_classes, seed)
     return signed(net.train(), size, name)
+
+# %% ../../nbs/4_core/20_costs.ipynb #f0b46397
+import copy
+import torch
+from ..core.method import Method
+from ..core.rules import resting, rule_groups
+
+# %% ../../nbs/4_core/20_costs.ipynb #3b2d8eb4
+def payload(
+    net:nn.Module,
+    method:Method|None=None,   # which names stay with the client; default: none
+)->dict:                       # bytes that travel each way, bytes that stay, bytes of counters
+    "What one client sends in a round, the first one of client 0, beside a method's own extras."
+    method = method or Method('FedAvg')
+    rules = method.rules(net)                               # what is frozen has none
+    stays = method.kept(net) | resting(rule_groups(rules), 0, 0, 0)
+    out = dict(travels=0, stays=0, counters=0)
+    for n, v in net.state_dict().items():
+        where = 'travels' if n in rules.keys()-stays else 'stays'
+        if not v.is_floating_point(): where = 'counters'
+        out[where] += v.numel()*v.element_size()
+    return out
+
+# %% ../../nbs/4_core/20_costs.ipynb #037e9adc
+def flops(
+    net:nn.Module,
+    size:int,        # side of the image, pixels
+    in_ch:int=3,
+)->int:              # operations of one forward pass; half of it are multiply-adds
+    "Operations for one image, by torch's counter: two for each multiply-add of a layer."
+    from torch.utils.flop_counter import FlopCounterMode      # late: it loads triton
+    twin, image = copy.deepcopy(net).to('meta').eval(), torch.empty(1, in_ch, size, size, device='meta')
+    with FlopCounterMode(display=False) as counter, torch.no_grad(): twin(image)
+    return counter.get_total_flops()

@@ -17,8 +17,7 @@ from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
 from ..nets.pretrained import NETS
 from ..data.copies import counts_of, kinds_of, notes_of, say, with_notes
-from ..data.folder import folder
-from ..data.survey import pictures_of
+from ..data.folder import folder, pictures_of
 from ..data.load import SIZES, SUITES, load_suite
 from ..data.splits import leave_out, uneven
 from ..data.suite import Suite

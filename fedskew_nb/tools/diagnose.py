@@ -34,7 +34,7 @@ from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
 from ..data.suite import Suite
-from ..data.survey import picture_counts, too_few
+from ..data.folder import picture_counts, too_few
 from ..engine.history import Where
 
 # %% auto #0
@@ -215,12 +215,15 @@ def everywhere(self:Diagnosis)->list: # of domains
     return odd if len(odd) > max(1, len(self.domains)/2) else []
 
 @patch
-def background_advice(self:Diagnosis):
-    "What explains that, beside labels."
-    why = ('models of the other domains exchange classes in most domains: labels differ, or what lies behind '
-           'an object names its class')
+def suspicion(self:Diagnosis):
+    "Labels that seem exchanged; backgrounds look so in most domains, and a strong style in one."
     if odd := self.everywhere():
+        why = ('models of the other domains exchange classes in most domains: labels differ, or what lies '
+               'behind an object names its class')
         yield Advice('backgrounds', f'Look at labels and backgrounds of {some(odd, 4)}', why)
+    if odd := self.suspected():
+        why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
+        yield Advice('suspected', 'Look at some labels', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #e9214609
 @patch
@@ -231,13 +234,6 @@ def label_advice(self:Diagnosis):
         why = (f'models of the other domains exchange {names}, and no BatchNorm statistics of its own mend '
                f'{d}; FedAvg there against training alone: {gain}')
         yield Advice('labels', f'Look at the labels of {d}', why, of=d)
-
-@patch
-def suspicion(self:Diagnosis):
-    "Labels that seem exchanged; a strong style looks so, too."
-    if not (odd := self.suspected()): return
-    why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
-    yield Advice('suspected', 'Look at some labels', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #fb456309
 @patch
@@ -290,9 +286,7 @@ def training_advice(self:Diagnosis):
 def advice(self:Diagnosis)->list: # of Advice
     "What to try, first things first."
     every = [*self.data_advice()]
-    if self.cmp:
-        every += [*self.label_advice(), *self.training_advice()]
-        every += [*self.background_advice(), *self.suspicion()]
+    if self.cmp: every += [*self.label_advice(), *self.training_advice(), *self.suspicion()]
     for a in every if self.again else (): a.command = self.again.follows(a)
     return every
 

@@ -20,7 +20,7 @@ from ..data.copies import number_of
 from ..data.arrays import holds_arrays, read_splits
 from ..data.images import Data, join, lacks
 from ..data.suite import Suite
-from ..data.survey import copies, file_sizes, picture_counts, pictures_in, pictures_of, too_few
+from ..data.folder import copies, file_sizes, picture_counts, pictures_in, pictures_of, too_few
 from ..engine.federation import Federation
 from ..methods.fedddl.method import object_boxes
 from ..methods.fedddl.counterfactual import box_mask

@@ -16,7 +16,9 @@ from fedskew_nb.engine.scoring import unpacked
 
 WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}
 SAID = {moment: word for word, moment in WORDS.items()}
-AS_REACHED = ('P1', 'P1-more', 'G')      # printed before they are whole
+AS_REACHED = ('P1', 'P1-more', 'P5', 'P3s', 'P6-PACS', 'P6-Office', 'G')      # printed before they are whole
+GATES = {'P1-cpu': 'P1'}                      # the set that says whether there is a skew to cure, if another
+OF_SEEDS = ('seeds', 'these pictures')        # intervals over seeds alone
 OUT = evidence.REPO/'fedskew_nb'/'assets'/'plan.json'
 
 def histories(s, store)->dict: # {row: {seed: History}}
@@ -121,8 +123,9 @@ def is_reached(c, sets, runs, cut=())->bool:
 def why_not(c, of)->str: # '' if it is judged
     "Why a claim whose set is whole has no verdict."
     if c['untestable']: return f'not testable: {c["untestable"]}'
-    if c['margin'] or c['interval'] not in ('seeds', 'jackknife over seeds'):
+    if c['margin'] or c['interval'] not in (*OF_SEEDS, 'jackknife over seeds'):
         return f'not read yet: margin {c["margin"]:g}, interval of {c["interval"]}'
+    if any('measure' in r for r in c.get('rows', {}).values()): return 'not read yet: a measure of one run'
     low = [r for r in rows_of(c) if at_chance(of[r])]
     return f'not testable here: {", ".join(low)} at chance' if low else ''
 
@@ -141,17 +144,20 @@ def marks_of(h, where, tested:dict)->dict: # {domain: (n,)}
     return out
 
 @cache
-def tests_of(name:str, clients:int, each:int, seed:int)->dict: # {domain: places of its test pictures}
-    where, fold = photographs.stored_folds(name)
-    places = {d: np.flatnonzero(where == d) for d in dict.fromkeys(where.tolist())}
-    how = clients, each
-    return {d: photographs.parts_of(name, seed, False, d, here, fold, *how)[1] for d, here in places.items()}
+def folds_of(name:str)->tuple: return photographs.stored_folds(name)
+
+def tests_of(data:dict, seed:int)->dict: # {domain: places of its test pictures}
+    where, fold = folds_of(data['name'])
+    def part(d):
+        how = (photographs.of_each(data[k], d) for k in ('clients', 'each'))
+        return photographs.parts_of(data['name'], seed, False, d, np.flatnonzero(where == d), fold, *how)[1]
+    return {d: part(d) for d in dict.fromkeys(where.tolist())}
 
 def pictures_variance(s, one:dict, other:dict, places:list)->float: # of a mean over domains, in points²
     "Of each domain over its pictures, by their number; summed, by the square of the number of domains."
     found = defaultdict(lambda: defaultdict(list))      # {domain: {picture: its difference in each seed}}
     for seed in s.seeds:
-        tested = tests_of(*(s.record['data'][k] for k in ('name', 'clients', 'each')), seed)
+        tested = tests_of(s.record['data'], seed)
         a, b = (marks_of(of[seed], place, tested) for of, place in zip((one, other), places))
         for d, at in tested.items():
             for picture, v in zip(at.tolist(), (100*(a[d]-b[d])).tolist()): found[d][picture].append(v)
@@ -165,14 +171,15 @@ def widened(values:tuple, variance:float)->Interval:
     half = float(stats.t.ppf(.975, i.n-1))*se
     return Interval(i.values, i.mean, se, i.mean-half, i.mean+half)
 
-def pair_of(c, b:str, runs, sets)->Interval:
-    "a - b, of new pictures."
+def pair_of(c, b:str, runs, sets)->dict: # {'these pictures', 'new pictures'}: an Interval each
+    "a - b."
     s, view, moment = sets[c['primary']['set']], c['primary']['view'], c['primary']['moment']
     names = [read_of(c, name) for name in (c['primary']['a'], b)]
     places = [Where(view, WORDS[n.get('moment', moment)]) for n in names]
     one, other = (runs[s.id][n['row']] for n in names)
     values = tuple(score(one[k], places[0])-score(other[k], places[1]) for k in s.seeds)
-    return widened(values, pictures_variance(s, one, other, places))
+    new = widened(values, pictures_variance(s, one, other, places))
+    return {'these pictures': t_interval(values), 'new pictures': new}
 
 def margin_p(i:Interval, margin:float)->float:
     "Two-sided p of a difference of -margin."
@@ -182,16 +189,15 @@ def within(i:Interval, margin:float, p:float=0.)->str:
     "Is a not more than `margin` below b?"
     return 'yes' if i.lo > -margin and p < .05 else 'no' if i.hi < -margin else 'open'
 
-def skew_of(runs:dict)->dict: # runs of P1
-    "Is there a skew to cure? IID - FedAvg of P1, one model for all: 3 points, its lower limit above 0."
+def skew_of(runs:dict)->dict: # the runs of a set
+    "Is there a skew to cure? IID - FedAvg, one model for all: 3 points, its lower limit above 0."
     one, other = (runs[r] for r in ('FedAvg, IID deal', 'FedAvg'))
     i = t_interval(score(one[k], Where('global'))-score(other[k], Where('global')) for k in sorted(one))
     return i.as_dict() | dict(cure=i.mean >= 3 and i.lo > 0)
 
 def is_read(c)->bool:
-    "Is it a use whose interval is of new pictures, each client at home?"
-    of_new = c['kind'] == 'use' and c['interval'] == 'new pictures' and c['primary']['view'] == 'personal'
-    return of_new and not c['untestable']
+    "Is it a use of photographs, each client at home?"
+    return c['kind'] == 'use' and c['primary']['view'] == 'personal' and not c['untestable']
 
 def uses(claims:list, sets:dict, runs:dict, cut)->list:
     "Claims of use that are reached; Holm over a family, those that are not reached count as p = 1."
@@ -200,22 +206,24 @@ def uses(claims:list, sets:dict, runs:dict, cut)->list:
     families, p = defaultdict(list), {}
     def own(c):
         if c['id'] not in found: return 1.
-        return margin_p(found[c['id']], c['margin']) if c['margin'] else p_value(found[c['id']])
+        i = found[c['id']][c['interval']]
+        return margin_p(i, c['margin']) if c['margin'] else p_value(i)
     for c in (c for c in claims if c['kind'] == 'use'): families[c['system']].append(c)
     for of in families.values(): p |= zip([c['id'] for c in of], holm(list(map(own, of))))
     return [use_verdict(c, found[i], p[i], runs, sets) for i, c in ready.items()]
 
-def use_verdict(c, i:Interval, p:float, runs, sets)->dict:
+def use_verdict(c, found:dict, p:float, runs, sets)->dict:
     "A margin has one answer; a use has three, and none but the last where there is no skew to cure."
-    of, seeds = runs[c['primary']['set']], t_interval(i.values)
-    facts = {k: c[k] for k in ('id', 'sentence', 'needed', 'margin')} | c['primary'] | i.as_dict()
-    facts |= dict(p=p, these=[seeds.lo, seeds.hi], rises=rising(c, of))
-    facts['chance'] = [r for r in names_of(c) if at_chance(of[r])]
+    name, i = c['primary']['set'], found[c['interval']]
+    of = runs[name]
+    facts = {k: c[k] for k in ('id', 'sentence', 'needed', 'margin', 'interval')} | c['primary'] | i.as_dict()
+    spans = {k.split()[0]: [v.lo, v.hi] for k, v in found.items()}
+    facts |= dict(p=p, rises=rising(c, of), chance=[r for r in names_of(c) if at_chance(of[r])]) | spans
     if c['margin']: return facts | dict(within=within(i, c['margin'], p))
-    also = pair_of(c, c['also']['b'], runs, sets)
+    also = pair_of(c, c['also']['b'], runs, sets)[c['interval']]
     facts['also'] = also.as_dict() | dict(b=c['also']['b'], within=within(also, c['also']['margin']))
     v = i.verdict(c['needed'], None, p)
-    cured = skew_of(runs['P1'])['cure'] and not facts['rises']
+    cured = skew_of(runs[GATES.get(name, name)])['cure'] and not facts['rises']
     return facts | (dict(above=v.above, large=v.large) if cured else {})
 
 def verdicts(claims:list, sets:dict, runs:dict)->list:
@@ -246,13 +254,18 @@ def main():
     for i, of in runs.items():
         s = sets[i]
         rows = {name: scores(row) for name, row in of.items() if row}
-        on = sorted({h.setting['device'] for row in of.values() for h in row.values()})
+        settings = [h.setting for row in of.values() for h in row.values()]
+        about = dict(what=s.record['what'], record=s.letters, device=sorted({k['device'] for k in settings}))
+        about |= made_on(s, store) | dict(photographs=s.record.get('data', {}).get('name', ''))
+        about['budget'] = [settings[0].get(k) for k in ('rounds', 'local_steps', 'local_epochs')]
+        about['methods'] = {r.name: r.method for r in s.rows if r.deal == 'skew'}
         wanted = {r.name: len(s.seeds) for r in s.rows}
-        about = dict(what=s.record['what'], record=s.letters, device=on) | made_on(s, store)
         lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, rows=rows)
     cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
-    made = dict(sets=lines, verdicts=verdicts(claims, sets, runs), skew=skew_of(runs['P1']),
-                uses=uses(claims, sets, runs, cut))
+    read = uses(claims, sets, runs, cut)
+    gates = sorted({GATES.get(u['set'], u['set']) for u in read})
+    skew = {i: skew_of(runs[i]) for i in gates}
+    made = dict(sets=lines, verdicts=verdicts(claims, sets, runs), skew=skew, uses=read)
     evidence.write_text(OUT, made, 0)
     return made
 

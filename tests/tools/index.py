@@ -20,7 +20,7 @@ from fedskew_nb.tools.choose import candidates, seen_of
 # ---- which files: all that hold verdicts, no pilots
 
 PAGES = {'quick': '3_results/01_results', 'baselines': '3_results/01_results', 'sums': '3_results/04_sums',
-         'sights': '3_results/05_sights', 'claims': ''}      # kind of file: its page, in the order of trust
+         'sights': '3_results/29_sights', 'claims': ''}      # kind of file: its page, in the order of trust
 
 def verdict_files()->list:
     "Stored comparisons that verdicts are read off."
@@ -151,6 +151,35 @@ def cells_of(name:str)->list: # of Cell
                 out.append(Cell(name, page, family, *rest, *key, i.n, *points, above, tuple(seeds)))
     return out
 
+# ---- photographs: sets of the plan, whose runs are stored beside it
+
+def whole_rows(s:dict)->dict: # {(method, moment): {seed: AVG}}, each client at home
+    "Of a set: those that have all their seeds. FedAvg with its statistics re-estimated is FedAvg + AdaBN."
+    out = {}
+    for name, method in s['methods'].items():
+        for moment in MOMENTS:
+            of = s['rows'].get(name, {}).get(f'personal {moment}', {})
+            if len(of) == s['wanted'][name]: out[method, moment] = of
+    if mended := out.get(('FedAvg', 're-estimated')): out['FedAvg + AdaBN', 'received'] = mended
+    return out
+
+def photograph_cells()->list: # of Cell
+    "Every row above FedAvg and above Local, at the same moment; a cell's size is the set of the plan."
+    stored = json.loads((files('fedskew_nb')/'assets'/'plan.json').read_text())['sets']
+    out = []
+    for name, s in ((n, s) for n, s in stored.items() if s['photographs']):
+        rows, page = whole_rows(s), '3_results/28_photographs'
+        for base in BASES:
+            for (method, moment), of in rows.items():
+                other = rows.get((base, moment))
+                if method == base or not other: continue
+                i = t_interval(of[seed]-other[seed] for seed in of)
+                points = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, math.nan))
+                key = 'own domain', moment, method, '', base
+                out.append(Cell('plan', page, s['photographs'], name, *s['budget'], *key, i.n, *points,
+                                i.verdict(p=None).above, tuple(map(int, of))))
+    return out
+
 NAMES = [f.name for f in fields(Cell)]
 
 def index_text(cells:Iterable)->str:
@@ -165,7 +194,7 @@ def facts_text(facts):
     return '{'+',\n'.join(lines)+'}\n'
 
 def main():
-    cells = [c for name in verdict_files() for c in cells_of(name)]
+    cells = [c for name in verdict_files() for c in cells_of(name)]+photograph_cells()
     to = files('fedskew_nb')/'assets'
     (to/'evidence.json').write_text(index_text(cells), encoding='utf-8')
     facts = {c.name: seen_of(c.name) for c in candidates()}

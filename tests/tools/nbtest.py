@@ -3,7 +3,7 @@
 Closing a figure collects garbage, and there are hundreds; what is loaded here is left out of that.
 A figure is drawn once and small, for nobody looks at it; one that cannot be drawn fails its page.
 """
-import gc, os, pkgutil
+import atexit, gc, os, pkgutil, signal
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -37,6 +37,12 @@ class Shell(CaptureShell):
         self.exc = self.exc or undrawn
         return outs
 
+    def run_all(self, *args, **kw):
+        "Lets go of what a page made that ran to its end: IPython keeps each shell, and so all that it holds."
+        super().run_all(*args, **kw)
+        atexit.unregister(self.atexit_operations)
+        self.user_ns.clear()
+
 @contextmanager
 def loaded():
     "The package and what its pages draw and test with, imported; rubbish is looked for less often."
@@ -54,6 +60,7 @@ def loaded():
 
 if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell makes its background jobs deaf
     from nbdev import test
     test.CaptureShell = Shell
     FigureCanvasAgg.draw_idle = lambda *_, **how: None      # pyplot's own drawing after each cell

@@ -1,4 +1,4 @@
-"""Train pairs of methods on noise and store what came of it: the table of the page 7_app/06_combine.
+"""Train pairs of methods on noise and store what came of it: the table of the page 7_app/21_combine.
 
     python tests/tools/pairs.py            # the pairs that are not stored yet: what a new method asks for
     python tests/tools/pairs.py --all      # every pair, about two minutes: what a changed method asks for
@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 import torch
-from fedskew_nb.tools.combine import PAIRS, refusal, stored_pairs, tiny_net
+from fedskew_nb.tools.catalogue import PAIRS, refusal, stored_pairs, tiny_net
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.federation import Federation

@@ -3,18 +3,18 @@
     python tests/tools/slides.py [1_begin/01_start ...]    # no page: those of the plans of "Teach with it"
 
 Writes slides/FOLDER-PAGE.slides.html. A heading begins a slide, a paragraph goes below it and takes along the
-code and the picture that follow, exercises come one by one. Answers, imports and what a page hides are left
-out.
+code and the picture that follow, with its caption; exercises come one by one. Answers, imports, sliders and
+what a page hides are left out.
 """
 
-import base64, json, re, subprocess, sys, tempfile
+import base64, json, math, re, subprocess, sys, tempfile
 from pathlib import Path
 from pages import imports, shown
 from project import NBS, ROOT, directives, read, source
 
 PLANS = '1_begin/12_teach'
 OUT = ROOT / 'slides'
-# 110 characters of code fit between the edges of a slide
+# 110 characters of code fit between the edges of a slide; formulas stay whole
 NARROW = '<style>.reveal pre, .reveal pre * { font-size: 14px !important; line-height: 1.25; }</style></head>'
 
 def chapters():
@@ -36,10 +36,33 @@ def sections(text):
         parts[-1].append(line)
     return ['\n'.join(p).strip() for p in parts if ''.join(p).strip()]
 
-def plain(text):
-    "Without folded answers, and without links to pages: on a slide they lead nowhere."
-    text = re.sub(r'<details>.*?</details>', '', text, flags=re.S)
+def unlinked(text):
+    "Without links to pages: on a slide they lead nowhere."
     return re.sub(r'\[([^\]\n]+)\]\([^)\s]*\.ipynb[^)\s]*\)', r'\1', text)
+
+def plain(text):
+    "Without folded answers, links to pages, and scripts of the site."
+    return unlinked(re.sub(r'<(details|script)\b.*?</\1>', '', text, flags=re.S))
+
+def high(text):
+    "About the height of prose on a slide, in its pixels: headings, formulas, rows of a table, lines."
+    total = 0
+    for line in filter(None, text.splitlines()):
+        cells = [len(c) for c in line.strip('|').split('|')] if line.startswith('|') else [len(line)]
+        lines = math.ceil(max(cells) * len(cells) / 88)
+        total += 75 if line.startswith(('#', '$$')) else (8 if len(cells) > 1 else 14) + 26 * lines
+    return total
+
+def pieces(text, room=640):
+    "A long text in parts that a slide can hold, cut between its paragraphs."
+    part, fenced = [], False
+    for paragraph in re.split(r'\n\n(?=\S)', text):
+        if part and not fenced and high('\n\n'.join([*part, paragraph])) > room:
+            yield '\n\n'.join(part)
+            part = []
+        fenced ^= paragraph.count('```') % 2
+        part.append(paragraph)
+    yield '\n\n'.join(part)
 
 def prose_slides(text, tasks):
     "(type, text) of a text cell; `tasks`: it stands among the exercises."
@@ -49,14 +72,28 @@ def prose_slides(text, tasks):
         if part.startswith('## '):
             tasks = part.startswith('## Exercises')
         first, *items = re.split(r'\n(?=\d+\. )', part) if tasks else [part]
+        first, *more = pieces(first)
         if first.startswith('#'):
             yield 'subslide' if first.startswith('###') else 'slide', first
         elif not tasks:
             yield 'subslide', first
+        yield from (('subslide', piece) for piece in more)
         yield from (('fragment', i) for i in items)
 
 def of_type(cell, kind, text, **metadata):
     return cell | dict(source=text, metadata=dict(slideshow=dict(slide_type=kind), **metadata))
+
+def printed(cell, d):
+    "What a cell gives, for a slide: tables without links to pages, a picture with its caption."
+    outs = []
+    for o in cell.get('outputs', []):
+        data = o.get('data', {})
+        if 'text/markdown' in data:
+            o = o | dict(data=data | {'text/markdown': unlinked(''.join(data['text/markdown']))})
+        outs.append(o)
+    if said := d.get('fig-cap', '').strip('"'):
+        outs.append(dict(output_type='display_data', metadata={}, data={'text/markdown': f'*{said}*'}))
+    return cell | dict(outputs=outs)
 
 def typed(cells):
     "The cells of a notebook, those that are shown, with their slide types."
@@ -69,23 +106,29 @@ def typed(cells):
                 tasks = heads[-1].startswith('## Exercises')
         if c['cell_type'] != 'code' or not (code := shown(s)) or imports(code):
             continue
-        if d.get('include') == 'false' or 'code-summary' in d or 'nbdev_export(' in s:
+        if d.get('include') == 'false' or 'code-summary' in d or 'nbdev_export(' in s or 'interact(' in s:
             continue
         unseen = folded or 'code-fold' in d or d.get('echo') == 'false'
         hidden = dict(transient=dict(remove_source=True)) if unseen else {}
-        yield of_type(c, 'fragment' if tasks else '-', code, **hidden)
+        yield of_type(printed(c, d), 'fragment' if tasks else '-', code, **hidden)
+
+def drawn(out):
+    "The height of a picture as it is shown: its file may have two pixels for one."
+    png = base64.b64decode(''.join(out['data']['image/png']))
+    return out.get('metadata', {}).get('image/png', {}).get('height') or int.from_bytes(png[20:24], 'big')
 
 def tall(cell):
     "About the height of a cell on a slide, in its pixels: words, code, what it prints, a picture."
-    text, outs = source(cell), [o.get('data', {}) | o for o in cell.get('outputs', [])]
+    text, total = source(cell), 0
     if cell['cell_type'] == 'markdown':
-        return sum(30 + 26 * (len(line) // 88) for line in text.splitlines() if line)
-    code = 0 if 'transient' in cell['metadata'] else 25 + 18 * len(text.splitlines())
-    rows = [''.join(o.get('text/markdown', o.get('text', ''))).count('\n') for o in outs]
-    drawn = [base64.b64decode(''.join(o['image/png'])) for o in outs if 'image/png' in o]
-    return code + 28 * sum(rows) + sum(30 + int.from_bytes(png[20:24], 'big') for png in drawn)
+        return high(text)
+    for o in cell.get('outputs', []):
+        data = o.get('data', {})
+        total += 30 + drawn(o) if 'image/png' in data else 0
+        total += high(''.join(data.get('text/markdown', ''))) + 18 * ''.join(o.get('text', '')).count('\n')
+    return total + (0 if 'transient' in cell['metadata'] else 25 + 18 * len(text.splitlines()))
 
-def apart(cells, room=700):
+def apart(cells, room=640):
     "What would stand below the edge of a slide begins another one."
     full = 0
     for c in cells:
@@ -110,7 +153,9 @@ def main(*names):
         subprocess.run([sys.executable, '-m', 'nbconvert', *how, f'--output-dir={OUT}', *pages], check=True)
         for page in pages:
             made = OUT / f'{page.stem}.slides.html'
-            made.write_text(made.read_text(encoding='utf-8').replace('</head>', NARROW, 1), encoding='utf-8')
+            text = made.read_text(encoding='utf-8').replace('</head>', NARROW, 1)
+            text = text.replace('latest.js?', 'MathJax.js?').replace('automatic: true', 'automatic: false')
+            made.write_text(text, encoding='utf-8')
     print(f'{count} slides of {len(pages)} chapters in {OUT.name}/')
 
 if __name__ == '__main__':
