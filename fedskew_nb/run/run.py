@@ -303,9 +303,9 @@ def tell_of_seeds(self:Watch, seed:int):
 def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
     "Train what is left."
     left, at = dict(enumerate(todo)), folder and Path(folder).resolve()
-    second = places_beside(todo)
+    second = {i: todo.index(r.beside) for i, r in left.items() if r.beside}
     def read(i):
-        run, history = left[i], finished(files_of(left[i], folder)[0], left[i])
+        history = finished(files_of(run := left[i], folder)[0], run)
         if lacks(run, history, folder, measure): return
         watch(i, noted(history, run.note, run.trials))
         del left[i]
@@ -313,9 +313,9 @@ def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
         run = left.pop(i)
         if folder: noted(history).save(files_of(run, folder)[0])
         watch(i, noted(history, run.note, run.trials))
-        if second.get(i) in left: read(second[i])
-    for i in range(len(todo)): read(i)
-    for wait in {second[i] for i in left if i in second}, ():
+        if (j := second.get(i)) in left: read(j)
+    for i in [*left]: read(i)
+    for wait in set(map(second.get, left)), ():
         if now := {i: r for i, r in left.items() if i not in wait}:
             side_by_side(now, train, tell, executor, at, per_device)
 
@@ -384,9 +384,3 @@ def beside(fed, run, held, folder):
         other.history.timing[-1]['seconds'] += fed.history.timing[-1]['seconds']
     yield after
     if other.round_no == other.setting.rounds: other.history.save(done)
-
-# %% ../../nbs/7_app/23_beside.ipynb #d1ada2bc
-def places_beside(todo:list)->dict: # {place: place}
-    "Where the runs stand that others serve: {the one that trains: the other one}."
-    place = {run_name(run): i for i, run in enumerate(todo)}
-    return {i: place[run_name(run.beside)] for i, run in enumerate(todo) if run.beside}
