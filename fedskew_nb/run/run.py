@@ -301,7 +301,7 @@ def tell_of_seeds(self:Watch, seed:int):
 
 # %% ../../nbs/7_app/11_run.ipynb #e55da88d
 def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
-    "Train what is left."
+    "Train the rest."
     left, at = dict(enumerate(todo)), folder and Path(folder).resolve()
     second = {i: todo.index(r.beside) for i, r in left.items() if r.beside}
     def read(i):
@@ -311,7 +311,7 @@ def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
         del left[i]
     def tell(i, history):
         run = left.pop(i)
-        if folder: noted(history).save(files_of(run, folder)[0])
+        if folder: noted(history).save(files_of(run, at)[0])
         watch(i, noted(history, run.note, run.trials))
         if (j := second.get(i)) in left: read(j)
     for i in [*left]: read(i)
