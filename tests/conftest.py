@@ -35,6 +35,7 @@ def pytest_configure(config):
     if 'slipcover' in sys.modules and sys.version_info < (3, 12): read_uncounted()
     if config.getoption('halves'):
         from halves import Halves
+        if config.getoption('numprocesses', None): raise pytest.UsageError('--halves or -n: one of the two')
         config.pluginmanager.register(Halves())
     device = os.environ['FEDSKEW_TEST_DEVICE'] = config.getoption('device')
     if device=='cpu': return

@@ -105,7 +105,9 @@ def test_ctrl_c(tmp_path):
     slow = 'import os, pytest, time\n@pytest.mark.parametrize("i", range(4))\n' \
            'def test_slow(i):\n    open(f"at{os.getpid()}", "w").close()\n    time.sleep(60)\n'
     call = scratch(tmp_path, test_a=slow)
-    r = subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def listen(): signal.signal(signal.SIGINT, signal.SIG_DFL)      # background jobs of a shell are deaf
+    how = dict(stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen)
+    r = subprocess.Popen(call, cwd=tmp_path, **how)
     while len(at := list(tmp_path.glob('at*')))<2 and r.poll() is None: time.sleep(.05)
     os.killpg(r.pid, signal.SIGINT)
     said, _ = r.communicate(timeout=50)

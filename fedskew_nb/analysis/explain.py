@@ -137,7 +137,7 @@ def pixel_gradients(
 import copy
 from torch import Tensor
 from ..core.net import evaluating, Net, Out
-from ..data.images import Data
+from ..data.images import Data, glance
 from ..engine.federation import Federation
 from ..engine.history import summary
 from ..engine.scoring import reestimate, some_images
@@ -196,11 +196,6 @@ def shared_model(fed:Federation)->Net:
     first = next(iter(nets.values()))
     first.load_state_dict(mean)
     return first
-
-def glance(data:Data, n:int)->Data:
-    "About `n` of the images, evenly spread."
-    step = max(1, len(data)//n)
-    return data[torch.arange(0, len(data), step)[:n]]
 
 # %% ../../nbs/3_results/18_probes.ipynb #00000009
 def silhouette(feat, groups)->float: # −1 … 1; 0 where there is nothing to tell apart

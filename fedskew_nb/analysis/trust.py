@@ -7,12 +7,11 @@ from __future__ import annotations
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from torch import Tensor
-from .explain import glance
 from .style import canvas, ink, shades, style
 from ..core.net import probe, normalise
 from ..core.names import extra
 from ..core.seeding import generator
-from ..data.images import join
+from ..data.images import glance, join
 from ..data.load import load_suite
 from ..data.suite import Suite
 from ..engine.federation import Federation

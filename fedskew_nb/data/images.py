@@ -60,6 +60,12 @@ def lacks(d:Data, wants:tuple)->bool: # names of fields
     "Has `d` none of these, though something is wanted?"
     return bool(wants) and all(getattr(d, w) is None for w in wants)
 
+# %% ../../nbs/5_data/01_images.ipynb #5f0cglan
+def glance(data:Data, n:int)->Data:
+    "About `n` of the images, evenly spread."
+    step = max(1, len(data)//n)
+    return data[torch.arange(0, len(data), step)[:n]]
+
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
 def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
     "Images of any usual layout with their channels in front."

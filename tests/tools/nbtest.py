@@ -3,7 +3,7 @@
 Closing a figure collects garbage, and there are hundreds; what is loaded here is left out of that.
 A figure is drawn once and small, for nobody looks at it; one that cannot be drawn fails its page.
 """
-import atexit, gc, os, pkgutil
+import atexit, gc, os, pkgutil, signal
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -60,6 +60,7 @@ def loaded():
 
 if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell makes its background jobs deaf
     from nbdev import test
     test.CaptureShell = Shell
     FigureCanvasAgg.draw_idle = lambda *_, **how: None      # pyplot's own drawing after each cell
