@@ -38,10 +38,9 @@ class Shell(CaptureShell):
         return outs
 
     def run_all(self, *args, **kw):
-        "Lets go of what a page made that ran to its end: IPython keeps each shell, and so all that it holds."
+        "Lets go of a page at its end, which IPython keeps as long as the process; what it patched lives on."
         super().run_all(*args, **kw)
         atexit.unregister(self.atexit_operations)
-        self.user_ns.clear()
 
 @contextmanager
 def loaded():
