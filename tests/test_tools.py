@@ -295,23 +295,6 @@ def test_a_figure_that_cannot_be_drawn_fails_its_page():
     said = out.splitlines()
     assert (said[0], said[-1]) == ('NoneType', 'ValueError')
 
-LET_GO = """
-from execnb.nbio import dict2nb, mk_cell
-from nbtest import Shell
-for last in ('1', '1/0'):
-    shell = Shell()
-    cells = [mk_cell('class Much: pass'), mk_cell('much = Much()'), mk_cell(last)]
-    try: shell.run_all(dict2nb(dict(cells=cells)), exc_stop=True)
-    except ZeroDivisionError: pass
-    print('much' in shell.user_ns)
-"""
-
-def test_what_a_page_made_goes_with_it():
-    "Where a cell fails, it stays, for its traceback."
-    how = dict(cwd=project.ROOT / 'tests' / 'tools', capture_output=True, text=True, check=True)
-    out = subprocess.run([sync.sys.executable, '-c', LET_GO], **how).stdout
-    assert out.split() == ['False', 'True']
-
 def test_quick_chooses():
     nbs, tests = quick.to_run(
         [

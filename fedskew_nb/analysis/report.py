@@ -185,8 +185,8 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
                            version=__version__)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001d
-def _drawn(figs)->dict: # {stem: (caption, {'png': bytes, …})}
-    "Every figure; for one that cannot be drawn a sentence without a picture."
+def _drawn(figs, start)->dict: # {stem: (caption, {'png': bytes, …})}
+    "Every figure, and as files; for one that cannot be drawn a sentence without a picture."
     out = {}
     for stem, (caption, make) in figs.items():
         key = {}
@@ -196,8 +196,10 @@ def _drawn(figs)->dict: # {stem: (caption, {'png': bytes, …})}
             out[stem] = f'{caption} It could not be drawn: {why}', {}
             warnings.warn(f'the figure {stem} could not be drawn ({why}): the report goes on without it')
         else: out[stem] = caption+key_text(key), kinds
+        for end, data in out[stem][1].items(): write_whole(Path(f'{start}-{stem}.{end}'), data)
     return out
 
+# %% ../../nbs/3_results/13_report.ipynb #5f0e21aa
 def short(name:str)->str:
     "A name for files: no folder in it, at most 80 bytes."
     plain = re.sub(r'[\\/:\0]', '-', name)
@@ -205,10 +207,7 @@ def short(name:str)->str:
     return f'{plain.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001f1
-def _write_shown(tables, drawn, out):
-    for suite, figs in drawn.items():
-        for stem, (_, kinds) in figs.items():
-            for end, data in kinds.items(): write_whole(out/'figures'/f'{short(suite)}-{stem}.{end}', data)
+def _write_tables(tables, out):
     every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
     write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
     write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
@@ -226,11 +225,11 @@ def write_report(
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
     tables[cmp.suites[0]] |= dict(more)
+    _write_tables(tables, out)
     cmp.csv(out/'results.csv')
     _write_csv(costs(cmp), out/'rounds.csv')
     _write_csv(timing(cmp), out/'timing.csv')
-    drawn = {s: _drawn(figures(cmp, s, t)) for s, t in tables.items()}
-    _write_shown(tables, drawn, out)
+    drawn = {s: _drawn(figures(cmp, s, t), out/'figures'/short(s)) for s, t in tables.items()}
     title = title or 'Comparison on ' + ' and '.join(cmp.suites)
     write_whole(out/'report.html', report_html(cmp, drawn, title, tables))
     names = ('report.html', 'results.csv', 'rounds.csv', 'timing.csv', 'table.md', 'table.tex', 'figures')

@@ -3,7 +3,7 @@
 Closing a figure collects garbage, and there are hundreds; what is loaded here is left out of that.
 A figure is drawn once and small, for nobody looks at it; one that cannot be drawn fails its page.
 """
-import atexit, gc, os, pkgutil, signal
+import gc, os, pkgutil
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -37,11 +37,6 @@ class Shell(CaptureShell):
         self.exc = self.exc or undrawn
         return outs
 
-    def run_all(self, *args, **kw):
-        "Lets go of a page at its end, which IPython keeps as long as the process; what it patched lives on."
-        super().run_all(*args, **kw)
-        atexit.unregister(self.atexit_operations)
-
 @contextmanager
 def loaded():
     "The package and what its pages draw and test with, imported; rubbish is looked for less often."
@@ -59,7 +54,6 @@ def loaded():
 
 if __name__ == '__main__':
     os.environ['IN_TEST'] = '1'
-    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell makes its background jobs deaf
     from nbdev import test
     test.CaptureShell = Shell
     FigureCanvasAgg.draw_idle = lambda *_, **how: None      # pyplot's own drawing after each cell

@@ -3,8 +3,6 @@
 Pages are what nbs/sidebar.yml names, and the references of the rooms, which are made here; other notebooks
 are sources and tests, and no part of the site. Runs the cells that export, import or show documentation, so a
 page that the site could not be built from fails here; the others are processed all the same.
-
-    python tests/tools/proc.py [PROCESSES]     # each imports the package anew; without a number, up to four
 """
 
 import os, sys, warnings
@@ -29,14 +27,14 @@ def one(job):
         why = e.__cause__ or e
         print(f'{job[0]}: {e}\n  {type(why).__name__}: {why}', flush=True)
 
-def process(*args, n_workers=None, **kw):
+def process(*args, **kw):
     "All pages, into `_proc/`; takes the place of nbdev's `proc_nbs`."
     import nbdev.serve as serve, nbdev.serve_drv as drv
     import proc  # by name, so that worker processes find it
 
     drv.main, original = proc.one, drv.main
     try:
-        out = serve.proc_nbs(force=True, n_workers=n_workers or min(os.cpu_count() or 1, 4))
+        out = serve.proc_nbs(force=True, n_workers=min(os.cpu_count() or 1, 4))
     finally:
         drv.main = original
     reference.write(out)
@@ -47,7 +45,7 @@ def main():
     from nbdev.quarto import refresh_quarto_yml
 
     refresh_quarto_yml()
-    out = process(n_workers=int(sys.argv[1]) if sys.argv[1:] else None)
+    out = process()
     name = lambda p, root: p.relative_to(root).as_posix()
     done = {name(p, out) for p in notebooks(out)}
     wanted = {n for p in notebooks() if not is_listing(n := name(p, NBS))}
