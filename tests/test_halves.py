@@ -1,5 +1,6 @@
 "`pytest --halves`: two forked processes report what one would; one that ends in a test is its failure."
 import json, os, re, signal, subprocess, sys, time
+from multiprocessing import Pipe
 from types import SimpleNamespace
 import pytest
 import halves
@@ -99,6 +100,17 @@ def test_stopped_at_the_first_failure(tmp_path):
     began = time.monotonic()
     code, said = called(tmp_path, '-x', test_bad=BAD, test_slow=slow)
     assert code==1 and 'stopping after 1 failures' in said and time.monotonic()-began<50
+
+def test_a_process_that_is_gone_is_not_ended_again(tmp_path):
+    "Its last words may stop pytest (`-x`): then its number is nobody's, or another's."
+    inbox, outbox = Pipe(duplex=False)
+    if not (pid := os.fork()):
+        outbox.send(('breaks', 'a failure too many'))
+        os._exit(1)
+    half = halves.Half(pid, inbox)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(RuntimeError, match='too many'): halves.Halves().read(half)
+    assert half.ended
 
 def test_ctrl_c(tmp_path):
     "Ends both processes and says so."

@@ -105,11 +105,12 @@ class Halves:
     def read(self, half):
         "What a process has told since; and that it ended, if so. A test that it leaves undone is a failure."
         gone, status = os.waitpid(half.pid, os.WNOHANG)              # first, so that nothing is told after it
+        if gone: half.ended = time.monotonic()                       # also if hearing it raises
         try:
             while half.inbox.poll(): self.hear(half, *half.inbox.recv())
         except EOFError: pass
         if not gone: return
-        half.ended, code = time.monotonic(), os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
         how = f'ended by {signal.Signals(-code).name}' if code<0 else f'ended with exit status {code}'
         if code and not half.owes: raise RuntimeError(f'a process {how}, outside of a test')
         for index, why in zip(half.owes, ('', 'not run: ')):
