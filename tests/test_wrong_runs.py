@@ -536,11 +536,19 @@ def test_the_environment_is_left_as_it_was(monkeypatch):
         with safe_path(): assert os.environ['PYTHONSAFEPATH'] == '1'
         assert os.environ.get('PYTHONSAFEPATH') == before
 
-def test_two_threads_that_want_the_same_environment(monkeypatch):
-    monkeypatch.delenv('PYTHONSAFEPATH', raising=False)
-    one, other = safe_path(), safe_path()
-    for thread in (one, other): thread.__enter__()
-    for thread in (one, other): thread.__exit__(None, None, None)
+@pytest.mark.parametrize('before', [None, '', '1'])
+@pytest.mark.parametrize('leaves', [[0, 1, 2], [2, 1, 0], [1, 2, 0]], ids=str)
+def test_threads_that_want_the_same_environment(monkeypatch, before, leaves):
+    "It is safe as long as anybody is inside, and then what it was before all of them."
+    monkeypatch.setenv('PYTHONSAFEPATH', 'x')          # so that it is put back whatever happens
+    monkeypatch.delenv('PYTHONSAFEPATH')
+    if before is not None: monkeypatch.setenv('PYTHONSAFEPATH', before)
+    threads = [safe_path() for _ in leaves]
+    for thread in threads: thread.__enter__()
+    for k in leaves:
+        assert os.environ['PYTHONSAFEPATH'] == '1'
+        threads[k].__exit__(None, None, None)
+    assert os.environ.get('PYTHONSAFEPATH') == before
 
 # ---- what is named before anything is trained
 

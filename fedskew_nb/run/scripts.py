@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/08_scripts.ipynb #89cf62af
 from __future__ import annotations
-import ast, hashlib, importlib.util, inspect, io, os, pickle, sys, sysconfig, traceback, warnings
+import ast, hashlib, importlib.util, inspect, io, os, pickle, sys, sysconfig, threading, traceback, warnings
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -176,12 +176,18 @@ def check_start(main=None):
                      "below `if __name__ == '__main__':`, or say jobs=1")
 
 # %% ../../nbs/7_app/08_scripts.ipynb #d14c0007
+LOCK, BEFORE = threading.Lock(), []      # what was set: an entry for each who is inside, the first counts
+
 @contextmanager
 def safe_path():
     "Inside, a new Python imports nothing from the current folder."
-    before = os.environ.get('PYTHONSAFEPATH')
-    os.environ['PYTHONSAFEPATH'] = '1'
+    with LOCK:
+        BEFORE.append(os.environ.get('PYTHONSAFEPATH'))
+        os.environ['PYTHONSAFEPATH'] = '1'
     try: yield
     finally:
-        os.environ.pop('PYTHONSAFEPATH', None)           # another thread may have done so
-        if before is not None: os.environ['PYTHONSAFEPATH'] = before
+        with LOCK:
+            before = BEFORE[0]
+            BEFORE.pop()
+            if not BEFORE: os.environ.pop('PYTHONSAFEPATH', None)
+            if not BEFORE and before is not None: os.environ['PYTHONSAFEPATH'] = before
