@@ -61,27 +61,6 @@ class Setting(Scoring):
         check_setting(self)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
-class Momentum(torch.optim.SGD):
-    "PyTorch's SGD, bit for bit."
-    @torch.no_grad()
-    def step(self):
-        for g in self.param_groups:
-            if not (learnt := [p for p in g['params'] if p.grad is not None]): continue
-            moves, decay = [p.grad for p in learnt], g['weight_decay']
-            if decay: torch._foreach_add_(moves, learnt, alpha=decay)
-            if g['momentum']:
-                grads, moves = moves, [self.memory(p) for p in learnt]
-                torch._foreach_mul_(moves, g['momentum'])
-                torch._foreach_add_(moves, grads)
-            torch._foreach_add_(learnt, moves, alpha=-g['lr'])
-    def memory(self, p):
-        if not (s := self.state[p]): s['momentum_buffer'] = torch.zeros_like(p)
-        return s['momentum_buffer']
-    def zero_grad(self):
-        for g in self.param_groups:
-            for p in g['params']: p.grad = None
-
-# %% ../../nbs/6_engine/01_setting.ipynb #85e3e137
 @patch
 def rate(self:Setting, round:int)->float:
     "The learning rate of a round, counted from 0."
@@ -90,9 +69,9 @@ def rate(self:Setting, round:int)->float:
 @patch
 def optim(self:Setting, params, lr:float)->torch.optim.Optimizer:
     "The optimiser of local training, fresh."
-    how = dict(lr=lr, weight_decay=self.weight_decay)
-    if self.adamw: return torch.optim.AdamW(params, betas=(self.momentum, .999), foreach=True, **how)
-    return Momentum(params, momentum=self.momentum, **how)
+    how = dict(lr=lr, weight_decay=self.weight_decay, foreach=True)
+    if self.adamw: return torch.optim.AdamW(params, betas=(self.momentum, .999), **how)
+    return torch.optim.SGD(params, momentum=self.momentum, **how)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #52174e89
 def fresh_optim(setting:Setting, params:list, lr:float, made:dict)->torch.optim.Optimizer:

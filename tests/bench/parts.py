@@ -4,6 +4,7 @@
 
 Half as many images are scored as were trained on.
 """
+import torch
 from torch import Tensor
 from common import clocked, main
 from bare import ask_both, bench_row, seconds_of, spread_of
@@ -11,12 +12,11 @@ from fedskew_nb.core.method import Method
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.server import Server
-from fedskew_nb.engine.setting import Momentum
 
 PARTS = {
     'forward': [(Method, 'run_forward'), (Method, 'terms')],
     'backward': [(Tensor, 'backward')],
-    'optimiser': [(Momentum, 'step')],
+    'optimiser': [(torch.optim.SGD, 'step')],
     'batches': [(Worker, 'raw_batch'), (Worker, 'ready_batch')],
     'load': [(Worker, 'load')],
     'merge': [(Server, 'receive'), (Server, 'aggregate')],
