@@ -1,5 +1,5 @@
 "What the plan's runs say, once more from the raw runs, without a line of the reader."
-import base64, json, lzma, sys, tomllib
+import base64, json, lzma, math, sys, tomllib
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
@@ -173,6 +173,39 @@ def test_a_use_is_what_the_marks_say(name):
     cured = STORED['skew'][{'P1-cpu': 'P1'}.get(u['set'], u['set'])]['cure']
     if u['margin']: assert u['within'] == ('yes' if lo > -1 and u['p'] < .05 else 'no' if hi < -1 else 'open')
     else: assert ('above' in u) == (cured and not u['rises'])
+
+@pytest.mark.parametrize('name', [i for i, u in USES.items() if 'also' in u])
+def test_also_is_the_tie_of_the_same_two_turned_round(name):
+    u = USES[name]
+    tie, = [w for w in USES.values() if (w['set'], w['b']) == (u['set'], u['a']) and w['margin']]
+    also = u['also']
+    turned = -tie['mean'], -tie['hi'], -tie['lo']
+    assert (also['mean'], also['lo'], also['hi']) == pytest.approx(turned, abs=1e-9)
+    assert also['within'] == ('yes' if also['lo'] > -1 else 'no' if also['hi'] < -1 else 'open')
+
+def risen(history)->float: # points from three quarters of the rounds to the checks of record; nan: not known
+    "As received; one model for all is asked for each client at the end alone."
+    end = .75*history['setting']['rounds']
+    early = [r for r in history['rows'] if r['moment'] == 'post_agg' and r['round'] <= end]
+    for view in ('personal', 'global'):
+        rows = [r for r in early if r['view'] == view and r['path'] in ('', 'client')]
+        if not rows: continue
+        last, right, n = max(r['round'] for r in rows), Counter(), Counter()
+        for r in (r for r in rows if r['round'] == last):
+            right[r['domain']] += r['correct']
+            n[r['domain']] += r['n']
+        return score(history, view, 'received')-fmean(100*right[d]/n[d] for d in n)
+    return math.nan
+
+@pytest.mark.parametrize('name', [*USES, *CLAIMS])
+def test_a_row_that_still_rises_is_named_and_so_is_one_of_which_it_is_not_known(name):
+    "FedAvg with its statistics re-estimated is a run of FedAvg."
+    u = USES.get(name) or CLAIMS[name]
+    seeds = RAW[u['set']].values()
+    rows = {'FedAvg' if u[k] == 'FedAvg + AdaBN' else u[k] for k in 'ab'} & {*next(iter(seeds))}
+    gains = {r: fmean(risen(of[r]['history']) for of in seeds) for r in rows}
+    assert {*u['rises']} == {r for r, v in gains.items() if v >= 1}, gains
+    assert {*u['unknown']} == {r for r, v in gains.items() if math.isnan(v)}
 
 @pytest.mark.parametrize('name', STORED['skew'])
 def test_the_skew_is_iid_minus_fedavg_of_one_model_for_all(name):

@@ -22,7 +22,7 @@ class Cell:
     file:str             # assets/runs/FILE.json.xz
     page:str             # that has these runs
     suite:str
-    size:str             # or set
+    size:str
     rounds:int
     steps:int|None       # of a round; None: `epochs` over the own images
     epochs:int

@@ -47,13 +47,14 @@ def scores(of:dict)->dict: # {seed: History} → {'personal received': {seed: AV
     return {f'{view} {SAID[moment]}': by_seed(Where(view, moment)) for view, moment in places}
 
 def rise(h)->float: # points; nan where no earlier round was scored
-    "What the last quarter of the rounds added to the AVG, personal view where there is one."
-    view = 'personal' if any(w.view == 'personal' for w in h.views()) else 'global'
-    where, end = h.headline(view), h.setting['rounds']
-    d = h.df
-    here = (d['view'] == view) & (d.moment == where.moment) & (d.path == where.path)
-    of = d[here & (d['round'] <= .75*end)]
-    if of.empty: return math.nan
+    "What the last quarter of the rounds added to the AVG, as received, in the view that was scored before."
+    d, end = h.df, h.setting['rounds']
+    for view in ('personal', 'global'):       # one model for all is asked for a client only at the end
+        where = h.headline(view)
+        here = (d['view'] == view) & (d.moment == where.moment) & (d.path == where.path)
+        of = d[here & (d['round'] <= .75*end)]
+        if not of.empty: break
+    else: return math.nan
     before = of[of['round'] == of['round'].max()].groupby('domain')[['correct', 'n']].sum()
     return h.summary(where)['AVG'] - float((100*before.correct/before.n).mean())
 
@@ -63,10 +64,11 @@ def at_chance(of:dict)->bool:
     where = Where('personal' if any(w.view == 'personal' for w in some.views()) else 'global')
     return float(np.mean([score(h, where)-h.setting['chance'] for h in of.values()])) <= 0
 
-def rising(c, runs)->list: # of names
+def rising(c, runs)->dict: # {'rises', 'unknown'}: names
     "The rows of a claim that gained a point or more in the last quarter, in the mean of their seeds."
     gains = {n: float(np.mean([rise(h) for h in runs[n].values()])) for n in dict.fromkeys(rows_of(c))}
-    return [n for n, v in gains.items() if v >= 1]
+    return dict(rises=[n for n, v in gains.items() if v >= 1],
+                unknown=[n for n, v in gains.items() if math.isnan(v)])
 
 # ---- claims ----
 def jackknifed(a:list, b:list)->tuple: # of each seed, accuracies by domain in percent and images
@@ -218,12 +220,12 @@ def use_verdict(c, found:dict, p:float, runs, sets)->dict:
     of = runs[name]
     facts = {k: c[k] for k in ('id', 'sentence', 'needed', 'margin', 'interval')} | c['primary'] | i.as_dict()
     spans = {k.split()[0]: [v.lo, v.hi] for k, v in found.items()}
-    facts |= dict(p=p, rises=rising(c, of), chance=[r for r in names_of(c) if at_chance(of[r])]) | spans
+    facts |= dict(p=p, chance=[r for r in names_of(c) if at_chance(of[r])]) | rising(c, of) | spans
     if c['margin']: return facts | dict(within=within(i, c['margin'], p))
     also = pair_of(c, c['also']['b'], runs, sets)[c['interval']]
     facts['also'] = also.as_dict() | dict(b=c['also']['b'], within=within(also, c['also']['margin']))
     v = i.verdict(c['needed'], None, p)
-    cured = skew_of(runs[GATES.get(name, name)])['cure'] and not facts['rises']
+    cured = skew_of(runs[GATES.get(name, name)])['cure'] and not facts['rises']+facts['unknown']
     return facts | (dict(above=v.above, large=v.large) if cured else {})
 
 def verdicts(claims:list, sets:dict, runs:dict)->list:
@@ -242,7 +244,7 @@ def verdict(c, values, p:float, why:str, of)->dict: # values: one for each seed;
     facts = {k: c[k] for k in ('id', 'sentence', 'needed')} | c['primary'] | dict(why_not=why)
     if why: return facts
     i, words = t_interval(values), judge(values, None, c['needed'] or None, p)
-    return facts | i.as_dict() | dict(p=p, rises=rising(c, of)) | {k: words[k] for k in ('above', 'large')}
+    return facts | i.as_dict() | dict(p=p) | rising(c, of) | {k: words[k] for k in ('above', 'large')}
 
 def main():
     store = evidence.Store()
