@@ -185,8 +185,10 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
                            version=__version__)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001d
-def _drawn(figs, start)->dict: # {stem: (caption, {'png': bytes, …})}
-    "Every figure, and as files; for one that cannot be drawn a sentence without a picture."
+def _drawn(
+    figs, start,    # and how the names of their files begin
+)->dict:            # {stem: (caption, {'png': bytes, …})}
+    "Draw every figure and write it; for one that cannot be drawn there is a sentence, and no file."
     out = {}
     for stem, (caption, make) in figs.items():
         key = {}

@@ -30,12 +30,6 @@ def new_key():
     ec = crypto('hazmat.primitives.asymmetric.ec')
     return ec.generate_private_key(ec.SECP384R1())
 
-def as_host(host:str):
-    "A name or an address, as a certificate holds it."
-    x509 = crypto('x509')
-    try: return x509.IPAddress(ip_address(host))
-    except ValueError: return x509.DNSName(host)
-
 # %% ../../nbs/8_deploy/07_keys.ipynb #41af6953
 def signed(name:str, key, theirs, *more):
     "That a key is the one of `name` says the authority, whose key is `theirs`."
@@ -53,7 +47,10 @@ def certificates(hosts, key, ca)->tuple: # keys of the server and the authority 
     signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
     known = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key())
-    names = x509.SubjectAlternativeName(map(as_host, dict.fromkeys((*hosts, *HERE))))
+    def named(host):                                           # by a name or an address
+        try: return x509.IPAddress(ip_address(host))
+        except ValueError: return x509.DNSName(host)
+    names = x509.SubjectAlternativeName(map(named, dict.fromkeys((*hosts, *HERE))))
     authority = signed('fedskew', ca, ca, x509.BasicConstraints(True, 0), signs, known)
     return authority, signed('server', key, ca, names, by)
 

@@ -38,21 +38,21 @@ __all__ = ['Run']
 class Run:
     "One run of a comparison."
     method:Recipe
-    suite:Recipe                 # called with the seed
-    model:Recipe                 # called with n_classes, size and seed
-    deal:str='skew'              # skew, iid or pooled
-    seed:int=0                   # of data, weights, batches
-    size:str='quick'             # of an embedded suite
-    house:str|None=None          # training protocol
+    suite:Recipe             # called with the seed
+    model:Recipe             # called with n_classes, size and seed
+    deal:str='skew'          # skew, iid or pooled
+    seed:int=0               # of data, weights, batches
+    size:str='quick'         # of an embedded suite
+    house:str|None=None      # training protocol
     device:str='auto'
-    setting:dict=field(default_factory=dict)  # fields of Setting
-    own:dict=field(default_factory=dict)      # tuned numbers
-    trials:int=0                 # that chose them and lr
-    note:str=''                  # for a table
-    trust:bool=False             # measure how sure it is
-    keep_models:bool=False       # beside its history
-    made_of:dict|None=None       # see `stamped`
-    beside:Run|None=None         # see `paired`
+    setting:dict=field(default_factory=dict) # fields of Setting
+    own:dict=field(default_factory=dict)     # tuned hyper-parameters
+    trials:int=0             # that chose them and lr
+    note:str=''              # what a table must say
+    trust:bool=False         # measure at its end how sure it is
+    keep_models:bool=False   # beside its history
+    made_of:dict|None=None   # see `stamped`
+    beside:Run|None=None     # trains alike, see `paired`
 
 # %% ../../nbs/7_app/11_run.ipynb #797ac73a
 @patch(as_prop=True)
@@ -210,21 +210,22 @@ def lacks(run:Run, history:History|None, folder, measure=None)->bool:
 
 # %% ../../nbs/7_app/11_run.ipynb #9fbd4a69
 def train_run(
-    run:Run, folder=None,     # for files
-    held:dict|None=None,      # last suite
-    progress=None, measure=None,    # federation → dict
-    keep_stopped=False,    # no finite loss
+    run:Run,
+    folder=None,          # for files
+    held:dict|None=None,  # the suite of the last one
+    progress:bool|None=None,
+    measure=None,         # federation → dict
+    keep_stopped=False,   # a run whose loss is no longer finite
 )->History:
-    "Train a run, or read it."
+    "Train a run, or read it where it is finished."
     if folder: run, = stamped([run])
     done, part = files_of(run, folder)
-    history, held = finished(done, run), {} if held is None else held
+    history = finished(done, run)
     if lacks(run, history, folder, measure):
         fed = federation_of(run, held, part)
         if done: write_parts(run, fed.suite, folder)
         _go_on_from(fed, part)
-        with beside(fed, run, held, folder) as after:
-            history = _fitted(fed, run, progress, measure, keep_stopped, history, after)
+        history = _fitted(fed, run, folder, progress, measure, keep_stopped, history)
         if run.keep_models: fed.save(models_file(run, folder))
         if done: history.save(done)
         if part: part.unlink(missing_ok=True)
@@ -239,8 +240,8 @@ def jsonable(o, noun:str)->dict:
     raise ValueError(f'{noun} returned {described(o)}: return a dict of numbers, text, lists and dicts')
 
 # %% ../../nbs/7_app/11_run.ipynb #7429b8a3
-def _fitted(fed, run, progress, measure, keep_stopped, before, after=None)->History: # after: each round
-    try: history = fed.fit(on_round=after, progress=progress)
+def _fitted(fed, run, folder, progress, measure, keep_stopped, before)->History:
+    try: history = fed.fit(on_round=beside(fed, run, folder), progress=progress)
     except FloatingPointError as e:
         if not keep_stopped: raise
         history = History(describe(fed))
@@ -300,30 +301,26 @@ def tell_of_seeds(self:Watch, seed:int):
     self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/11_run.ipynb #e55da88d
-def elsewhere(todo, train, watch, executor, folder, per_device=1, measure=None):
-    "Train the rest."
-    left, at = dict(enumerate(todo)), folder and Path(folder).resolve()
-    second = {i: todo.index(r.beside) for i, r in left.items() if r.beside}
-    def read(i):
-        history = finished(files_of(run := left[i], folder)[0], run)
-        if lacks(run, history, folder, measure): return
-        watch(i, noted(history, run.note, run.trials))
+def elsewhere(todo:list, train, watch, executor, folder, per_device=1, measure=None):
+    "Train on an executor what is not finished; of a seed those last that another run serves, to be read."
+    seeds, served = [run.seed for run in todo], [run.beside for run in todo]
+    left = dict(sorted(enumerate(todo), key=lambda at: (seeds.index(at[1].seed), at[1] in served)))
+    for i, run in enumerate(todo):
+        history = finished(files_of(run, folder)[0], run)
+        if lacks(run, history, folder, measure): continue
         del left[i]
-    def tell(i, history):
-        run = left.pop(i)
-        if folder: noted(history).save(files_of(run, at)[0])
         watch(i, noted(history, run.note, run.trials))
-        if (j := second.get(i)) in left: read(j)
-    for i in [*left]: read(i)
-    for wait in set(map(second.get, left)), ():
-        if now := {i: r for i, r in left.items() if i not in wait}:
-            side_by_side(now, train, tell, executor, at, per_device)
+    def tell(i, history):
+        run = todo[i]
+        if folder: noted(history).save(files_of(run, folder)[0])
+        watch(i, noted(history, run.note, run.trials))
+    if left: side_by_side(left, train, tell, executor, folder and Path(folder).resolve(), per_device)
 
 # %% ../../nbs/7_app/11_run.ipynb #ce02024a
 @safe_path()
 def run_all(
-    todo:list,        # of Run
-    folder=None,      # for histories
+    todo:list,      # of Run
+    folder=None,    # histories, checkpoints
     jobs:int=1,
     progress=None, on_run=None, on_seed=None,    # see Watch
     executor=None,    # instead of jobs
@@ -342,7 +339,6 @@ def run_all(
     return [watch.histories[i] for i in range(len(todo))]
 
 # %% ../../nbs/7_app/23_beside.ipynb #8d4f39ba
-from contextlib import contextmanager
 from ..core.mechanism import HOOKS, fills
 from ..engine.scoring import Overheard, Trained
 
@@ -351,36 +347,41 @@ def asks_only(m)->bool:
     "Does a mechanism do nothing but prepare a model that is to be asked?"
     return fills(m, 'prepare') and not any(fills(m, h) for h in HOOKS if h not in ('prepare', 'rules'))
 
-def training(run:Run)->str:
-    "What a run's training depends on, as text."
-    trains = digest([m for m in method_of(run).mechanisms if not asks_only(m)])
-    facts = [getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')]
-    return json.dumps([trains, *facts, run.made_of | dict(code='')], sort_keys=True, default=str)
-
 # %% ../../nbs/7_app/23_beside.ipynb #1053b5ef
 def paired(todo:list, folder=True, measure=None, keep_stopped=False)->list: # of Run, stamped
     "The same runs; one whose training serves a second one knows of it."
     if not folder or measure or keep_stopped: return todo
-    first, found = {}, {}
-    for run in todo:
-        if run.trust or run.keep_models: continue
-        (found if any(map(asks_only, method_of(run).mechanisms)) else first).setdefault(training(run), run)
-    beside = {run_name(first[key]): run for key, run in found.items() if key in first}
+    first, second = {}, {}
+    for run in (r for r in todo if not r.trust and not r.keep_models):
+        every = method_of(run).mechanisms
+        trains = [m for m in every if not asks_only(m)]
+        facts = [getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')]
+        key = json.dumps([*facts, run.made_of | dict(code=digest(trains))], sort_keys=True, default=str)
+        (first if len(trains) == len(every) else second).setdefault(key, run)
+    beside = {run_name(first[key]): run for key, run in second.items() if key in first}
     return [replace(run, beside=beside.get(run_name(run))) for run in todo]
 
 # %% ../../nbs/7_app/23_beside.ipynb #5868d234
-@contextmanager
-def beside(fed, run, held, folder):
-    "What is done after each round for the run beside this one; it is stored at the end."
-    done, part = files_of(run.beside, folder) if run.beside else (None, None)
-    if not done or done.exists() or part.exists() or fed.round_no: return (yield None)
-    other = federation_of(run.beside, held)
-    alike = other.setting == fed.setting and other.method.rules(other.net) == fed.method.rules(fed.net)
-    if not alike: return (yield None)
-    fed.sites = Overheard(fed.sites)
-    other.sites = Trained(fed.sites)
+def fellow(fed, run, folder)->Federation|None:
+    "The federation of the run beside this one, if nothing of it is there and both train alike."
+    if not run.beside or fed.round_no or not folder: return None
+    if any(path.exists() for path in files_of(run.beside, folder)): return None
+    held = {(run.suite.make, run.seed): fed.suite} if run.deal == 'skew' else None
+    try: other = federation_of(run.beside, held)
+    except Exception: return None                       # in its own turn it says why
+    facts = [digest([f.setting, f.method.rules(f.net)]) for f in (fed, other)]
+    return other if facts[0] == facts[1] and not fed.setting.patience else None
+
+# %% ../../nbs/7_app/23_beside.ipynb #5868d235
+def beside(fed, run, folder):
+    "What is called after each round for the run beside this one, stored at its end; None without it."
+    if not (other := fellow(fed, run, folder)): return None
+    fed.sites = heard = Overheard(fed.sites)
+    other.sites = Trained(heard)
     def after(fed):
-        other.fit(1, progress=False)
-        other.history.timing[-1]['seconds'] += fed.history.timing[-1]['seconds']
-    yield after
-    if other.round_no == other.setting.rounds: other.history.save(done)
+        if fed.sites is not heard: return
+        try: other.fit(1, progress=False)
+        except Exception: fed.sites = heard.sites       # likewise; this run goes on
+        else: other.history.timing[-1]['seconds'] += fed.history.timing[-1]['seconds']
+        if other.round_no == other.setting.rounds: other.history.save(files_of(run.beside, folder)[0])
+    return after

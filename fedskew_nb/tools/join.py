@@ -56,12 +56,6 @@ def first_model(fed:Federation)->Net: # in eval
                          'train FedAvg, FedBN or FDSE, or let the site take part from the start')
     return shared_model(fed)
 
-# %% ../../nbs/7_app/05_join.ipynb #a81915c5
-def bare_logits(o)->Tensor:
-    "The logits of what a head gives."
-    if isinstance(o, dict): return o['logits']
-    return o[0] if isinstance(o, tuple) else o
-
 # %% ../../nbs/7_app/05_join.ipynb #763e7e5e
 def head_tuned(fed:Federation, net:Net, data:Data, epochs:int)->Net:
     "A copy whose head is trained on these images, at a rate that falls to zero; all else stays."
@@ -72,7 +66,9 @@ def head_tuned(fed:Federation, net:Net, data:Data, epochs:int)->Net:
     falling = torch.optim.lr_scheduler.LinearLR(opt, 1., 0., len(batches))
     for i in batches:
         opt.zero_grad()
-        cross_entropy(bare_logits(net.head(feat[i])), y[i]).backward()
+        out = net.head(feat[i])
+        logits = out['logits'] if isinstance(out, dict) else out[0] if isinstance(out, tuple) else out
+        cross_entropy(logits, y[i]).backward()
         opt.step()
         falling.step()
     return net

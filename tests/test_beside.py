@@ -1,0 +1,108 @@
+"Two runs that train alike train once, and have the histories that they have alone; others train apart."
+import os, signal
+from dataclasses import replace
+import pytest
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
+from fedskew_nb.core.names import Recipe
+from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.scoring import Here
+from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.run.run import Run, files_of, finished, paired, run_all, stamped, train_run
+
+SHORT = dict(rounds=3, local_steps=1, eval_every=2, record=True, batch_size=8)
+
+def run(method, **more):
+    recipe = method_recipe(method) if isinstance(method, str) else Recipe(method.name, method)
+    how = dict(setting=SHORT | more.pop('setting', {}), size='tiny')
+    return Run(recipe, suite_recipe('emoji-pacs', 'tiny'), model_recipe('small_conv(width=4)'), **how | more)
+
+def pair(method, **more): return [run(method, **more), run(f'{method} + AdaBN', **more)]
+
+@pytest.fixture
+def trained(monkeypatch):
+    "Names of methods, once for each round in which clients trained."
+    names, train = [], Here.train
+    def watched(here, fed, who):
+        names.append(fed.method.name)
+        return train(here, fed, who)
+    monkeypatch.setattr(Here, 'train', watched)
+    return names
+
+METHODS = ['FedAvg', 'FedBN', 'SCAFFOLD', 'FedAdam', 'F2DC']
+
+@pytest.mark.parametrize('method', METHODS)
+def test_the_second_history_is_the_one_it_has_alone(method, tmp_path, trained):
+    both = run_all(pair(method), tmp_path, progress=False)
+    assert {*trained} == {method}
+    for r, h in zip(pair(method), both):
+        alone = train_run(r, progress=False)
+        assert h == alone and h.rows == alone.rows and h.rounds == alone.rounds
+
+def test_where_half_of_the_clients_train(tmp_path, trained):
+    todo = pair('FedAvg', setting=dict(participation=.5))
+    both = run_all(todo, tmp_path, progress=False)
+    assert {*trained} == {'FedAvg'} and both == [train_run(r, progress=False) for r in todo]
+
+def test_another_deal(tmp_path, trained):
+    "Its suite is dealt anew for the second, too."
+    both = run_all(pair('FedAvg', deal='pooled'), tmp_path, progress=False)
+    assert {*trained} == {'FedAvg'}
+    assert both == [train_run(r, progress=False) for r in pair('FedAvg', deal='pooled')]
+
+@pytest.mark.parametrize('other', [
+    dict(seed=1), dict(setting=dict(lr=.02)), dict(deal='iid'), dict(trust=True), dict(keep_models=True)],
+    ids=str)
+def test_what_differs_trains_apart(other):
+    todo = stamped([run('FedAvg'), run('FedAvg + AdaBN', **other)])
+    assert not any(r.beside for r in paired(todo))
+
+def test_other_numbers_of_a_method_train_apart():
+    apart = paired(stamped([run('FedProx', own=dict(mu=.1)), run('FedProx + AdaBN', own=dict(mu=.2))]))
+    alike = paired(stamped([run('FedProx', own=dict(mu=.1)), run('FedProx + AdaBN', own=dict(mu=.1))]))
+    assert [bool(r.beside) for r in apart+alike] == [False, False, True, False]
+
+@pytest.mark.parametrize('more', [dict(folder=None), dict(measure=len), dict(keep_stopped=True)], ids=str)
+def test_without_a_folder_or_with_a_measure_nobody_is_served(more):
+    assert not any(r.beside for r in paired(stamped(pair('FedAvg')), **more))
+
+def test_the_files_have_the_names_that_they_had(tmp_path):
+    names = [files_of(r, tmp_path)[0].name for r in pair('FedAvg')]
+    assert [files_of(r, tmp_path)[0].name for r in paired(stamped(pair('FedAvg')))] == names
+
+class Failing(Mechanism):
+    "Models cannot be asked after the first check."
+    def prepare(self, c):
+        if c.round > 1: raise ValueError('it cannot be asked')
+
+def test_a_second_run_that_fails_takes_nobody_with_it(tmp_path, trained):
+    "The first is stored; the second says in its own turn why."
+    todo = [run('FedAvg'), run(Method('Odd', *FedAvg.mechanisms, Failing()))]
+    with pytest.raises(ValueError, match='it cannot be asked'): run_all(todo, tmp_path, progress=False)
+    first, second = (finished(files_of(r, tmp_path)[0], r) for r in stamped(todo))
+    assert first == train_run(todo[0], progress=False) and second is None and 'Odd' in trained
+
+def test_a_run_that_was_stopped_goes_on_alone(tmp_path, monkeypatch):
+    "So does its fellow; both are what they would have been."
+    one_round = Federation.one_round
+    def stopped(fed):
+        if fed.round_no == 2: os.kill(os.getpid(), signal.SIGINT)
+        return one_round(fed)
+    with monkeypatch.context() as m:
+        m.setattr(Federation, 'one_round', stopped)
+        with pytest.raises(KeyboardInterrupt): run_all(pair('FedAvg'), tmp_path, progress=False)
+    assert not any(files_of(r, tmp_path)[0].exists() for r in pair('FedAvg'))
+    both = run_all(pair('FedAvg'), tmp_path, progress=False)
+    assert both == [train_run(r, progress=False) for r in pair('FedAvg')]
+
+def test_patience_may_end_them_at_different_rounds(tmp_path):
+    todo = pair('FedAvg', setting=dict(patience=1, rounds=4, eval_every=1, record=False))
+    assert run_all(todo, tmp_path, progress=False) == [train_run(r, progress=False) for r in todo]
+
+def test_two_processes(tmp_path):
+    "Of a seed the served run is sent last, though it stands first; the result is that of one process."
+    (tmp_path/'2').mkdir()
+    todo = [replace(r, seed=seed) for seed in (3, 1) for r in [*pair('FedAvg')[::-1], run('FedBN')]]
+    here, there = (run_all(todo, tmp_path/str(jobs), jobs=jobs, progress=False) for jobs in (1, 2))
+    assert here == there and [h.setting['seed'] for h in here] == [r.seed for r in todo]
