@@ -1,5 +1,5 @@
 "One thread, no window, and the tools of the project within reach, for every test."
-import gc, os, sys
+import gc, os, signal, sys, threading
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType
@@ -72,3 +72,13 @@ def pair(suite):
     "The first two of them, with four test images each."
     from feds import first
     return first(suite, 2, tests=4)
+
+@pytest.fixture
+def ctrl_c():
+    "Presses Ctrl-C, from any thread; it raises, also where tests run in the background and are deaf to it."
+    main = threading.main_thread()
+    if threading.current_thread() is not main or not hasattr(signal, 'pthread_kill'):
+        pytest.skip('signals reach the main thread only')
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(main.ident, signal.SIGINT)
+    signal.signal(signal.SIGINT, was)

@@ -1,5 +1,4 @@
 "Two runs that train alike train once, and have the histories that they have alone; others train apart."
-import os, signal
 from dataclasses import replace
 import pytest
 from fedskew_nb.core.mechanism import Mechanism
@@ -83,11 +82,11 @@ def test_a_second_run_that_fails_takes_nobody_with_it(tmp_path, trained):
     first, second = (finished(files_of(r, tmp_path)[0], r) for r in stamped(todo))
     assert first == train_run(todo[0], progress=False) and second is None and 'Odd' in trained
 
-def test_a_run_that_was_stopped_goes_on_alone(tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_goes_on_alone(tmp_path, monkeypatch, ctrl_c):
     "So does its fellow; both are what they would have been."
     one_round = Federation.one_round
     def stopped(fed):
-        if fed.round_no == 2: os.kill(os.getpid(), signal.SIGINT)
+        if fed.round_no == 2: ctrl_c()
         return one_round(fed)
     with monkeypatch.context() as m:
         m.setattr(Federation, 'one_round', stopped)

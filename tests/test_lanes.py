@@ -2,7 +2,7 @@
 
 And nothing is lost when a lane fails or somebody presses Ctrl-C.
 """
-import _thread, contextlib, copy, dis, os, random, signal, subprocess, sys, textwrap, threading, time, weakref
+import _thread, contextlib, copy, dis, os, random, subprocess, sys, textwrap, threading, time, weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,16 +319,6 @@ def test_clients_can_be_trained_one_by_one_after_a_round(suite):
     assert same_nest(*sent)
 
 # ---- Ctrl-C
-
-@pytest.fixture
-def ctrl_c():
-    "Presses Ctrl-C, from any thread: the signal reaches the main thread."
-    main = threading.main_thread()
-    if threading.current_thread() is not main or not hasattr(signal, 'pthread_kill'):
-        pytest.skip('signals reach the main thread only')
-    was = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda: signal.pthread_kill(main.ident, signal.SIGINT)
-    signal.signal(signal.SIGINT, was)
 
 def interrupts(how, press):
     "What a hook does to be an interruption."

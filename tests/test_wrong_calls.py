@@ -266,13 +266,6 @@ def test_a_function_of_other_arguments_is_named(here, said):
     assert says in said('compare', '--methods', 'FedAvg', '--suite', './late.py:less')[1]
     assert says in said(*instead(ONE, '--model', './late.py:less'))[1]
 
-@pytest.fixture
-def ctrl_c():
-    "Ctrl-C raises, also where the tests run in the background and inherit that it is ignored."
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
 INTERRUPTED = '''
 import os, signal
 if not os.path.exists("seen"):
@@ -287,7 +280,7 @@ def test_a_real_ctrl_c_goes_on(here, ctrl_c):
     with pytest.raises(KeyboardInterrupt): from_file('slow.py', 'x')
     assert from_file('slow.py', 'x') == 1
     with pytest.raises(KeyboardInterrupt):
-        with no_exit(): os.kill(os.getpid(), signal.SIGINT)
+        with no_exit(): ctrl_c()
 
 # ---- in a shell
 
