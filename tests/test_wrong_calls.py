@@ -3,7 +3,7 @@
 One sentence with its name, the code that a shell expects, and nothing half done.
 """
 import concurrent.futures as cf
-import io, json, lzma, os, shutil, signal, subprocess, sys, threading, time
+import io, json, lzma, os, shutil, signal, subprocess, sys, threading, time, warnings
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedskew_nb.analysis.table import Table, csv_text
 from fedskew_nb.analysis.trust import domain_table
 from fedskew_nb.tools import cli
 from fedskew_nb.run.scripts import from_file, no_exit
-from fedskew_nb.tools.shell import file_trouble, in_shell, parsed
+from fedskew_nb.tools.shell import called, file_trouble, in_shell, parsed
 from fedskew_nb.run.compare import compare, read_request, resume
 from fedskew_nb.run.recipes import read_method, read_model, read_suite
 from fedskew_nb.run.plan import read_tuned
@@ -281,6 +281,15 @@ def test_a_real_ctrl_c_goes_on(here, ctrl_c):
     assert from_file('slow.py', 'x') == 1
     with pytest.raises(KeyboardInterrupt):
         with no_exit(): ctrl_c()
+
+def test_a_note_is_said_once(capsys):
+    "Though each deal of the same pictures warns anew, and Python forgets what it said where filters change."
+    def deals():
+        for note in ('7 have a twin', 'a copy', '7 have a twin'):
+            with warnings.catch_warnings(): warnings.simplefilter('default')
+            warnings.warn(note)
+    called(deals, ['deals'])
+    assert capsys.readouterr().err.splitlines() == ['fedskew: note: 7 have a twin', 'fedskew: note: a copy']
 
 # ---- in a shell
 

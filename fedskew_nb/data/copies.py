@@ -189,8 +189,8 @@ def counts_of(found:dict, how:str, near:list, other:list=())->dict:
     return dict(how=how) | counts | dict(near=len(near), other_label=len(other))
 
 def say(where, notes:list):
-    "What is odd, as a warning."
-    if notes: warnings.warn(f'{where}: {"; ".join(notes)}')
+    "What is odd, a warning each: which test pictures have twins is another matter in each deal."
+    for note in notes: warnings.warn(f'{where}: {note}')
 
 def with_notes(source:str, notes:list)->str:
     "What a suite was read from, and what is odd about it."

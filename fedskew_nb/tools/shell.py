@@ -180,10 +180,13 @@ def code_of(call, stopped=lambda: 'stopped')->int: # what an interruption says
 
 # %% ../../nbs/7_app/07_shell.ipynb #5c0a77e2
 def called(f, argv, settings=(), guard=None):
-    "Parse and call, with warnings as notes on stderr."
-    args = parsed(f, argv[0], argv[1:], settings)
+    "Parse and call, with warnings as notes on stderr, each once."
+    args, said = parsed(f, argv[0], argv[1:], settings), set()
+    def once(message, *_):
+        if str(message) not in said: complain(f'note: {message}')
+        said.add(str(message))
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: complain(f'note: {message}')
+        warnings.showwarning = once
         with guard or nullcontext(): f(**args)
 
 # %% ../../nbs/7_app/07_shell.ipynb #5c0a77e5
