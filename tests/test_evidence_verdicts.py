@@ -26,11 +26,11 @@ def plain(v):
     if isinstance(v, list): return list(map(plain, v))
     return pytest.approx(v, rel=1e-9) if isinstance(v, float) else v
 
-def shares(history, view, moment)->list: # a dict {domain: share in percent} for each of the last three checks
+def shares(history, view, moment, last=3)->list: # a dict {domain: share in percent} for each check
     rows = [r for r in history['rows'] if (r['view'], r['moment']) == (view, WORDS[moment])]
     path = next(p for p in ('', 'client') if any(r['path'] == p for r in rows))
     out = []
-    for check in sorted({r['round'] for r in rows})[-3:]:
+    for check in sorted({r['round'] for r in rows})[-last:]:
         here = [r for r in rows if r['round'] == check and r['path'] == path]
         right, n = Counter(), Counter()
         for r in here:
@@ -49,6 +49,16 @@ def test_every_stored_score_is_what_the_rows_say(name):
             view, moment = place.split()
             again = {seed: score(RAW[name][int(seed)][row]['history'], view, moment) for seed in by_seed}
             assert by_seed == pytest.approx(again, abs=6e-4)
+
+def test_the_best_check_is_the_highest_of_all():
+    for row, of in STORED['sets']['P3s']['best'].items():
+        for seed, stored in of.items():
+            history = RAW['P3s'][int(seed)][row]['history']
+            views = {r['view'] for r in history['rows']} & {'personal', 'global'}
+            checks = [shares(history, view, 'received', last=99) for view in views]
+            assert max(map(len, checks)) == 6
+            means = [fmean(share for share, _ in check.values()) for of_view in checks for check in of_view]
+            assert stored == pytest.approx(max(means), abs=6e-4)
 
 def test_a_set_is_whole_where_no_run_is_missing():
     for name, s in STORED['sets'].items():
