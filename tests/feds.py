@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 import torch
 from torch import nn
+from fedskew_nb.data.load import load_suite
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.run import Run
 from fedskew_nb.nets.models import gap, seq, small_conv
@@ -44,6 +45,10 @@ def cut(suite, sizes, tests):
     "The first clients with so many images, and that many test images of each client and domain."
     clients = [replace(c, train=c.train[:n], test=c.test[:tests]) for c, n in zip(suite.clients, sizes)]
     return replace(suite, clients=clients, tests={d: t[:tests] for d, t in suite.tests.items()})
+
+def few(data_seed):
+    "Four domains of different sizes, few images to train on and to ask about: as a suite that runs are told of."
+    return replace(cut(load_suite('emoji-pacs', 'tiny', data_seed), (16, 24, 40, 64), tests=12), name='few')
 
 def halved(suite):
     "Every second pixel of each row and column: a quarter of the work, for what holds at any size."

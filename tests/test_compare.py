@@ -18,12 +18,13 @@ from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import run_of
+from feds import few, run_of
 from test_cli import images
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
             model='small_conv(width=4)')                                     # mechanics only
 ALONE = TINY | dict(methods='FedAvg', control=False)
+SMALL = ALONE | dict(suite=few, size='quick')        # images of one's own have no size
 
 # ---- names of runs
 
@@ -152,7 +153,7 @@ def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
 # ---- one run
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
-    run = replace(A, setting=dict(rounds=3, local_steps=2, eval_every=1))
+    run = replace(A, suite=suite_recipe(few), setting=dict(rounds=3, local_steps=2, eval_every=1))
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path)[1]).fit(2)
     assert train_run(run, tmp_path) == want and [p.suffix for p in tmp_path.iterdir()] == ['.json']
@@ -191,7 +192,7 @@ def rounds_of(fed): return dict(rounds=fed.round_no)
 @pytest.mark.parametrize('method', ['FedAvg', 'FedBN', 'Local', 'F2DC', 'FDSE'])
 def test_a_rung_is_the_run_of_that_horizon(method):
     "Every row, loss and byte; and looking changes nothing of what comes after."
-    how = ALONE | dict(methods=method, seeds=1, local_steps=1)
+    how = SMALL | dict(methods=method, seeds=1, local_steps=1)
     rungs = compare(**how | dict(rounds=4, rungs=(2, 4)))
     short, plain = (compare(**how | dict(rounds=r)) for r in (2, 4))
     def ends(cmp, r): return [x for h in cmp.histories for x in h.rows if x['round'] == r]
