@@ -2,6 +2,7 @@
 import csv, json
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 import numpy as np
 import pytest, torch
 import torchmetrics.functional.classification as tm
@@ -19,7 +20,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import folder
-from fedskew_nb.data.sheet import held, read_sheet
+from fedskew_nb.data.sheet import Row, held, read_sheet
 from feds import fed_of, first, run, same
 
 HEAD = ['image', 'label', 'site', 'patient']
@@ -161,9 +162,11 @@ def test_tables_of_other_systems(home):
     with pytest.raises(ValueError, match='UTF-8'): load_folder(home/'latin.csv')
 
 def test_held_keeps_one_of_each_class():
-    assert held('xxy', 'abc', .9, 1, 0) < set('ab')
-    assert held('xyz', 'abc', .9, 1, 0) == set() == held('xxyy', 'abcd', .1, 0, 0)
-    assert held('xxyyy', 'aabcc', .5, 1, 0) <= {'b', 'c'}          # a alone is of class x
+    def out(labels, groups, part, least):
+        return held([Row(Path(), y, 'north', who) for y, who in zip(labels, groups)], part, least, 0)
+    assert out('xxy', 'abc', .9, 1) < set('ab')
+    assert out('xyz', 'abc', .9, 1) == set() == out('xxyy', 'abcd', .1, 0)
+    assert out('xxyyy', 'aabcc', .5, 1) <= {'b', 'c'}              # a alone is of class x
 
 class Pairs(Dataset):
     "Rows of a torch dataset that does not end when it is looped over."

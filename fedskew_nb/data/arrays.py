@@ -10,20 +10,18 @@ import csv, warnings
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 import numpy as np
 import torch
-from ..core.files import Record, digest_of_file, read_json, regular, reserve, sweep
-from ..core.files import whole_file, write_json
+from ..core.files import (
+    Record, digest_of_file, read_json, regular, reserve, sweep, whole_file, write_json)
+from ..core.pictures import ONES, mask_notes
 from ..core.seeding import generator
 from .boxes import csv_rows
-from .cache import fill, room_for
-from .copies import checksum_of, say, with_notes
-from .datasets import check_wishes, parts_once, suite_of_parts
-from ..core.pictures import mask_notes, ONES
+from .cache import fill, located, room_for
+from .copies import checksum_of
 from .images import Data, Later, as_images, byte_depth, join, ones_white
-from .sheet import PARTS, one_site, part_named
+from .sheet import PARTS, part_named
 from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309
@@ -88,13 +86,6 @@ def all_unseen(parts:dict, more:dict)->list: # parts: {domain: those that it has
     never = [d for d, there in parts.items() if 'train' not in there]
     return list(dict.fromkeys([*more.get('unseen', ()), *never]))
 
-# %% ../../nbs/5_data/20_arrays.ipynb #85f68178
-def used_as(part:str, there:set, unseen:bool)->str|None:
-    "What an image of a part is for; '' where a part of each class is held out, None for nothing."
-    if unseen: return 'test' if part == 'test' or 'test' not in there else None
-    if there == {'train'}: return ''
-    return 'test' if part == 'val' and 'test' not in there else part
-
 # %% ../../nbs/5_data/20_arrays.ipynb #6d6a8b61
 def parts_said(rows:list)->dict: # {site: parts}
     there = {}
@@ -104,9 +95,13 @@ def parts_said(rows:list)->dict: # {site: parts}
 def used_parts(rows:list, more:dict)->tuple: # ([Row], arguments)
     "Listed rows with the part that they are used as; domains without a training image are unseen."
     there = parts_said(rows)
-    unseen = all_unseen(there, more)
-    parts = [used_as(r.split, there[r.site], r.site in unseen) for r in rows]
-    used = [r._replace(split=part) for r, part in zip(rows, parts) if part is not None]
+    unseen, used = all_unseen(there, more), []
+    for r in rows:
+        parts, part = there[r.site], r.split
+        if r.site in unseen and part != 'test' and 'test' in parts: continue
+        if r.site in unseen or part == 'val' and 'test' not in parts: part = 'test'
+        elif parts == {'train'}: part = ''        # a part of each class is held out
+        used.append(r._replace(split=part))
     return used, more | dict(unseen=unseen)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3b3ebfa7
@@ -168,14 +163,10 @@ def for_later(d:Data, images:list)->Data:
     images.append(d.x)
     return replace(d, x=Later(images, torch.arange(first, first+len(d))))
 
-# %% ../../nbs/5_data/20_arrays.ipynb #5af36e1f
 def marks_of_later(d:Data)->list: # of (a checksum, no look)
     "What tells images that are not read yet from others."
-    images = d.x.sources
-    ends = torch.tensor([*accumulate(map(len, images))])
-    which = torch.bucketize(d.x.i, ends, right=True).tolist()
-    own = [images[k][j-int(ends[k])] for k, j in zip(which, d.x.i.tolist())]
-    return [(checksum_of(x.numpy()), b'') for x in own]
+    which, row = (t.tolist() for t in located(d.x.i, d.x.sources))
+    return [(checksum_of(d.x.sources[k][j].numpy()), b'') for k, j in zip(which, row)]
 
 # %% ../../nbs/5_data/20_arrays.ipynb #b70cd49a
 def fetched(suite:Suite, size:int)->Suite:
@@ -203,30 +194,14 @@ def parts_for_later(
     return out
 
 # %% ../../nbs/5_data/20_arrays.ipynb #20arra01
-def arrays_asked(root, boxes, more:dict)->dict:
-    "What lies there; what arrays cannot give is refused."
-    if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
+def array_facts(root)->dict: # an `Arrays`
+    "What lies there."
     facts = read_json(Path(root)/ARRAYS, Arrays, 'no set of arrays', 'prepare the data set again')
     for domain, parts in facts['domains'].items():
         if Path(domain).name != domain or not parts or set(parts)-set(PARTS):
             raise ValueError(f'{Path(root)/ARRAYS}: the domain {domain!r} has the parts {[*parts]}; '
                              f'they are {", ".join(PARTS)}, and a domain is no path')
-    if more.pop('alone', False): one_site(root, facts['domains'])
-    check_wishes(facts['domains'], **more)
     return facts
-
-# %% ../../nbs/5_data/20_arrays.ipynb #b958784f
-def load_arrays(root, size:int, test:float, seed:int, name, boxes, copies:str, white, more:dict)->Suite:
-    "Of arrays."
-    facts = arrays_asked(root, boxes, more)
-    names, unseen = facts['classes'], all_unseen(facts['domains'], more)
-    given = parts_for_later(root, facts, test, seed, unseen, white, lost := [])
-    domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)
-    say(root, notes := lost+notes)
-    n = sum(len(p) for v in domains.values() for p in v)
-    source = with_notes(more.get('source', f'arrays of {root.name}, {n} images'), notes)
-    about = more | dict(source=source, copies=counts, unseen=unseen, white=white or ())
-    return fetched(suite_of_parts(domains, names, seed, name or facts['name'], **about), size)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 SUMS = '.sums.json'      # {file: checksum of the array that was written}

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
-from itertools import accumulate
 from pathlib import Path
 from typing import Callable
 import numpy as np
@@ -121,6 +120,12 @@ def room_for(shapes:list)->list: # of Tensor, uint8
     except (OSError, RuntimeError): return [plain(s) for s in shapes]
 
 # %% ../../nbs/5_data/17_cache.ipynb #8212bbb9
+def located(i:Tensor, images:list)->tuple: # (which of the tensors, its row)
+    "Where rows lie that are counted through several tensors."
+    n = torch.tensor([*map(len, images)])
+    which = torch.bucketize(i, n.cumsum(0), right=True)
+    return which, i-(n.cumsum(0)-n)[which]
+
 def fill(
     x:Tensor,                # what is filled: a row for each of
     i:Tensor,                # numbers of rows, counted through
@@ -128,11 +133,9 @@ def fill(
     ready=lambda some: some, # what is done to some of them on the way
 ):
     "Rows of several tensors, a few megabytes at a time."
-    ends = torch.tensor([*accumulate(map(len, images))])
-    which, few = torch.bucketize(i, ends, right=True), max(1, (1<<22)*len(x)//max(1, x.nbytes))
+    (which, row), few = located(i, images), max(1, (1<<22)*len(x)//max(1, x.nbytes))
     for k in which.unique().tolist():
-        first = ends[k]-len(images[k])
-        for to in (which == k).nonzero()[:,0].split(few): x[to] = ready(images[k][i[to]-first]).to(x.device)
+        for to in (which == k).nonzero()[:,0].split(few): x[to] = ready(images[k][row[to]]).to(x.device)
 
 # %% ../../nbs/5_data/17_cache.ipynb #da8dece2
 def picked(

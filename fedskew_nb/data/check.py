@@ -183,21 +183,16 @@ def odd_sizes(s, tests:dict)->list: # of sentences; {domain: test images}
             [f'{d} ({n})' for d, n in tests.items() if 0 < n < FEW]})
 
 # %% ../../nbs/5_data/03_check.ipynb #593e2cd8
-def odd_classes(s)->list: # of sentences
-    "Classes that nobody has or is asked about, and who has one only."
+def oddities(s)->list: # of sentences
+    "What a reader of this suite's averages should know."
     tests, every = {**s.tests, **s.unseen}, set(range(len(s.classes)))
     def lost(datas): return [s.classes[k] for k in sorted(every.difference(*(d.y.tolist() for d in datas)))]
     def only(named):
-        those = [(who, d) for who, d in named if len(d) > 1 and d.y.unique().numel() == 1]
-        return [f'{who} ({s.classes[int(d.y[0])]})' for who, d in those]
-    return listed({
+        return [f'{who} ({s.classes[int(d.y[0])]})' for who, d in named
+                if len(d) > 1 and d.y.unique().numel() == 1]
+    return odd_sizes(s, {d: len(t) for d, t in tests.items()})+listed({
         'no training image of {}': lost(c.train for c in s.clients),
         'no test image of {}': lost(tests.values()),
         'one class only to train on at client {}': only((c.id, c.train) for c in s.clients),
         'one image only to train on at client {}': [c.id for c in s.clients if len(c.train) == 1],
         'one class only to be tested on: {}': only(tests.items())})
-
-# %% ../../nbs/5_data/03_check.ipynb #fba5b903
-def oddities(s)->list: # of sentences
-    "What a reader of this suite's averages should know."
-    return odd_sizes(s, {d: len(t) for d, t in {**s.tests, **s.unseen}.items()}) + odd_classes(s)

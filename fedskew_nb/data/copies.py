@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np
-import torch
 from PIL import Image
 from ..core.pictures import file_bytes, upright
 from .images import Data
-from .sheet import check_pairs, part_names, parts_of_site, people
+from .sheet import check_pairs, in_parts, parts_of_site, people
 
 # %% ../../nbs/5_data/23_copies.ipynb #4b754c41
 class Picture(NamedTuple):
@@ -213,7 +212,6 @@ def in_use(pictures:list, parts:list, unseen)->list: # of Picture
     def used(p, part): return part if part == 'test' or p.domain not in unseen else ''
     return [p._replace(part=used(p, part) or '') for p, part in zip(pictures, parts)]
 
-# %% ../../nbs/5_data/23_copies.ipynb #9ba8909d
 def settled(rows:list, now:list, parts:list)->list: # of parts
     "The parts after pictures of several sites are put on one side."
     sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
@@ -222,11 +220,11 @@ def settled(rows:list, now:list, parts:list)->list: # of parts
     return [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
 
 # %% ../../nbs/5_data/23_copies.ipynb #76265571
-def summed(pictures:list, found:dict, how:str, parts:list, more:dict)->tuple: # (counts, notes)
-    "What was found, and the near twins that stay."
-    now = in_use(pictures, parts, more.get('unseen', ()))
-    near, other = near_twins(now), other_labels(now)
-    return counts_of(found, how, near, other), notes_of(now, found, how, near)+label_notes(now, other)
+def summed(pictures:list, found:dict, how:str, used:list)->tuple: # (counts, notes)
+    "What was found, and the near twins that stay among those in use."
+    near, other = near_twins(used), other_labels(used)
+    notes = notes_of(pictures, found, how, near)+label_notes(pictures, other)
+    return counts_of(found, how, near, other), notes
 
 # %% ../../nbs/5_data/23_copies.ipynb #895ce37a
 def planned(
@@ -238,13 +236,14 @@ def planned(
     out, found = once(pictures) if how == 'once' else (set(), {})
     try: parts = dealt_rows(rows, names, out, test, seed, more)
     except ValueError as e: raise ValueError('; '.join([str(e), *notes_of(pictures, found, how)])) from e
-    now = in_use(pictures, parts, more.get('unseen', ()))
+    now = in_use(pictures, parts, unseen := more.get('unseen', ()))
     kinds = kinds_of(now)
     if how == 'keep': found = kinds
     elif kinds['train_and_test']:
         found['train_and_test'] += kinds['train_and_test']
         parts = settled(rows, now, parts)
-    return parts, *summed(pictures, found, how, parts, more)
+        now = in_use(pictures, parts, unseen)
+    return parts, *summed(now, found, how, now)
 
 # %% ../../nbs/5_data/23_copies.ipynb #1a0c5962
 def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
@@ -252,14 +251,10 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
     d, out = replace(d, who=people(rows)), {}
     for site in dict.fromkeys(r.site for r in rows):
         own = [k for k, r in enumerate(rows) if r.site == site and parts[k]]
-        names = part_names([rows[k] for k in own], [parts[k] for k in own])
-        out[site] = tuple(d[torch.tensor([k for k in own if parts[k] == name]).long()] for name in names)
+        out[site] = in_parts(d[own], [rows[k] for k in own], [parts[k] for k in own])
     return out
 
 # %% ../../nbs/5_data/31_looks.ipynb #303997b6
-from collections import Counter
-import numpy as np
-from PIL import Image
 from .sheet import NUMBER
 
 # %% ../../nbs/5_data/31_looks.ipynb #97d038ab

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from PIL import Image
 from fastcore.basics import patch
-from ..core.names import one_of, whole
-from ..core.seeding import generator
-from ..core.names import check_classes, some_text
-from .check import MOST_SIDE, check_data, count, known_names, real
-from .copies import Picture, check_copies, checksum_of, counts_of, kinds_of, look, near_twins
-from .copies import notes_of, label_notes, once, other_labels, say, with_notes
+from ..core.names import check_classes, one_of, real, some_text, whole
 from ..core.pictures import window_of
+from ..core.seeding import generator
+from .check import MOST_SIDE, check_data, count, known_names
+from .copies import (
+    Picture, check_copies, checksum_of, kinds_of, look, once, say, summed, with_notes)
 from .images import Data, as_data
+from .sheet import PARTS
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501
@@ -95,17 +95,14 @@ def from_datasets(cls:Suite,
     names = names or numbered({d: p[-1] for d, p in parts.items()})
     parts, counts, notes = parts_once(parts, names, unseen, copies)
     say(name, notes := [*dict.fromkeys(lost), *notes])
-    source = with_notes(about.get('source', ''), notes)
-    about |= dict(source=source, copies=counts, white=window_of(white) or ())
+    about = noted(about, '', notes, counts, window_of(white))
     return suite_of_parts(parts, names, data_seed, name, clients, n, val, unseen, **about)
 
-# %% ../../nbs/5_data/04_datasets.ipynb #2c76576e
-def check_labels(parts:dict, names:list):
-    "Refuse images of several sizes, and labels without a class."
-    shape = next(iter(parts.values()))[-1].x.shape[1:]
-    for domain, datas in parts.items():
-        for d in datas:
-            if len(d): check_data(d, domain, len(names), shape)
+# %% ../../nbs/5_data/04_datasets.ipynb #48106673
+def noted(about:dict, source:str, notes:list, counts:dict, white)->dict: # source: where `about` says none
+    "The fields of a suite, with what is known of its pictures."
+    source = with_notes(about.get('source', source), notes)
+    return about | dict(source=source, copies=counts, white=white or ())
 
 # %% ../../nbs/5_data/04_datasets.ipynb #a72f3bce
 def suite_of_parts(
@@ -113,10 +110,11 @@ def suite_of_parts(
 )->Suite:
     "A suite of {domain: (train, test) or (train, val, test)}, each a `Data`."
     tests = {d: p[-1] for d, p in parts.items()}
-    shared = {d: t for d, t in tests.items() if d not in unseen}
-    how_many = per_domain_number(clients, parts)
-    everyone = owners({d: parts[d] for d in shared}, how_many, n, val, whole(seed))
-    unseen = {d: tests[d] for d in unseen}
+    shared, unseen = {d: t for d, t in tests.items() if d not in unseen}, {d: tests[d] for d in unseen}
+    everyone, how_many = [], per_domain_number(clients, parts)
+    for d, test in shared.items():
+        for train, spare in shares(d, parts[d], how_many[d], n, val, whole(seed)):
+            everyone.append(Client(len(everyone), d, train, spare, test))
     return Suite(name, names or numbered(tests), everyone, shared, unseen, data_seed=seed, **about)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b
@@ -127,15 +125,6 @@ def parts_of(domain:str, v, size, names, white, lost:list)->list:
     if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
         raise ValueError(f'{domain}: give (train, test) or (train, val, test)')
     return [renumbered(as_data(p, size, domain, white, lost), own_names(p), names, domain) for p in v]
-
-# %% ../../nbs/5_data/04_datasets.ipynb #0000000c
-def owners(parts:dict, how_many:dict, n, val:float, seed:int)->list:
-    "The clients of every domain, with their shares."
-    out = []
-    for d, p in parts.items():
-        for train, spare in shares(d, p, how_many[d], n, val, seed):
-            out.append(Client(len(out), d, train, spare, p[-1]))
-    return out
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000d
 def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:
@@ -157,7 +146,7 @@ def pictures_of_parts(parts:dict, names, unseen, marks)->list: # of Picture
     "The pictures of {domain: [Data]}, in their order; one that nobody uses is like no other."
     out = []
     for domain, datas in parts.items():
-        for part, d in zip(('train', 'test') if len(datas) == 2 else ('train', 'val', 'test'), datas):
+        for part, d in zip(PARTS if len(datas) == 3 else ('train', 'test'), datas):
             used = part == 'test' or domain not in unseen
             for i, (y, (pixels, seen)) in enumerate(zip(d.y.tolist(), marks(d))):
                 where = f'{domain}, {part} {i}'
@@ -184,13 +173,13 @@ def parts_once(
     names, unseen, how:str, marks=tensor_marks,
 )->tuple:          # (parts, counts, notes)
     "Each picture once, or parts as they are."
-    check_labels(parts, names)
+    shape = next(iter(parts.values()))[-1].x.shape[1:]
+    for domain, d in ((domain, d) for domain, datas in parts.items() for d in datas if len(d)):
+        check_data(d, domain, len(names), shape)
     pictures = pictures_of_parts(parts, names, unseen, marks)
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
     kept = [i not in out for i in range(len(pictures))]
-    near, other = (f([*compress(pictures, kept)]) for f in (near_twins, other_labels))
-    counts = counts_of(found, how, near, other)
-    notes = notes_of(pictures, found, how, near)+label_notes(pictures, other)
+    counts, notes = summed(pictures, found, how, [*compress(pictures, kept)])
     return left_over(parts, kept, notes) if out else parts, counts, notes
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a503

@@ -12,19 +12,17 @@ from functools import partial
 from itertools import compress
 from pathlib import Path
 import torch
+from ..core.names import Recipe, some_text, whole
+from ..core.pictures import content, image_files, read_image, unread_note, window_of
 from .arrays import (
-    as_listed, fetched, for_later, holds_arrays, load_arrays, read_splits, used_parts, with_unseen)
+    all_unseen, array_facts, as_listed, fetched, for_later, holds_arrays, marks_of_later, parts_for_later,
+    read_splits, used_parts, with_unseen)
 from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
-from ..core.pictures import image_files, unread_note
-from ..core.names import some_text
 from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
-from .copies import (
-    Picture, by_site, check_copies, marks, planned, say, told_apart, with_notes)
-from .datasets import check_wishes, suite_of_parts
-from ..core.pictures import content, read_image, window_of
+from .copies import Picture, by_site, check_copies, marks, planned, say, told_apart
+from .datasets import check_wishes, noted, parts_once, suite_of_parts
 from .images import Data, join
-from ..core.names import Recipe, whole
 from .sheet import (
     check_spelled, check_test, in_order, lacking, one_site, own_part, part_named, patients, read_sheet,
     row_of, tree_of, usual_name)
@@ -59,24 +57,19 @@ def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
     if alone: one_site(root, tree_of(rows))
     return home, rows
 
-# %% ../../nbs/5_data/05_folder.ipynb #0000000d
-def depth_hint(root, paths:list, wrong:list)->str:
-    "What to do about images that do not lie at <domain>/<class>/<image>."
-    depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
-    if len(wrong) < len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
-    if depth > 3:
-        better = wrong[0].parts[0] if len(tops) == 1 else 'one of its folders'
-        return f'images lie too deep; try {root/better}'
-    if depth == 2: return 'images lie too high; is this a single domain? give the folder above it'
-    return 'images lie too high; sort them into folders'
-
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, paths:list, alone=False): # of one site, whose domain may be left out
+def check_depth(root, paths:list, alone=False): # of one site
     want = '<domain>/<class>/<image>'+', or <class>/<image>'*alone
     if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
-    if wrong := [p for p in paths if len(p.parts) != 3 and not own_part(p)]:
-        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: '
-                         f'{depth_hint(root, paths, wrong)}')
+    wrong, tops = [p for p in paths if len(p.parts) != 3 and not own_part(p)], {p.parts[0] for p in paths}
+    if not wrong: return
+    first, depth = wrong[0], len(wrong[0].parts)
+    if len(wrong) < len(paths): hint = f'{len(wrong)} of {len(paths)} images do not; move them'
+    elif depth > 3:
+        hint = f'images lie too deep; try {root/(first.parts[0] if len(tops) == 1 else "one of its folders")}'
+    elif depth < 2: hint = 'images lie too high; sort them into folders'
+    else: hint = 'images lie too high; is this a single domain? give the folder above it'
+    raise ValueError(f'{root} should hold {want}, but {first.as_posix()} is found: {hint}')
 
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
 def check_names(root, rows:list):
@@ -150,12 +143,10 @@ def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside
     data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
     used = [*compress(read, parts)]
-    lost = left_out({r.path for r in rows}-{r.path for r in read})+beside
-    lost += lost_at_door(pictures, white)+said
-    notes = lost+lacking(tree_of(rows), names)+without_box(boxes, used)
-    source = with_notes(more.get('source', f'folder {root.name}, {len(used)} images'), notes)
-    more |= dict(source=source, copies=counts, white=white or ())
-    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **more)
+    notes = left_out({r.path for r in rows}-{r.path for r in read})+beside
+    notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)+without_box(boxes, used)
+    about = noted(more, f'folder {root.name}, {len(used)} images', notes, counts, white)
+    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
     return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
@@ -204,6 +195,21 @@ def load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, 
     tensors, meta = cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache)
     say(home, meta.get('notes'))
     return unpack(tensors, meta)
+
+# %% ../../nbs/5_data/05_folder.ipynb #b958784f
+def load_arrays(root, size, test, seed, name, boxes, copies, white, more)->Suite:
+    "The suite of a prepared set of arrays."
+    if boxes: raise ValueError(f'{root} holds arrays, no files: leave the boxes out')
+    facts = array_facts(root)
+    if more.pop('alone', False): one_site(root, facts['domains'])
+    check_wishes(facts['domains'], **more)
+    names, unseen = facts['classes'], all_unseen(facts['domains'], more)
+    given = parts_for_later(root, facts, test, seed, unseen, white, lost := [])
+    domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)
+    say(root, notes := lost+notes)
+    n = sum(len(p) for v in domains.values() for p in v)
+    about = noted(more, f'arrays of {root.name}, {n} images', notes, counts, white) | dict(unseen=unseen)
+    return fetched(suite_of_parts(domains, names, seed, name or facts['name'], **about), size)
 
 # %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35
 def load_folder(

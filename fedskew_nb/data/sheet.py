@@ -6,15 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/5_data/21_sheet.ipynb #6ebc7f97
-import hashlib
+import hashlib, warnings
 from collections import Counter
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 import torch
 from torch import Tensor
+from ..core.names import real
 from ..core.seeding import generator
 from .boxes import csv_rows
-from ..core.names import real
 from .images import Data
 
 # %% ../../nbs/5_data/21_sheet.ipynb #116c955c
@@ -172,13 +172,13 @@ def check_pairs(rows:list, names, site:str):
 
 # %% ../../nbs/5_data/21_sheet.ipynb #9db22fe4
 def held(
-    labels:list, groups:list,   # of each image: its class, its patient
+    rows:list,                  # of images
     part:float, least:int,      # of each class; at least so many patients
     *where,                     # of the generator
 )->set:                         # of groups
     "Whole groups to hold out; of every class at least one stays."
     main, of = {}, {}
-    for label, group in zip(labels, groups): main.setdefault(group, Counter())[label] += 1
+    for r in rows: main.setdefault(r.group, Counter())[r.label] += 1
     for group, count in main.items(): of.setdefault(count.most_common(1)[0][0], []).append(group)
     out = set()
     for label, own in of.items():
@@ -190,20 +190,12 @@ def held(
 # %% ../../nbs/5_data/21_sheet.ipynb #aa3ed106
 def dealt_parts(rows:list, test:float, seed, site:str)->list: # of 'train' and 'test'
     "The part of each row."
-    labels, groups = [r.label for r in rows], [r.group for r in rows]
-    out = held(labels, groups, test, 1, 'hold out', seed, site)
+    out = held(rows, test, 1, 'hold out', seed, site)
     if not out:
-        raise ValueError(f'{site}: {len(set(groups))} patient(s), no two of one class: none to test on; '
+        n = len({r.group for r in rows})
+        raise ValueError(f'{site}: {n} patient(s), no two of one class: none to test on; '
                          'give more, leave the site out, or give a column split')
-    return ['test' if g in out else 'train' for g in groups]
-
-# %% ../../nbs/5_data/21_sheet.ipynb #956b6c22
-def with_validation(rows:list, parts:list, val:float, seed, site:str)->list:
-    "The same parts, with whole patients of the training images for validation."
-    i = [k for k, part in enumerate(parts) if part == 'train']
-    labels, groups = [rows[k].label for k in i], [rows[k].group for k in i]
-    out = held(labels, groups, val, int(val > 0), 'validate', seed, site)
-    return ['val' if part == 'train' and r.group in out else part for r, part in zip(rows, parts)]
+    return ['test' if r.group in out else 'train' for r in rows]
 
 # %% ../../nbs/5_data/21_sheet.ipynb #b325ef8f
 def parts_given(rows:list, site:str, unseen:bool)->list: # of 'train', 'val' and 'test'
@@ -226,17 +218,16 @@ def parts_of_site(
     check_test(test)
     given, patients = any(r.split for r in rows), any(r.patient for r in rows)
     parts = parts_given(rows, site, unseen) if given else dealt_parts(rows, test, seed, site)
-    return with_validation(rows, parts, val, seed, site) if patients and 'val' not in parts else parts
+    if not patients or 'val' in parts: return parts
+    train = [r for r, part in zip(rows, parts) if part == 'train']
+    out = held(train, val, int(val > 0), 'validate', seed, site)
+    return ['val' if part == 'train' and r.group in out else part for r, part in zip(rows, parts)]
 
 # %% ../../nbs/5_data/21_sheet.ipynb #31390024
-def part_names(rows:list, parts:list)->tuple:
-    "Which parts a site has."
-    return PARTS if any(r.patient for r in rows) or 'val' in parts else ('train','test')
-
 def in_parts(d:Data, rows:list, parts:list)->tuple: # (train, test), or with patients (train, val, test)
     "The images of a site, a row for each, in their parts."
-    return tuple(d[torch.tensor([p == name for p in parts], dtype=torch.bool)]
-                 for name in part_names(rows, parts))
+    names = PARTS if any(r.patient for r in rows) or 'val' in parts else ('train','test')
+    return tuple(d[torch.tensor([p == name for p in parts], dtype=torch.bool)] for name in names)
 
 # %% ../../nbs/5_data/21_sheet.ipynb #1a6c3932
 def lacking(tree:dict, names)->list:
@@ -246,7 +237,6 @@ def lacking(tree:dict, names)->list:
 
 # %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
 import re, unicodedata, warnings
-from pathlib import Path
 
 # %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
 NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
@@ -280,7 +270,6 @@ USUAL = dict(    # {column: its other names, as `key_of` writes them}
     split=['splits', 'splitname', 'datasplit', 'part', 'set', 'subset', 'partition', 'phase', 'usage'])
 LIKE = dict(patient=(*PEOPLE, 'caseid'), split=('split', 'fold', 'subset', 'partition'))
 
-# %% ../../nbs/5_data/30_cells.ipynb #92d1e85f
 def key_of(name)->str:
     "A column's name without case, blanks and marks."
     return re.sub(r'[\W_]+', '', unicodedata.normalize('NFKC', str(name)).casefold())

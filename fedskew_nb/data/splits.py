@@ -214,14 +214,6 @@ def leave_out(suite:Suite, domain:str)->Suite:
         unseen  = suite.unseen | {domain: tests_of(suite, domain)},
         spare   = suite.spare | gone)
 
-# %% ../../nbs/5_data/29_mixed.ipynb #9496f1c8
-import torch
-from torch import Tensor
-from ..core.names import real, whole
-from ..core.seeding import generator
-from .check import count
-from .suite import Suite
-
 # %% ../../nbs/5_data/29_mixed.ipynb #7ec1ec30
 def mixed(
     suite:Suite,

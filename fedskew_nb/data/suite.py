@@ -137,16 +137,14 @@ def pooled(self:Suite)->Suite:
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000001f
 @patch
-def _digest(self:Suite, t:Tensor)->str:
-    "Checksum of one of its tensors, counted once a version."
-    kept, key = vars(self).setdefault('_digests', {}), (id(t), None if t.is_inference() else t._version)
-    if kept.get(key, (None,))[0] is not t: kept[key] = t, tensor_checksum(t)
-    return kept[key][1]
-
-@patch
 def fingerprint(self:Suite)->str:
     "Sixteen letters of every byte that training or a test sees, and of who has it."
-    sums = lambda d: [(k, self._digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
+    kept = vars(self).setdefault('_digests', {})     # a tensor is summed up once a version
+    def digest(t):
+        key = id(t), None if t.is_inference() else t._version
+        if kept.get(key, (None,))[0] is not t: kept[key] = t, tensor_checksum(t)
+        return kept[key][1]
+    sums = lambda d: [(k, digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
     clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
     tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
     text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
@@ -213,7 +211,6 @@ def odd(self:Suite)->list: # of sentences
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a
 FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare')]
 
-# %% ../../nbs/5_data/02_suite.ipynb #0000002b
 def pack(suite:Suite, **also)->tuple[dict,dict]:
     "A suite as (tensors, table of contents)."
     datas = suite._datas()

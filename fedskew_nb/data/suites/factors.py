@@ -98,6 +98,13 @@ def deal_grid(
         clients += hand_out(fit, d, k, n, len(clients), test)
     return clients
 
+# %% ../../../nbs/5_data/13_factors.ipynb #6fde04d2
+def grid_suite(grid:Grid, slices:list, s:dict, unseen:dict|None=None, *, data_seed:int, **about)->Suite:
+    "The suite whose clients own these slices."
+    clients = deal_grid(grid, slices, s, data_seed)
+    tests = {c.domain: c.test for c in clients}
+    return Suite(grid.name, list(grid.classes), clients, tests, unseen or {}, data_seed=data_seed, **about)
+
 # %% ../../../nbs/5_data/13_factors.ipynb #11662adb
 SPRITES = (3, 6, 32, 32)     # shapes, scales, places across, places down
 
@@ -132,7 +139,5 @@ def dsprites_like(size:str='quick', data_seed:int=0)->Suite:
     "Six scales of three shapes; each of forty clients has an orientation of its own; see `DSPRITES_SIZES`."
     s, data_seed = DSPRITES_SIZES[one_of(size, DSPRITES_SIZES, 'size')], whole(data_seed)
     turns = [k*40//s['clients'] for k in range(s['clients'])]
-    clients = deal_grid(DSPRITES, [(f'turned {9*t}°', t) for t in turns], s, data_seed)
-    tests = {c.domain: c.test for c in clients}
-    return Suite(DSPRITES.name, list(DSPRITES.classes), clients, tests, size=size, data_seed=data_seed,
-                 **ABOUT_DSPRITES)
+    slices = [(f'turned {9*t}°', t) for t in turns]
+    return grid_suite(DSPRITES, slices, s, size=size, data_seed=data_seed, **ABOUT_DSPRITES)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from ...core.names import one_of, whole
 from .draw import hsv_to_rgb
-from .factors import Grid, deal_grid, draw_cells, pick_cells
+from .factors import Grid, draw_cells, grid_suite, pick_cells
 from ..images import join
 from ..suite import Suite, embedded
 
@@ -168,13 +168,6 @@ ABOUT_SHAPES3D = dict(
     cannot='the numbers of papers on 3D Shapes: room, light and solids are close to its own, not the same; '
            'nor objects that vary within their class')
 
-# %% ../../../nbs/5_data/14_rooms.ipynb #6fde04d2
-def rooms_suite(grid:Grid, slices:list, s:dict, unseen:dict, **facts)->Suite:
-    "The suite whose clients own these slices."
-    clients = deal_grid(grid, slices, s, facts['data_seed'])
-    tests = {c.domain: c.test for c in clients}
-    return Suite(grid.name, list(grid.classes), clients, tests, unseen, **facts, **ABOUT_SHAPES3D)
-
 # %% ../../../nbs/5_data/14_rooms.ipynb #f19bc5b3
 @embedded('shapes3d-like')
 def shapes3d_like(size:str='quick', data_seed:int=0)->Suite:
@@ -183,7 +176,8 @@ def shapes3d_like(size:str='quick', data_seed:int=0)->Suite:
     rooms = [(f'floor {f} wall {w}', (f, w)) for f, w in map(pair, range(s['clients']))]
     cells = pick_cells(SHAPES3D, 'test', s['unseen'], data_seed, 'other rooms').chunk(50)
     others = join([draw_cells(SHAPES3D, pair(50+i), c, s['px']) for i, c in enumerate(cells)])
-    return rooms_suite(SHAPES3D, rooms, s, {'other rooms': others}, size=size, data_seed=data_seed)
+    facts = dict(size=size, data_seed=data_seed, **ABOUT_SHAPES3D)
+    return grid_suite(SHAPES3D, rooms, s, {'other rooms': others}, **facts)
 
 # %% ../../../nbs/5_data/14_rooms.ipynb #d74c4217
 @embedded('shapes3d-like-scale')
@@ -191,4 +185,4 @@ def shapes3d_like_scale(size:str='quick', data_seed:int=0)->Suite:
     "Four solids in any room; each of ten clients has objects of one size; see `SHAPES3D_SIZES`."
     s, data_seed = SHAPES3D_SIZES[one_of(size, SHAPES3D_SIZES, 'size')], whole(data_seed)
     of = [(f'scale {.75+k%8/14:.2f}', k%8) for k in range(s['scales'])]
-    return rooms_suite(SHAPES3D_SCALE, of, s, {}, size=size, data_seed=data_seed)
+    return grid_suite(SHAPES3D_SCALE, of, s, size=size, data_seed=data_seed, **ABOUT_SHAPES3D)
