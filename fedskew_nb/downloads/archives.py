@@ -19,7 +19,6 @@ from ..core.pictures import HEAD, SUFFIXES, kind_of, starts_an_image, walk
 MOST_ARRAY = 16 << 30       # of a file of many
 RATIO = 200                 # unpacked over packed
 
-# %% ../../nbs/5_data/25_archives.ipynb #c428ce81
 @dataclass(frozen=True)
 class Entry:
     "A file of a source: its path there, its size, and how to open it."

@@ -69,7 +69,6 @@ VEHICLES = tuple('airplane bicycle boat bus car helicopter motorcycle train truc
 CONTEXTS = [f'context-{k}' for k in range(10)]
 CLIENTS = 7     # of FedDDL's splits
 
-# %% ../../nbs/5_data/27_layouts.ipynb #47b9f023
 def nico(inside:str, classes:tuple, total:int, sizes:tuple, last:bool=False)->Layout:
     "A half of NICO, with the sizes of its clients."
     counts = dict.fromkeys(CONTEXTS) | dict(zip(CONTEXTS[3 if last else 0:], sizes))

@@ -12,22 +12,20 @@ from contextlib import contextmanager
 from json import dumps
 from pathlib import Path, PurePosixPath
 from tqdm.auto import tqdm
+from ..core.files import Record, read_json, sweep, write_json
+from ..core.names import folded, live, one_of, plain, some_text
+from ..core.pictures import looks_like_image, walk
+from ..data.arrays import forget_arrays, holds_arrays, write_splits
 from .archives import (
     Entry, check_path, digest_of, images_in, is_image, put, sources_of, whole)
 from .layouts import CLIENTS, LAYOUTS, Layout, known_as, placer
 from .readers import list_lines, read_pickle
-from .sets import ARRAY_SETS, prepare_arrays
-from ..core.files import Record, read_json, sweep, write_json
-from ..core.names import folded, live, one_of, plain
-from ..data.arrays import forget_arrays, holds_arrays, write_splits
-from ..core.pictures import looks_like_image, walk
-from ..core.names import some_text
+from .sets import ARRAY_SETS, other_counts, prepare_arrays
 
 # %% ../../nbs/5_data/24_prepare.ipynb #6a7581a2
 LISTS = re.compile(r'(.+)_(train|test|train_kfold|crossval_kfold)\.(txt|pkl)', re.IGNORECASE)
 PART_OF = dict(train='train', test='test', train_kfold='train', crossval_kfold='val')
 
-# %% ../../nbs/5_data/24_prepare.ipynb #02bd604f
 def names_listed(entry:Entry, where:str)->list: # of paths
     "The images that a list names."
     text = entry.path.lower().endswith('.txt')
@@ -105,10 +103,7 @@ def check_whole(layout:Layout, name:str, came:dict, sources:list):
 def remarks(layout:Layout, came:dict)->list:
     "What a reader should know: counts that differ, classes that a domain lacks."
     n, classes = Counter(d for d, *_ in came), {c for _, c, _ in came}
-    other = {d: k for d, k in layout.counts.items() if k and n[d] != k}
-    lines = [f'{d} has {n[d]} images, the published set has {k}' for d, k in other.items()]
-    if layout.total and len(came) != layout.total:
-        lines.append(f'there are {len(came)} images, the published set has {layout.total}')
+    lines = other_counts(n, layout.counts, layout.total)
     for d in [d for d in layout.counts if n[d]]:
         lost = sorted((set(layout.classes) or classes) - {c for e, c, _ in came if e == d})
         if lost: lines.append(f'{d} has no image of {", ".join(lost[:5])}{" …"*(len(lost) > 5)}')

@@ -30,6 +30,7 @@ class Files:
     read:Callable    # (part, paths of these files) → Rows
     images:int|None  # all in all, as published
 
+def names_of(kinds:list)->set: return {n for k in kinds for of in k.names.values() for n in of}
 def mnist_names(part:str): return f'{part}-images-idx3-ubyte', f'{part}-labels-idx1-ubyte'
 def both(pattern:str): return {part: (pattern.format(part),) for part in ('train', 'test')}
 
@@ -49,38 +50,35 @@ def plain_name(name:str)->str:
     "A file's name as the tables have it: `train-images.idx3-ubyte.gz` is `train-images-idx3-ubyte`."
     return name.lower().replace('.idx', '-idx').removesuffix('.gz')
 
-def files_in(source:Path, wanted)->Iterator: # of Entry
+# %% ../../nbs/5_data/28_sets.ipynb #3eab5c56
+def files_in(source:Path, wanted)->Iterator: # of (Entry, where to unpack it)
     "The wanted files of a source, which may be one of them itself."
     if source.is_file() and plain_name(source.name) in wanted:
-        yield Entry(source.name, source.stat().st_size, lambda: open(source, 'rb'), source)
+        yield Entry(source.name, source.stat().st_size, lambda: open(source, 'rb'), source), ''
         return
     for entry in entries_of(source, MOST_ARRAY):
         *_, folder, name = '', *PurePosixPath(entry.path.replace('\\', '/')).parts
         listed = folder in ('mnist_m_train', 'mnist_m_test') and entry.file is None
-        if not is_hidden(entry.path) and (listed or plain_name(name) in wanted): yield entry
-
-# %% ../../nbs/5_data/28_sets.ipynb #3eab5c56
-def laid_out(entry:Entry, spare:Path, wanted)->Path:
-    "Where a file lies on the disk; unpacked if it lay in an archive."
-    if entry.file: return entry.file
-    *_, folder, name = '', *PurePosixPath(entry.path.replace('\\', '/')).parts
-    target = spare/name if plain_name(name) in wanted else spare/folder/name
-    put(entry, target)
-    return target
+        if is_hidden(entry.path): continue
+        if plain_name(name) in wanted: yield entry, name
+        elif listed: yield entry, f'{folder}/{name}'
 
 # %% ../../nbs/5_data/28_sets.ipynb #c6c3bc40
-def gather(wanted, sources:list, spare:Path)->dict: # {name: path}
-    "The wanted files of all sources; a packed file is taken before an unpacked one."
+def gather(wanted, sources:list, spare:Path, none:str)->dict: # {name: path}
+    "The wanted files of all sources, packed before unpacked; without any, `none` is said."
     found = {}
     for source in sources:
         with whole(source):
-            for entry in files_in(source, wanted):
-                path = laid_out(entry, spare, wanted)
+            for entry, place in files_in(source, wanted):
+                path = entry.file or spare/place
+                if not entry.file: put(entry, path)
                 other = found.get(name := plain_name(path.name))
                 if other and other.suffix == path.suffix and name in wanted:
                     raise ValueError(f'{other} and {path} are both {path.name}: give one of the sources')
                 if not other or path.suffix == '.gz': found[name] = path
-    return {name: path for name, path in found.items() if name in wanted}
+    found = {name: path for name, path in found.items() if name in wanted}
+    if found: return found
+    raise ValueError(f'{", ".join(map(str, sources))}: no {none}')
 
 # %% ../../nbs/5_data/28_sets.ipynb #506bc168
 def published_sums()->dict: # {name of a file: md5}
@@ -103,7 +101,7 @@ def checked_sums(paths)->dict: # {name: what is known of its checksum}
 def domain_files(domain:str, found:dict)->tuple|None: # (Files, {part: paths}); None: there are none
     "The files of a domain, or a refusal where some are missing."
     for files in DIGITS[domain]:
-        names = {n for of in files.names.values() for n in of}
+        names = names_of([files])
         if not names & found.keys(): continue
         if lost := sorted(names-found.keys()):
             there = ', '.join(sorted(names & found.keys()))
@@ -114,11 +112,9 @@ def domain_files(domain:str, found:dict)->tuple|None: # (Files, {part: paths}); 
 def digit_files(sources:list, out:Path)->tuple: # ({name: path}, {domain: (Files, {part: paths})})
     "What the sources hold of digits."
     kinds = [k for of in DIGITS.values() for k in of]
-    found = gather({n for k in kinds for of in k.names.values() for n in of}, sources, out/UNPACKED)
-    domains = {d: files for d in DIGITS if (files := domain_files(d, found))}
-    if domains: return found, domains
-    raise ValueError(f'{", ".join(map(str, sources))}: no file of digits is in there; it should hold '
-                     'train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
+    found = gather(names_of(kinds), sources, out/UNPACKED, 'file of digits is in there; it should hold '
+                   'train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
+    return found, {d: files for d in DIGITS if (files := domain_files(d, found))}
 
 # %% ../../nbs/5_data/28_sets.ipynb #10c08c9d
 def bring_digits(sources:list, out:Path, progress:bool)->dict:
@@ -139,10 +135,8 @@ def bring_digits(sources:list, out:Path, progress:bool)->dict:
 def all_of_mnist(sources:list, out:Path)->tuple: # (bytes (N, 28, 28), labels (N,), files)
     "Both parts of MNIST, one after the other."
     files = DIGITS['mnist'][0]
-    found = gather({n for of in files.names.values() for n in of}, sources, out/UNPACKED)
-    if not found:
-        raise ValueError(f'{", ".join(map(str, sources))}: no file of MNIST is in there; it should hold '
-                         'train-images-idx3-ubyte and its three kin')
+    found = gather(names_of([files]), sources, out/UNPACKED, 'file of MNIST is in there; it should hold '
+                   'train-images-idx3-ubyte and its three kin')
     _, paths = domain_files('mnist', found)
     blocks = [b for part, of in paths.items() for b in files.read(part, *of).blocks()]
     return *(torch.from_numpy(np.concatenate(v)) for v in zip(*blocks)), found.values()
@@ -208,8 +202,7 @@ def told_blocks(blocks, keys:list, which, labels)->Iterator: # of ((domain, part
 def bring_factors(name:str, sources:list, out:Path, progress:bool)->dict:
     "A table of factors as arrays, a domain for each value of what tells them apart."
     spec = FACTORS[name]
-    path = gather({spec.file}, sources, out/UNPACKED).get(spec.file)
-    if not path: raise ValueError(f'{", ".join(map(str, sources))}: no {spec.file} is in there')
+    path = gather({spec.file}, sources, out/UNPACKED, f'{spec.file} is in there')[spec.file]
     table, shape, blocks = spec.read(path)
     keys, which, classes, labels = told_apart(spec, table)
     counts = {keys[k]: n for k, n in sorted(Counter(which.tolist()).items())}
@@ -249,21 +242,21 @@ ARRAY_SETS |= {
         'the repository 3d-shapes of DeepMind', 'Burgess and Kim 2018')}
 
 # %% ../../nbs/5_data/28_sets.ipynb #8787ad17
-def facts_of_arrays(came:dict)->dict:
-    "What is there, beside what was published."
-    images = Counter()
-    for (domain, _), n in came['counts'].items(): images[domain] += n
+def other_counts(images:dict, published:dict, total:int)->list: # of sentences; total: 0 where it is not known
+    "Where there are more or fewer images than the authors say."
     lines = [f'{d} has {images[d]} images, the published set has {k}'
-             for d, k in came['published'].items() if images[d] != k]
-    n, total = images.total(), came.get('total')
-    if total and n != total: lines.append(f'there are {n} images, the published set has {total}')
-    lines += [f'{name} is {told}' for name, told in came['files'].items() if told.startswith('not')]
-    return dict(images=dict(images), published=came['published'], files=came['files'],
-                remarks=lines+came['remarks'])
+             for d, k in published.items() if k and images[d] != k]
+    n = sum(images.values())
+    return lines+[f'there are {n} images, the published set has {total}']*(total not in (0, n))
 
 # %% ../../nbs/5_data/28_sets.ipynb #ca348568
 def prepare_arrays(name:str, sources:list, out:Path, progress:bool)->dict:
     "A set as arrays; call it again to go on."
-    facts = facts_of_arrays(ARRAY_SETS[name].make(sources, out, progress))
+    of, images = ARRAY_SETS[name], Counter()
+    came = of.make(sources, out, progress)
+    for (domain, _), n in came['counts'].items(): images[domain] += n
+    lines = other_counts(images, came['published'], came.get('total', 0))
+    lines += [f'{file} is {told}' for file, told in came['files'].items() if told.startswith('not')]
     shutil.rmtree(out/UNPACKED, ignore_errors=True)
-    return facts | dict(cite=ARRAY_SETS[name].cite, home=ARRAY_SETS[name].home)
+    return dict(images=dict(images), published=came['published'], files=came['files'],
+                remarks=lines+came['remarks'], cite=of.cite, home=of.home)
