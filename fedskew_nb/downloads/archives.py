@@ -167,23 +167,22 @@ def put(entry:Entry, target:Path):
             if same(f, g): return
     with whole_file(target) as part, entry.open() as f, open(part, 'wb') as g: shutil.copyfileobj(f, g)
 
-# %% ../../nbs/5_data/25_archives.ipynb #9e053cd1
-def listing(source:Path, look:bool)->list:
-    "What a zip or a folder says of its files; without `look` of images in a folder the sizes alone."
-    if not source.is_dir():
-        with zipfile.ZipFile(source) as z: return [(i.filename, i.file_size, i.CRC) for i in z.infolist()]
-    def facts(p): return digest_of_file(p) if look or kind_of(p) not in SUFFIXES else ''
-    files = [p for p in walk(source) if p.is_file()]
-    return [(p.relative_to(source).as_posix(), p.stat().st_size, facts(p)) for p in files]
-
 # %% ../../nbs/5_data/25_archives.ipynb #3b83799c
-def digest_of(source:Path, look:bool=True)->str:
+def digest_of(
+    source:Path,
+    look:bool=True,    # False: of images in a folder the sizes alone
+)->str:
     "Sixteen letters of what a source holds, wherever it lies."
     if not source.is_dir() and not source.is_file():
         raise ValueError(f'there is no {source}: give the archive, or the folder')
     if source.is_file() and not zipfile.is_zipfile(source): return digest_of_file(source)
-    with whole(source): told = repr(sorted(listing(source, look)))
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    def of_file(p): return digest_of_file(p) if look or kind_of(p) not in SUFFIXES else ''
+    with whole(source):
+        if source.is_file():
+            with zipfile.ZipFile(source) as z: told = [(i.filename, i.file_size, i.CRC) for i in z.infolist()]
+        else: told = [(p.relative_to(source).as_posix(), p.stat().st_size, of_file(p))
+                      for p in walk(source) if p.is_file()]
+    return hashlib.blake2b(repr(sorted(told)).encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/5_data/25_archives.ipynb #8960f0a0
 def is_hidden(path:str)->bool:
