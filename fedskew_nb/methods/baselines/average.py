@@ -13,7 +13,9 @@ FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
                 says='The server averages what the clients trained.')
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #27861447
-FAMILY = dict(average='Train, then average')    # {page: its head in every list}
+FAMILY = dict(    # {page: its head in every list}
+    average='Train, then average', proximal='A pull back to the start', regularise='A further loss',
+    control='A corrected gradient', updates="The server's step and weights")
 
 # %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #00000003
 import math
@@ -69,9 +71,6 @@ class Prox(Mechanism):
 FedProx = Method('FedProx', Prox(), page='2_methods/baselines/02_proximal', ink='purple',
                  says='A pull holds every client near the model it received.')
 
-# %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #3a3d71d6
-FAMILY['proximal'] = 'A pull back to the start'    # its head in every list
-
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #c0ebb81d
 from fastcore.basics import patch
 from ...core.names import not_negative
@@ -104,21 +103,15 @@ class Dynamic(Mechanism):
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #b534732b
 @patch
 def rules(self:Dynamic, net):
-    "What is learnt is averaged against the memories; without α as ever."
-    return [Rule(is_learnt(net), self._against)] if self.alpha else []
-
-@patch
-def _against(self:Dynamic, V, g, w, srv)->Tensor:
-    "Σ p_k θ_k − h/α, with h the mean of all memories; one tensor."
-    name, p = srv.names[0], [srv.share(k) for k in srv.ids]
-    srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
-    return mean(V, g, w, srv)-srv.state[name]/self.alpha
+    "What is learnt is averaged against the memories, Σ p_k θ_k − h/α with h their mean; without α as ever."
+    def against(V, g, w, srv):    # one tensor
+        name, p = srv.names[0], [srv.share(k) for k in srv.ids]
+        srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
+        return mean(V, g, w, srv)-srv.state[name]/self.alpha
+    return [Rule(is_learnt(net), against)] if self.alpha else []
 
 FedDyn = Method('FedDyn', Dynamic(), page='2_methods/baselines/04_regularise',
                 says="Each client's loss is bent until all want the same model.")
-
-# %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #a010d7c1
-FAMILY['regularise'] = 'A further loss'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #dd5a6677
 def correlated(
@@ -196,16 +189,12 @@ class ServerStep(Mechanism):
 SCAFFOLD = Method('SCAFFOLD', ControlVariates(), ServerStep(), page='2_methods/baselines/05_control',
                   says="Control variates take out of every step what is the client's own.")
 
-# %% ../../../nbs/2_methods/baselines/05_control.ipynb #5c9d5e40
-FAMILY['control'] = 'A corrected gradient'    # its head in every list
-
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #ba21822a
 FedDC = Method('FedDC', ControlVariates(), Dynamic(alpha=.01), page='2_methods/baselines/05_control',
                says="FedDyn's bent loss and SCAFFOLD's control variates together (CVPR 2022).")
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #ac76b0f9
 import torch.nn.functional as F
-from ...core.names import not_negative
 from .personal import KeepBatchNorm, KeepPlaces
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #595d3401
@@ -251,9 +240,6 @@ FedAdam = Method('FedAdam', ServerAdaptive(), page=_PAGE,
                  says='The server steps with Adam, a scale for each parameter.')
 FedYogi = Method('FedYogi', ServerAdaptive(yogi=True), page=_PAGE,
                  says='As FedAdam, with slower memory of the squares.')
-
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #bcfac5b0
-FAMILY['updates'] = "The server's step and weights"    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #9faf7afa
 def work(steps:int, rho:float=0.)->float:

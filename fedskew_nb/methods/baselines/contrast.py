@@ -19,12 +19,7 @@ from ...core.net import probe, with_state
 from ...core.names import at_least, nearest, not_negative
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #eb79afb8
-def model_contrast(
-    z:Tensor,         # (B, d)
-    z_glob:Tensor,    # (B, d)
-    z_prev:Tensor,    # (B, d)
-    tau:float,
-)->Tensor:            # scalar
+def model_contrast(z:Tensor, z_glob:Tensor, z_prev:Tensor, tau:float)->Tensor: # (B, d) each → scalar
     "ℓ_con of Eq. 3, the mean over a batch."
     like, unlike = (F.cosine_similarity(z, o, dim=1) for o in (z_glob, z_prev))
     return F.softplus((unlike-like)/tau).mean()
@@ -46,23 +41,18 @@ class ModelContrast(Mechanism):
 MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
 
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
-FAMILY = dict(contrast='Contrast at the client')    # {page: its head in every list}
-
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
-@patch
-@torch.no_grad()
-def _frozen(self:ModelContrast, c, x:Tensor)->tuple: # z_glob, z_prev
-    "What the received model and the client's last one make of images; both in eval."
-    z_glob = c.received(x).feat
-    if 'previous' not in c.state: return z_glob, z_glob
-    return z_glob, with_state(c.received, c.state['previous'], x).feat
+FAMILY = dict(    # {page: its head in every list}
+    contrast='Contrast at the client', views='Views in the style of other clients')
 
 @patch
 def loss(self:ModelContrast, c, b, out):
-    "μ·ℓ_con (MOON, Eq. 4)."
+    "μ·ℓ_con (MOON, Eq. 4); the received model and the client's last one are in eval."
     if not self.mu: return {}
-    return dict(moon=self.mu*model_contrast(out.feat, *self._frozen(c, b['x']), self.tau))
+    with torch.no_grad():
+        z_prev = z_glob = c.received(b['x']).feat
+        if 'previous' in c.state: z_prev = with_state(c.received, c.state['previous'], b['x']).feat
+    return dict(moon=self.mu*model_contrast(out.feat, z_glob, z_prev, self.tau))
 
 @patch
 def finish(self:ModelContrast, c):
@@ -224,7 +214,6 @@ def styles_of(x:Tensor)->Tensor: # (N, 2, 3)
     "Mean and deviation of the channels of bytes, in [0, 1]."
     return torch.stack(statistics(x/255), 1)[..., 0, 0]
 
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #8adcba9b
 def mixstyle(
     x:Tensor,        # (B, 3, H, W) bytes
     pool:Tensor,     # (N, 2, 3): mean and deviation of the channels of other images, in [0, 1]
@@ -241,8 +230,7 @@ def mixstyle(
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #69adca35
 def supcon(f:Tensor, y:Tensor, t:float)->Tensor: # scalar
     "The supervised contrast of features (N, d); as in the authors' code, an image is among its own class."
-    f = F.normalize(f, dim=1)
-    s, same = f@f.T/t, y[:, None] == y
+    s, same = cosines(f)/t, y[:, None] == y
     rest = s.masked_fill(torch.eye(len(y), dtype=torch.bool, device=y.device), -math.inf)
     return (rest.logsumexp(1)-(s*same).sum(1)/same.sum(1)).mean()
 
@@ -280,7 +268,6 @@ def loss(self:StyleViews, c, b, out):
     if not self.views: return {}
     return dict(views=sum(F.cross_entropy(o.logits, b['y']) for o in style_views(self, out)))
 
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #39bb2ec6
 def style_views(m, out)->list: # [Out, …]
     "The answers to the views."
     views = [o for n, o in sorted(out.views.items()) if n.startswith('style')]
@@ -288,22 +275,30 @@ def style_views(m, out)->list: # [Out, …]
     raise ValueError(f"{type(m).__name__} finds no answers to x_style0 …: the method's `forward` must "
                      'answer every x_… of the batch into out.views')
 
+# %% ../../../nbs/2_methods/baselines/13_views.ipynb #795c9d97
+def sent_images(c, share:float, lasting:bool)->Tensor: # (N, 3, H, W) bytes
+    "A share of a client's training images: always the same, or others in each round."
+    x = c.data.train.x
+    i = torch.randperm(len(x), generator=c.gen('sent', lasting=lasting))[:max(1, int(share*len(x)))]
+    return x[i.to(x.device)]
+
+def of_others(srv, ups, name:str)->dict:
+    "To each client what all others sent under a name, also those that sit out."
+    srv.state.update({u.id: u.extra[name] for u in ups})
+    parts = {k: [s for j, s in sorted(srv.state.items()) if j != k] for k in srv.sizes}
+    return {name: Each({k: torch.cat(p) for k, p in parts.items() if p})}
+
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #795c9d96
 @patch
 def finish(self:StyleViews, c):
     "The styles of some images."
-    n = len(c.data.train)
     if not self.views or not self.r: return {}
-    i = torch.randperm(n, generator=c.gen('sent', lasting=not self.anew))[:max(1, int(self.r*n))]
-    return dict(styles=styles_of(c.data.train[i.to(c.data.train.x.device)].x))
+    return dict(styles=styles_of(sent_images(c, self.r, lasting=not self.anew)))
 
 @patch
 def extras(self:StyleViews, srv, ups):
     "To each client the styles of all others."
-    if not self.views or not self.r: return {}
-    srv.state.update({u.id: u.extra['styles'] for u in ups})
-    parts = {k: [s for j, s in sorted(srv.state.items()) if j != k] for k in srv.sizes}
-    return dict(styles=Each({k: torch.cat(p) for k, p in parts.items() if p}))
+    return of_others(srv, ups, 'styles') if self.views and self.r else {}
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #a50fdc6b
 @dataclass
@@ -321,9 +316,6 @@ class AlignViews(Mechanism):
 
 FedCCRL = Method('FedCCRL', StyleViews(), AlignViews(), page='2_methods/baselines/13_views',
                  says="Views in other clients' styles, aligned in feature and prediction.")
-
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #ccbc8913
-FAMILY['views'] = 'Views in the style of other clients'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #da44e7f5
 @patch

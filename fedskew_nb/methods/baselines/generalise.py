@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch, torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
-from ...core.context import Each
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.names import not_negative
@@ -19,7 +18,7 @@ from ...core.seeding import Random
 from .augment import FFA, restyled, stage_channels, statistics
 from .personal import _positive
 from .prototypes import class_means, clusters_of, prototype_cosines
-from .contrast import as_bytes, dice, each_image
+from .contrast import as_bytes, dice, each_image, of_others, sent_images
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #dc8de0cd
 def noisy(own:tuple, g)->tuple: # own and new statistics
@@ -122,20 +121,14 @@ def batch(self:FourierViews, c, b):
 @patch
 def finish(self:FourierViews, c):
     "Amplitudes of some images, the same in every round."
-    d = c.data.train
     if not self.share: return {}
-    i = torch.randperm(len(d), generator=c.gen('sent', lasting=True))[:max(1, int(self.share*len(d)))]
-    x = d[i.to(d.x.device)].x
+    x = sent_images(c, self.share, lasting=True)
     return dict(amplitudes=lowest(spectrum(x), int(self.window*min(x.shape[-2:])/2)).abs().float())
 
-# %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #5185a12c
 @patch
 def extras(self:FourierViews, srv, ups):
-    "To each client the amplitudes of all others, also of those that sit out."
-    if not self.share: return {}
-    srv.state.update({u.id: u.extra['amplitudes'] for u in ups})
-    parts = {k: [s for j, s in sorted(srv.state.items()) if j != k] for k in srv.sizes}
-    return dict(amplitudes=Each({k: torch.cat(p) for k, p in parts.items() if p}))
+    "To each client the amplitudes of all others."
+    return of_others(srv, ups, 'amplitudes') if self.share else {}
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #cbdc866a
 def cmi(

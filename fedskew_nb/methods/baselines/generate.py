@@ -65,13 +65,10 @@ class LatentGenerator(Mechanism):
     def __post_init__(self): _check(self)
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #2b8d8dd1
-_LEAST = dict(steps=(1, 'a generator must be trained'), size=(2, 'its BatchNorm needs two features'),
-              noise=(1, 'it needs noise'), hidden=(1, 'a layer needs units'))
-
 def _check(m:LatentGenerator):
-    "A refusal of hyper-parameters that mean nothing."
-    not_negative('LatentGenerator', **{n: getattr(m, n) for n in ('alpha', 'beta', 'eta', 'fade', 'rate')})
-    at_least(**{n: (getattr(m, n), *least) for n, least in _LEAST.items()})
+    not_negative('LatentGenerator', alpha=m.alpha, beta=m.beta, eta=m.eta, fade=m.fade, rate=m.rate)
+    at_least(steps=(m.steps, 1, 'a generator must be trained'), hidden=(m.hidden, 1, 'a layer needs units'),
+             size=(m.size, 2, 'its BatchNorm needs two features'), noise=(m.noise, 1, 'it needs noise'))
 
 FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_generate',
                 says='A generator on the server makes features that teach the clients.')
@@ -87,7 +84,6 @@ def adapt(self:LatentGenerator, net):
     raise ValueError(f'LatentGenerator makes features for a linear head, and this one is a '
                      f'{type(net.head).__name__}: wrap the model with as_net(model, body=…, head=…)')
 
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #0fd329cf
 @patch
 def start(self:LatentGenerator, c):
     "The generator as it came, frozen; none in the first round."
@@ -142,11 +138,6 @@ def _resumed(self:LatentGenerator, srv, W:Tensor)->tuple: # (generator, Adam)
     adam.param_groups[0]['lr'] = self.rate*self.fade**srv.round
     return G.train(), adam
 
-@patch
-def _batch(self:LatentGenerator, dice, classes:Tensor, W:Tensor)->tuple: # (labels, noise)
-    drawn = torch.randint(len(classes), (self.size,), generator=dice)
-    return classes[drawn.to(classes.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
-
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #8edd1d11
 def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody has, share (K, C)
     "What the participants sent, side by side."
@@ -164,7 +155,8 @@ def extras(self:LatentGenerator, srv, ups):
     W, bias, classes, share = _heads(ups)
     (G, adam), dice = self._resumed(srv, W), srv.gen('steps')
     for _ in range(self.steps):
-        y, eps = self._batch(dice, classes, W)
+        drawn = torch.randint(len(classes), (self.size,), generator=dice)
+        y, eps = classes[drawn.to(W.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
         adam.zero_grad()
         generator_loss(G(y, eps), y, eps, W, bias, share, self.eta).backward()
         adam.step()

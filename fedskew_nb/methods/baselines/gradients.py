@@ -25,29 +25,10 @@ def trained_head(c)->dict:
     "The head's parameters that learn in this phase."
     return {n: p for n, p in c.params().items() if in_head(n) and p.requires_grad}
 
-def head_gradient(
-    loss:Tensor,
-    head:dict,           # {name: parameter}
-    graph:bool=True,     # may it be differentiated in its turn?
-)->dict:                 # {name: gradient}
-    "The gradient of a loss by a head's parameters."
+def head_gradient(loss:Tensor, head:dict, graph:bool=True)->dict: # {name: parameter} → {name: gradient}
+    "The gradient of a loss by a head's parameters; with `graph` it may be differentiated in its turn."
     g = torch.autograd.grad(loss, list(head.values()), create_graph=graph, materialize_grads=True)
     return dict(zip(head, g))
-
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #24b80092
-def pooled_head_gradient(
-    net,          # frozen, in eval
-    batches,      # [(images, labels)]
-)->dict:          # {name: tensor}
-    "The head's gradient of the mean cross-entropy over all batches."
-    head = {n: p.detach().requires_grad_() for n, p in net.named_parameters() if in_head(n)}
-    total, count = {}, 0
-    for x, y in batches:
-        out = functional_call(net, head, (x,))
-        gradient = head_gradient(F.cross_entropy(out.logits, y, reduction='sum'), head, graph=False)
-        total = {n: total.get(n, 0)+g for n, g in gradient.items()}
-        count += len(y)
-    return {n: g/count for n, g in total.items()}
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #34f55ecf
 @dataclass
@@ -64,10 +45,9 @@ class HeadAlignment(Mechanism):
 FedIIR = Method('FedIIR', HeadAlignment(), page='2_methods/baselines/12_gradients',
                 says="Every client's head gradient stays near the mean of all.")
 
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #dcae1797
+# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
 FAMILY = dict(gradients='What the heads ask for')    # {page: its head in every list}
 
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
 @patch
 def loss(self:HeadAlignment, c, b, out):
     "γ times how far the head's gradient lies from everyone's mean (FedIIR)."
@@ -77,13 +57,18 @@ def loss(self:HeadAlignment, c, b, out):
     own = head_gradient(F.cross_entropy(out.logits, b['y']), head)
     return dict(align=self.gamma*sum((g-mean.get(n, 0)).square().sum() for n, g in own.items()))
 
+# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a963
 @patch
 def finish(self:HeadAlignment, c):
-    "Send the head's gradient at the received model."
+    "Send the head's gradient at the received model, of the mean cross-entropy over all images."
     if not self.gamma: return {}
-    x, y = c.data.train.x, c.data.train.y.to(c.device)
-    batches = ((c.images(a), t) for a, t in zip(x.split(64), y.split(64)))
-    return dict(head_gradient=pooled_head_gradient(c.received, batches))
+    head = {n: p.detach().requires_grad_() for n, p in c.received.named_parameters() if in_head(n)}
+    x, y, total = c.data.train.x, c.data.train.y.to(c.device), {}
+    for a, t in zip(x.split(64), y.split(64)):
+        logits = functional_call(c.received, head, (c.images(a),)).logits
+        gradient = head_gradient(F.cross_entropy(logits, t, reduction='sum'), head, graph=False)
+        total = {n: total.get(n, 0)+g for n, g in gradient.items()}
+    return dict(head_gradient={n: g/len(y) for n, g in total.items()})
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #f787173d
 @patch
@@ -103,10 +88,7 @@ def discrepancy(g:dict, h:dict)->Tensor:
     return sum(distances)/len(distances)
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #64ca2f0d
-def strong_view(
-    x:Tensor,    # (B, 3, H, W) uint8
-    g:torch.Generator,
-)->Tensor:       # as x
+def strong_view(x:Tensor, g:torch.Generator)->Tensor: # (B, 3, H, W) uint8, both
     "Each image cropped and resized, and other colours (ours)."
     def draw(lo, hi, *shape): return (lo+(hi-lo)*torch.rand(len(x), *shape, generator=g)).to(x.device)
     side = draw(.7, 1.).sqrt()
@@ -148,7 +130,6 @@ def task(self:GradientMatching, c, b, out):
     plain, changed = (F.cross_entropy(o.logits, b['y']) for o in (out, out.views['strong']))
     return (1-self.strong)*plain+self.strong*changed
 
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #13a88ed2
 def under_head(module, head:dict, feat:Tensor, ce)->dict:
     "The gradient that these features would give another client's head, which stays as it is."
     head = {n: v.detach().requires_grad_() for n, v in head.items()}

@@ -13,8 +13,8 @@ from ...core.method import Method
 from ...nets.models import has_batchnorm
 from ...core.names import at_least
 from ...core.rules import Rule, keep
-from ...core.net import everything, is_batchnorm, is_statistic
-from ...engine.scoring import reestimate, some_images
+from ...core.net import everything, is_batchnorm, is_statistic, some_images
+from ...engine.scoring import reestimate
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000014
 @dataclass
@@ -27,7 +27,8 @@ Local = Method('Local', KeepAll(), page='2_methods/baselines/03_personal', ink='
                aliases=('SingleSet', 'Standalone'))
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #7be7733e
-FAMILY = dict(personal='What to keep at home, and BatchNorm')    # {page: its head in every list}
+FAMILY = dict(    # {page: its head in every list}
+    personal='What to keep at home, and BatchNorm', personalise='A model for each client')
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000019
 NO_BATCHNORM = ('KeepBatchNorm: the model has no BatchNorm, so nothing would stay at home: '
@@ -76,8 +77,8 @@ class AdaBN(Mechanism):
 import copy
 import torch.nn.functional as F
 from torch import Tensor
-from ...core.net import is_batchnorm, under, with_state
-from ...core.names import at_least, not_negative, one_of
+from ...core.net import under, with_state
+from ...core.names import not_negative, one_of
 from ...core.seeding import Random
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #17b305fc
@@ -93,9 +94,6 @@ class KeepPlaces(Mechanism):
 
 LG_FedAvg = Method('LG-FedAvg', KeepPlaces(), page='2_methods/baselines/09_personalise',
                    says='Every client keeps its own body; the head is averaged.')
-
-# %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #d0ec5dd6
-FAMILY['personalise'] = 'A model for each client'    # its head in every list
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #57d9ddd0
 def _positive(who:str, **values):
@@ -218,11 +216,11 @@ def _chosen(c)->dict:
     return {n: c.state['mine'][n] if by_layer(n) in shut else g for n, g in c.received.state_dict().items()}
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #013504b5
-def _learnt(m, c, size:int=32)->Tensor: # (layers,)
+def _learnt(m, c)->Tensor: # (layers,)
     "The gates of a client after some batches through nets whose layers are mixed."
     theirs, z, params = c.received.state_dict(), _gates(c), c.params()
     for _ in range(m.batches):
-        i = torch.randperm(len(c.data.train), generator=c.gen('images'))[:size]
+        i = torch.randperm(len(c.data.train), generator=c.gen('images'))[:32]
         d = c.data.train[i.to(c.data.train.x.device)]
         noise = torch.rand(len(z), generator=c.gen('noise')).clamp(1e-6, 1-1e-6).logit().to(z)
         z = z.detach().requires_grad_()
@@ -258,15 +256,11 @@ PartialFed_Adaptive = Method('PartialFed-Adaptive', LearnToLoad(), page='2_metho
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #188ec74c
 import torch
-from dataclasses import dataclass
 from fastcore.basics import patch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from ...core.mechanism import Mechanism
-from ...core.method import Method
-from ...core.names import at_least
-from ...core.net import at_least_float32, evaluating, moving_norms, some_images, swapped
-from ...core.rules import Rule, by_layer
+from ...core.net import at_least_float32, evaluating, moving_norms, swapped
+from ...core.rules import by_layer
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #1627eefb
 def check_moving(who:str, norms):
@@ -291,7 +285,6 @@ class FixStatistics(Mechanism):
         for m in fixed: m.eval()
         return b
 
-# %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #20b50d8a
 _PAGE = '2_methods/baselines/17_batchnorm'
 FixBN = Method('FixBN', FixStatistics(), page=_PAGE,
                says='Half-way the averaged BatchNorm statistics freeze, and clients train with them.')
@@ -357,6 +350,10 @@ class MixStatistics(Mechanism):
         net = swapped(net, hybrid)
         check_moving('MixStatistics', hybrid_norms(net))
         return net
+    def finish(self, c):
+        "Nothing beside the model; each mix is remembered."
+        c.state.update({n: m.mix.detach().clone() for n, m in hybrid_norms(c.net).items()})
+        return {}
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #aee609f2
 @patch
@@ -364,22 +361,13 @@ def start(self:MixStatistics, c):
     "The client's own mix comes back, and its images are measured."
     norms = hybrid_norms(c.net)
     with torch.no_grad():
-        for n, m in norms.items(): received(m, c.state.get(n))
+        for n, m in norms.items():
+            m.global_mean.copy_(m.running_mean)
+            m.global_var.copy_(m.running_var)
+            if n in c.state: m.mix.copy_(c.state[n])
     measure(c.net, norms.values(), map(c.images, some_images(c.data.train.x, self.size)))
 
-@patch
-def finish(self:MixStatistics, c):
-    "Nothing beside the model; each mix is remembered."
-    c.state.update({n: m.mix.detach().clone() for n, m in hybrid_norms(c.net).items()})
-    return {}
-
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #fa25e8c5
-def received(m:HybridNorm, mix:Tensor|None):
-    "The running statistics become the global ones; a client's own `mix` comes back."
-    m.global_mean.copy_(m.running_mean)
-    m.global_var.copy_(m.running_var)
-    if mix is not None: m.mix.copy_(mix)
-
 def measure(net:nn.Module, norms, batches):
     "Running statistics become those of all that these layers use for these batches, pooled."
     with evaluating(net):

@@ -72,7 +72,7 @@ def to_prototypes(
     return ((f-U.to(f)[y]).square()*had[y][:, None]).mean()
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #712b20b6
-FAMILY = dict(prototypes='Prototypes')    # {page: its head in every list}
+FAMILY = dict(prototypes='Prototypes', anchors='Anchors')    # {page: its head in every list}
 
 class SendsPrototypes(Mechanism):
     "Its server sends a vector per class, and a mask of those that are known."
@@ -198,9 +198,7 @@ class ByPrototype(Mechanism):
         head.bias.copy_(torch.where(had, -U.square().sum(1), torch.finfo(head.bias.dtype).min))
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #a543c7c8
-def two_looks(
-    spread:float=50.,    # degrees between the looks
-)->tuple:                # means (6, 2, 2), has (6, 2)
+def two_looks(spread:float=50.)->tuple: # degrees between the looks → means (6, 2, 2), has (6, 2)
     "Two classes."
     apart = torch.tensor([0, 0, 0, spread, spread, spread])+torch.tensor([-4., 1, 4, -5, 0, 4])
     angle = (torch.tensor([20., 110.])+apart[:, None]).deg2rad()
@@ -219,7 +217,7 @@ def stars_picture(ax, means:Tensor, stars:list):
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #5e045033
 from ...core.context import Each
 from ...core.net import _split
-from ...core.names import at_least, not_negative
+from ...core.names import at_least
 from ...core.seeding import generator, seeded
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #07301976
@@ -287,9 +285,6 @@ _ANCHORS = '2_methods/baselines/08_anchors'
 FedTGP = Method('FedTGP', ClassMeans(), TGP(), page=_ANCHORS,
                 says='Features lean on class vectors that the server trains apart.')
 
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e019d46a
-FAMILY['anchors'] = 'Anchors'    # its head in every list
-
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #9e64c062
 def drawn_anchors(seed:int, n:int, like:Tensor)->Tensor: # (n, d)
     "FedSA's anchors before the first round: normal numbers through a ReLU."
@@ -318,10 +313,9 @@ class SemanticAnchors(SendsPrototypes):
     def __post_init__(self):
         not_negative('SemanticAnchors', lam=self.lam, mu=self.mu, gamma=self.gamma)
         if not 0 <= self.alpha <= 1: raise ValueError(f'alpha is {self.alpha}: give a number from 0 to 1')
+    @property
+    def _on(self)->bool: return bool(self.lam or self.mu or self.gamma)
     def start(self, c): c.cache.clear()
-
-@patch(as_prop=True)
-def _on(self:SemanticAnchors)->bool: return bool(self.lam or self.mu or self.gamma)
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #516ece22
 @patch
@@ -337,29 +331,23 @@ def extras(self:SemanticAnchors, srv, ups):
     sent = dict(semantic_protos=P, semantic_protos_had=had)
     return dict(semantic_anchors=A, margin=Each(s['margins'])) | sent
 
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #0b91af0e
-@patch
-def _of_round(self:SemanticAnchors, c, f)->tuple: # (C, d) anchors, margin
-    "What a client's losses of this round use."
-    if 'A' not in c.cache:
-        A = c.down.get('semantic_anchors')
-        A = drawn_anchors(c.seed, c.n_classes, f) if A is None else A.to(f)
-        c.cache.update(A=A, gap=max(own_margin(A), c.down.get('margin', own_margin(A))))
-    return c.cache['A'], c.cache['gap']
-
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #d329c359
 @patch
 def loss(self:SemanticAnchors, c, b, out):
     "Its three terms, as far as they have a weight (FedSA)."
     if not self._on: return {}
-    f, y, terms = out.feat, b['y'], {}
-    A, gap = self._of_round(c, f.detach())
-    there = torch.ones(len(A), dtype=torch.bool, device=f.device)
-    if self.lam: terms['anchor'] = self.lam*to_prototypes(f, y, A, there)
+    f, y, s, terms = out.feat, b['y'], c.cache, {}
+    if 'A' not in s:    # the first batch of the round
+        A = c.down.get('semantic_anchors')
+        A = drawn_anchors(c.seed, c.n_classes, f.detach()) if A is None else A.to(f.detach())
+        s.update(A=A, gap=max(own_margin(A), c.down.get('margin', own_margin(A))))
+    A, gap = s['A'], s['gap']
+    if self.lam: terms['anchor'] = self.lam*to_prototypes(f, y, A, A.new_ones(len(A), dtype=torch.bool))
     if self.mu: terms['anchor_contrast'] = self.mu*margin_loss(f, y, A, gap)
     if self.gamma: terms['anchor_head'] = self.gamma*names_anchors(c.net.head, A)
     return terms
 
+# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #d329c35a
 FedSA = Method('FedSA', ClassMeans(), SemanticAnchors(), page=_ANCHORS,
                says='Random class anchors that features lean on and heads must name.')
 
@@ -386,14 +374,12 @@ class FeatureAnchors(Mechanism):
     def __post_init__(self):
         not_negative('FeatureAnchors', lam=self.lam, calibrate=self.calibrate)
         if not 0 <= self.momentum <= 1: raise ValueError(f'momentum is {self.momentum}: give 0 to 1')
+    @property
+    def _on(self)->bool: return bool(self.lam or self.calibrate)
     def start(self, c): c.cache.clear()
     def loss(self, c, b, out):
         if not self.lam: return {}
         return dict(anchor_distance=self.lam*balanced_distance(out.feat, b['y'], c.cache['A']))
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #6a1fb511
-@patch(as_prop=True)
-def _on(self:FeatureAnchors)->bool: return bool(self.lam or self.calibrate)
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e6af730a
 @patch
@@ -418,7 +404,6 @@ def _end_epoch(self:FeatureAnchors, s):
     s['own'] = torch.where(n > 0, m*s['own']+(1-m)*s['sum']/n.clamp(min=1), s['own'])
     s.update(sum=torch.zeros_like(s['sum']), n=torch.zeros_like(s['n']), seen=0)
 
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #cab99b5f
 @patch
 def _head_step(self:FeatureAnchors, c):
     "A step towards naming the anchors."

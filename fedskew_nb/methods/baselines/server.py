@@ -129,17 +129,13 @@ class Twins(Mechanism):
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #dba152eb
 @patch
 def rules(self:Twins, net):
-    "Every member for itself."
+    "Every member for itself: the mean over those who trained it; what nobody trained stays."
     def has_turn(member, k, round, seed): return member == f'members.{turn(seed, round, k, self.K)}'
-    each = Rule(under('members'), self._own_mean, _member, has_turn)
-    return [each] if self.K > 1 else []
-
-@patch
-def _own_mean(self:Twins, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,)
-    "The mean over those who trained this model; what nobody trained stays."
-    m = int(_member(srv.names[0]).rpartition('.')[2])
-    members = [i for i, k in enumerate(srv.ids) if turn(srv.seed, srv.round, k, self.K) == m]
-    return mean(V[members], g, w[members]/w[members].sum(), srv) if members else g[0]
+    def own_mean(V, g, w, srv):
+        m = _member(srv.names[0])
+        members = [i for i, k in enumerate(srv.ids) if has_turn(m, k, srv.round, srv.seed)]
+        return mean(V[members], g, w[members]/w[members].sum(), srv) if members else g[0]
+    return [Rule(under('members'), own_mean, _member, has_turn)] if self.K > 1 else []
 
 Fed_ensemble = Method('Fed-ensemble', Twins(), page='2_methods/baselines/10_server',
                       says='Several models take turns at the clients; their answers are averaged.')
