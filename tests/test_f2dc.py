@@ -255,13 +255,13 @@ def test_without_losses_and_with_a_neck_that_passes_it_is_fedavg_bit_for_bit(onc
 def test_the_limit_does_draw_noise(suite):
     fed = fed_of(LIMITS['DFD'], suite, stack=False)
     drawn = []
-    noise = fed.net.neck.noise
+    rand = fed.net.neck.rand
 
-    def noted(S, *a):
-        drawn.append(noise(S, *a))
+    def noted(*a):
+        drawn.append(rand(*a))
         return drawn[-1]
 
-    fed.net.neck.noise = noted
+    fed.net.neck.rand = noted
     fed.fit(1)
     assert len(drawn) >= 8 and not torch.equal(drawn[0], drawn[1])
 

@@ -83,14 +83,11 @@ MODULES = [
 
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #5ccde04a
 OTHERS = ('FPL', 'FedHEAL', 'MOON')
-def plugged(k, m, says, source):
-    return Claim(f'F2DC-06{k}', says, source, f'{m} + {DC_LETTER}', m, AVG, suites=UNEVEN)
+PLUGGED = [Claim(f'F2DC-06{k}', says, source, f'{m} + {DC_LETTER}', m, AVG, suites=UNEVEN)
+           for k, m, says, source in (('c', 'FPL', 'DFD + DFC lift FPL', 'Table 3'),
+                                      ('d', 'FedHEAL', 'DFD + DFC lift FedHEAL', 'Table 3'),
+                                      ('e', 'MOON', '(ours) DFD + DFC lift MOON', '–'))]
 
-PLUGGED = [plugged('c', 'FPL', 'DFD + DFC lift FPL', 'Table 3'),
-           plugged('d', 'FedHEAL', 'DFD + DFC lift FedHEAL', 'Table 3'),
-           plugged('e', 'MOON', '(ours) DFD + DFC lift MOON', '–')]
-
-# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #0000000b
 AGGREGATION = [
     Claim('F2DC-09a', 'DaA beats n_k in AVG', 'Table 6', LETTER, FEDAVG_DC, AVG, suites=UNEVEN),
     Claim('F2DC-09b', 'DaA beats n_k in STD', 'Table 6', LETTER, FEDAVG_DC, STD, suites=UNEVEN),
@@ -121,9 +118,8 @@ BACKBONE = [stressed(c, '-backbone', path='backbone') for c in MODULES + AGGREGA
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #adc754c8
 SHARED = {LETTER: 'F2DC', FEDAVG_DC: 'FedAvg + DC', letter('DFD__lam=0'): 'F2DC(DFD__lam=0)'}
 RUN_SHARED = [c for c in MODULES if c.id in ('F2DC-01', 'F2DC-02', 'F2DC-03', 'F2DC-05', 'F2DC-07')]
-def averaged(c): return dict(one=SHARED[c.one], other=SHARED.get(c.other, c.other))
-
-UNDER_STRESS = [stressed(c, '-shared', **averaged(c)) for c in RUN_SHARED + SEEN]
+UNDER_STRESS = [stressed(c, '-shared', one=SHARED[c.one], other=SHARED.get(c.other, c.other))
+                for c in RUN_SHARED + SEEN]
 UNDER_STRESS += [stressed(c) for c in STRESS] + BACKBONE
 CLAIMS = sorted(ACCURATE + PROBED + OF_LETTER + UNDER_STRESS, key=lambda c: c.id)
 
@@ -200,8 +196,7 @@ OF_F2DC = (
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #beb3c250
 ROWS = (
     *OF_F2DC,
-    Field('method', None, 'FedProx(mu=0.01)', row='FedProx', source=f'{RUN} utils/best_args.py'),
-    Field('method', None, 'MOON(mu=5, tau=0.5)', row='MOON', source=f'{RUN} utils/best_args.py'),
+    *(Field('method', None, m, row=row, source=f'{RUN} utils/best_args.py') for row, m in METHODS.items()),
     Field('hyper-parameters of all others', None, None, 'the defaults of their pages'),
     Field('model that is scored', None, None, "each client's, on every domain", row='FDSE'),
     Field('seeds', 3, None, source='Sec. 5.1'),
@@ -213,7 +208,7 @@ ROWS = (
 SHARE = 'of the training images, rounded down'
 DRAWN = (
     Field('pad', None, 4, source=MADE), Field('flip', None, True, source=MADE),
-    Field('mean', None, (.485, .456, .406), source=MADE), Field('std', None, (.229, .224, .225), source=MADE),
+    *(Field(k, None, v, source=MADE) for k, v in IMAGENET.items()),
     Field('last, incomplete batch', None, 'used', 'used', source=f'{MADE}/utils/federated_dataset.py'),
     Field('val', None, 0, source=f'{MADE}/utils/federated_dataset.py'),
     Field('share of a client', 'of the images of its domain', SHARE, SHARE,
@@ -309,7 +304,6 @@ TABLES += [Protocol('F2DC-3-PACS', "F2DC's Table 3", 'pacs', STYLES, '''
     FDSE + DC     72.25 65.99 80.56 80.36 74.79
     ''', RESNET, **OF_PACS)]
 
-# %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #f2dctab5
 SIGMAS = {f'σ = {s}': f'F2DC(sigma={s})' for s in ('0.01', '0.05', '0.3', '0.5', '1.0', '5.0')}
 TABLES += [Protocol('F2DC-5-PACS', "F2DC's Table 5", 'pacs', MEANS, '''
     σ = 0.01  74.81 6.48

@@ -51,10 +51,7 @@ def gumbel_mask(
     return M.to(S.dtype)
 
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000024
-def brightness_scores(
-    x:Tensor,           # an image (3, H, W)
-    factor:float=1.,    # how sure they are
-)->Tensor:              # (H, W)
+def brightness_scores(x:Tensor, factor:float=1.)->Tensor: # (3, H, W) → (H, W)
     "Blurred brightness with mean 0 and standard deviation `factor`: scores that keep what is light."
     grey = x.float().mean(0)[None]
     grey = torch.nn.functional.avg_pool2d(grey, 3, 1, 1, count_include_pad=False)[0]
@@ -62,10 +59,8 @@ def brightness_scores(
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000003
 from itertools import pairwise
-import torch
-from torch import Tensor, nn
+from torch import nn
 from ...core.names import at_least
-from ...core.net import at_least_float32
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000c
 def decouple(f:Tensor, M:Tensor)->tuple:
@@ -81,10 +76,6 @@ def correction(
     return (1-M)*A_C(minus)
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000012
-def _step(a, b):
-    "One convolution and what follows it."
-    return [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
-
 def bottleneck(
     C:int,                   # channels in and out
     hidden:int|None=None,    # channels between; max(8, C/8) by default
@@ -94,8 +85,9 @@ def bottleneck(
     hidden = max(8, C//8) if hidden is None else hidden
     at_least(C=(C, 1, 'a map has channels'), hidden=(hidden, 1, 'a bottleneck has channels'),
              depth=(depth, 1, 'there is a convolution to learn'))
-    widths = [C, *[hidden]*(depth-1), C]
-    layers = [l for a, b in pairwise(widths) for l in _step(a, b)]
+    layers = []
+    for a, b in pairwise([C, *[hidden]*(depth-1), C]):
+        layers += [nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
     return nn.Sequential(*layers[:-2])
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000016
@@ -128,7 +120,6 @@ def wrong_label(
 
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000003
 from dataclasses import dataclass
-from fastcore.basics import patch
 from ...core.mechanism import Mechanism
 from ...core.names import not_negative
 
@@ -187,11 +178,8 @@ class DomainAware(Mechanism):
     def __post_init__(self):
         _whole(self.Q)
         not_negative('DomainAware', alpha=self.alpha, beta=self.beta)
-
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000012
-@patch
-def weights(self:DomainAware, srv, ups):
-    "p_k of this round's participants."
-    if self.by_size: return Mechanism.weights(self, srv, ups)      # the default
-    n, Q = [u.n for u in ups], _domains(self.Q, srv)
-    return domain_weights(n, Q, srv.n_classes, self.alpha, self.beta)
+    def weights(self, srv, ups):
+        "p_k of this round's participants."
+        if self.by_size: return super().weights(srv, ups)      # the default
+        n, Q = [u.n for u in ups], _domains(self.Q, srv)
+        return domain_weights(n, Q, srv.n_classes, self.alpha, self.beta)

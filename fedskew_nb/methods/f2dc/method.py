@@ -40,18 +40,12 @@ class Decoupler(Random):
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000008
 @patch
-def noise(self:Decoupler, S, part:str):
-    "Uniform numbers like S: in training the client's stream, with `test_noise` the same for every batch."
-    if self.training: return self.rand(S.shape, at_least_float32(S))
-    return torch.rand(S.shape, generator=generator('mask noise at test', part)).to(at_least_float32(S))
-
-@patch
 def mask(self:Decoupler, S):
-    "M of Eq. 3 for the scores S."
-    d = self.dfd
-    noisy = self.training or d.test_noise
-    u = self.noise(S, 'u') if noisy else None
-    return gumbel_mask(S, d.sigma, u, eps=d.eps)
+    "M of Eq. 3 for the scores S; noise: the client's stream, with `test_noise` the same for every batch."
+    like, u = at_least_float32(S), None
+    if self.training: u = self.rand(S.shape, like)
+    elif self.dfd.test_noise: u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
+    return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000009
 @patch
@@ -69,7 +63,6 @@ def forward(self:Decoupler, f:Tensor):    # (B, C, H, W)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000c
 def _checked(dfd):
-    "Refuse numbers that cannot work."
     not_negative('DFD', lam=dfd.lam, eps=dfd.eps)
     for k in ('sigma', 'tau'):
         v = getattr(dfd, k)

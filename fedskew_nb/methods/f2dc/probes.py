@@ -27,10 +27,7 @@ LABELS = ('y of f*, ŷ of f⁻', 'y', 'y')    # what is asked for, row by row fr
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #59fd9f80
 @style()
-def flow_picture(
-    today=(),    # names of the places to fill: 'A_D', 'M', 'f⁺', …
-    ax=None,
-):               # the axes
+def flow_picture(today=(), ax=None):    # names of the places to fill: 'A_D', 'M', 'f⁺', …
     "F2DC inside one client, from the image to the labels, with today's piece filled."
     ax = flow_drawing(F2DC_BOXES, F2DC_ARROWS, today=today, ax=ax, figure=(7.7, 2.6), size=(2.4, 1.5))
     arrow(ax, (12, -.9), (32, -.9), bend=.09)     # f⁻ is read by m, too
@@ -43,10 +40,7 @@ def flow_picture(
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #9163f2b5
 MASK_PARTS = {'f⁺': 'plus', 'f⁻': 'minus', 'f*': 'star', 'f': 'f'}    # name in a picture: name in out.aux
 
-def mask_parts(
-    net,     # a Net with F2DC's neck
-    x,       # an image (3, H, W), uint8
-)->dict:     # {'M': (h, w), 'f⁺': (h, w), …}, channel means; 'f' is the whole
+def mask_parts(net, x)->dict: # (3, H, W) uint8 → {'M': (h, w), 'f⁺': (h, w), …}; 'f' is the whole
     "The mask of one image and the energy of the parts it makes."
     with evaluating(net): aux = net.see(x[None]).aux
     if 'M' not in aux:
@@ -127,9 +121,7 @@ def feature_answers(
     return {k: summary({d: 100*right[d][k]/len(p) for d, p in parts.items()})['AVG'] for k in names}
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #c2d4cc36
-def f2dc_measures(
-    fed:Federation,    # a trained one
-)->dict:               # {name: number}
+def f2dc_measures(fed:Federation)->dict: # {name: number}
     "Every number of `measure`, and with F2DC's neck those of its features: means over the clients' models."
     answers = [feature_answers(net, fed.suite) for net in models_of(fed).values()]
     return measure(fed) | {k: sum(a[k] for a in answers)/len(answers) for k in answers[0]}
@@ -139,9 +131,7 @@ import torch
 from torch import Tensor
 
 # %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #2de7700b
-def kept_share(
-    p:Tensor,    # sigmoid of the score, in [0, 1]
-)->Tensor:       # of the shape of p
+def kept_share(p:Tensor)->Tensor: # sigmoid of the score, in [0, 1]
     "P(M > ½) under Eq. 3 as printed, a difference of two logistics; under Gumbel noise it is p."
     z = torch.logit(p.double(), eps=1e-15)
     t = z.abs().clamp(min=1e-3)                  # odd in z, and a straight line below t

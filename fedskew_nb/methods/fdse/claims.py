@@ -198,20 +198,16 @@ from fedskew_nb.methods.fdse.unseen import unseen_facts
 OWN = ('Local', 'LG-FedAvg', 'Ditto', 'PartialFed', 'FedBN', 'FDSE')
 WHOLE = dict(size=256, test=.1, val=1/9, mean=(0., 0., 0.), std=(1., 1., 1.), **KEEP)
 HOME = 'WwZzz/FDSE_CVPR25@dd266a2'
-FLGO = 'WwZzz/easyFL@015642b flgo/algorithm/fedbase.py'
+OF_PACS = f'{HOME} task/PACS_c4/config.py'
 
-# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #d32060ac
 ALEXNET = (
-    Field('model', 'alexnet_bn', 'alexnet_bn', source=f'Sec. 5.1; {HOME} task/PACS_c4/config.py'),
-    Field('size', None, 256, source=f'{HOME} task/PACS_c4/config.py'),
-    Field('mean', None, (0., 0., 0.), source=f'{HOME} task/PACS_c4/config.py'),
-    Field('std', None, (1., 1., 1.), source=f'{HOME} task/PACS_c4/config.py'),
-    Field('flip', None, False, source=f'{HOME} task/PACS_c4/config.py'),
-    Field('pad', None, 0, source=f'{HOME} task/PACS_c4/config.py'),
-    Field('test', None, .1, source=f'{HOME} config: train_holdout, local_test'),
-    Field('val', None, 1/9, source=f'{HOME} config: train_holdout, local_test'),
+    Field('model', 'alexnet_bn', 'alexnet_bn', source=f'Sec. 5.1; {OF_PACS}'),
+    *(Field(k, None, v, source=OF_PACS) for k, v in
+      dict(size=256, mean=(0., 0., 0.), std=(1., 1., 1.), flip=False, pad=0).items()),
+    *(Field(k, None, v, source=f'{HOME} config: train_holdout, local_test') for k, v in
+      dict(test=.1, val=1/9).items()),
     Field('parts', None, 'drawn from all images', 'drawn from every class', source='flgo split_dataset'),
-    Field('exact copies', None, 'stay', COPIES, source=f'{HOME} task/PACS_c4/config.py'),
+    Field('exact copies', None, 'stay', COPIES, source=OF_PACS),
 )
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #225ba52e
@@ -358,7 +354,7 @@ def table_3(data:str, printed:str, lam:float, beta:float, tau:float)->Protocol:
     near, even = f'Peers(tau={tau})', f'Consistency(lam={lam}, beta={beta})'
     parts = {'without A B C': SPLIT, 'without A': f'Erase + {near} + {even}',
              'without B': f'Erase + Consensus + {even} + KeepErasers',
-             'without C': f'FDSE(lam=0, tau={tau})', 'FDSE': f'FDSE(lam={lam}, beta={beta}, tau={tau})'}
+             'without C': f'FDSE(lam=0, tau={tau})', 'FDSE': fdse(lam, beta, tau)}
     mine = tuple(f for f in p.fields if f.row in ('', 'FDSE'))
     return replace(p, name=f'FDSE-3-{data}', source="FDSE's Table 3", printed=printed,
                    ours=parts, before=tuple(parts),

@@ -61,20 +61,15 @@ class NotFinite(ValueError):
                          'train these clients with a smaller learning rate, or leave them out of the round')
 
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #d3493723
-def _weights(G, n, hull, eps):
-    "λ from the Gram matrix of the updates and their lengths n; who is not in the hull gets 0."
-    N, lam = (n[hull]+eps).clip(1e-300), np.zeros(len(n))
-    lam[hull] = min_norm(G[np.ix_(hull, hull)]/np.outer(N, N))
-    return lam
-
 def _least(inner, length, n, moved):
     "The smallest cosine of a step with an update, from inner products and lengths."
     return float((inner[moved]/(length*n[moved])).min()) if length > 0 else 0.
 
-# %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #cae8e624
 def _agreed(V, g, G, n, eps, moved, still):
     "The step of the clients that moved, if they have a direction in common."
-    lam = _weights(G, n, moved | (eps > 0), eps)
+    hull, lam = moved | (eps > 0), np.zeros(len(n))     # who is not in the hull gets 0
+    N = (n[hull]+eps).clip(1e-300)
+    lam[hull] = min_norm(G[np.ix_(hull, hull)]/np.outer(N, N))
     a = n.mean()*lam/(n+eps).clip(1e-300)
     step, length = combine(V, g, a)                 # the second pass: Δ = Σ a_k Δ_k
     u = length/n.mean()
@@ -100,23 +95,17 @@ def consensus_step(
 
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #784a410e
 from collections.abc import Iterator, Callable
-import numpy as np, torch
 from difflib import get_close_matches
-from torch import Tensor
 
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #771cfd24
 SHORT = 2**18     # numbers of the longest row that is multiplied in float64
 WIDTH = 2**16     # columns of a block
 
-def exact_type(V:Tensor)->torch.dtype:
-    "float64 for short rows; for long ones, and where a device has no float64, at least float32."
-    if V.shape[1] <= SHORT and V.device.type != 'mps': return torch.float64
-    return torch.promote_types(V.dtype, torch.float32)
-
-# %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #c1a007b8
 def updates(V:Tensor, g:Tensor|None, width:int=WIDTH)->Iterator:
     "(columns, block): the updates V−g some columns at a time, in one buffer that is used again."
-    buffer = V.new_empty((len(V), min(width, V.shape[1])), dtype=exact_type(V))
+    double = V.shape[1] <= SHORT and V.device.type != 'mps'       # the others: at least float32
+    kind = torch.float64 if double else torch.promote_types(V.dtype, torch.float32)
+    buffer = V.new_empty((len(V), min(width, V.shape[1])), dtype=kind)
     for start in range(0, V.shape[1], width):
         columns = slice(start, start+width)
         v = V[:, columns]
@@ -196,8 +185,8 @@ def _aggregator(name:str):
     try: import torchjd.aggregation as library
     except ImportError:
         raise ImportError(f'torchjd is not installed: {name} needs pip install "fedskew_nb[agg]"') from None
-    every = {n: c for n, c in vars(library).items() if isinstance(c, type)}
-    classes = {n: c for n, c in every.items() if issubclass(c, library.Aggregator)}
+    classes = {n: c for n, c in vars(library).items()
+               if isinstance(c, type) and issubclass(c, library.Aggregator)}
     if name not in classes:
         near = ', '.join(get_close_matches(name, classes) or classes)
         raise ValueError(f'torchjd has no aggregator {name!r}; near: {near}')

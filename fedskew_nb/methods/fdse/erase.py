@@ -12,9 +12,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #fb870161
-def domain_share(
-    maps:dict,      # {domain: (B, C, …)}
-)->Tensor:          # (C,): 0 no trace of the domain, 1 nothing else
+def domain_share(maps:dict)->Tensor: # {domain: (B, C, …)} → (C,): 0 no trace of it, 1 nothing else
     "Share of each channel's variance that lies between domains."
     flat = [m.transpose(0, 1).flatten(1) for m in maps.values()]
     means = torch.stack([f.mean(1) for f in flat]).var(0, unbiased=False)
@@ -122,20 +120,16 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import NamedTuple
-from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from ...core.net import NORMS, is_statistic, probe, swapped, under
 from ...nets.remember import remembered
 from ...core.rules import by_layer
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00000004
-def tensors_in(
-    o,                 # anything
-    within:tuple=(),   # ids of the containers around it; what holds itself ends there
-)->list:
+def tensors_in(o, within:tuple=())->list: # of anything; the ids of the containers around it
     "Every tensor inside tuples, lists, dicts and dataclasses."
     if isinstance(o, Tensor): return [o]
-    if id(o) in within: return []
+    if id(o) in within: return []    # it holds itself
     if isinstance(o, dict): parts = o.values()
     elif isinstance(o, (list, tuple)): parts = o
     elif is_dataclass(o): parts = [getattr(o, f.name, None) for f in fields(o)]

@@ -134,16 +134,13 @@ class Consensus(Mechanism):
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000015
 def _note(a, srv, eps):
     "‖u‖ and the least cosine of a client with Δ, and with the mean; a warning where nothing moves."
-    place = _place(srv.names)
+    place = os.path.commonprefix(srv.names)      # one tensor, or what its layer is called
+    if len(srv.names) > 1: place = place.rpartition('.')[0]
     if not a.u:
         why = ' (with eps above 0 a client that did not move vetoes every step)' if eps and a.idle else ''
         warnings.warn(f'round {srv.round+1}: the updates of {place} cancel out or are all zero{why}, '
                       'so it stays where it was')
     srv.state.setdefault(place, []).append([srv.round+1, float(a.u), float(a.least), float(a.mean_least)])
-
-def _place(names:list)->str:
-    "The layer, or the single tensor, that a group of names is about."
-    return names[0] if len(names) == 1 else os.path.commonprefix(names).rpartition('.')[0]
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000019
 def eq6(m, c, erased:dict)->list: # one loss per block
@@ -166,7 +163,11 @@ class Consistency(Mechanism):
     gamma:float=.9          # γ of Eq. 5; 0 compares the batch alone
     biased:bool=False       # variances divided by n, as Eq. 4 prints
     reg:str='paper'         # Eq. 6, or what the code did: released_v1, released_v2
-    def __post_init__(self): _check(self)
+    def __post_init__(self):
+        if not (0 <= self.lam < math.inf and 0 <= self.gamma <= 1 and 0 <= self.beta < math.inf):
+            raise ValueError(f'Consistency: lam={self.lam}, beta={self.beta}, gamma={self.gamma}: '
+                             'lam and beta must be at least 0, gamma between 0 and 1, all finite')
+        one_of(self.reg, REGULARISERS, 'reg')
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001b
 @patch
@@ -186,14 +187,6 @@ def loss(self:Consistency, c, b, out):
     L = torch.stack(REGULARISERS[self.reg](self, c, erased))                        # Eq. 6
     w = layer_weights(len(c.cache['received']), self.beta)[list(erased)].to(L)      # Eq. 7
     return dict(consistency=self.lam*(w*L).sum())
-
-# %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001c
-def _check(m:Consistency):
-    "A refusal of hyper-parameters that mean nothing."
-    if not (0 <= m.lam < math.inf and 0 <= m.gamma <= 1 and 0 <= m.beta < math.inf):
-        raise ValueError(f'Consistency: lam={m.lam}, beta={m.beta}, gamma={m.gamma}: '
-                         'lam and beta must be at least 0, gamma between 0 and 1, all finite')
-    one_of(m.reg, REGULARISERS, 'reg')
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001f
 FDSE = Method('FDSE', Erase(), Consensus(), Peers(), Consistency(),

@@ -103,14 +103,13 @@ def _usable(fed, x, transductive)->Tensor:
                          'take others, or say transductive=True')
     return x
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001d
-def _share(nets, data): return sum(right_share(net, data) for net in nets)/len(nets)
-
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #d91fe74f
 def the_one(suite:Suite)->tuple: # (domain, Data)
     "The domain that was left out."
     if len(suite.spare) == 1: return next(iter(suite.spare.items()))
     raise ValueError(f'{suite.name} leaves out {", ".join(suite.spare)}: leave out one at a time')
+
+def _share(nets, data): return sum(right_share(net, data) for net in nets)/len(nets)
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001e
 def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'} or {}: percent
@@ -132,14 +131,8 @@ def fdse_measures(fed:Federation)->dict:
     return look_inside(fed) | unseen_facts(fed)
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000003
-import torch
-from torch import Tensor
 from ...analysis.explain import answers, glance, linear_probe, own_adabn, own_models, silhouette
-from ...core.net import evaluating, Net
-from ...data.images import Data
-from ...data.suite import Suite
-from ...engine.federation import Federation
-from .erase import erased_blocks
+from ...core.net import evaluating
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #c518700e
 def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), classes (N,), domain numbers (N,)
@@ -245,7 +238,6 @@ def _boxes(ax, y, h, boxes, ink):
         c = ink[owner]
         named_box(ax, x, y, w, h, text, c, dashed=owner == 'stays', fill=.15*c[3])
 
-# %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #ce9ba3cc
 def _arrows(ax, ink):
     "x through the parts to the logits; each part to the server and back; statistics into Eq. 6."
     ends = [0]
@@ -312,10 +304,7 @@ def _hull(ax, D, u):
     ax.plot(*np.stack([u-along, u+along]).T, color=colour('FDSE'), lw=.9, ls='--')
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #b76b9ee3
-def hull_picture(
-    angles,         # directions of the unit updates, degrees
-    ax=None,        # where; a new figure by default
-):
+def hull_picture(angles, ax=None):    # directions of the unit updates, degrees
     "Unit updates, their hull, its point u nearest to the origin, their mean."
     a = np.radians(angles)
     D = np.stack([np.cos(a), np.sin(a)], 1)

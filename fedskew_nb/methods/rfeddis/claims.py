@@ -30,20 +30,18 @@ def finds(h:History, score:str, measure:str)->float:
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #e97bb49f
 @dataclass(frozen=True)
 class finds_more:
-    "What `one` finds in the first run less what `other` finds in the second, in points of AUROC."
+    "What u finds in the first run less what `other` finds in the second, in points of AUROC."
     what: str              # 'noise', 'wrong', 'unknown classes'
-    one: str = 'u'
     other: str = SOFTMAX
     spare: float = 0.      # points by which it may be worse
     def __call__(self, a, b):
-        return finds(a, self.one, self.what) - finds(b, self.other, self.what) + self.spare
+        return finds(a, 'u', self.what) - finds(b, self.other, self.what) + self.spare
 
 @dataclass(frozen=True)
 class finds_at_all:
     "Points of AUROC above chance."
     what: str
-    score: str = 'u'
-    def __call__(self, a, b): return finds(a, self.score, self.what) - 50
+    def __call__(self, a, b): return finds(a, 'u', self.what) - 50
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #e763fffa
 SUM, TWO = 'Summed + Disentangle + FedBN', "Summed(fuse='logits', share='all') + FedBN"
@@ -150,8 +148,6 @@ LOOP = (
     Field('batch_size', 32, 32, source=f'Sec. IV-A; {CODE}'),
     Field('momentum', None, 0., source=CODE), Field('weight_decay', None, 0., source=CODE),
     Field('local_epochs', None, 1, source=CODE), Field('seeds', 5, 1, source=f'Sec. IV-A; {CODE}'),
-)
-LOOP += (
     Field('weights of clients', None, 'uniform', 'uniform', source=CODE),
     Field('last, incomplete batch', None, 'used', 'used', source=CODE),
     Field('their name', 'SingleSet', 'SingleSet', 'Local', row='Local', source='Sec. IV-A'),
@@ -189,7 +185,6 @@ FROM_LISTS = dict(folder=PHOTOS, view='personal', seeds=5,
 SIX = dict.fromkeys(('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch'), 1)
 SMALLEST = 'int(0.05 · smallest training part)'
 
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #68e12c17
 OF_SIX = (*LARGE, *LOOP, rounds(300, 'Domainnet'), prox(.001, 'domainnet'), validated(.05, 'Domainnet'),
           Field('images of a client', None, SMALLEST, SMALLEST, source=f'{CODE}/RFedDis_Domainnet.py'))
 

@@ -9,7 +9,7 @@ __all__ = ['Summed', 'KeepHead', 'head_probes', 'rfeddis_measures', 'first_digit
 from dataclasses import dataclass, replace
 from functools import partial
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from ...analysis.explain import glance, linear_probe, own_adabn
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
@@ -19,16 +19,15 @@ from ...data.suites.digits import skew_digits
 from ...data.images import join
 from ...data.suite import Suite
 from ...engine.federation import Federation
-from .method import SHARED, TwoHeads, new_head
+from .method import SHARED, Heads, TwoHeads
 
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #15b546d0
 ADDED = ('features', 'logits')
 
-class SummedHeads(nn.Module):
+class SummedHeads(Heads):
     "ψ_G and ψ_L on one feature; what they say is added."
     def __init__(self, d:int, hidden:int, K:int, fuse:str):
-        super().__init__()
-        self.psi_G, self.psi_L, self.fuse = new_head(d, hidden, K), new_head(d, hidden, K), fuse
+        super().__init__(d, hidden, K, fuse)
         if fuse == 'features': del self.psi_L.out
     def forward(self, f:Tensor)->dict:    # (B, d)
         F_G, F_L = self.psi_G.H(f), self.psi_L.H(f)
@@ -90,10 +89,9 @@ def fewer(
     return Recipe(name, partial(first_digits, n, size), base='skew-digits')
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #77c1ae8b
-import numpy as np, torch
+import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.tri import Triangulation
-from torch import Tensor
 from ...analysis.style import flow_drawing, GREY, INK, PALETTE, bare, canvas, shades, style
 from .evidence import beliefs
 
@@ -143,6 +141,15 @@ def dirichlet_picture(
     ax.set(xticks=[], yticks=[], aspect='equal', xlim=(-.12, 1.12), ylim=(-.16, 1))
     return ax
 
+# %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #548eacef
+def _pieces(e):
+    "(where it begins, how long it is) for each belief and the vacuity."
+    b, u = beliefs(torch.as_tensor(e, dtype=torch.float64))
+    sizes = [*b.tolist(), float(u)]
+    return list(zip(np.cumsum([0., *sizes[:-1]]), sizes))
+
+CONFLICT = dict(fc='none', ec=INK, hatch='///')
+
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #b36f0133
 @style()
 def opinion_bars(
@@ -153,24 +160,12 @@ def opinion_bars(
     ax = bare(canvas(ax, (5.6, .5+.42*len(opinions))))
     middle = dict(ha='center', va='center', size=8)
     for row, e in enumerate(opinions.values()):
-        b, u = beliefs(torch.as_tensor(e, dtype=torch.float64))
-        parts, left = [*b.tolist(), float(u)], 0.
-        for part, color in zip(parts, [*shades(len(b)), GREY]):
+        for (left, part), color in zip(_pieces(e), [*shades(len(e)), GREY]):
             ax.barh(row, part, .7, left, color=color, alpha=.75)
             if part > .06: ax.text(left+part/2, row, f'{part:.2f}', color='w', **middle)
-            left += part
     ax.set(yticks=range(len(opinions)), yticklabels=opinions, xticks=[], xlim=(0, 1))
     ax.invert_yaxis()
     return ax
-
-# %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #548eacef
-def _pieces(e):
-    "(where it begins, how long it is) for each belief and the vacuity."
-    b, u = beliefs(torch.as_tensor(e, dtype=torch.float64))
-    sizes = [*b.tolist(), float(u)]
-    return list(zip(np.cumsum([0., *sizes[:-1]]), sizes))
-
-CONFLICT = dict(fc='none', ec=INK, hatch='///')
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #0b32c904
 @style()

@@ -36,9 +36,7 @@ def beliefs(
     return e/S, vacuity(e)
 
 # %% ../../../nbs/2_methods/rfeddis/01_evidence.ipynb #473b8131
-def exact(
-    v:Tensor,
-)->Tensor:
+def exact(v:Tensor)->Tensor:
     "In float64, where the device has it."
     return v if v.device.type == 'mps' else v.double()
 
@@ -65,7 +63,6 @@ def evidential_loss(
 
 # %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #a4d2668e
 from functools import reduce
-from torch import Tensor
 
 # %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #9af1f77d
 def conflict(
@@ -108,9 +105,6 @@ def conflict_aware(
     return (mass*a.shape[-1]/rest[..., None]).to(a.dtype)
 
 # %% ../../../nbs/2_methods/rfeddis/03_disentangle.ipynb #97c4c4d5
-import torch
-from torch import Tensor
-from ...core.net import at_least_float32
 from ...core.names import one_of
 
 # %% ../../../nbs/2_methods/rfeddis/03_disentangle.ipynb #1432efc6

@@ -38,10 +38,7 @@ def _expected(e:Tensor)->Tensor: # (…, K), summing to 1
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #cd5e0b58
 class Heads(nn.Module):
     "ψ_G and ψ_L on one feature, and what Dempster's rule makes of both."
-    def __init__(self,
-        d:int, hidden:int, K:int,    # sizes of the feature, of F and of z
-        fuse,                        # (e_G, e_L) → e
-    ):
+    def __init__(self, d:int, hidden:int, K:int, fuse): # sizes of the feature, F and z; (e_G, e_L) → e
         super().__init__()
         self.psi_G, self.psi_L, self.fuse = new_head(d, hidden, K), new_head(d, hidden, K), fuse
     def forward(self, f:Tensor)->dict:    # (B, d)
@@ -66,6 +63,9 @@ class TwoHeads(Mechanism):
         one_of(self.fuse, FUSERS, 'fuse')
         one_of(self.share, SHARED, 'share')
         at_least(hidden=(self.hidden, 1, 'TwoHeads: F is a vector'))
+    def rules(self, net):
+        "What stays with its client."
+        return [Rule(under(*(f'head.{p}' for p in SHARED[self.share])), keep)]
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #f3972ead
 def _last(net):
@@ -85,11 +85,6 @@ def adapt(self:TwoHeads, net):
     net.head = Heads(out.feat.shape[1], self.hidden, K, FUSERS[self.fuse]).to(out.feat)
     _last(net)
     return net
-
-@patch
-def rules(self:TwoHeads, net):
-    "What stays with its client."
-    return [Rule(under(*(f'head.{p}' for p in SHARED[self.share])), keep)]
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #22be1618
 @dataclass
