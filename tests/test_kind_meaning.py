@@ -12,7 +12,6 @@ from fedskew_nb.core.seeding import seeded
 from fedskew_nb.data.check import check_compared
 from fedskew_nb.methods.baselines.personal import AdaBN, KeepBatchNorm
 from fedskew_nb.nets.models import gap, seq
-from fedskew_nb.run.compare import is_new
 from fedskew_nb.run.plan import check_tuned, planned, tuned_elsewhere
 from fedskew_nb.core.pictures import check_grey_files
 from fedskew_nb.engine.guard import all_grey
@@ -39,11 +38,12 @@ def test_rates_of_another_model_or_batch_are_refused(how, said):
 
 def test_the_command_refuses_them_and_a_begun_folder_goes_on(tmp_path):
     tuned = {'emoji-pacs': {'FedAvg': record()}}
-    with pytest.raises(ValueError, match='batch_size 8'):
-        compare('FedAvg', 'emoji-pacs', 1, 'tiny', tuned=tuned, **BUDGET | dict(batch_size=4))
-    assert is_new(tmp_path) and is_new(None)
+    how = BUDGET | dict(batch_size=4, control=False)
+    for out in (None, tmp_path):
+        with pytest.raises(ValueError, match='batch_size 8'):
+            compare('FedAvg', 'emoji-pacs', 1, 'tiny', out=out, tuned=tuned, **how)
     (tmp_path/'compare.json').write_text('{}')                  # begun before: it is read as it was asked for
-    assert not is_new(tmp_path)
+    assert len(compare('FedAvg', 'emoji-pacs', 1, 'tiny', out=tmp_path, tuned=tuned, **how)) == 1
 
 @pytest.mark.parametrize('how, said', [
     (dict(rounds=5), 'seeds 100 with rounds 3; here rounds 5.'),

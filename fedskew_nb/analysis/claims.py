@@ -138,14 +138,6 @@ def on_suite(c:Claim, cmp:Comparison, suite:str)->dict: # {seed: number}
         out[s] = c.read(on_path(one[s], c.path), runs[0] if isinstance(c.other, str) else runs)
     return {s: v for s, v in out.items() if v == v}         # no number: a run lacks what it is read off
 
-def read_once()->Callable: # as `on_suite`
-    "Each claim is read off the runs of a suite once, for its mean, its floor and Holm's rule."
-    known = {}
-    def read(c, cmp, suite):
-        if (id(c), suite) not in known: known[id(c), suite] = on_suite(c, cmp, suite)
-        return known[id(c), suite]
-    return read
-
 # %% ../../nbs/3_results/12_claims.ipynb #fa4059f5
 def seed_values(c:Claim, cmp:Comparison, suite, read=on_suite)->list:
     "One number per seed; the mean over them for a tuple of suites; [] where a run or a measure is missing."
@@ -208,7 +200,7 @@ def verdicts(
     family:list|None=None,      # claims under Holm's rule; default: those of the papers that these are of
 )->pd.DataFrame:                # a row per claim and suite, or one that says why not
     "Every verdict that these runs can give."
-    rows, read = [], read_once()
+    rows, read = [], lru_cache(None)(on_suite)
     together = all_p(claims, cmp, family, read)
     for c in claims:
         fixed = {k: getattr(c, k) for k in 'id says headline one other path needed'.split()}
@@ -276,7 +268,6 @@ def verdict_cells(r)->dict:
         holm=f'{r.holm:.2g}' if r.holm < 1 else '',
         needed='' if math.isnan(r.needed) else f'{r.needed:g}')
 
-# %% ../../nbs/3_results/12_claims.ipynb #7a9541cf
 def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 0, 3.8 (2.0 to 5.5)'
     "A verdict and its difference, on the first suite whose name begins so."
     rows = [r for r in verdicts([c], cmp, family).itertuples() if r.n > 0 and r.suite.startswith(suite)]

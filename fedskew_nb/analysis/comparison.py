@@ -124,8 +124,7 @@ def paired(self:Comparison,
 def skew_cost(self:Comparison, where='global')->dict:
     "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
     if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
-    costs = {s: self.paired(s, ('iid', 'FedAvg'), where=where) for s in self.suites}
-    return {s: i for s, i in costs.items() if i}
+    return {s: i for s in self.suites if (i := self.paired(s, ('iid', 'FedAvg'), where=where))}
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000015
 @patch
@@ -207,7 +206,6 @@ def _the_suite(cmp, view, suite)->str:
     names = ' and '.join(cmp.suites)
     raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
-# %% ../../nbs/3_results/10_comparison.ipynb #ad4221e9
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method': st.method})
@@ -340,7 +338,6 @@ def _cell(r)->str:
     text = pm(r.AVG, r.AVG_se)
     return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or "one seed"})'
 
-# %% ../../nbs/3_results/11_overview.ipynb #00000007
 def _all_notes(cmp, where)->list:
     "What is to be said of the runs, by suite where it differs."
     notes_of = {s: run_notes(cmp, s, where) for s in cmp.suites}
@@ -386,7 +383,6 @@ def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
     cells = texts.pivot(index='method', columns='moment', values='text')
     return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
 
-# %% ../../nbs/3_results/11_overview.ipynb #fdc1d16c
 def _said_once(said:dict): # {head: notes of its table}
     "Notes; of which moment, if not of all."
     for text in dict.fromkeys(t for own in said.values() for t in own):
@@ -401,8 +397,8 @@ def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {h
     notes = [f'{many:.0f} seed{"s" if many > 1 else ""}.', ADABN[HEADS['adabn'] in heads]]
     lack = {head: [m for m in labels if m not in {*numbers[numbers.moment == head].method}] for head in heads}
     notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
-    each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < n.max()].itertuples()]
-    if each: notes.append(f'Fewer than {n.max():.0f} seeds: {"; ".join(each)}.')
+    each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < many].itertuples()]
+    if each: notes.append(f'Fewer than {many:.0f} seeds: {"; ".join(each)}.')
     return [*notes, *_said_once(said)]
 
 # %% ../../nbs/3_results/11_overview.ipynb #9e34353d
@@ -440,9 +436,7 @@ def _rung(cmp, rung, st, where)->pd.Series:
     def mark(v): return ', rising' if v >= RISE else ', falling' if v <= -RISE else ''
     return pd.Series({r.method: _cell(r) + mark(change.get(r.method, 0)) for r in st.itertuples()})
 
-# %% ../../nbs/3_results/11_overview.ipynb #89d662b5
-_RUNGS = ('AVG over domains in %, mean ± standard error over seeds (paired difference to FedAvg; 95 % '
-          f't-interval); rising, falling: by {RISE:g} point or more in the last quarter of these rounds.')
+_RUNGS = f'; rising, falling: by {RISE:g} point or more in the last quarter of these rounds.'
 
 # %% ../../nbs/3_results/11_overview.ipynb #3bf6e4e7
 @patch
@@ -453,7 +447,7 @@ def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
     at = {r for h in runs.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
     at_rung = {r: runs.at(r).statistics(where) for r in sorted(at)}
     cells = pd.DataFrame({f'{r} rounds': _rung(runs, r, st, where) for r, st in at_rung.items()})
-    notes = [_RUNGS, *run_notes(self, suite, where)]
+    notes = [_OVERVIEW[:-1]+_RUNGS, *run_notes(self, suite, where)]
     numbers = pd.concat([st.assign(rounds=r) for r, st in at_rung.items()])
     return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
 

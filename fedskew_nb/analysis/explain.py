@@ -102,17 +102,14 @@ def gradcam_grid(
     "The images, what each net attends to for the right class, and what it says."
     if not isinstance(nets, dict): nets = {'Grad-CAM': nets}
     def name(i): return str(classes[i] if classes else int(i))
-    rows, (H, W) = _rows(nets, images, labels), (n+8 for n in images.shape[2:])
+    maps = [gradcam(net, net.normalised(images), labels).numpy() for net in nets.values()]
+    rows = [images, *([warm(i, h) for i, h in zip(images, heat)] for heat in maps)]
+    H, W = (n+8 for n in images.shape[2:])
     ax = canvas(ax, (.72*len(labels)+.8, .72*len(rows)+.25))
     for r, net in enumerate(nets.values(), 2): _answers(ax, net, images, labels, name, r*H-7.5, W)
     return image_grid(ax, rows, map(name, labels), ['image', *nets], gap=8)
 
 # %% ../../nbs/3_results/17_explain.ipynb #0000001f
-def _rows(nets, images, labels)->list:
-    "The images, then their maps by each net."
-    maps = [gradcam(net, net.normalised(images), labels).numpy() for net in nets.values()]
-    return [images, *([warm(i, h) for i, h in zip(images, heat)] for heat in maps)]
-
 def _answers(ax, net, images, labels, name, y, W):
     "What a net says of each image, red where it is wrong."
     wrong = dict(color=PALETTE['crimson'], weight='bold')
@@ -211,13 +208,9 @@ def features_by_domain(net:Net, tests:dict, n:int)->tuple: # (N, d), (N,) classe
     y = torch.cat([p.y.cpu() for p in parts])
     return feat, y, torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
 
-# %% ../../nbs/3_results/18_probes.ipynb #32855d59
-def feature_facts(
-    net:Net, suite,    # a trained net; the suite whose tests it sees
-    n:int=60,          # images per domain
-)->dict:               # rank, class_silhouette, domain_silhouette
+def feature_facts(net:Net, suite)->dict: # rank, class_silhouette, domain_silhouette
     "How the features of all domains lie together (F2DC, Figs. 1 and 4)."
-    feat, y, d = features_by_domain(net, suite.tests, n)
+    feat, y, d = features_by_domain(net, suite.tests, 60)
     by_class, by_domain = silhouette(feat, y), silhouette(feat, d)
     return dict(rank=effective_rank(feat), class_silhouette=by_class, domain_silhouette=by_domain)
 
@@ -277,12 +270,12 @@ def mean_facts(facts:list)->dict:
     values = {k: [f[k] for f in facts if k in f] for k in names}
     return {k: sum(v)/len(v) for k, v in values.items()}
 
-def foreign_saliency(fed:Federation, nets:dict, n:int=24)->dict:
+def foreign_saliency(fed:Federation, nets:dict)->dict:
     "Share of heat on the object in domains that are not the client's own; {} where no masks are known."
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
     if any(t.masks is None for t in s.tests.values()): return {}
     pairs = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
-    shares = [saliency_inside(net, glance(t, n)) for net, t in pairs]
+    shares = [saliency_inside(net, glance(t, 24)) for net, t in pairs]
     return dict(saliency=sum(shares)/len(shares))
 
 # %% ../../nbs/3_results/18_probes.ipynb #8675ab5a
@@ -304,7 +297,6 @@ def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
     x = net.normalised(data.x)
     return dict(cam=gradcam(net, x, data.y), ig=pixel_gradients(net, x, data.y).abs().sum(1))
 
-# %% ../../nbs/3_results/29_sights.ipynb #49c04a12
 def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing is right
     "How much of what a net answers right, and how much of its maps lies on the object."
     good = answers(net, data).logits.argmax(1) == data.y
@@ -315,9 +307,9 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
     return facts | dict(object=100*float((seen.masks[:, 0] > 0).float().mean()))
 
 # %% ../../nbs/3_results/29_sights.ipynb #0417aec7
-def read_off(net:Net, tests:dict, n:int=60)->dict: # percent, percent, directions
+def read_off(net:Net, tests:dict)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
-    feat, y, d = features_by_domain(net, tests, n)
+    feat, y, d = features_by_domain(net, tests, 60)
     mixed = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     feat, y, d = feat[mixed], y[mixed], d[mixed]
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),
@@ -339,7 +331,6 @@ def pictures(net:Net, data:Data)->dict:
 # %% ../../nbs/3_results/29_sights.ipynb #7c930a3c
 def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
 
-# %% ../../nbs/3_results/29_sights.ipynb #d3fba59f
 def unseen_images(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
     "All test images, those of the domain left out among them, and n of these."
     unseen = on_cpu(fed.suite.unseen)

@@ -74,10 +74,7 @@ def evidence()->tuple: # of Cell
         return math.nan if v is None and k in ('se', 'lo', 'hi', 'p') else v
     return tuple(Cell(*map(read, nest['fields'], row)) for row in nest['cells'])
 
-# %% ../../nbs/3_results/26_index.ipynb #eb905815
-def found(
-    **asked,         # fields of a Cell: method='FedBN', question='own domain'
-)->list:             # of Cell
+def found(**asked)->list: # of Cell; asked: fields of one, method='FedBN', question='own domain'
     "The cells whose fields are these."
     return [c for c in evidence() if all(getattr(c, k) == v for k, v in asked.items())]
 
@@ -123,7 +120,6 @@ NOTES = {    # {what a cell may have: what that means}
     '**': "bold: told apart, by Holm's rule in its table where it has one, else by its seeds",
     '–': '–: no stored difference'}
 
-# %% ../../nbs/3_results/26_index.ipynb #d522d751
 def told(c:Cell|None)->str:
     "A cell of the table."
     if not c: return '–'

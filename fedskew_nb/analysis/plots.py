@@ -42,14 +42,14 @@ def spread(
     return z[order.argsort()]
 
 # %% ../../nbs/3_results/15_plots.ipynb #d1004658
-def name_lines(ax, gap=.075):
-    "Write each labelled line's name at its end; `gap` is the least distance, in heights of the axes."
+def name_lines(ax):
+    "Write each labelled line's name at its end."
     lines = [l for l in ax.lines if l.get_label()[0] != '_' and len(l.get_xdata())]
     if not lines: return
     ax.get_xlim(), ax.get_ylim()             # settles the scales, which matplotlib leaves for later
     to_axes = ax.transData + ax.transAxes.inverted()
     ends = to_axes.transform([l.get_xydata()[-1] for l in lines])[:, 1]        # heights, 0 to 1
-    for l, y in zip(lines, spread(ends, gap)):
+    for l, y in zip(lines, spread(ends, .075)):
         ax.annotate(l.get_label(), (1.015, y), xycoords='axes fraction', color=l.get_color(), va='center',
                     annotation_clip=False)
 
@@ -114,14 +114,11 @@ def seed_points(
 # %% ../../nbs/3_results/15_plots.ipynb #00000023
 def seed_of(h)->tuple: return h.setting.get('data_seed', 0), h.setting.get('seed', 0)
 
-def finals(
-    histories, metric='AVG', where='global',
-)->pd.DataFrame:       # a column per name, a row per seed
+def finals(histories, metric='AVG')->pd.DataFrame: # a column per name, a row per seed
     "The last round's score of each run."
-    def last(h): return h.curve(where)[metric].iloc[-1]
     def of(hs):
-        odd = unlike(hs, where)           # as in tables
-        return {seed_of(h): float('nan') if i in odd else last(h) for i, h in enumerate(hs)}
+        odd = unlike(hs, 'global')        # as in tables
+        return {seed_of(h): np.nan if i in odd else h.curve()[metric].iloc[-1] for i, h in enumerate(hs)}
     return pd.DataFrame({name: of(hs) for name, hs in by_name(histories).items()})
 
 # %% ../../nbs/3_results/15_plots.ipynb #00000024

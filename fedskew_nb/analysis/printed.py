@@ -96,15 +96,19 @@ LABELS = dict(
     test='test images, of all')
 
 # %% ../../nbs/3_results/23_printed.ipynb #f3535b62
+def setting_of(p:Protocol):
+    "How the paper trained FedAvg."
+    fields = {k: v for k, v in p.setting.items() if k not in ('model', 'house')}
+    return setting_for(Method('FedAvg'), p.setting.get('house'), **fields)
+
 @patch
 def has(self:Protocol, f:Field):
     "What is run here."
     if f.ours is not None: return f.ours
     if f.name == 'method': return self.methods()[f.row]
     if f.name == 'lr' and f.row in self.rates: return self.rates[f.row]
-    changed = {k: v for k, v in self.setting.items() if k not in ('model', 'house')}
-    known = vars(setting_for(Method('any'), self.setting.get('house'), **changed)) | self.setting
-    known |= self.folder | dict(clients=self.clients, share=self.share, each=self.each, seeds=self.seeds)
+    known = vars(setting_of(self)) | self.setting | self.folder
+    known |= dict(clients=self.clients, share=self.share, each=self.each, seeds=self.seeds)
     return known[one_of(f.name, known, f'setting of {self.name}')]
 
 # %% ../../nbs/3_results/23_printed.ipynb #27a91c5e
@@ -162,7 +166,6 @@ def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: 
     each = whole_shares(have/have.sum(), n).clamp(min=1)
     return torch.minimum(each, have//clients).tolist()
 
-# %% ../../nbs/3_results/23_printed.ipynb #5e7da878
 def sizes_of(suite:Suite, domains)->tuple: # ({domain: all images}, {domain: those that are no tests})
     "How many images of each domain there are."
     n = lambda d, part: sum(map(len, of_domain(suite, d, part)))
@@ -211,7 +214,6 @@ def by_seed(self:Protocol, runs:list)->list: # of lists
     for h in runs: of.setdefault(h.setting['seed'] if self.suite else None, []).append(h)
     return list(of.values())
 
-# %% ../../nbs/3_results/23_printed.ipynb #94a62432
 @patch
 def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
     "A row of the table."

@@ -64,11 +64,11 @@ def last_screen(cmp:Comparison)->str:
     return '\n\n'.join(map(str, texts)).rstrip()
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000b
-def method_domain_map(t:Table, ax=None):
+def method_domain_map(t:Table):
     "Heat map of `Comparison.domains`: method × domain, in %."
     g = t.numbers.pivot(index='label', columns='domain', values='mean')
     g = g.reindex(index=t.cells.iloc[:, 0], columns=t.cells.columns[1:])
-    return client_domain_heatmap(g, lo=0, hi=100, ax=ax)
+    return client_domain_heatmap(g, lo=0, hi=100)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000e
 def _differences(cmp, suite:str, methods):
@@ -149,7 +149,6 @@ def timing(cmp:Comparison)->pd.DataFrame:
     "Seconds: the quantities that no seed fixes."
     return pd.DataFrame([_run(h) | t for h in cmp.histories for t in h.timing])
 
-
 def costs(cmp:Comparison)->pd.DataFrame:
     "Loss terms and bytes of every round: seeded, like the scores."
     rows = [_run(h) | {k: r[k] for k in ('round', 'loss', 'up', 'down')}
@@ -185,9 +184,7 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
                            version=__version__)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001d
-def _drawn(
-    figs, start,    # and how the names of their files begin
-)->dict:            # {stem: (caption, {'png': bytes, …})}
+def _drawn(figs, start)->dict: # start: of their files' names; {stem: (caption, {'png': bytes, …})}
     "Draw every figure and write it; for one that cannot be drawn there is a sentence, and no file."
     out = {}
     for stem, (caption, make) in figs.items():
@@ -208,13 +205,10 @@ def short(name:str)->str:
     if plain == name and len(name.encode()) <= 80: return name
     return f'{plain.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
 
-# %% ../../nbs/3_results/13_report.ipynb #0000001f1
 def _write_tables(tables, out):
     every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
     write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
     write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
-
-def _write_csv(frame, path): write_whole(path, csv_text(frame))
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001e
 def write_report(
@@ -229,8 +223,8 @@ def write_report(
     tables[cmp.suites[0]] |= dict(more)
     _write_tables(tables, out)
     cmp.csv(out/'results.csv')
-    _write_csv(costs(cmp), out/'rounds.csv')
-    _write_csv(timing(cmp), out/'timing.csv')
+    write_whole(out/'rounds.csv', csv_text(costs(cmp)))
+    write_whole(out/'timing.csv', csv_text(timing(cmp)))
     drawn = {s: _drawn(figures(cmp, s, t), out/'figures'/short(s)) for s, t in tables.items()}
     title = title or 'Comparison on ' + ' and '.join(cmp.suites)
     write_whole(out/'report.html', report_html(cmp, drawn, title, tables))

@@ -13,7 +13,7 @@ from . import pairs
 from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..engine.history import VIEWS, Where
+from ..engine.history import VIEWS, Where, where_of
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
 def measured(i:Interval)->str:
@@ -22,13 +22,12 @@ def measured(i:Interval)->str:
     else: sure = f'{i.n} seeds, all alike' if i.alike else f'95 % interval {span(i.lo, i.hi)}, {i.n} seeds'
     return f'{pm(i.mean)} points ({sure})'
 
-# %% ../../nbs/3_results/22_story.ipynb #7134242b
 def over(family:int)->str: return f', Holm over {family}' if family > 1 else ''
 
-def pair(cmp, suite:str, one:str, other:str, view:str)->tuple|None: # (interval, p, family)
+def pair(cmp, suite:str, one:str, other:str, where)->tuple|None: # (interval, p, family)
     "As a table has it; None where no run has this view."
-    scored = any(w[:2] == (view, 'post_agg') for h in cmp.histories for w in h.views())
-    return pairs.pair(cmp, suite, one, other, view) if scored else None
+    scored = any(pairs.is_scored(h, where_of(where)) for h in cmp.histories)
+    return pairs.pair(cmp, suite, one, other, where) if scored else None
 
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
 OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is open',
@@ -45,8 +44,7 @@ def skew_says(cmp, suite:str)->str:
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
 def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
     "What FedAvg and FedBN have over Local, each client on its own domain."
-    each = {m: pair(cmp, suite, m, 'Local', 'personal') for m in ('FedAvg', 'FedBN')}
-    return {m: d for m, d in each.items() if d}
+    return {m: d for m in ('FedAvg', 'FedBN') if (d := pair(cmp, suite, m, 'Local', 'personal'))}
 
 # %% ../../nbs/3_results/22_story.ipynb #e6606015
 def federating_says(cmp, suite:str)->str:
@@ -102,9 +100,7 @@ def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None
 # %% ../../nbs/3_results/22_story.ipynb #65e4e704
 def again_says(cmp, suite:str, one:str, view:str)->str:
     "The same difference where the BatchNorm statistics of both are re-estimated; '' where nobody looked."
-    where = Where(view, 'adabn')
-    if not any(pairs.is_scored(h, where) for h in cmp.histories): return ''
-    found = pairs.pair(cmp, suite, one, 'FedAvg', where)
+    found = pair(cmp, suite, one, 'FedAvg', Where(view, 'adabn'))
     if not found: return ''
     i, p, _ = found
     judged = f', {i.verdict(p=p)}'*(i.n > 1)

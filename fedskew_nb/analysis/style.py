@@ -115,7 +115,6 @@ FONTS = ('Noto Sans CJK SC', 'Noto Sans SC', 'Source Han Sans SC', 'WenQuanYi Mi
          'Malgun Gothic', 'Apple SD Gothic Neo', 'NanumGothic', 'Noto Sans Devanagari', 'Nirmala UI',
          'Noto Sans Bengali', 'Noto Sans Thai')
 
-# %% ../../nbs/3_results/14_style.ipynb #b8560274
 @lru_cache(None)
 def families()->tuple:
     "The usual font, and behind it those of other scripts that are here."
@@ -206,7 +205,6 @@ def seven(ax, x, y, k, s=1.8):
     ax.add_patch(Rectangle((x, y), s, s, fc=back, ec=INK, lw=.5))
     ax.text(x+s/2, y+s/2-.06, '7', color=front, family=font, ha='center', va='center', size=13, weight='bold')
 
-# %% ../../nbs/3_results/16_diagrams.ipynb #0000000a
 def _server(ax, x, w, sent, step):
     "The server: its model, or what was sent, or both."
     box(ax, x, 10, 10.6, 3.3)

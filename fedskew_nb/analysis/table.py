@@ -162,10 +162,6 @@ def mean_chance(runs:dict)->str:
     return f'{lo:.1f} to {hi:.1f}' if hi-lo > 5 else f'{sum(levels)/len(levels):.1f}'     # of several suites
 
 # %% ../../nbs/3_results/09_table.ipynb #12de0181
-def score_of(h, where:Where)->float:
-    "AVG, the score of record; of the headline where the run has not this answer."
-    return h.summary(where if where in h.views() else where._replace(path=''))['AVG']
-
 def at_chance(h, where:Where)->bool:
     "Is the last score no better than guessing? No for a run that does not say its chance level."
     level = h.setting.get('chance')
@@ -173,7 +169,8 @@ def at_chance(h, where:Where)->bool:
     n = {r['domain']: r['n'] for r in h.rows if (r['view'], r['moment']) == where[:2]}
     if h.checks > 1: n = dict(h.counts(where[:2]).n.groupby('domain').last())      # its clients share them
     error = math.sqrt(level*(100-level)*sum(1/k for k in n.values()))/len(n)
-    return score_of(h, where) <= level + 2*error
+    shown = where if where in h.views() else where._replace(path='')       # else its headline
+    return h.summary(shown)['AVG'] <= level + 2*error
 
 # %% ../../nbs/3_results/09_table.ipynb #a500516a
 RISE = 1.      # points in the last quarter of the rounds
@@ -233,7 +230,6 @@ def said_of(runs:dict, read)->str: # read: setting → clauses
     texts = [c if len(seeds) == len(said) else f'{c} (seed {", ".join(seeds)})' for c, seeds in of.items()]
     return '; '.join(texts)
 
-# %% ../../nbs/3_results/09_table.ipynb #afa59686
 def image_notes(runs:dict)->list:
     "What people's own images were read from, and what is odd about any."
     def read(s): return s['images'].split('; ') if s.get('images') else ()
@@ -249,10 +245,7 @@ def doubts(runs:dict, where:Where)->list: # runs: as of `foot`
     return [text.format(v) for text, v in says.items() if v] + rise_notes(shown, where)
 
 # %% ../../nbs/3_results/09_table.ipynb #foot0001
-def foot(
-    runs:dict,    # {label: its histories}; one that stopped has no score
-    where:Where,  # what the table shows
-)->list:          # of sentences
+def foot(runs:dict, where:Where)->list: # runs: {label: its histories}; one that stopped has no score
     "What stands below a table: budget, chance level, what to distrust."
     shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
     says = {

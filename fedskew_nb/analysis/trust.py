@@ -320,14 +320,6 @@ def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
                      for name, finds in facts['scores'].items()]
     return pd.DataFrame(rows)
 
-# %% ../../nbs/3_results/21_trust_tables.ipynb #6cdc1255
-def fewer(groups)->list: # of sentences
-    "Means over some of the rows only, for the others have no such number."
-    there, all_of = groups.count(), groups.size()
-    few = [f'{c} of {" ".join(map(str, k if isinstance(k, tuple) else (k,)))} ({n} of {all_of[k]})'
-           for c in there for k, n in there[c].items() if 0 < n < all_of[k]]
-    return [f'Means over fewer, for the others have no such number: {some(few)}.'] if few else []
-
 # %% ../../nbs/3_results/21_trust_tables.ipynb #04b30d5d
 def mean_table(caption:str, rows:pd.DataFrame, by:list, columns:list, notes)->Table:
     "Mean ± standard error of each group; a column that nobody has is left out."
@@ -335,7 +327,11 @@ def mean_table(caption:str, rows:pd.DataFrame, by:list, columns:list, notes)->Ta
     mean, se = g.mean().reset_index(), g.sem().reset_index()
     cells = mean.copy().astype(object)
     for c in mean.columns.difference(by): cells[c] = [pm(*v) for v in zip(mean[c], se[c])]
-    return Table(caption, cells, [*notes, *fewer(g)], mean)
+    there, n = g.count(), g.size()
+    few = [f'{c} of {" ".join(map(str, k if isinstance(k, tuple) else (k,)))} ({has} of {n[k]})'
+           for c in there for k, has in there[c].items() if 0 < has < n[k]]
+    lack = [f'Means over fewer, for the others have no such number: {some(few)}.'] if few else []
+    return Table(caption, cells, [*notes, *lack], mean)
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #3f58823a
 def _named(runs)->str:
@@ -392,15 +388,12 @@ def trust_tables(
     return {'trust': sure, 'trust-scores': finds, 'trust-domains': domain_table(rows, suite)}
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #1ee5d0a1
-def mean_bins(bins:list)->pd.DataFrame: # conf, acc, share
-    "The bins of several seeds, weighted by their images."
-    b = pd.concat(map(pd.DataFrame, bins))
+def means(drawn:list)->tuple: # (frame of conf, acc, share, frame of coverage, risk)
+    "The pictures of several seeds: bins weighted by their images, risks at twenty coverages."
+    b = pd.concat(pd.DataFrame(p['bins']) for p in drawn)
     sums = b.assign(conf=b.conf*b.share, acc=b.acc*b.share).groupby('bin')[['conf', 'acc', 'share']].sum()
-    return sums.assign(conf=sums.conf/sums.share, acc=sums.acc/sums.share, share=sums.share/len(bins))
-
-def mean_risk(risks:list)->pd.DataFrame: # coverage, risk
-    "The risks of several seeds at twenty coverages."
-    return pd.DataFrame(dict(coverage=np.arange(1, 21)/20, risk=np.mean(risks, 0)))
+    bins = sums.assign(conf=sums.conf/sums.share, acc=sums.acc/sums.share, share=sums.share/len(drawn))
+    return bins, pd.DataFrame(dict(coverage=np.arange(1, 21)/20, risk=np.mean([p['risk'] for p in drawn], 0)))
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #9a3c0049
 @style()
@@ -413,7 +406,6 @@ def foreign_densities(pictures:dict): # {method: pictures of each seed} → the 
         ax.set_title(method)
     return axs[0, 0]
 
-# %% ../../nbs/3_results/21_trust_tables.ipynb #ffcb5c70
 _BINS = 'How often a method is right against how sure it is; on the dotted line it is calibrated.'
 _RISK = 'Wrong answers among the surest images, by u where a method gives one, else by 1 - max p.'
 _FAR = 'Uncertainty on test images and on foreign ones; the mean height of each histogram is 1.'
@@ -426,11 +418,10 @@ def trust_figures(
     "Reliability, risk against coverage, and foreign images; means over seeds, clients pooled."
     pictures = {}
     for h in runs_on(cmp, suite or cmp.suites[0]):
-        t = h.measures.get('trust')
-        if t: pictures.setdefault(h.setting['method'], []).append(t['pictures'])
+        if t := h.measures.get('trust'): pictures.setdefault(h.setting['method'], []).append(t['pictures'])
     if not pictures: return {}
-    bins = {m: mean_bins([p['bins'] for p in ps]) for m, ps in pictures.items()}
-    risk = {m: mean_risk([p['risk'] for p in ps]) for m, ps in pictures.items()}
+    mean = {m: means(drawn) for m, drawn in pictures.items()}
+    bins, risk = ({m: both[k] for m, both in mean.items()} for k in (0, 1))
     return {'trust-reliability': (_BINS, lambda: reliability_diagram(bins)),
             'trust-risk': (_RISK, lambda: risk_curves(risk)),
             'trust-foreign': (_FAR, lambda: foreign_densities(pictures))}

@@ -80,11 +80,8 @@ def compare(
 # %% ../../nbs/7_app/14_compare.ipynb #0c48057e
 @checked
 def compare_grid(
-    grid:str,          # the paper's folder: f2dc, fdse
-    out,               # folder for the runs
-    jobs:int=1,        # processes side by side
-    executor=None, per_device=1,     # as in compare
-    progress=None, on_run=None, on_seed=None,    # as in compare
+    grid:str, out,     # the paper's folder, f2dc or fdse; a folder for the runs
+    jobs:int=1, executor=None, per_device=1, progress=None, on_run=None, on_seed=None,    # as in compare
     **more,            # seeds, size, lr and so on: before what the grid says
 )->Comparison:
     "Train what the claims of a paper need, or go on with it."
@@ -108,12 +105,16 @@ class Request(Record, forbid_unknown_fields=True):
     "What a folder was asked for: its `compare.json`."
     format:int=FORMAT
     version:str=__version__
+    def as_dict(self)->dict:
+        "For a file: what was said."
+        return {k: v for k in self.__struct_fields__ if (v := getattr(self, k)) is not UNSET}
 
 class GridRequest(Request, kw_only=True):
     "Of `compare_grid`."
     grid:str
     said:dict
     runs:dict[str, RunNote]={}
+    def given(self)->dict: return dict(grid=self.grid) | self.said      # arguments of `compare_grid`
 
 # %% ../../nbs/7_app/14_compare.ipynb #20e4e96f
 class Folder(Record, forbid_unknown_fields=True):
@@ -125,6 +126,7 @@ class Folder(Record, forbid_unknown_fields=True):
 
 SAID = ('control', 'pooled', 'house', 'device', 'tuned', 'rates', 'trust', 'keep_models')
 
+# %% ../../nbs/7_app/14_compare.ipynb #20e4e970
 class ListRequest(Request, kw_only=True):
     "Of `compare`; what was not said is left out."
     control:bool|UnsetType=UNSET
@@ -143,6 +145,10 @@ class ListRequest(Request, kw_only=True):
     model:str|None      # None: an object without a name
     setting:dict
     runs:dict[str, RunNote]={}
+    def given(self)->dict: # arguments of `compare`
+        own = dict(methods=self.methods, suite=self.suites, model=self.model)
+        said = {k: v for k, v in self.as_dict().items() if k in SAID}
+        return own | dict(seeds=self.seeds, size=self.size) | self.setting | said
 
 # %% ../../nbs/7_app/14_compare.ipynb #6a846bb7
 def request_of(todo, seeds, size, want)->ListRequest:
@@ -161,23 +167,6 @@ def request_of(todo, seeds, size, want)->ListRequest:
 # %% ../../nbs/7_app/14_compare.ipynb #417b9e90
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
 
-@patch
-def as_dict(self:Request)->dict:
-    "For a file: what was said."
-    return {k: v for k in self.__struct_fields__ if (v := getattr(self, k)) is not UNSET}
-
-@patch
-def given(self:ListRequest)->dict:
-    "The arguments of `compare` that it holds."
-    named = dict(methods=self.methods, suite=self.suites, seeds=self.seeds, size=self.size, model=self.model)
-    return named | self.setting | {k: v for k, v in self.as_dict().items() if k in SAID}
-
-@patch
-def given(self:GridRequest)->dict:
-    "The arguments of `compare_grid` that it holds."
-    return dict(grid=self.grid) | self.said
-
-# %% ../../nbs/7_app/14_compare.ipynb #a722a1c0
 @patch
 def files(self:Request)->list:
     "The Python files that it names."
@@ -202,8 +191,7 @@ def check(self:Request):
     if given.get('seeds') in ([], 0): raise ValueError('it has no seed')
     odd = next((name for name in self.runs if not re.fullmatch('[A-Za-z0-9_.=-]+', name)), None)
     if odd is not None: raise ValueError(f'its run {odd!r} is no name of a file')
-    typed = getattr(self, 'said', {k: v for k, v in given.items() if k != 'model'})
-    check_arguments(typed, [*signature(planned).parameters, 'rates'])
+    check_arguments(getattr(self, 'said', given), [*signature(planned).parameters, 'rates'])
     names = [f.name for f in fields(Setting)]
     setting = getattr(self, 'setting', {k: given[k] for k in names if k in given})
     setting_for(Method('any'), given.get('house'), **setting)

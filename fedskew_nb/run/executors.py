@@ -44,13 +44,8 @@ def seen_here(run, folder):
 # %% ../../nbs/7_app/12_executors.ipynb #53f402da
 _ONE = threading.RLock()     # of each worker
 
-def remotely(
-    train, run,
-    folder,       # of the comparison, at the sender
-    asked:dict,   # who asked, see `me`
-    again:int=0,  # how often it was sent before: dask takes two equal calls for one
-)->tuple:         # (History, None), or (None, (error, its traceback))
-    "Train a run, here at a worker."
+def remotely(train, run, folder, asked:dict, again:int=0)->tuple: # (History, None), or (None, (error, trace))
+    "Train a run, here at a worker; `again`: dask takes two equal calls for one."
     try:
         check_worker(run, asked)
         with _ONE: return train(run, folder=seen_here(run, folder), progress=False), None
@@ -219,10 +214,7 @@ def executor_options(
     return dict(jobs=jobs) | {k: v for k, v in more.items() if v not in (None, '', 1)}
 
 # %% ../../nbs/7_app/12_executors.ipynb #c4bd2f71
-def opened(
-    executor, folder=None,
-    per_gpu:int=0,    # runs at once on one; 0: they want none
-):
+def opened(executor, folder=None, per_gpu:int=0): # per_gpu: runs at once on one; 0: they want none
     "The executor for a `with`: closed after it if its text was given, else left alone."
     kind, _, rest = executor.partition(':') if isinstance(executor, str) else ('', '', '')
     if per_gpu > 1 and kind not in ('processes', 'ray'):
@@ -231,11 +223,11 @@ def opened(
     return KINDS[kind][1](rest, folder, per_gpu) if kind else nullcontext(executor)
 
 # %% ../../nbs/7_app/12_executors.ipynb #efd0f6ff
-def ended(waiting, every:float=.1)->set: # every: seconds
+def ended(waiting)->set:
     "Those of the futures that have ended; waits until there is one."
     if all(isinstance(f, cf.Future) for f in waiting):
         return cf.wait(waiting, return_when=cf.FIRST_COMPLETED).done
-    while not (done := {f for f in waiting if f.done()}): time.sleep(every)
+    while not (done := {f for f in waiting if f.done()}): time.sleep(.1)
     return done
 
 # %% ../../nbs/7_app/12_executors.ipynb #a940ea18
@@ -263,14 +255,8 @@ def history_of(f, run, again:int): # None: it has to be sent again
     return history
 
 # %% ../../nbs/7_app/12_executors.ipynb #964a6587
-def side_by_side(
-    todo:dict,      # {place: Run}
-    train, tell,    # `tell(place, history)`
-    executor,
-    folder=None,    # absolute
-    per_device=1,   # GPU
-):
-    "Train every run on an executor."
+def side_by_side(todo:dict, train, tell, executor, folder=None, per_device=1): # todo: {place: Run}
+    "Train every run on an executor: `tell(place, history)` after each; `folder` is absolute."
     waiting, on_gpu = {}, {run.device for run in todo.values()} == {'cuda'}
     def send(i, again=0): waiting[submitted(ex, remotely, train, todo[i], folder, me(), again)] = i, again
     with opened(executor, folder, on_gpu*per_device) as ex:

@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 from .recipes import (
-    GIVE_SUITE, METHODS, cut, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
+    METHODS, cut, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
 from ..core.method import Method
 from .executors import SUBMITS
 from .run import Run, method_of, stamped
@@ -87,7 +87,6 @@ def known_name(recipe:Recipe, names)->str|None:
     "The name of the thing, or of what it comes from, if it is known."
     return next((n for n in (recipe.name, recipe.base) if n in names), None)
 
-# %% ../../nbs/7_app/13_plan.ipynb #c326d740
 def rates_at(setting:dict, model:str='small_conv')->dict: # {(suite, method): record}
     "The shipped rates that were chosen with such steps and this model, in as many rounds or the nearest."
     here = budget_of(setting)
@@ -212,11 +211,6 @@ def method_recipes(methods)->list: # of Recipe
     return list(named.values())
 
 # %% ../../nbs/7_app/13_plan.ipynb #00000010
-def suite_recipes(suite, size:str)->list: # of Recipe
-    "The suites of a comparison."
-    if isinstance(suite, (list, tuple)) and not suite: raise ValueError(f'suite is {suite!r}: {GIVE_SUITE}')
-    return [suite_recipe(s, size) for s in as_list(suite)]
-
 def which_seeds(seeds)->list:
     "`3` → [0, 1, 2]; a list stays as it is."
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
@@ -247,9 +241,9 @@ def planned(
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
     tuned, net = read_tuned(tuned), model_recipe(model)
     same = dict(size=size, house=house, device=device, trust=trust, keep_models=keep_models)
-    lines, suites = lines_of(methods, control, pooled), suite_recipes(suite, size)
-    how = lambda m, s: budget(m, s, size, house, tuned, net.name, **setting)
-    return [Run(m, s, net, deal, seed, **same, **how(m, s))
+    lines = lines_of(methods, control, pooled)
+    suites = [suite_recipe(s, size) for s in as_list(suite) or [suite]]
+    return [Run(m, s, net, deal, seed, **same, **budget(m, s, size, house, tuned, net.name, **setting))
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 
 # %% ../../nbs/7_app/13_plan.ipynb #3779d938
@@ -328,7 +322,6 @@ def are_seeds(o)->bool:
     if not isinstance(o, (list, tuple, range)): return is_count(o) and o <= MOST
     return len(o) <= MOST and all(is_count(s) and abs(s) < 2**63 for s in o)
 
-# %% ../../nbs/7_app/13_plan.ipynb #e21405a6
 SWITCHES = dict.fromkeys(('control', 'pooled', 'trust', 'keep_models'), (is_switch, 'give True or False'))
 _FUNCTION = maybe(callable), 'give a function, or leave it out'
 SWITCHES |= dict.fromkeys(('measure', 'on_run', 'on_seed'), _FUNCTION)

@@ -227,15 +227,14 @@ def named_suite(text:str, size:str)->Recipe:
     return Recipe(name, partial(embedded_suite, base, kind, gone, one_of(size, SIZES, 'size')), name, base)
 
 # %% ../../nbs/7_app/09_recipes.ipynb #40b2348b
-GIVE_SUITE = 'give a name, a Suite, a function of the seed, or a list of them'
-
 def suite_recipe(o, size:str='quick')->Recipe: # size: of an embedded suite
     "What was typed, a Suite, or a function of the seed."
     if isinstance(o, Recipe): return o
     if isinstance(o, Suite): return Recipe(o.name, partial(given, looked_at(o)), base=o.base)
     if isinstance(o, str) and o.strip(' ,'): return named_suite(o, size)
     if not callable(o) or isinstance(o, type):
-        raise ValueError(f'suite is {short(o)}: {GIVE_SUITE}')
+        raise ValueError(f'suite is {short(o)}: '
+                         'give a name, a Suite, a function of the seed, or a list of them')
     name = getattr(o, '__name__', 'data')
     return Recipe(name, partial(suite_by, o, name))
 

@@ -14,7 +14,7 @@ import pandas as pd, torch
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from ..analysis.comparison import write_whole
-from ..analysis.printed import Protocol
+from ..analysis.printed import Protocol, setting_of
 from ..analysis.report import report_html
 from ..analysis.table import Table, doubts, rows_of
 from .compare import compare
@@ -30,7 +30,6 @@ from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
 from ..engine.history import Where
 from ..engine.lanes import pick_device
-from ..engine.setting import setting_for
 from ..engine.stack import operations
 from ..core.files import check_ours, starts_with
 
@@ -70,11 +69,6 @@ def cost_of(p:Protocol, clients:int, images:float, n_classes:int, pixels:int)->C
     return Cost(clients, int(images), 3*work*seen*rounds, size*clients*rounds)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #901b9f19
-def setting_of(p:Protocol):
-    "How the paper trained FedAvg."
-    fields = {k: v for k, v in p.setting.items() if k not in ('model', 'house')}
-    return setting_for(read_method('FedAvg'), p.setting.get('house'), **fields)
-
 def cost_on(p:Protocol, suite:Suite)->Cost:
     "The same for a suite that is at hand."
     n = [len(c.train) for c in suite.clients]
@@ -125,20 +119,17 @@ def check_set(p:Protocol, suite:Suite, root):
         raise ValueError(f'{p.name} needs the domain {d}, and {root} has {", ".join(sorted(there))}: '
                          f'prepare {p.suite} with all of its domains')
 
-# %% ../../nbs/7_app/02_reproduce.ipynb #4815c390
-def check_lists(p:Protocol, root):
-    "Refuse lists of training and test images where the table draws its own."
-    if p.lists or not read_splits(root): return
-    raise ValueError(f'{p.name} draws its own training and test images, and {root} has lists of them '
-                     '(splits.csv): prepare the data set without the lists, or move that file away')
-
 # %% ../../nbs/7_app/02_reproduce.ipynb #7ae6e653
 def dealt_suite(data_seed:int, p:Protocol, root=None, without:str='')->Suite: # without: a domain
     "The suite of a protocol: from a prepared folder, or embedded."
     if p.suite in SUITES: suite = load_suite(p.suite, 'standard', data_seed)
     else:
-        check_lists(p, Path(root).expanduser())
-        boxes = 'boxes.csv' if (Path(root).expanduser()/'boxes.csv').exists() else None
+        home = Path(root).expanduser()
+        if not p.lists and read_splits(home):
+            raise ValueError(
+                f'{p.name} draws its own training and test images, and {home} has lists of them '
+                '(splits.csv): prepare the data set without the lists, or move that file away')
+        boxes = 'boxes.csv' if (home/'boxes.csv').exists() else None
         suite = load_folder(root, data_seed=data_seed, boxes=boxes, **p.folder)
         check_set(p, suite, root)
     dealt = p.dealt(suite, data_seed)
@@ -273,8 +264,6 @@ def line(p:Protocol)->dict:
     return {'table': p.name, 'printed': p.source, 'data': p.suite or 'none', 'methods': len(p.numbers()),
             'seeds': p.seeds or '', 'two cores': long}
 
-# %% ../../nbs/7_app/02_reproduce.ipynb #65b0c771
-#| code-fold: true
 def listed()->Table:
     "Every table, with the data it wants."
     says = ('two cores: all methods and seeds, each as long as FedAvg, at a tenth of a tera-operation '

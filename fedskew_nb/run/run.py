@@ -87,12 +87,8 @@ def net_of(run:Run, suite:Suite)->Net:
     return net
 
 # %% ../../nbs/7_app/11_run.ipynb #77a91eb2
-def federation_of(
-    run:Run,
-    held:dict|None=None,    # the suite that was loaded last, to be used again
-    out=None,               # file for a checkpoint
-)->Federation:
-    "The federation of a run."
+def federation_of(run:Run, held:dict|None=None, out=None)->Federation: # held: of `suite_of`
+    "The federation of a run; `out` is the file of its checkpoint."
     suite, method = suite_of(run, held), method_of(run)
     net = net_of(run, suite)
     check_letters(run, 'code', digest(method.mechanisms), f'the code of {run.title}')
@@ -110,7 +106,6 @@ def first_net(run:Run, suite:Suite)->str:
     raise ValueError(f'the model {run.model.name} has other first weights each time: '
                      'draw them with torch, whose seed is set, so that all methods start from the same')
 
-# %% ../../nbs/7_app/11_run.ipynb #2d78aaed
 def check_dealt(suite:Suite, methods:list):
     "Refuse a suite on which these methods cannot be compared."
     check_compared(suite)
@@ -165,7 +160,6 @@ def models_file(run:Run, folder)->Path:
     "Where the last models of a run are kept: beside the folder of histories."
     return Path(folder).parent/'models'/f'{run_name(run)}.safetensors'
 
-# %% ../../nbs/7_app/11_run.ipynb #11run001
 def write_parts(run:Run, suite:Suite, folder):
     "Beside the runs what each image of a folder is for, once a split."
     name = run_head(suite.name, 'split', run.deal, run.seed)

@@ -8,6 +8,7 @@ import ast, hashlib, importlib.util, inspect, io, os, pickle, sys, sysconfig, th
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
+from unittest import mock
 import torch
 from ..core.identity import home_of, source_of
 from ..core.names import nearest
@@ -63,13 +64,6 @@ def forgotten(name:str)->bool:
     for n in (name, *helpers): sys.modules.pop(n, None)
     return True
 
-@contextmanager
-def uncompiled():
-    "What is imported here leaves no compiled copy behind."
-    was, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try: yield
-    finally: sys.dont_write_bytecode = was
-
 # %% ../../nbs/7_app/08_scripts.ipynb #e2b91c56
 @contextmanager
 def no_exit(kinds=(SystemExit, KeyboardInterrupt)):
@@ -110,9 +104,10 @@ def _module_of(p:Path):
     if name in sys.modules and not forgotten(name): return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, p)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module                          # dataclasses look their module up there
+    sys.modules[name] = module       # for dataclasses
     try:
-        with _defaults_kept(p), no_exit(), uncompiled(): spec.loader.exec_module(module)
+        with _defaults_kept(p), no_exit(), mock.patch.object(sys, 'dont_write_bytecode', True):
+            spec.loader.exec_module(module)
     except BaseException as e:
         del sys.modules[name]
         if isinstance(e, KeyboardInterrupt): raise
@@ -154,19 +149,13 @@ def is_guarded(path, line:int)->bool:
     node = next((n for n in body if n.lineno <= line <= n.end_lineno), None)
     return isinstance(node, ast.If) and '__name__' in {getattr(n, 'id', '') for n in ast.walk(node.test)}
 
-# %% ../../nbs/7_app/08_scripts.ipynb #d14c0009
-def frame_of(module):
-    "Where the file of a module is at this moment, if it runs."
-    frame = sys._getframe()
-    while frame and (frame.f_globals is not vars(module) or frame.f_code.co_name != '<module>'):
-        frame = frame.f_back
-    return frame
-
 # %% ../../nbs/7_app/08_scripts.ipynb #d14c0010
 def check_start(main=None):
     "Refuse to start processes from a program that each of them would run again, or cannot read."
     main = main or sys.modules['__main__']
-    path, frame = getattr(main, '__file__', None), frame_of(main)
+    path, frame = getattr(main, '__file__', None), sys._getframe()
+    while frame and (frame.f_globals is not vars(main) or frame.f_code.co_name != '<module>'):
+        frame = frame.f_back
     if path is None or not frame: return
     if not Path(path).is_file() and not main.__spec__:
         raise ValueError('this program came through a pipe, which other processes cannot read: '

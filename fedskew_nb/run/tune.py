@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 import pandas as pd
-from fastcore.basics import patch
 from fastcore.meta import delegates
 from ..analysis.claims import accuracy
 from ..analysis.table import Table
@@ -122,11 +121,6 @@ def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
         searches_of[key].runs.append(replace(r, suite=suite, note='', made_of=None))
     return searches_of
 
-# %% ../../nbs/7_app/15_tune.ipynb #bd2d612b
-class Tuning(dict):
-    "{suite: {method: what was chosen}}; `compare(tuned=…)` reads it."
-    def __repr__(self)->str: return '\n\n'.join(str(self.table(s)) for s in self)
-
 # %% ../../nbs/7_app/15_tune.ipynb #9eacff30
 MOST = 9       # columns of rates
 
@@ -140,18 +134,20 @@ def _cells(name:str, f:dict, rates:list)->dict:
     return dict(method=name) | tried | dict(chosen=best, trials=str(f['trials']))
 
 # %% ../../nbs/7_app/15_tune.ipynb #71fe81d1
-@patch
-def table(self:Tuning, suite:str|None=None)->Table:
-    "What each method tried on a suite (default: the first), and what it chose."
-    suite = suite or next(iter(self))
-    trials = self[suite]
-    rates = sorted({lr for f in trials.values() for lr, *_ in f['scores']})
-    cells = pd.DataFrame([_cells(name, f, rates) for name, f in trials.items()])
-    seeds = ', '.join(map(str, next(iter(trials.values()))['seeds']))
-    notes = [f'AVG in % on validation images by learning rate; pilot seeds {seeds}.']
-    edges = [name for name, f in trials.items() if f['edge']]
-    if edges: notes.append(f'Best at an edge of what was tried: {", ".join(edges)}.')
-    return Table(f'{suite}, tuned', cells, notes)
+class Tuning(dict):
+    "{suite: {method: what was chosen}}; `compare(tuned=…)` reads it."
+    def __repr__(self): return '\n\n'.join(map(str, map(self.table, self)))
+    def table(self, suite:str|None=None)->Table:
+        "What each method tried on a suite (default: the first), and what it chose."
+        suite = suite or next(iter(self))
+        trials = self[suite]
+        rates = sorted({lr for f in trials.values() for lr, *_ in f['scores']})
+        cells = pd.DataFrame([_cells(*of, rates) for of in trials.items()])
+        seeds = ', '.join(map(str, next(iter(trials.values()))['seeds']))
+        notes = [f'AVG in % on validation images by learning rate; pilot seeds {seeds}.']
+        if edges := [name for name, f in trials.items() if f['edge']]:
+            notes.append(f'Best at an edge of what was tried: {", ".join(edges)}.')
+        return Table(f'{suite}, tuned', cells, notes)
 
 # %% ../../nbs/7_app/15_tune.ipynb #47dccd80
 def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
