@@ -15,7 +15,7 @@ import fedskew_nb.run.reproduce as module
 from fedskew_nb.engine.stack import operations
 from fedskew_nb.run.reproduce import (cost_on, counted, dealt_suite, duration, listed, left_out, price,
                                       protocols, speed_of)
-from fedskew_nb.run.reproduce import published, setting_of, suites_of
+from fedskew_nb.run.reproduce import protocol_options, published, setting_of, suites_of
 from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
 
@@ -125,6 +125,11 @@ def test_a_short_table_says_who_is_at_chance_and_where_it_lies(pacs, tmp_path, c
     for text in said: assert text in out and text in page
     assert 'methods: 1, seeds: 1, one after the other: ' in out
     assert main([*typed, '--set', 'lr']) == 2 and 'write name=value' in capsys.readouterr().err
+
+def test_nothing_is_a_value_that_can_be_set():
+    "`--rounds 0` is the paper's; `--set flip=False` is a wish."
+    said = protocol_options(rounds=0, set=['weight_decay=0', 'flip=False'])
+    assert said == dict(jobs=1, weight_decay=0, flip=False)
 
 def test_what_fedddl_says_of_its_table_comes_out():
     "Its 4.5 points are the mean of eight cells over the best of nine baselines."

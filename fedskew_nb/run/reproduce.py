@@ -291,8 +291,8 @@ def protocol_options(
     given = dict(rounds=rounds, local_epochs=local_epochs, model=model, precision=precision)
     bad = next((p for p in set if '=' not in p), '')
     if bad: raise ValueError(f'--set {bad}: write name=value, for example --set lr=.05')
-    given |= {k.strip(): literal(v, k) for k, _, v in (p.partition('=') for p in set)}
-    return executor_options(**kwargs) | {k: v for k, v in given.items() if v}
+    said = {k.strip(): literal(v, k) for k, _, v in (p.partition('=') for p in set)}       # 0 and False count
+    return executor_options(**kwargs) | {k: v for k, v in given.items() if v} | said
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(protocol_options)
