@@ -248,6 +248,13 @@ def test_rungs_stand_in_the_report():
     assert all(t.numbers.to_dict('records') for t in tables.values())         # as `--json` writes them
     assert set(tables['global-rungs'].numbers.rounds) == {2, 4}
 
+def test_runs_of_other_rungs_have_no_table_of_them():
+    "As in a paper's grid, where some are longer: nothing else of the report is lost."
+    long = rising(1).at(4).histories
+    for h in long: h.setting |= dict(rounds=4, method=f'{h.setting["method"]} alone')
+    both = Comparison(rising(1).histories + long)
+    assert list(suite_tables(both, 'toy')) == ['global', 'global-domains']
+
 def test_a_rung_that_nobody_scored():
     with pytest.raises(ValueError, match='not scored after round 5, only after 1, 2, 3, 4'): rising(1).at(5)
 

@@ -30,15 +30,15 @@ MORE = {'personal-local': Where('personal', 'post_local'), 'personal-adabn': Whe
 # %% ../../nbs/3_results/13_report.ipynb #fec63d41
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
-    scored = {w for h in cmp.histories if deal_of(h)[0] == suite for w in h.views()}
-    views = [v for v in VIEWS if any(w.view == v for w in scored)]
-    paths = sorted({w.path for w in scored if w.view == 'global'} - {'', 'client'})
+    runs = [h for h in cmp.histories if deal_of(h)[0] == suite]
+    seen = {w for h in runs for w in h.views()}
+    views = [v for v in VIEWS if v in {w.view for w in seen}]
+    paths = sorted({w.path for w in seen if w.view == 'global'} - {'', 'client'})
     tables = {v: cmp.table(v, suite) for v in views} | moment_tables(cmp, suite)
-    for name, where in MORE.items():
-        if any(w[:2] == where[:2] for w in scored): tables[name] = cmp.table(where, suite)
+    tables |= {k: cmp.table(at, suite) for k, at in MORE.items() if any(w[:2] == at[:2] for w in seen)}
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
-    if any(h.setting.get('rungs') for h in cmp.histories):
-        tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
+    ends = {(h.setting.get('rounds'), *(h.setting.get('rungs') or ())) for h in runs}
+    if len(ends) == 1 and ends.pop()[1:]: tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #bb348ec8
