@@ -316,6 +316,18 @@ def test_a_request_of_the_first_version_is_read(tmp_path):
     grown = ListRequest(**now | dict(seeds=3))
     assert grown.grows(read_request(tmp_path)) == '' != ListRequest(**now | dict(size='quick')).grows(grown)
 
+@pytest.mark.parametrize('there, here, why', [
+    ({}, dict(control=False), 'control there: True, here: False'), ({}, dict(control=True), ''),
+    (dict(control=False), {}, ''), (dict(pooled=True), {}, 'pooled there: True, here: False'),
+    ({}, dict(pooled=True), ''), ({}, dict(device='auto'), ''),
+    ({}, dict(device='mps'), 'device there: auto')])
+def test_what_was_not_said_is_the_default(there, here, why):
+    "A folder grows by its control, and does not lose one that nobody named."
+    of = dict(methods=['FedAvg'], suites=['emoji-pacs'], seeds=[0], size='tiny', model='small_conv')
+    of |= dict(setting={})
+    said = ListRequest(**of | here).grows(ListRequest(**of | there))
+    assert said.startswith(why) and bool(said) == bool(why)
+
 STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')]
 
 @pytest.mark.parametrize('text, word', STRANGE)

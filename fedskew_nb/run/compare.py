@@ -233,7 +233,8 @@ def as_written(k:str, v):
 @patch
 def grows(self:Request, before:Request)->str: # '' if it does
     "The first thing in which a request is another one than before."
-    was, now = before.as_dict(), self.as_dict()
+    usual = {k: p.default for k, p in signature(planned).parameters.items() if k in SAID}
+    was, now = usual | before.as_dict(), usual | self.as_dict()
     for k in sorted((was.keys() | now.keys())-FREE):
         if was.get(k) == now.get(k): continue
         a, b = as_written(k, was.get(k)), as_written(k, now.get(k))
