@@ -180,7 +180,8 @@ def test_usual_methods_are_those_that_the_images_can_feed():
 
 def test_usual_methods_at_quick_have_a_rate_of_their_own(monkeypatch):
     assert 'DFL,F2DC,FDSE,FedDDL,RFedDis' in cli.which_options(suite=['emoji-pacs'])['methods']
-    monkeypatch.setattr(catalogue, 'tuned_at_quick', lambda suites: {'FedAvg', 'FDSE'})
+    chosen = {('emoji-pacs', 'FedAvg'): {}, ('emoji-pacs', 'FDSE'): {}, ('skew-digits', 'DFL'): {}}
+    monkeypatch.setattr(catalogue, 'rates_at', lambda setting: chosen)
     with pytest.warns(UserWarning, match='left out: .*DFL.*, for no rate was chosen here'):
         usual = cli.which_options(suite=['emoji-pacs'])['methods']
     assert usual == 'Local,FedAvg,FedBN,FDSE'

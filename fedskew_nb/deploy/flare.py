@@ -105,13 +105,8 @@ def server(job:dict, nodes:int):
     return Server()
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #64029ceb
-def option(p)->tuple: # name, kind, default
-    "One of a node, as a file may say it."
-    if p.default is inspect.Parameter.empty: return p.name, str
-    return p.name, p.annotation|None, p.default
-
-SAID = inspect.signature(node_of).parameters
-OPTIONS = [option(p) for n, p in SAID.items() if n not in ('name', 'tell')]
+SAID = [p for n, p in inspect.signature(node_of).parameters.items() if n not in ('name', 'tell')]
+OPTIONS = [(p.name, str) if p.default is p.empty else (p.name, p.annotation|None, p.default) for p in SAID]
 Place = defstruct('Place', OPTIONS, bases=(Record,), frozen=True)
 PATHS = 'data', 'memory', 'key', 'secure', 'weights'
 

@@ -91,7 +91,6 @@ def awaited(self:Post, names)->set:
     "Those for whom patience is kept: not who was away before, nor who said why it cannot answer."
     return {n for n in set(names)-self.away if self.ids.get(n) not in self.sick}
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #a7d2f3b8
 @patch
 def hear(self:Post, i:int, reason:str):
     "An error stops the run with its sentence; where fewer may do, its site is away."
@@ -107,7 +106,6 @@ def hear(self:Post, i:int, reason:str):
 def online(self:Post)->dict: # {node's number: whose key it has, or ''}
     return {node.node_id: node.name for node in self.grid.get_nodes()}
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #f5ee87f8
 @patch
 def named(self:Post, i:int, data:bytes, online:dict)->tuple: # (name, facts)
     "Who answered; a name is believed with its key only."
@@ -159,15 +157,6 @@ def gather(self:Post, n:int, known=())->list: # of facts
     self.least = least
     if len(self.facts) == n: return [*self.facts.values()]
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #b0460517
-@patch
-def all_classes(self:Post, n:int):
-    "The same of nodes of a network; they are asked for facts next."
-    self.kind = 'classes'
-    said = self.gather(n)
-    self.kind, self.ids, self.facts = 'facts', {}, {}
-    self.job = united(self.job, said)
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #9877906b
 @patch
@@ -225,7 +214,10 @@ def hub(self:Post, out:Path, said)->Federation: # said: of the run
     self.book = Book(out)
     known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
     if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
-    elif said['union']: self.all_classes(said['nodes'])
+    elif said['union']:
+        self.kind = 'classes'
+        self.job = united(self.job, self.gather(said['nodes']))
+        self.kind, self.ids, self.facts = 'facts', {}, {}      # they are asked for facts next
     facts, how = self.gather(said['nodes'], known), (said['least'], said['lost'], said['at_once'])
     return hub_of(self.job, facts, self, out, *how, self.without, said['begun'])
 
@@ -258,19 +250,9 @@ publisher = "fedskew"
 serverapp = "fedskew_run.server:app"
 clientapp = "fedskew_run.client:app"
 [tool.flwr.app.config]
-job = ""
-nodes = 0
-out = ""
-patience = 300.0
-least = 0
-lost = ""
-at_once = 16
-union = false
-without = ""
-begun = ""
-'''
+''' + as_toml(dict(job='', nodes=0, out='', patience=300., least=0, lost='', at_once=16, union=False,
+               without='', begun=''))
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #7e4293d5
 def write_app(folder:Path)->Path:
     "The app that travels: no code but ours, by its name."
     code = folder/'app'/'fedskew_run'
@@ -285,7 +267,6 @@ def free_port()->int:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #9ef84cbc
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
@@ -430,8 +411,6 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #78507653
-from contextlib import contextmanager
-from fastcore.meta import delegates
 from ..tools.cli import read_settings
 from ..tools.shell import complain, joined, say
 from ..core.names import at_least, one_of

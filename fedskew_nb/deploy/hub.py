@@ -89,7 +89,6 @@ def check_alike(facts:list):
         raise ValueError(f'{one["name"]} and {other["name"]} differ in the {words} ({one[what]} and '
                          f'{other[what]}): make them equal')
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #8202aae7
 def in_line(f:dict)->tuple:
     "Who came first has the first number, and of those who came together who trains."
     return f.get('since', 0), not f['trains'], f['name']
@@ -181,7 +180,6 @@ def enough(self:Elsewhere, away:list, n:int):    # names; of so many sites
     raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
                           'or let fewer do by --least')
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #7ec885a4
 @patch
 def sent(self:Elsewhere, fed:Federation, kind:str, to:dict)->dict: # {name: number} → {name: bytes}
     "Answers to letters, both in the ledger."
@@ -277,7 +275,6 @@ def added(rows:list)->list:
         there |= {n: there[n]+r[n] for n in ('n', 'correct')}
     return list(found.values())
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #340a3df6
 @patch
 def scored(self:Elsewhere, fed:Federation, who:list):
     "(site, what it says of the model that it got)."

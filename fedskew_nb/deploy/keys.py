@@ -87,7 +87,6 @@ def site_name(name:str)->str:
     if re.fullmatch(NAME, name): return name
     raise ValueError(f'{name!r} is no name of a site: give it letters, digits, . - _, at most 40 of them')
 
-# %% ../../nbs/8_deploy/07_keys.ipynb #03800222
 def check_sites(names):
     "Refuse names of sites that are those of public keys."
     for name in names:

@@ -353,7 +353,6 @@ def folder(self:Node, job:Job)->Path:
 @patch
 def file(self:Node, job:Job, round:int)->Path: return self.folder(job)/f'{round}.safetensors'
 
-# %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e12
 @patch
 def check_images(self:Node, job:Job, round:int):
     "Refuse to go on with other images than those that the run began with here."
@@ -381,20 +380,15 @@ def recalled(self:Node, job:Job, order:dict)->dict:
 
 # %% ../../nbs/8_deploy/03_node.ipynb #a2543115
 @patch
-def remember(self:Node, job:Job, mine:dict, round:int, used:int):
-    "Write what is kept after a round; that of the last used one stays, older ones go."
-    save_nest(mine, self.file(job, round))
-    for old in self.folder(job).glob('[0-9]*.safetensors'):
-        if old.stem not in (str(used), str(round)): old.unlink()
-
-@patch
 def train(self:Node, order:dict, job:Job)->dict:
     "Local training by an order: what the server gets."
     fed = self.federation(job, order['client'])
     members = self.members(order, job) if self.seal else []
     anew, done = self.lost(job, order), order['round']+1
     answer, mine = fed.work(order, self.recalled(job, order))
-    self.remember(job, mine, done, order['merged'])
+    save_nest(mine, self.file(job, done))
+    for old in self.folder(job).glob('[0-9]*.safetensors'):        # that of the last used round stays
+        if old.stem not in (str(order['merged']), str(done)): old.unlink()
     if members: answer = self.masked(answer, members, order, job)
     return answer | dict(round=done, anew=anew)
 
@@ -432,7 +426,6 @@ def unseen(self:Node, suite:Suite)->Suite:
     none = replace(client, val=every[:0], test=every[:0])
     return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
 
-# %% ../../nbs/8_deploy/03_node.ipynb #23865310
 class Judged(Record):
     "What a site that only evaluates says of a model."
     images:int

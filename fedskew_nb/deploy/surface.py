@@ -135,11 +135,11 @@ class Surface:
 NOISED = 'how many test images are right, counted without noise: ε covers the model only'
 SINGLE = 'values of single images, each of one patient\'s picture and no mean over many: '
 
-def parts_of_message(way:str, model:dict, beside:dict)->list:
+def carried(way:str, model:dict, beside:dict)->list:
     "What travels in one direction."
-    return [(way, f'model: {spelled(model)}', size_of(model)), (way, spelled(beside), size_of(beside))]
+    return [(way, model and f'model: {spelled(model)}', size_of(model)),
+            (way, spelled(beside), size_of(beside))]
 
-# %% ../../nbs/8_deploy/02_surface.ipynb #2b2358a4
 JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
 
 def looking_on(s:Surface)->Surface:
@@ -147,27 +147,23 @@ def looking_on(s:Surface)->Surface:
     rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
     return Surface([*rows, ('leaves', JUDGED, 0)], [], [])
 
-# %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f7
-def told(s:Surface)->Surface:
-    "The same, with rows for what concerns single images and other sites."
-    if s.single: s.rows.insert(2, ('leaves', SINGLE+', '.join(s.single), 0))
-    if s.handed_on: s.rows.append(('goes to other sites', f'as it was sent: {s.passed}', 0))
-    return s
-
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
 @lru_cache(32)
-def read_off(job:str, n_classes:int, code:str)->Surface: # JSON, and digest of the method
+def read_off(job:str, n_classes:int, code:str)->Surface: # JSON; digest of the method
     "From a dry run, once for all sites of a process."
     job = job_of(json.loads(job))
     seen = dry_run(job, n_classes)
     order, answer, mine = seen[-1][0]
+    s = Surface([], handed_on(seen), single(job, n_classes, seen))
     rows = [('leaves', ONCE, 0), ('leaves', NOISED if job.setting.get('epsilon') else SCORES, 0),
-            *parts_of_message('leaves', answer['model'], answer['extra']),
-            *parts_of_message('reaches', order['model'], order['down']),
+            ('leaves', s.single and SINGLE+', '.join(s.single), 0),
+            *carried('leaves', answer['model'], answer['extra']),
+            *carried('reaches', order['model'], order['down']),
             ('stays', 'images, labels, file names', 0),
-            *parts_of_message('stays', dict(sorted(mine['kept'].items())), mine['states'])]
-    rows = [r for r in rows if r[1] not in ('', 'model: ')]
-    return told(Surface(rows, handed_on(seen), single(job, n_classes, seen)))
+            *carried('stays', dict(sorted(mine['kept'].items())), mine['states']),
+            ('goes to other sites', s.passed and f'as it was sent: {s.passed}', 0)]
+    s.rows = [r for r in rows if r[1]]
+    return s
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f9
 def surface_of(job:Job, n_classes:int)->Surface:

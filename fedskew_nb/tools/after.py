@@ -130,8 +130,6 @@ def export(
     return write_model(model, card(fed, client), path)
 
 # %% ../../nbs/7_app/04_after.ipynb #0dfa4907
-def name_of(run, what:str): return run.seed if what == 'seed' else getattr(run, what).name
-
 def runs_named(out, given, method, seed, suite)->list: # of Run
     "The runs of a method in a folder, or a sentence."
     if 'grid' in given: raise ValueError(f'{out} holds the runs of a grid, which keeps no models')
@@ -139,11 +137,12 @@ def runs_named(out, given, method, seed, suite)->list: # of Run
     runs = [r for r in at_rates(planned(**given), rates) if r.deal == 'skew']
     wanted = dict(method=read_method(method).name, seed=seed, suite=suite)
     for what, value in wanted.items():
-        there = list(dict.fromkeys(name_of(r, what) for r in runs))
-        value = there[0] if value is None else value
+        there = {}                # {name, or seed: its runs}
+        for r in runs: there.setdefault(r.seed if what == 'seed' else getattr(r, what).name, []).append(r)
+        value = next(iter(there)) if value is None else value
         if value not in there:
             raise ValueError(f'{out} has no {what} {value}: it has {", ".join(map(str, there))}')
-        runs = [r for r in runs if name_of(r, what) == value]
+        runs = there[value]
     return runs
 
 # %% ../../nbs/7_app/04_after.ipynb #99fbdb5c

@@ -38,7 +38,6 @@ def one_line(o)->str:
     doc = inspect.getdoc(o if callable(o) else type(o)) or ''
     return doc.split('\n')[0].partition('; see')[0]
 
-# %% ../../nbs/7_app/10_catalogue.ipynb #ef1f0d69
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
     kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=NETS, houses=HOUSES)
@@ -159,19 +158,14 @@ def methods_table()->str:
             rows.append((link, one_line(m), needs['needs'], needs['global_model']))
     return _pipe_table(('method', 'its idea', 'needs of the model', 'one global model'), rows)
 
-# %% ../../nbs/7_app/10_catalogue.ipynb #d29e54b7
-def tuned_at_quick(suites)->set: # names of methods
-    "Who has a rate of its own on one of these suites at size quick."
-    bases = {s.base for s in suites if s.size == 'quick'}
-    return {m for s, m in rates_at(SCHEDULE['quick']) if s in bases}
-
 # %% ../../nbs/7_app/10_catalogue.ipynb #b81c2e07
 def usual_methods(*suites:Suite)->str: # 'Local,FedAvg,FedBN,F2DC,FDSE'
     "Three baselines, and every paper's system that the suites can feed and, at size quick, was tuned there."
     images = [c.train for s in suites for c in s.clients]
     hungry = [n for n in papers() if any(lacks(d, m.wants) for m in METHODS[n].mechanisms for d in images)]
     if hungry: warnings.warn(f'left out: {", ".join(hungry)}, for the images have neither masks nor boxes')
-    tuned = tuned_at_quick(suites)
+    bases = {s.base for s in suites if s.size == 'quick'}
+    tuned = {m for s, m in rates_at(SCHEDULE['quick']) if s in bases}
     raw = [n for n in papers() if tuned and n not in {*tuned, *hungry}]
     if raw: warnings.warn(f'left out: {", ".join(raw)}, for no rate was chosen here: name it in --methods')
     return ','.join(['Local', 'FedAvg', 'FedBN', *(n for n in papers() if n not in {*hungry, *raw})])
@@ -293,10 +287,9 @@ def refusal(
 def combines(
     method,                # a method, or its name
     others=tuple(METHODS),
-    net=None,
 )->Table:
     "With which methods a method combines, and why not with the others."
-    rows = [(n, refusal(method, n, net)) for n in others]
+    rows = [(n, refusal(method, n)) for n in others]
     cells = [dict(other=n, combines='no' if why else 'yes', why=why.partition(': ')[2]) for n, why in rows]
     return Table(f'{read_method(method).name} and the others', pd.DataFrame(cells), wide=60)
 

@@ -118,7 +118,6 @@ def after_seed(k, of, cmp):
     tqdm.write(harmless(f'== after {k} of {of} seeds ==\n\n{tables_text(cmp)}\n'), file=sys.stdout)
     sys.stdout.flush()      # a pipe would keep it
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000018
 def meanwhile(json:bool)->dict:
     "What a command asks `compare` to call while it runs."
     return dict(on_run=tell, on_seed=None if json else after_seed)
@@ -318,7 +317,6 @@ def gone(argv)->str|None:
     for typed, now in GONE.items():
         if ' '.join(argv[:len(typed.split())]) == typed: return f'`{typed}` is gone: {now}'
 
-# %% ../../nbs/7_app/03_cli.ipynb #00000024
 def answer(argv)->int|None:
     "What needs no command: help, the version, a word that is none."
     register()

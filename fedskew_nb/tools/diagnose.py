@@ -106,7 +106,6 @@ def swapped(self:Diagnosis)->dict: # {domain: [(class, class)]}
     mended = [self.by_domain(k) for k in ('adabn', 'fedbn')] if sure else []
     return {d: pairs for d, pairs in sure.items() if max(of[d].mean for of in mended) < NEEDED}
 
-# %% ../../nbs/7_app/17_diagnose.ipynb #suspect1
 @patch
 def suspected(self:Diagnosis)->list: # of words
     "Labels that they may exchange."
@@ -183,7 +182,6 @@ def budgets(self:Diagnosis)->str:
     n = len(self.cmp.seeds)
     return f'All this with {n} seed{"s"*(n > 1)} at {some(sorted(plans), 4)}. {OF}.'
 
-# %% ../../nbs/7_app/17_diagnose.ipynb #82eacb95
 @patch
 def answers(self:Diagnosis)->list:
     "What was found and what the runs say, in sentences."

@@ -23,12 +23,11 @@ from ..core.names import one_of
 from ..nets.models import has_batchnorm
 from ..core.net import Net, either, is_norm
 from ..core.seeding import generator
-from ..core.pictures import unread_note
 from ..data.check import count, lost_at_door
 from ..data.copies import Picture, near_twins, notes_of, once, told_apart
 from ..data.datasets import tensor_marks
 from ..data.folder import read_domain, rows_in
-from ..core.pictures import window_of
+from ..core.pictures import unread_note, window_of
 from ..data.images import Data, as_data, join
 from ..data.sheet import Row, in_parts, parts_of_site, tree_of
 from ..engine.federation import Federation
@@ -135,22 +134,17 @@ class Joined:
     fed:Federation
     site:str
     held:Data          # images that nothing was adapted to
-    adapted:int        # images that could be adapted to
+    adapted:int        # images to adapt to
     labels:int         # how many of them have labels
     ways:dict          # {way: (Net, what it needs)}
     near:int=0         # held-out images that look like one that was trained on
-
-@patch
-def model(self:Joined, way:str)->Net:
-    "The model of a way."
-    return self.ways[one_of(way, self.ways, 'way')][0]
-
-# %% ../../nbs/7_app/05_join.ipynb #c2cb7929
-@patch
-def known(self:Joined)->int:
-    "How many held-out images the federation was trained on."
-    seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels in pixel_digests(d.x)}
-    return sum(pixels in seen for pixels in pixel_digests(self.held.x))
+    def model(self, way:str)->Net: return self.ways[one_of(way, self.ways, 'way')][0]
+    def known(self)->int:
+        "How many held-out images the federation was trained on."
+        seen = {pixels for c in self.fed.clients for d in (c.train, c.val) for pixels in pixel_digests(d.x)}
+        return sum(pixels in seen for pixels in pixel_digests(self.held.x))
+    def _repr_markdown_(self): return self.table().markdown()
+    def __repr__(self): return repr(self.table())
 
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def looks(part:str, d:Data)->list: # of Picture
@@ -158,7 +152,6 @@ def looks(part:str, d:Data)->list: # of Picture
     marks = zip(d.y.tolist(), tensor_marks(d))
     return [Picture('', str(y), pixels, part, look=seen) for y, (pixels, seen) in marks]
 
-# %% ../../nbs/7_app/05_join.ipynb #053047ab
 def alike(fed:Federation, held:Data)->int:
     "How many other images have a near twin among those that the federation was trained on."
     trained = [p for c in fed.clients for d in (c.train, c.val) for p in looks('train', d)]
@@ -232,12 +225,6 @@ def table(self:Joined)->Table:
     numbers = pd.DataFrame(dict(way=[*found], right=[int(r.sum()) for r in found.values()], images=n))
     caption = f'{self.site} joins {self.fed.method.name}'
     return Table(caption, named_rows(cells, 'way'), self.notes(), numbers)
-
-@patch
-def _repr_markdown_(self:Joined): return self.table().markdown()
-
-@patch
-def __repr__(self:Joined): return repr(self.table())
 
 # %% ../../nbs/7_app/05_join.ipynb #73d23a54
 @patch

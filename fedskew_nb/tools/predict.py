@@ -58,7 +58,6 @@ def files_below(root:Path)->tuple: # (folder, [paths below it])
     if files := image_files(root): return root, files
     raise ValueError(f'{root} holds no picture')
 
-# %% ../../nbs/7_app/20_predict.ipynb #20pre010
 def known_once(names:list)->list:
     "The same, where each column of a table as JSON has a name of its own."
     for n in (n for k, n in enumerate(names) if n in names[:k]):

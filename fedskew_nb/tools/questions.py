@@ -37,6 +37,14 @@ class Found:
     broken:list          # paths
     suite:Suite|None     # of the first seed; None: it cannot be dealt
     same:dict            # see `copies`
+    def counted(self)->dict:
+        "What was counted when the suite was read; {} where nobody looked."
+        return self.suite.copies if self.suite else {}
+    def number(self, kind:str)->int:
+        "How many: as the reader of the images has counted them, if it has; else by its rule."
+        if READ[kind] in (c := self.counted()): return c[READ[kind]]
+        return number_of(READ[kind], self.same[kind])
+    def __repr__(self): return '\n'.join([*self.sentences(), '', str(self.table()), ''])
 
 # %% ../../nbs/7_app/18_questions.ipynb #ba08f9d5
 def found_in(recipe:Recipe, seed:int)->Found:
@@ -55,21 +63,9 @@ def found_in(recipe:Recipe, seed:int)->Found:
 # %% ../../nbs/7_app/18_questions.ipynb #edb8bf10
 KINDS = dict(labels='lie under two labels', domains='lie in two domains', twice='are copies in a domain',
              tested='are trained on and tested on')
-
-def first_path(group:list)->str: return ' = '.join(p.path for p in group if p.path)
-
-@patch
-def counted(self:Found)->dict:
-    "What was counted when the suite was read; {} where nobody looked."
-    return self.suite.copies if self.suite else {}
-
 READ = dict(labels='contradictions', domains='across_sites', twice='copies', tested='train_and_test')
 
-@patch
-def number(self:Found, kind:str)->int:
-    "How many: as the reader of the images has counted them, if it has; else by its rule."
-    if READ[kind] in (c := self.counted()): return c[READ[kind]]
-    return number_of(READ[kind], self.same[kind])
+def first_path(group:list)->str: return ' = '.join(p.path for p in group if p.path)
 
 # %% ../../nbs/7_app/18_questions.ipynb #c5513332
 @patch
@@ -93,9 +89,6 @@ def table(self:Found)->Table:
     def ends(d): return '{}×{} to {}×{}'.format(*sizes[d][0], *sizes[d][2])
     if sizes: cells['files'] = [ends(d) for d in cells.index]
     return Table(f'{self.name}: pictures of each class', named_rows(cells, 'domain'))
-
-@patch
-def __repr__(self:Found): return '\n'.join([*self.sentences(), '', str(self.table()), ''])
 
 # %% ../../nbs/7_app/18_questions.ipynb #c1486e3c
 def check_own_tests(suite:Suite):
@@ -215,8 +208,6 @@ def word(self:Difference)->str:
 @patch(as_prop=True)
 def seeds(self:Difference)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
 
-
-# %% ../../nbs/7_app/18_questions.ipynb #828a0031
 @patch
 def as_dict(self:Difference)->dict:
     "For a file."
@@ -254,9 +245,9 @@ def best_of(effects:dict, names:tuple)->tuple: # (name, its Difference, as wide 
     return k, replace(i, lo=i.mean-wide*(i.mean-i.lo), hi=i.mean+wide*(i.hi-i.mean))
 
 # %% ../../nbs/7_app/18_questions.ipynb #51d08112
-def vaguest(effects:dict, many:int=21)->str: # {name: difference}, 'cost' among them; many: of None seeds
+def vaguest(effects:dict)->str: # {name: difference}, 'cost' among them
     "The difference that more evidence is wanted for."
-    cost = effects['cost']
+    cost, many = effects['cost'], 21       # in place of None: more than 20
     if (cost.seeds or many) > cost.n or cost.pictures >= NEEDED: return 'cost'
     left = [k for k, i in effects.items() if i.told == 'open']
     return max(left, key=lambda k: effects[k].seeds or many)
@@ -291,7 +282,6 @@ SETTINGS = [f.name for f in fields(Setting)]
 OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs', 'per_device'
 USUAL = dict(device='auto', jobs=1, per_device=1, size='quick')
 
-# %% ../../nbs/7_app/19_again.ipynb #673a3b43
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
     "How a training is typed."
     how = {k: v for k, v in how.items() if v is not None and USUAL.get(k) != v}
@@ -411,7 +401,6 @@ def points(i:Interval)->str:
     "`+6.7 points (2.5 to 11.0)`."
     return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
 
-# %% ../../nbs/7_app/19_again.ipynb #3331e61f
 def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
     "An advice, its reason, and what it promises."
     said = f'{do}. {why[0].upper()}{why[1:]}.'

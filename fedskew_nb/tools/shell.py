@@ -53,7 +53,6 @@ def no_option(option:str, options, settings=())->str: # settings: what --set kno
     if field in settings and '--set' in options: return f'there is no option {option}: write --set {field}=…'
     return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
 
-# %% ../../nbs/7_app/07_shell.ipynb #6f3a1d90
 def _given_once(p:argparse.ArgumentParser, argv):
     "Refuse an option that has one value and is given two."
     for option, action in p._option_string_actions.items():
@@ -112,14 +111,14 @@ class Stopped(KeyboardInterrupt):
     code = 128+signal.SIGTERM
 
 @contextmanager
-def heeding(signum=signal.SIGTERM):
-    "Inside, a signal ends the call as Ctrl-C does; only the main thread may say so."
+def heeding():
+    "Inside, SIGTERM ends the call as Ctrl-C does; only the main thread may say so."
     def stop(*_): raise Stopped
-    try: before = signal.signal(signum, stop)
+    try: before = signal.signal(signal.SIGTERM, stop)
     except ValueError: before = None
     try: yield
     finally:
-        if before is not None: signal.signal(signum, before)
+        if before is not None: signal.signal(signal.SIGTERM, before)
 
 # %% ../../nbs/7_app/07_shell.ipynb #a3d42b53
 PIPE = 128+13        # as of a program that SIGPIPE ended
