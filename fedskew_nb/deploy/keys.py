@@ -64,7 +64,6 @@ def write_private(file:Path, key, form:str):
         part.write_bytes(text)
 
 def write_public(file:Path, made):
-    "A certificate."
     with whole_file(file) as part:
         part.write_bytes(made.public_bytes(crypto('hazmat.primitives.serialization').Encoding.PEM))
 

@@ -194,7 +194,6 @@ def rows(self:Book)->list: # of dicts
 
 @patch
 def table(self:Book)->str:
-    "For who looks."
     d = pd.DataFrame(self.rows()).drop(columns='before', errors='ignore').fillna('')
     return d.to_markdown(index=False) if len(d) else f'nothing is written in {self.file}'
 

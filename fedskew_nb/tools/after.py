@@ -96,7 +96,6 @@ def write_program(model:Standalone, facts:dict, path:Path):
     with open(path, 'wb') as f: torch.export.save(program, f, extra_files={'card.json': json.dumps(facts)})
 
 def write_weights(model:Standalone, facts:dict, path:Path):
-    "The weights alone."
     save_file(model.net.state_dict(), str(path), metadata=dict(card=json.dumps(facts)))
 
 WRITERS = {'.onnx': write_onnx, '.pt2': write_program, '.safetensors': write_weights}

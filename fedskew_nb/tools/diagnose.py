@@ -73,7 +73,6 @@ class Diagnosis:
 # %% ../../nbs/7_app/17_diagnose.ipynb #54a5223e
 @patch(as_prop=True)
 def effects(self:Diagnosis)->dict: # {name: difference}
-    "All differences."
     return {k: difference(self.rights[a], self.rights[b], self.n) for k, (_, a, b) in EFFECTS.items()}
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #b51d034f
@@ -291,7 +290,6 @@ def advice(self:Diagnosis)->list: # of Advice
 # %% ../../nbs/7_app/17_diagnose.ipynb #44d0e395
 @patch
 def effect_table(self:Diagnosis)->Table:
-    "All differences."
     def row(name, i): return {
         'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
         'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
@@ -362,7 +360,6 @@ def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(e
 
 @patch
 def html(self:Diagnosis)->str:
-    "The page."
     how = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     keys = {c: {} for c in self.figures()}
     pngs = {c: rendered(make, keys[c])['png'] for c, make in self.figures().items()}

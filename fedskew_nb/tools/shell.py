@@ -25,7 +25,6 @@ def add_option(
     q:inspect.Parameter,      # none: positional; '' may be left out, False is a switch, () repeats
     text:str,                 # the comment beside it
 ):
-    "One parameter as an option."
     flag, d = option_of(n), q.default
     if d is q.empty: p.add_argument(n, help=text)
     elif d == '': p.add_argument(n, nargs='?', default=d, help=text)
