@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import Dataset
 from fedskew_nb import FDSE, FedAvg, FedBN, Local, Suite, compare, leave_out, load_folder, load_suite
-from fedskew_nb import join_site, site_scores
+from fedskew_nb import join_site, site_scores, small_conv
 from fedskew_nb.analysis.explain import shared_model
 from fedskew_nb.analysis.trust import confusion, scores_from
 from fedskew_nb.tools.cli import main
@@ -18,6 +18,7 @@ from fedskew_nb.tools.join import parted
 from fedskew_nb.tools.questions import found_in
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
+from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.sheet import Row, held, read_sheet
@@ -280,6 +281,14 @@ def test_a_tuned_head_is_a_logistic_regression(feds):
               for w in ('as it is', 'head tuned')]
     assert losses[1] < .5*losses[0]
     assert 'head tuned' not in join_site(fed, sketches(fed), labels=0).ways
+
+def test_a_head_that_has_no_weights_is_not_tuned(feds):
+    "Such a net ends in its pool, so there is nothing to train, and the other ways are there."
+    suite = feds['FedAvg'].suite
+    made = small_conv(suite.n_classes, size=suite.image_size, width=4)
+    net = Net(made.body, nn.Sequential(made.pool, made.head), nn.Identity())
+    fed = run(FedAvg, suite, net, rounds=1)
+    assert list(join_site(fed, sketches(fed)).ways) == ['as it is', 'AdaBN']
 
 def new_site(tmp_path, fed, parts=False):
     d = sketches(fed, 24)

@@ -81,8 +81,8 @@ def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (N
     net = ways['as it is'][0]
     if has_batchnorm(net): ways['AdaBN'] = adabn(net, data), IMAGES
     ways |= {way: (adapted(fed, data.x), IMAGES) for way, (_, adapted) in joins_of(fed).items()}
-    of_head = net.head.named_parameters() if hasattr(net, 'head') else ()
-    trains = of_head and not any(f'head.{n}' in net.frozen for n, _ in of_head)
+    of_head = [n for n, _ in net.head.named_parameters()] if hasattr(net, 'head') else []
+    trains = of_head and not any(f'head.{n}' in net.frozen for n in of_head)
     for way, (start, _) in list(ways.items()) if labels and trains else ():
         name = 'head tuned' if start is net else f'{way}, then head'
         ways[name] = head_tuned(fed, start, data[torch.arange(labels)], epochs), LABELS
