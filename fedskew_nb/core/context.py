@@ -66,7 +66,6 @@ def gen(self:ClientContext,
     if key not in self._streams: self._streams[key] = generator(self.seed, self.round, self.id, *key)
     return self._streams[key]
 
-# %% ../../nbs/4_core/07_context.ipynb #0000000d
 @patch(as_prop=True)
 def received(self:ClientContext):
     "The model as the client got it: frozen, in eval, made on first use."

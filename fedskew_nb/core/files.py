@@ -22,9 +22,7 @@ def shorter(name:str, most:int=180)->str: # bytes; a disk takes 255
 
 # %% ../../nbs/4_core/12_files.ipynb #cc3d7abc
 @contextmanager
-def whole_file(
-    path,    # final name; its folder is made
-):           # a temporary `Path` to write to
+def whole_file(path): # final name, whose folder is made; inside: a temporary `Path` to write to
     "On success the temporary file becomes `path` in one move, on failure nothing is left."
     path = Path(path)
     if not path.name: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -41,20 +39,14 @@ def whole_file(
     finally: part.unlink(missing_ok=True)
 
 # %% ../../nbs/4_core/12_files.ipynb #b12f0002
-def is_alive(pid:int)->bool:
-    "Is there such a process? Where one cannot ask without harm, yes."
-    if os.name == 'nt': return True
-    try: os.kill(pid, 0)
-    except ProcessLookupError: return False
-    except OSError: return True
-    except OverflowError: return False       # no process has such a number
-    return True
-
 def sweep(folder, where:str=''): # where: '**/' for folders inside, too
     "Take away the temporary files of dead processes."
     for part in Path(folder).glob(f'{where}.*.part'):
         pid = part.name.split('.')[-2].partition('-')[0]
-        if pid.isdigit() and not is_alive(int(pid)): part.unlink(missing_ok=True)
+        if not pid.isdigit() or os.name == 'nt': continue     # there, asking would end the process
+        try: os.kill(int(pid), 0)
+        except (ProcessLookupError, OverflowError): part.unlink(missing_ok=True)    # nobody has the number
+        except OSError: pass                                  # it is somebody else's
 
 # %% ../../nbs/4_core/12_files.ipynb #e1b4a3d5
 def write_json(obj, path):
@@ -68,7 +60,6 @@ def digest_of_file(path)->str:
     with open(path, 'rb') as f: found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=8))
     return found.hexdigest()
 
-# %% ../../nbs/4_core/12_files.ipynb #1a65345d
 def check_ours(path, is_ours, noun:str):
     "Refuse to write over a file that is not ours."
     path = Path(path)
@@ -93,7 +84,6 @@ def write_csv(names:list, rows, path):
     with whole_file(path) as part, open(part, 'w', encoding='utf-8', newline='') as f:
         csv.writer(f, lineterminator='\n').writerows([names, *([no_formula(v) for v in row] for row in rows)])
 
-# %% ../../nbs/4_core/12_files.ipynb #9e02a1fc
 def reserve(path):
     "Room on the disk for a file that is mapped: a full disk is an error here, and a killed process later."
     if not hasattr(os, 'posix_fallocate'): return
@@ -210,11 +200,7 @@ def trouble(e:Exception)->str:
     if isinstance(e, RecursionError): return 'it is nested too deeply'
     return getattr(e, 'strerror', None) or str(e)
 
-def read_json(
-    path, kind,     # a Record
-    otherwise:str,  # it is if it does not fit: 'not a stored run'
-    mend:str,       # what to do
-):
+def read_json(path, kind, otherwise:str, mend:str): # kind: a Record; otherwise: 'not a stored run'
     "The JSON in a file, if it fits."
     try: content = json.loads(read_bytes(path).decode(), parse_constant=_no_number)
     except FileNotFoundError: raise

@@ -48,11 +48,11 @@ of_kinds(set, frozenset, parts=lambda o: sorted(o, key=shown))       # a set has
 of_kinds(types.GenericAlias, types.UnionType, parts=lambda o: [shown(o)])
 
 # %% ../../nbs/4_core/13_identity.ipynb #2b66f076
-def of_tensor(o)->list:
+@made_from.register(torch.Tensor)
+def _of_tensor(o)->list:
     raw = o.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return [str(o.dtype), tuple(o.shape), o.requires_grad, raw.tobytes()]
 
-of_kinds(torch.Tensor, parts=of_tensor)
 of_kinds(np.ndarray, parts=lambda o: [str(o.dtype), o.shape, np.ascontiguousarray(o).tobytes()])
 of_kinds(torch.Generator, parts=lambda o: [o.get_state()])
 of_kinds(np.random.Generator, parts=lambda o: [o.bit_generator.state])
@@ -142,7 +142,6 @@ def _of_class(o):
     own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled}     # tables that methods fill
     return [o.__qualname__, o.__bases__, own]
 
-# %% ../../nbs/4_core/13_identity.ipynb #fb22ba3d
 @made_from.register(types.ModuleType)
 def _of_module(o):
     if home_of(o.__name__) == 'library' or '__getattr__' in vars(o): return [o.__name__]
@@ -152,10 +151,7 @@ def _of_module(o):
 # %% ../../nbs/4_core/13_identity.ipynb #9f881737
 class Walk:
     "Through the parts of things, into a hash."
-    def __init__(self,
-        memory:set,    # what is left out
-        known:dict,    # {id: (thing, its parts)}
-    ):
+    def __init__(self, memory:set, known:dict): # what is left out; {id: (thing, its parts)}
         self.hash, self.said = hashlib.blake2b(digest_size=8), []
         self.met, self.count, self.ways = {}, 0, {}
         self.memory, self.known = memory, known
@@ -418,7 +414,6 @@ def is_installed(file:str)->bool:
     "Does a file lie in a folder of libraries?"
     return not LIBRARIES.isdisjoint(Path(file).parts)
 
-# %% ../../nbs/4_core/17_instructions.ipynb #2ad78ed1
 def home_of(module:str|None)->str:
     "Whose code a module is: 'ours', 'library' (Python's own, too) or 'yours'."
     top = (module or '').partition('.')[0]
@@ -475,7 +470,6 @@ def found_at(path:tuple, scope:dict, own:dict)->tuple: # Read, names that are le
         found = Read(asked_of(m, name), vars(m), name)
     return found, left
 
-# %% ../../nbs/4_core/17_instructions.ipynb #4da93fa7
 def used_by(f)->list: # of (names, Read)
     "What a function reads; where an imported module lies is no part of it."
     read = [(p, found_at(p, f.__globals__, {})[0]) for p in reads_in(f.__code__)]

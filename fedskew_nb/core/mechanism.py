@@ -51,8 +51,6 @@ class Mechanism:
 # %% ../../nbs/4_core/05_mechanism.ipynb #e15f8d7b
 def kind(m:Mechanism)->str: return type(m).__name__
 
-def has_fields(m:Mechanism)->bool: return is_dataclass(m)
-
 def public(o)->set: return {n for n in dir(o) if not n.startswith('_')}
 
 def fills(m:Mechanism, hook:str)->bool:
@@ -136,7 +134,6 @@ class Hook:
     default:str=''        # what holds where nobody answers
     training:bool=True    # is it part of a client's training?
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #ae211493
 _NEST = '{name: tensors, numbers or text, or lists and dicts of them}'
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #21c5d875
@@ -153,7 +150,7 @@ AT_CLIENT = dict(    # in the order of a client's work
     finish =Hook('union', _NEST, entries_are(lambda k, v, *_: is_nest(v))))
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #c0861309
-ELSEWHERE = dict(    # before the first round, at the server, and at the end
+HOOKS = AT_CLIENT | dict(    # {name: Hook}; these before the first round, at the server, and at the end
     adapt  =Hook('chained', 'the net', answer_is(lambda o, *_: isinstance(o, Net)), training=False),
     weights=Hook('exclusive', 'a tensor with one weight for each upload', answer_is(is_vector),
                  'n_k / Σ n', False),
@@ -163,9 +160,6 @@ ELSEWHERE = dict(    # before the first round, at the server, and at the end
     predict=Hook('union', '{path: (N, n_classes) tensor}, a row of probabilities for each image',
                  entries_are(lambda k, v, net, out: isinstance(v, Tensor) and v.shape == out.logits.shape),
                  training=False))
-
-# %% ../../nbs/4_core/05_mechanism.ipynb #e4db9db1
-HOOKS = AT_CLIENT | ELSEWHERE    # {name: Hook}
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #ae08137b
 def place_of(e:Exception, f)->str: # ', mine.py:12'
@@ -208,7 +202,7 @@ def ask_rule(m, fn, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,) or (K, P)
 # %% ../../nbs/4_core/05_mechanism.ipynb #a2f68f29
 def check_words(m:Mechanism):
     "Refuse a public name that is neither hook nor field, and a field whose value nobody sets."
-    own = {f.name: f for f in fields(m)} if has_fields(m) else {}
+    own = {f.name: f for f in fields(m)} if is_dataclass(m) else {}
     for n in sorted(public(m)-public(Mechanism)-own.keys()):
         raise ValueError(f'{kind(m)}.{n} is neither a hook nor a field of a @dataclass: {nearest(n, HOOKS)} '
                          '(the name of a helper begins with _)')

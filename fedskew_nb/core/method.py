@@ -8,9 +8,9 @@ __all__ = ['Contradiction', 'Method']
 # %% ../../nbs/4_core/06_method.ipynb #00000006
 import json
 from collections import Counter
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from fastcore.basics import patch
-from .mechanism import HOOKS, Mechanism, check_mechanism, described, fills, has_fields, kind
+from .mechanism import HOOKS, Mechanism, check_mechanism, described, fills, kind
 from .names import nearest, plain_number
 
 # %% ../../nbs/4_core/06_method.ipynb #dc24fa69
@@ -20,15 +20,7 @@ class Contradiction(ValueError):
 # %% ../../nbs/4_core/06_method.ipynb #0000000f
 def values_of(m:Mechanism)->dict:
     "What a mechanism is set to, in slots or not."
-    return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if has_fields(m) else {})
-
-# %% ../../nbs/4_core/06_method.ipynb #cc5af5b0
-def distinct(ms)->list:
-    "Each mechanism once: two of one class and with equal fields are one."
-    out = []
-    for m in ms:
-        if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in out): out.append(m)
-    return out
+    return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if is_dataclass(m) else {})
 
 # %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
 def comes_after(m:Mechanism, o:Mechanism)->bool:
@@ -36,8 +28,10 @@ def comes_after(m:Mechanism, o:Mechanism)->bool:
     return isinstance(o, (*m.needs, *m.after))
 
 def ordered(ms)->tuple:
-    "Mechanisms in their one canonical order: behind all that they need or come after, then by class name."
-    left, done = sorted(ms, key=kind), []
+    "Mechanisms, each once, in their one order: behind all that they need or come after, then by class name."
+    left, done = [], []
+    for m in sorted(ms, key=kind):     # two of one class and with equal fields are one
+        if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in left): left.append(m)
     def waits(m): return any(comes_after(m, o) for o in left if o is not m)
     while left:
         ready = next((m for m in left if not waits(m)), None)
@@ -73,7 +67,7 @@ class Method:
         aliases=(),                # other names, or {name: who says so}
     ):
         check_parts(name, mechanisms)
-        self.name, self.mechanisms, self.presets = name, ordered(distinct(mechanisms)), presets or {}
+        self.name, self.mechanisms, self.presets = name, ordered(mechanisms), presets or {}
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
         self.aliases = other_names(aliases)
         self.run = self._agreed()
@@ -104,45 +98,36 @@ def refuse(self:Method, who, reason:str, todo:str):
     names = ' and '.join(sorted({kind(m) for m in who}))
     raise Contradiction(f'{self.name}: {names} {reason}: {todo}')
 
-# %% ../../nbs/4_core/06_method.ipynb #5d0f2c1a
-def kinds_of(need)->list:
-    "What meets a need: the mechanism itself, or, where it fills no hook, all that are of its kind."
-    idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
-    return (need.__subclasses__() if idle else []) or [need]
-
-@patch
-def _have_needs(self:Method):
-    for m in self.mechanisms:
-        for need in m.needs:
-            if any(isinstance(o, need) for o in self.mechanisms): continue
-            beside = ' and '.join(kind(o) for o in self.mechanisms if o is not m)
-            wanted = ' or '.join(f'{c.__name__}()' for c in kinds_of(need))
-            missing = f'which is missing{beside and f" beside {beside}"}'
-            self.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
-
-# %% ../../nbs/4_core/06_method.ipynb #00000014
 @patch
 def each(self:Method, hook:str)->list:
     "The mechanisms that fill `hook`, in canonical order."
     return [m for m in self.mechanisms if fills(m, hook)]
 
-# %% ../../nbs/4_core/06_method.ipynb #00000015
+# %% ../../nbs/4_core/06_method.ipynb #5d0f2c1a
 @patch
-def _one_each(self:Method):
-    for name, hook in HOOKS.items():
-        who = self.each(name)
-        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
-        if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
+def _have_needs(self:Method):
+    "Refuse a need that nobody meets; one that fills no hook is met by all of its kind."
+    for m in self.mechanisms:
+        for need in m.needs:
+            if any(isinstance(o, need) for o in self.mechanisms): continue
+            beside = ' and '.join(kind(o) for o in self.mechanisms if o is not m)
+            idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
+            wanted = ' or '.join(f'{c.__name__}()' for c in idle and need.__subclasses__() or [need])
+            missing = f'which is missing{beside and f" beside {beside}"}'
+            self.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
 
 # %% ../../nbs/4_core/06_method.ipynb #f7b37f15
 @patch
 def _agreed(self:Method)->dict: # {field of Setting: value}
-    "What they demand of the training, if they get on with each other."
-    twice = [n for n, k in Counter(map(kind, self.mechanisms)).items() if k > 1]
-    if twice: self.refuse([m for m in self.mechanisms if kind(m) == twice[0]], 'is there twice',
-                          'keep one of them, or give one class another name')
+    "What they demand of the training, if they get on."
+    names = [kind(m) for m in self.mechanisms]
+    twice = [m for m in self.mechanisms if names.count(kind(m)) > 1]
+    if twice: self.refuse(twice[:1], 'is there twice', 'keep one of them, or give one class another name')
     self._have_needs()
-    self._one_each()
+    for name, hook in HOOKS.items():
+        who = self.each(name)
+        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
+        if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
     out, who = {}, {}
     for m in self.mechanisms:
         for k, v in m.run.items():
@@ -181,12 +166,11 @@ def named(self:Method, name:str)->Method:
 @patch
 def hyper(self:Method)->dict:
     "Every hyper-parameter as {spelling: (mechanism, field name)}; shared names carry their owner."
-    own = [(m, f.name) for m in self.mechanisms if has_fields(m) for f in fields(m)]
+    own = [(m, f.name) for m in self.mechanisms if is_dataclass(m) for f in fields(m)]
     count = Counter(n for _, n in own)
     long  = {f'{kind(m)}__{n}': (m, n) for m, n in own}
     return long | {n: (m, n) for m, n in own if count[n] == 1}
 
-# %% ../../nbs/4_core/06_method.ipynb #395b3bf3
 def advice(name:str, names)->str:
     "What to do about a hyper-parameter that is not there."
     if not names: return 'it takes none'
@@ -226,7 +210,7 @@ def __call__(self:Method, preset:str|None=None, **hp)->Method:
 @patch
 def filled(self:Method)->dict:
     "{hook: what fills it}, with the defaults of the three hooks that always have an answer."
-    shown = lambda m: repr(m) if has_fields(m) else f'{kind(m)}()'
+    shown = lambda m: repr(m) if is_dataclass(m) else f'{kind(m)}()'
     by_hook = {n: ' → '.join(map(shown, self.each(n))) or hook.default for n, hook in HOOKS.items()}
     return {n: text for n, text in by_hook.items() if text}
 
@@ -239,7 +223,7 @@ def _repr_markdown_(self:Method)->str:
 @patch
 def spec(self:Method)->list:
     "What a stored run says about its method: JSON-able."
-    said = [dict(mechanism=kind(m)) | (dict(hp=asdict(m)) if has_fields(m) else {}) for m in self.mechanisms]
+    said = [{'mechanism': kind(m)} | ({'hp': asdict(m)} if is_dataclass(m) else {}) for m in self.mechanisms]
     for name, n, v in [(s['mechanism'], n, v) for s in said for n, v in s.get('hp', {}).items()]:
         try: json.dumps(v, allow_nan=False)
         except (TypeError, ValueError):
@@ -257,7 +241,6 @@ def window(c, m):
     "A client or server as mechanism `m` sees it; toys without a window are handed over as they are."
     return c.window(m) if hasattr(c, 'window') else c
 
-# %% ../../nbs/4_core/08_merge.ipynb #0000000a
 @patch
 def one(self:Method, hook:str, c, *args):
     "The answer of the one mechanism that fills an exclusive hook, or None: then the default holds."

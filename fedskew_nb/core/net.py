@@ -225,7 +225,7 @@ def moving_norms(net:Net)->list:
     return [m for n, m in norms if m.running_mean is not None and f'{n}.running_mean' not in frozen]
 
 def some_images(x:Tensor, size:int=64)->list: # of tensors
-    "Images, so many at a time; a lonely last one joins those before it, for it has no variance."
+    "Images, or numbers of them, so many at a time; a lonely last one, which has no variance, joins others."
     cut = list(x.split(size))
     if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
     return cut

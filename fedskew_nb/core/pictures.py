@@ -130,7 +130,6 @@ WEB_PAGE = (b'<!doctype', b'<html', b'<?xml', b'<head')
 MOST_PIXELS = 1<<27     # of one file
 SMALLER = f'store it smaller, with at most {MOST_PIXELS//10**6} million'
 
-# %% ../../nbs/4_core/19_pictures.ipynb #ebced014
 VOLUMES = {b'NRRD': 'NRRD', b'\x5c\1\0\0': 'NIfTI', b'\0\0\1\x5c': 'NIfTI', b'ObjectType': 'MetaImage'}
 
 def volume(head:bytes)->str:
@@ -196,10 +195,8 @@ def upright(raw:bytes, path, white=None)->Image.Image:
 def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 # %% ../../nbs/4_core/19_pictures.ipynb #71dd16be
-def read_image(
-    path, size:int, white=None,
-)->tuple[np.ndarray,Image.Image,tuple]:  # (3, size, size) uint8; the image, upright; its (width, height)
-    "One image file as square bytes, squeezed to `size` pixels."
+def read_image(path, size:int, white=None)->tuple: # (3, size, size) uint8; the image; its (width, height)
+    "One image file as square bytes, squeezed to `size` pixels, and upright as it is."
     im = upright(file_bytes(path), path, white)
     small = im.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(small).transpose(2,0,1), im, im.size
@@ -227,7 +224,6 @@ def mask_notes(who:str, depths:list, white, strict:bool)->list: # of sentences
     if not strict or window_of(white): return [f'{said}; if it is white, say white=1']
     raise ValueError(f'{said}: if it is white, say white=1 (--white 1); white=255 keeps them so')
 
-# %% ../../nbs/4_core/19_pictures.ipynb #524bc1d6
 IN_SCANS = ', or what is white there, as 4095 in scans of 12 bits'
 
 # %% ../../nbs/4_core/19_pictures.ipynb #9a85ecdd
@@ -292,7 +288,6 @@ def image_files(root:Path)->list:
     paths = (p.relative_to(root) for p in walk(Path(root)) if looks_like_image(p))
     return sorted(paths, key=Path.as_posix)
 
-# %% ../../nbs/4_core/19_pictures.ipynb #c0cd23aa
 MAY_HOLD = set('.npy .npz .mat .h5 .hdf5 .parquet .arrow .tfrecord .mp4 .avi .mov .mkv .webm .wmv .zip .tar '
                '.gz .tgz .bz2 .xz .7z .rar .pdf .eps'.split())     # images, in a form that is not read
 
@@ -309,7 +304,6 @@ def read_squares(paths:list, size:int, white=None)->np.ndarray: # (N, 3, size, s
     tell_lost('the pictures', [tuple(im.info.values()) for im in images], white, None, paths)
     return np.stack(small)
 
-# %% ../../nbs/4_core/19_pictures.ipynb #19pic012
 def is_grey(x)->bool:   # (N, 3, H, W), array or tensor
     "Are the three channels equal?"
     return bool((x[:, :1] == x).all())

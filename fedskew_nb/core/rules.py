@@ -65,9 +65,7 @@ class Rule:
                          '(group, client, round, seed) → bool')
 
 # %% ../../nbs/4_core/09_rules.ipynb #b0ed2c56
-def rule_groups(
-    rules:dict,    # {name: (mechanism or None, rule)}, from `Method.rules`
-)->list:           # [(mechanism, rule, names)]
+def rule_groups(rules:dict)->list: # of `Method.rules` → [(mechanism, rule, names)]
     "Names that share a rule and a group are merged in one call."
     groups = {}
     for name, (mechanism, rule) in rules.items():

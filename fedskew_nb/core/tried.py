@@ -55,9 +55,9 @@ def answers(module:nn.Module, x:Tensor)->bool:
         except Exception: return False
     return True
 
-def noise_images(module:nn.Module, size:int, n:int=2)->Tensor:
+def noise_images(module:nn.Module, size:int)->Tensor: # (2, 3, size, size)
     "Images of noise, in the type of a module, where it is."
-    return torch.rand(n, 3, size, size, generator=generator('as_net')).to(next(module.parameters()))
+    return torch.rand(2, 3, size, size, generator=generator('as_net')).to(next(module.parameters()))
 
 # %% ../../nbs/4_core/18_tried.ipynb #36508ae3
 def takes_grey(module:nn.Module, x:Tensor)->bool:
@@ -132,17 +132,6 @@ def other_images(module:nn.Module, x:Tensor)->str:
     return (f'cannot take images of {side}×{side} pixels, but of {fits}×{fits}: build it with size={side}, '
             f'or read the images with size={fits}')
 
-# %% ../../nbs/4_core/18_tried.ipynb #56e7958d
-def why_silent(module:nn.Module, x:Tensor, e:Exception)->str:
-    "Why a module does not answer to images, as words behind its name."
-    first = str(e).partition('\n')[0][:200] or type(e).__name__
-    return (further_inputs(module, e)
-            or several(module, lambda p: p.dtype, 'types', 'make them one, net.float()')
-            or several(module, lambda p: p.device, 'devices', "move them, net.to('cpu')")
-            or other_images(module, x)
-            or f'cannot take images of {x.shape[-2]}×{x.shape[-1]} pixels: ask it by itself, '
-               f'model(torch.zeros{tuple(x.shape)}) [{type(e).__name__}: {first}]')
-
 # %% ../../nbs/4_core/18_tried.ipynb #62ef3025
 class InPlace(ValueError): "A model that changes the images it is given."
 
@@ -161,7 +150,14 @@ def tried(module:nn.Module, x:Tensor, name:str='the model'):
         try: return untouched(module, x, name)
         except InPlace: raise
         except Exception as e: problem = e
-    raise ValueError(f'{name} {why_silent(module, x, problem)}') from problem
+    first = str(problem).partition('\n')[0][:200] or type(problem).__name__
+    why = (further_inputs(module, problem)
+           or several(module, lambda p: p.dtype, 'types', 'make them one, net.float()')
+           or several(module, lambda p: p.device, 'devices', "move them, net.to('cpu')")
+           or other_images(module, x)
+           or f'cannot take images of {x.shape[-2]}×{x.shape[-1]} pixels: ask it by itself, '
+              f'model(torch.zeros{tuple(x.shape)}) [{type(problem).__name__}: {first}]')
+    raise ValueError(f'{name} {why}') from problem
 
 # %% ../../nbs/4_core/18_tried.ipynb #4f99d121
 @torch.no_grad()
@@ -175,15 +171,6 @@ def in_training(module:nn.Module, x:Tensor, name:str='the model'):
         except InPlace: raise
         except Exception: return None     # whoever trains it will hear of it
 
-# %% ../../nbs/4_core/18_tried.ipynb #346e79c0
-@torch.no_grad()
-def check_training(net:Net, x:Tensor, out:Out):
-    "Refuse a model whose answer in training is of another kind than `out`, that in eval."
-    said = in_training(net, x)
-    if said is None or getattr(said.logits, 'shape', 0) == out.logits.shape: return
-    raise ValueError(f'the model answers {in_words(said.logits)} in training, and {in_words(out.logits)} '
-                     'in eval: let its head return logits in both')
-
 # %% ../../nbs/4_core/18_tried.ipynb #862c1a2e
 def check_net(
     net:Net,
@@ -193,9 +180,13 @@ def check_net(
     "Refuse a net that cannot answer `n_classes` for such images; say why."
     if not isinstance(net, Net):
         raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
-    out = tried(net, noise_images(net, size))
+    out = tried(net, x := noise_images(net, size))
     check_logits(net, out)
-    check_training(net, noise_images(net, size), out)
+    said = in_training(net, x) or out
+    own, want = in_words(said.logits), in_words(out.logits)
+    if own != want:
+        raise ValueError(f'the model answers {own} in training, and {want} in eval: '
+                         'let its head return logits in both')
     if out.logits.shape != (2, n_classes):
         raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: '
                          f'build it with n_classes={n_classes}')

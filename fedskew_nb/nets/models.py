@@ -220,38 +220,29 @@ REFUSED = dict(
     VisionTransformer='it works on tokens and has no feature map')
 
 # %% ../../nbs/4_core/03_convert.ipynb #0000000a
-class DropPath(Random):
+class DropPath(Dropout):
     "Stochastic depth: leaves out a whole residual branch for some images (Huang et al. 2016)."
-    stacks = True
-    def __init__(self, p:float):
-        super().__init__()
-        self.p = p
-    def forward(self, x):
-        if not self.training or self.p == 0: return x
-        one_each = (len(x), *[1]*(x.ndim-1))
-        return x*(self.rand(one_each, x) >= self.p)/(1-self.p)
+    def shape(self, x): return len(x), *[1]*(x.ndim-1)
 
-# %% ../../nbs/4_core/03_convert.ipynb #aa643f4e
-class MapDropout(DropPath):
+class MapDropout(Dropout):
     "As `nn.Dropout2d` and its kin: leaves out whole maps."
     def __init__(self, p:float, alone:int=0): # alone: dimensions of an input that is no batch
         super().__init__(p)
         self.alone = alone
-    def forward(self, x):
-        if not self.training or self.p == 0: return x
+    def shape(self, x):
         lead = x.shape[:1 if x.ndim == self.alone else 2]
-        return x*(self.rand((*lead, *[1]*(x.ndim-len(lead))), x) >= self.p)/(1-self.p)
+        return *lead, *[1]*(x.ndim-len(lead))
 
 # %% ../../nbs/4_core/03_convert.ipynb #06242fb8
-class SelfNormalDropout(DropPath):
+class SelfNormalDropout(Dropout):
     "As `nn.AlphaDropout`, or `nn.FeatureAlphaDropout` of whole maps: mean and variance stay."
     def __init__(self, p:float, maps:bool=False):
         super().__init__(p)
         self.maps = maps
+    def shape(self, x): return (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
     def forward(self, x):
         if not self.training or self.p == 0: return x
-        shape = (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
-        kept, low = self.rand(shape, x) >= self.p, -1.7580993408473766
+        kept, low = self.rand(self.shape(x), x) >= self.p, -1.7580993408473766
         scale = ((1-self.p)*(1+self.p*low**2))**-.5 if self.p < 1 else 0.
         return scale*(torch.where(kept, x, low)-self.p*low)
 
@@ -266,7 +257,6 @@ class RandomSlope(Random):
         u = self.rand(x.shape, x) if self.training else .5
         return torch.where(x >= 0, x, x*(self.lower+(self.upper-self.lower)*u))
 
-# %% ../../nbs/4_core/03_convert.ipynb #e58d5d5f
 TWINS = {    # a layer of noise: its twin
     nn.Dropout: lambda m: Dropout(m.p),
     nn.Dropout1d: lambda m: MapDropout(m.p, alone=2), nn.Dropout2d: lambda m: MapDropout(m.p),

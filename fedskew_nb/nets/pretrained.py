@@ -127,7 +127,6 @@ class AsMap(nn.Module):
         patches = out[:, getattr(self.trunk, 'num_prefix_tokens', 0):]
         return patches.transpose(1, 2).unflatten(2, (math.isqrt(patches.shape[1]), -1))
 
-# %% ../../nbs/4_core/14_pretrained.ipynb #815ab3c7
 def timm_trunk(timm, name:str, size:int, pretrained:bool)->nn.Module:
     "A timm model without its head."
     how = dict(num_classes=0, global_pool='', pretrained=pretrained)

@@ -228,11 +228,8 @@ def __deepcopy__(self:Remember, memo:dict)->Remember:
 
 # %% ../../nbs/4_core/16_remember.ipynb #7be6676c
 @patch
-def look(self:Remember,
-    pieces,                    # of images as the net wants them, (n, 3, H, W)
-    folder:Path|None=None,     # where maps of all prefixes lie
-):
-    "Keep the maps of these images."
+def look(self:Remember, pieces, folder:Path|None=None): # folder: where maps of all prefixes lie
+    "Keep the maps of these images, pieces of (n, 3, H, W) as the net wants them."
     for x in pieces:
         maps, keys = self.maps(x), image_keys(x)
         shelf = folder/self.prefix_name(x) if folder else None
