@@ -20,7 +20,7 @@ from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.client import Worker, widened
 from fedskew_nb.engine.lanes import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import mean_terms, read_history
+from fedskew_nb.engine.history import Result, State, after_round, read_history
 from fedskew_nb.engine.scoring import questions
 from fedskew_nb.engine.server import Server, size_of, weights_of
 from fedskew_nb.engine.setting import HOUSES, Setting, epoch, schedule, setting_for
@@ -525,7 +525,10 @@ def test_what_was_not_asked_for_is_refused(suite, change, says):
     assert server.sound(0, answer).n == 40
 
 def test_a_term_that_a_client_lacks_counts_as_0():
-    assert mean_terms([dict(ce=1., mine=4.), dict(ce=3.)]) == dict(ce=2., mine=2.)
+    terms = dict(ce=1., mine=4.), dict(ce=3.)
+    local = [Result(Upload(k, 1, 'd', {}), t) for k, t in enumerate(terms)]
+    state = after_round(State({}, {0: {}, 1: {}}, {}), local, {})
+    assert state.history.rounds[0]['terms'] == dict(ce=2., mine=2.)
 
 def test_the_server_takes_the_largest_counter_whoever_comes_last(suite):
     "A client of forty images makes five steps of eight, one of eight makes one."

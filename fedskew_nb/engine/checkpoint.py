@@ -33,7 +33,6 @@ def _key(k, at:str):
     if isinstance(k, (str, int)): return k
     raise TypeError(f'{at} has the key {k!r}, which cannot be saved: give it a text or a whole number')
 
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #70f7fe4f
 def _unpack(o, tensors:dict):
     "What `_pack` was given."
     (kind, v), = o.items()
@@ -55,15 +54,16 @@ def _parts(nest)->tuple: # ({number: tensor}, {'tree': JSON})
     return named or {'none': torch.zeros(1)}, dict(tree=json.dumps([tree, orders]))
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #9d93c85c
-def _back(t:Tensor, order:list)->Tensor:
-    "The tensor that was written in this order of its dimensions; a copy."
-    if sorted(order) != list(range(t.ndim)): raise ValueError
-    return t.permute([order.index(d) for d in range(t.ndim)]).clone()
 def _whole(tensors:dict, notes:dict|None):
     "The nest of `_parts`; its tensors are copies, for the last bit of a product depends on where they lie."
     tree = json.loads((notes or {})['tree'])
     tree, orders = tree if isinstance(tree, list) else (tree, {})      # earlier files have no orders
-    nest = _unpack(tree, {i: _back(t, orders[i]) if i in orders else t.clone() for i, t in tensors.items()})
+    copies = {}
+    for i, t in tensors.items():
+        order = orders.get(i, range(t.ndim))           # in which its dimensions were written
+        if sorted(order) != list(range(t.ndim)): raise ValueError
+        copies[i] = t.permute([order.index(d) for d in range(t.ndim)]).clone()
+    nest = _unpack(tree, copies)
     if isinstance(nest, dict): return nest
     raise TypeError
 
@@ -159,10 +159,7 @@ class Nest(Record):
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #de93b4e2
 def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
 
-def check_weights(
-    state:State, ours:State,      # from a file; of the federation that reads it
-    path,
-):
+def check_weights(state:State, ours:State, path): # from a file; of the federation that reads it
     "Refuse a state whose tensors are not those of the model."
     if state.own.keys() != ours.own.keys():
         raise ValueError(f'{path} holds other clients: delete it to start again')
@@ -172,7 +169,6 @@ def check_weights(
         odd = min(n for n in there | wanted if there.get(n) != wanted.get(n))
         raise ValueError(f'{path} holds another model ({odd} differs): delete it to start again')
 
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #d3262436
 def in_single_facts(setting:dict)->dict:
     "A setting whose digests stand beside its other facts."
     return {k: v for k, v in setting.items() if k != 'made_of'} | setting.get('made_of', {})
@@ -188,15 +184,10 @@ def unlikely(nest:dict, rounds:int)->str: # '' if nothing is
     twice = len({s[:-1] for s in scores}) < len(scores)
     return 'a score is there twice' if twice else ''
 
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #8a0d8b1e
 NOT_ASKED = 'device', 'chance', 'steps', 'images', 'odd', 'tests'    # the others follow from the setting
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #0519b804
-def load_state(
-    path,
-    setting:dict,     # what the run that goes on says of itself
-    device='cpu',
-)->State:
+def load_state(path, setting:dict, device='cpu')->State: # setting: what the run that goes on says of itself
     "The state in a checkpoint of the same run, on whatever device."
     nest = dict(best={}) | load_nest(path, device)
     why = misfit(nest, Nest) or unlikely(nest, setting['rounds'])

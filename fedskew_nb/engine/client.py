@@ -93,9 +93,7 @@ def widened(o):
 
 # %% ../../nbs/6_engine/02_client.ipynb #607ed1fc
 @patch
-def answering(self:Worker,
-    state:dict|None=None,       # default: what the worker holds
-)->Net:
+def answering(self:Worker, state:dict|None=None)->Net: # state: default, what the worker holds
     "The net as it answers at test: in eval."
     if state: self.load(state)
     return self.net.eval()
@@ -125,11 +123,7 @@ def probabilities(self:Worker,
     return {path: torch.cat(ps) for path, ps in batches.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
-def check_numbers(
-    method:Method, net:Net,
-    answers:dict,   # {path: (N, n_classes)}
-    out:Out,        # of the model
-):
+def check_numbers(method:Method, net:Net, answers:dict, out:Out): # {path: (N, n_classes)}, of the model
     "Refuse probabilities that are NaN or infinite."
     if sum(p.sum() for p in answers.values()).isfinite(): return
     bad = next((path for path, p in answers.items() if not p.isfinite().all()), None)
@@ -251,12 +245,6 @@ def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: (its sum, steps
 
 # %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
 @patch
-def learner(self:Worker, params, lr:float):   # f(loss): one step
-    "An optimiser as the setting says, for a model that a mechanism trains beside the worker's."
-    opt = self.setting.optim(params, lr)
-    return lambda loss: self.descend(opt, loss)
-
-@patch
 def context(self:Worker, t:Task)->ClientContext:
     "The worker as this client, with the state that it gets."
     self.load(t.start)
@@ -266,7 +254,10 @@ def context(self:Worker, t:Task)->ClientContext:
         t.client.id, self.net, t.client, t.states, t.caches, t.down, s.seed, t.round, s.rounds, self.device,
         lr=s.rate(t.round), receive=lambda: self.copy(t.start),
         images=self.images, n_classes=self.suite.n_classes, kept=self.kept)
-    c.learner = lambda params: self.learner(params, c.lr)
+    def learner(params):     # of a model that a mechanism trains beside ours: f(loss), one step
+        opt = s.optim(params, c.lr)
+        return lambda loss: self.descend(opt, loss)
+    c.learner = learner
     return c
 
 # %% ../../nbs/6_engine/02_client.ipynb #3732e834
@@ -298,7 +289,6 @@ def prepared(self:Worker, t:Task)->dict:    # {name: tensor}
     self.method.everyone('prepare', c)
     return self.state()
 
-# %% ../../nbs/6_engine/02_client.ipynb #cb94e532
 @patch
 def _check_finite(self:Worker, c:ClientContext, terms:dict, largest:float, params:dict):
     "Stop at NaN or infinity in a loss term or in the parameters, whose largest number is known."

@@ -129,26 +129,21 @@ def work(self:Federation,
 
 # %% ../../nbs/6_engine/05_federation.ipynb #564519ce
 @patch
-def _task(self:Federation, order:dict, mine:dict)->Task:
-    "What the round of one client begins with."
-    k, start = order['client'], self.server | order['model'] | mine['kept']
-    return Task(self.by_id[k], start, deepcopy(mine['states']), self.caches[k], order['down'], order['round'])
-
-@patch
 def _worked(self:Federation, worker:Worker, jobs:list)->list: # [(order, mine), …] → [(answer, mine), …]
     "Local training of one client, or of several at once."
-    tasks = [self._task(*job) for job in jobs]
+    tasks, out = [], []
+    for order, mine in jobs:
+        k, start = order['client'], self.server | order['model'] | mine['kept']
+        states = deepcopy(mine['states'])
+        tasks.append(Task(self.by_id[k], start, states, self.caches[k], order['down'], order['round']))
     at = partial(naming, self, round=tasks[0].round)
     if len(tasks) > 1: results = train_stack(worker, tasks, at)
     else:
         with at(tasks[0].client): results = [worker.train(tasks[0])]
-    return [self._parted(worker, *pair) for pair in zip(tasks, results)]
-
-# %% ../../nbs/6_engine/05_federation.ipynb #1eb7027e
-@patch
-def _parted(self:Federation, worker:Worker, t:Task, r:Result)->tuple: # (answer, mine)
-    with naming(self, t.client, round=t.round): rows = trained_rows(worker, t, r)
-    return replace(r, rows=rows).parted(self.kept, staying(self, t.client.id, t.round))
+    for t, r in zip(tasks, results):
+        with at(t.client): rows = trained_rows(worker, t, r)
+        out.append(replace(r, rows=rows).parted(self.kept, staying(self, t.client.id, t.round)))
+    return out
 
 # %% ../../nbs/6_engine/05_federation.ipynb #c2e6504b
 @patch

@@ -60,9 +60,8 @@ def check_method(method):
 def check_net_and_suite(net, suite):
     "The model and the clients."
     if not isinstance(net, nn.Module):
-        raise TypeError(f'net is {described(net)}, which is not a Net: '
-                        'wrap a model with as_net(model, body=…, '
-                        'head=…), or call the function that makes it')
+        raise TypeError(f'net is {described(net)}, which is not a Net: wrap a model with '
+                        'as_net(model, body=…, head=…), or call the function that makes it')
     check_whole(net)
     check_lists(net)
     if not isinstance(suite, Suite):
@@ -270,9 +269,8 @@ def lane_count(lanes, setting:Setting, device:torch.device)->int:
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
         raise ValueError(f'lanes is {lanes!r}: give a whole number of at least 1')
     if lanes*setting.threads <= MOST_THREADS: return lanes
-    raise ValueError(f'{lanes} lanes with {setting.threads} threads each are '
-                     f'{lanes*setting.threads} threads: '
-                     f'give at most {MOST_THREADS} together')
+    raise ValueError(f'{lanes} lanes with {setting.threads} threads each are {lanes*setting.threads} '
+                     f'threads: give at most {MOST_THREADS} together')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #1dcd08e8
 def check_wants(method:Method, suite:Suite):
@@ -293,21 +291,16 @@ def check_fits(method:Method, net:Net, suite:Suite, setting:Setting, device:torc
     warnings.warn('this processor has no instructions for bfloat16: they are emulated, '
                   'and slower than precision="fp32"', stacklevel=4)
 
-# %% ../../nbs/6_engine/06_guard.ipynb #55b6f77c
-def learns_from_one(net:Net, x:Tensor)->bool:   # x: one image as the net wants it
-    "Can this model train on a single image?"
-    twin = deepcopy(net).train()
-    try:
-        with seeded(0): twin(x)
-    except ValueError: return False
-    return True
-
 # %% ../../nbs/6_engine/06_guard.ipynb #a70e1c12
 def who_trains(worker, suite:Suite)->list:  # of Client
     "The clients in the order of their numbers, without those that cannot train."
     clients, single = sorted(suite.clients, key=lambda c: c.id), worker.setting.batch_size == 1
     lonely = [c for c in clients if single or len(c.train) == 1]
-    if not lonely or learns_from_one(worker.net, worker.images(lonely[0].train.x[:1])): return clients
+    if not lonely: return clients
+    try:
+        with seeded(0): deepcopy(worker.net).train()(worker.images(lonely[0].train.x[:1]))
+        return clients
+    except ValueError: pass     # of a BatchNorm
     if single:
         raise ValueError(f'{worker.method.name}: batch_size is 1, and a BatchNorm cannot train on one '
                          'vector: give 2 or more')
@@ -409,7 +402,6 @@ def place_in_run(fed, clients, scored, round)->str:
     when = f'after round {fed.round_no}' if scored else f'in round {round+1}'
     return f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
 
-# %% ../../nbs/6_engine/06_guard.ipynb #d211e92c
 def in_a_stack(fed, e:Exception)->str:
     "What a stack of clients could not do, and in which layer."
     names = {id(m): f'{n} ({type(m).__name__})' for n, m in fed.net.named_modules()}

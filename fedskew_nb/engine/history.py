@@ -74,7 +74,6 @@ def label(self:History)->str:  # 'FedAvg', 'FedAvg/iid'
     method, deal = self.setting.get('method', '?'), self.setting.get('deal', 'skew')
     return method if deal == 'skew' else f'{method}/{deal}'
 
-# %% ../../nbs/6_engine/04_history.ipynb #69e3ac6d
 @patch
 def __repr__(self:History)->str:
     "Its method, rounds and scores in a line."
@@ -177,7 +176,6 @@ def history_of(d:dict)->History:
     "The history that `as_dict` gave; other names are left out."
     return History(**{f.name: d[f.name] for f in fields(History) if f.name in d})
 
-# %% ../../nbs/6_engine/04_history.ipynb #f34fa422
 def read_history(path)->History:
     "A stored run; what is none is refused by name."
     try: d = read_json(path, StoredRun, 'not a stored run', 'delete it and run again')
@@ -213,12 +211,6 @@ def made_of(method, net, suite)->dict:
     "What a run computes from, in sixteen letters each: two of one name are told apart."
     return dict(data=suite.fingerprint(), code=digest(method.mechanisms), first_net=digest(net))
 
-# %% ../../nbs/6_engine/04_history.ipynb #235cf3f0
-def steps_of(fed)->list: # [least, most]
-    "Local steps of a client in a round."
-    steps = [fed.setting.steps(m.n) for m in fed.members.values()]
-    return [min(steps), max(steps)]
-
 # %% ../../nbs/6_engine/04_history.ipynb #cdbf8826
 def of_suite(fed)->dict:
     "What the setting says of its images."
@@ -230,16 +222,14 @@ def of_suite(fed)->dict:
     return facts | {k: v for k, v in further.items() if v}
 
 # %% ../../nbs/6_engine/04_history.ipynb #5c98aab5
-def describe(
-    fed,       # a `Federation`
-)->dict:
+def describe(fed)->dict:
     "The whole setting of a run, JSON-able."
-    net = fed.net
+    net, steps = fed.net, [fed.setting.steps(m.n) for m in fed.members.values()]
     facts = dict(
         method=fed.method.name, spec=fed.method.spec(), **of_suite(fed), made_of=fed.made_of,
         parameters=sum(p.numel() for p in net.parameters()), model=getattr(net, 'name', type(net).__name__),
         house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
-        chance=round(fed.suite.chance, 2), steps=steps_of(fed))
+        chance=round(fed.suite.chance, 2), steps=[min(steps), max(steps)])
     if net.frozen: facts['frozen'] = sorted(net.frozen)
     return json.loads(json.dumps(facts | vars(fed.setting)))
 
@@ -288,28 +278,18 @@ class Result:
     rows:list=()     # scores of the trained model, in the last round
     states:dict=field(default_factory=dict)       # what mechanisms remember of the client from now on
     kept:dict=field(default_factory=dict)         # {name: tensor}: what it keeps of its model
-
-# %% ../../nbs/6_engine/04_history.ipynb #8a248d68
-def mean_terms(terms:list)->dict:
-    "The mean of each loss term over the clients; a term that a client does not have counts as 0."
-    return {k: sum(t.get(k, 0) for t in terms)/len(terms) for k in dict.fromkeys(chain(*terms))}
-
-@patch
-def parted(self:Result, kept, stays)->tuple: # (answer, mine)
-    "What a client sends, a nest, and what stays with it."
-    up = self.upload
-    model = {n: v for n, v in up.state.items() if n not in stays}
-    answer = dict(client=up.id, model=model, extra=up.extra, terms=self.terms, rows=list(self.rows))
-    return answer, dict(kept={n: up.state[n] for n in kept}, states=self.states)
+    def parted(self, kept, stays)->tuple: # (answer, mine)
+        "What a client sends, a nest, and what stays with it."
+        up = self.upload
+        model = {n: v for n, v in up.state.items() if n not in stays}
+        answer = dict(client=up.id, model=model, extra=up.extra, terms=self.terms, rows=list(self.rows))
+        return answer, dict(kept={n: up.state[n] for n in kept}, states=self.states)
 
 # %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
-def after_round(
-    state:State,       # as the server left it
-    local:list,        # the `Result` of each participant
-    traffic:dict,      # bytes up and down
-)->State:
-    "The same state one round later."
-    terms, done = mean_terms([r.terms for r in local]), state.round+1
+def after_round(state:State, local:list, traffic:dict)->State: # local: of Result; traffic: bytes
+    "The state, as the server left it, one round later; a loss term that a client does not have counts as 0."
+    done, names = state.round+1, dict.fromkeys(chain(*(r.terms for r in local)))
+    terms = {k: sum(r.terms.get(k, 0) for r in local)/len(local) for k in names}
     row = dict(round=done, loss=sum(terms.values()), terms=terms,
                participants=[r.upload.id for r in local])
     history = state.history.grown([row | traffic], chain(*(r.rows for r in local)))
@@ -389,7 +369,6 @@ def told(lost:dict)->list: # of texts; lost: of `lost_of`
     for (what, d), rounds in lost.items(): of.setdefault((what, ', '.join(rounds)), []).append(d)
     return [f'{what} of {some(names)} in round {rounds}' for (what, rounds), names in of.items()]
 
-# %% ../../nbs/6_engine/08_reading.ipynb #d9c40c5c
 def sums_at(h, where:Where)->dict: # {round: {domain: [n, correct]}}
     "Test images and right answers of each round by one answer, in plain numbers: asked thousands of times."
     sums, here = {}, map(tuple(where).__eq__, map(placed, h.rows))

@@ -16,7 +16,6 @@ import torch
 class LaneStopped(Exception):
     "Another lane failed, or somebody pressed Ctrl-C: what this lane was doing is not wanted any more."
 
-# %% ../../nbs/6_engine/10_lanes.ipynb #96336672
 def in_order(
     f,            # (lane, job) → result
     lanes:list,   # models, workers, …: one per thread; a lane does one job at a time
@@ -70,10 +69,7 @@ class _Crew:
             except KeyboardInterrupt: pass    # however often Ctrl-C comes
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000012
-def stream_for(
-    device,
-    new=None,    # makes the stream; default: CUDA's
-):
+def stream_for(device, new=None): # new: makes the stream; default: CUDA's
     "Inside, a lane's kernels queue up by themselves: a stream of its own on CUDA, nothing elsewhere."
     if torch.device(device).type != 'cuda' and new is None: return contextlib.nullcontext()
     return _on_stream((new or torch.cuda.Stream)(device))
@@ -153,20 +149,13 @@ def calmly(f):
     return calm
 
 # %% ../../nbs/6_engine/13_device.ipynb #9fe5d6ab
-def usual_lanes(
-    threads:int=1,       # of one operation
-    device='cpu',
-)->int:
+def usual_lanes(threads:int=1, device='cpu')->int: # threads: of one operation
     "Lanes for this process: its threads, shared out; 1 on an accelerator."
     if torch.device(device).type != 'cpu': return 1
     return max(1, torch.get_num_threads()//threads)
 
 # %% ../../nbs/6_engine/13_device.ipynb #b5191d84
-def memory_format(
-    net:nn.Module,
-    wanted:bool,              # `channels_last` of the setting
-    device:torch.device,
-)->torch.memory_format:
+def memory_format(net:nn.Module, wanted:bool, device:torch.device)->torch.memory_format:
     "Channels-last if it is wanted and safe."
     points = (m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1))
     fragile = any(max(m.stride) > 1 and m.in_channels < 8 for m in points)    # they crash on a CPU
@@ -206,13 +195,19 @@ def cloned(state:dict)->dict:
     copies = {n: v for names in by_type(state) for n, v in zip(names, many([state[n] for n in names]))}
     return {n: copies[n] for n in state}
 
-# %% ../../nbs/6_engine/13_device.ipynb #1abcad7a
+# %% ../../nbs/6_engine/13_device.ipynb #nest0001
+def leaves(nest)->list:
+    "What lies in a nest of dicts, lists and tuples, in its order."
+    if not isinstance(nest, (dict, list, tuple)): return [nest]
+    return [o for part in (nest.values() if isinstance(nest, dict) else nest) for o in leaves(part)]
+
 def copied(o):
     "A nest whose tensors no longer change with the model."
     if isinstance(o, Tensor): return o.detach().clone()
     if isinstance(o, dict): return {k: copied(v) for k, v in o.items()}
     return type(o)(map(copied, o)) if isinstance(o, (list, tuple)) else o
 
+# %% ../../nbs/6_engine/13_device.ipynb #1abcad7a
 @torch.no_grad()
 def largest_of(tensors)->Tensor:   # scalar; NaN where one is NaN
     "The largest absolute number in all tensors."

@@ -54,10 +54,7 @@ class Chance:
 # %% ../../nbs/6_engine/18_private.ipynb #c6c195cf
 def opacus(module:str): return extra(f'opacus.{module}', 'opacus', 'privacy')
 
-def epsilon_of(
-    spent:list,     # (σ, q, steps), …
-    delta:float,
-)->float:
+def epsilon_of(spent:list, delta:float)->float: # spent: (σ, q, steps), …
     "ε of all of them together."
     if not spent: return 0.
     book = opacus('accountants').RDPAccountant()
@@ -87,7 +84,6 @@ class Plan:
     delta:float
     def cost(self, rounds:int)->tuple: return self.sigma, self.q, self.steps*rounds
 
-# %% ../../nbs/6_engine/18_private.ipynb #bf282ee3
 def whose(d:Data)->Tensor: # (N,)
     "Whose images they are; each is a person of its own where nobody is named."
     return torch.arange(len(d)) if d.who is None else d.who.cpu().unique(return_inverse=True)[1]
@@ -110,11 +106,8 @@ class Spent(Record):
 # %% ../../nbs/6_engine/18_private.ipynb #8d873b60
 class Ledger:
     "What a site has spent, in a file that only grows."
-    def __init__(self,
-        file,                   # a line of JSON for each round
-        most:float|None=None,   # ε above which nothing is trained
-        run:str='',             # for whom
-    ): self.file, self.most, self.run = Path(file), most, run
+    def __init__(self, file, most:float|None=None, run:str=''): # ε above which nothing is trained; for whom
+        self.file, self.most, self.run = Path(file), most, run    # a line of JSON for each round
     def rows(self)->list: # of dicts, as `Spent`
         lines = read_bytes(self.file).decode().splitlines() if self.file.exists() else []
         try: rows = [json.loads(line) for line in lines]

@@ -33,16 +33,15 @@ class Question:
     client:int=-1        # of the row
     default:str=''       # what the path '' is called in the row
     adapt:Data|None=None # BatchNorm statistics are re-estimated on these images first
+    @property
+    def key(self)->tuple:
+        "Questions of one key have one answer."
+        return self.model, id(self.adapt), id(self.data)
     def pieces(self, size:int):
         "(x, y) of at most `size` images."
         return zip(self.data.x.split(size), self.data.y.split(size))
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #56d2284e
-@patch(as_prop=True)
-def key(self:Question)->tuple:
-    "Questions of one key have one answer."
-    return self.model, id(self.adapt), id(self.data)
-
 @patch
 def rows(self:Question, right:dict, round:int, moment:str, keep:bool=False)->list:
     "The rows of its answer, {path: which are right}; with `keep` the headline's marks stay in its row."
@@ -60,12 +59,8 @@ def all_sets(suite)->list: # [(view, domain, images)]
     shared = [('global', d, t) for d, t in suite.tests.items()]
     return shared + [('unseen', d, t) for d, t in suite.unseen.items()]
 
-def asked_of(
-    client,
-    model,        # whose model it has; -1: the server's
-    sets=(),      # further test sets, [(view, domain, images)]
-)->list:          # [Question]
-    "What the model of one client is asked: its own domain, then `sets`."
+def asked_of(client, model, sets=())->list: # model: whose, -1: the server's → [Question]
+    "What the model of one client is asked: its own domain, then further `sets`, [(view, domain, images)]."
     facts = dict(client=client.id)
     own = [Question(model, client.test, 'personal', client.domain, **facts)] if len(client.test) else []
     return own + [Question(model, t, view, d, **facts, default='client') for view, d, t in sets]
@@ -88,9 +83,7 @@ def model_of(fed, client)->int:
     return client.id if fed.own[client.id] or fed.method.each('prepare') else -1
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #209be6d7
-def own_tests(
-    clients:list,
-)->list:             # of Client, in the same order
+def own_tests(clients:list)->list: # of Client, in the same order
     "Clients that have one test set together share it out, every k-th image to each."
     sharing = defaultdict(list)
     for c in clients: sharing[id(c.test)].append(c.id)
@@ -126,9 +119,7 @@ def reestimate(
     finally: net.eval()
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #ab7db7a3
-def adapted_questions(
-    fed,
-)->list: # [Question]
+def adapted_questions(fed)->list: # of Question
     "What received models are asked after their BatchNorm statistics were re-estimated; [] without any."
     if not moving_norms(fed.net): return []
     own = [Question(model_of(fed, c), c.test, 'personal', c.domain, c.id, adapt=c.train)
@@ -188,11 +179,8 @@ def answerer(fed):
     return answer
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #b307d9ed
-def answered(
-    fed, wanted:list,    # [Question]
-    size:int,            # images of a piece
-)->dict:                 # {key: {path: (N,) bool}}
-    "The answers, each model asked once about each set."
+def answered(fed, wanted:list, size:int)->dict: # [Question] → {key: {path: (N,) bool}}
+    "The answers, each model asked once about each set, `size` images at a time."
     once, found = {q.key: q for q in wanted}, defaultdict(lambda: defaultdict(list))
     sets = {id(d): d for q in wanted for d in (q.data, q.adapt) if d is not None}
     for d in sets.values(): fed.worker.meet(d)
@@ -202,11 +190,8 @@ def answered(
     return {key: {path: torch.cat(ms) for path, ms in of.items()} for key, of in found.items()}
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #995c8667
-def scores(
-    fed,                 # a Federation
-    size:int=256,        # images of a piece
-)->list:                 # rows of the history
-    "Ask every question of this round."
+def scores(fed, size:int=256)->list: # rows of the history
+    "Ask every question of this round, `size` images at a time."
     whole = in_full(fed.setting, fed.round_no)
     received, again = questions(fed), adapted_questions(fed) if whole and fed.setting.record else []
     right, keep = answered(fed, received+again, size), ()
@@ -231,11 +216,7 @@ def after_training(
     return [row for q in wanted for row in q.rows(right[q.key], round, 'post_local', q.view == kept)]
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #f29f12e8
-def trained_rows(
-    worker,
-    task,       # its `Task`
-    result,     # of its training
-)->list:        # rows of the history; none in most rounds
+def trained_rows(worker, task, result)->list: # rows of the history; none in most rounds
     "Scores of a client's trained model where they are due, asked in the same way as later."
     state, done = result.upload.state, task.round+1
     if not in_full(worker.setting, done): return []

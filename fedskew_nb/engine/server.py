@@ -16,7 +16,7 @@ from ..core.method import Method
 from ..core.files import Number, Record, misfit
 from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
-from .lanes import by_type, largest_of
+from .lanes import by_type, largest_of, leaves
 from .history import ScoreRow, State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
@@ -25,31 +25,20 @@ def staying(fed, k:int, round:int)->set:
     rest = resting(fed.groups, k, round, fed.setting.seed) | fed.kept | fed.net.frozen
     return rest | counters(fed.groups) if fed.setting.secure else rest
 
-# %% ../../nbs/6_engine/03_server.ipynb #1013c07d
 def size_of(nest)->int:
-    "Bytes of all tensors in a nest of dicts and lists."
-    if isinstance(nest, Tensor): return nest.numel()*nest.element_size()
-    if isinstance(nest, dict): nest = nest.values()
-    elif not isinstance(nest, (list, tuple)): return 0
-    return sum(map(size_of, nest))
+    "Bytes of all tensors in a nest."
+    return sum(t.numel()*t.element_size() for t in leaves(nest) if isinstance(t, Tensor))
 
 def floats_in(nest)->list:
     "The floating tensors of a nest, and its numbers as tensors."
-    if isinstance(nest, Tensor): return [nest] if nest.is_floating_point() else []
-    if isinstance(nest, float): return [torch.tensor(nest)]
-    if isinstance(nest, dict): nest = nest.values()
-    elif not isinstance(nest, (list, tuple)): return []
-    return [t for part in nest for t in floats_in(part)]
+    found = [torch.tensor(v) if isinstance(v, float) else v for v in leaves(nest)]
+    return [t for t in found if isinstance(t, Tensor) and t.is_floating_point()]
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000b
-def weights_of(
-    method:Method, srv:ServerContext,
-    ups:list,                # what the participants send, in row order
-    uniform:bool=False,      # 1/K where no mechanism claims the weights, instead of n_k / Σ n
-)->Tensor:                   # (K,) float64
-    "p_k, summing to 1."
+def weights_of(method:Method, srv:ServerContext, ups:list)->Tensor: # (K,) float64, in the order of `ups`
+    "p_k, summing to 1; where no mechanism claims them n_k / Σ n, or 1/K if all count alike."
     w = method.one('weights', srv, ups)
-    if w is None: w = torch.tensor([1. if uniform else float(u.n) for u in ups])
+    if w is None: w = torch.tensor([1. if srv.uniform else float(u.n) for u in ups])
     w = w.double()
     if len(w) != len(ups) or not (w >= 0).all() or not 0 < float(w.sum()) < float('inf'):
         who = ', '.join([method.name, *map(kind, method.each('weights'))])
@@ -95,7 +84,7 @@ def context(self:Server, ups:list, **more)->ServerContext:
 @patch
 def weights(self:Server, ups:list)->Tensor:
     "(K,) p_k of these uploads."
-    return weights_of(self.fed.method, self.context(ups), ups, self.fed.setting.uniform)
+    return weights_of(self.fed.method, self.context(ups), ups)
 
 # %% ../../nbs/6_engine/03_server.ipynb #5dc8d31d
 class OwnRow(ScoreRow): domain:str|None
@@ -111,7 +100,6 @@ class Answer(Marks):
     extra:dict
     terms:dict[str, Number]
 
-# %% ../../nbs/6_engine/03_server.ipynb #4a7c3590
 def form_of(v)->str:
     return f'{tuple(v.shape)} of {v.dtype}' if isinstance(v, Tensor) else f'a {type(v).__name__}'
 
@@ -119,24 +107,20 @@ def alike(a, b)->bool:
     "Are both tensors of one shape and type?"
     return isinstance(a, Tensor) and a.shape == b.shape and a.dtype == b.dtype
 
-def unlikely_scores(rows:list, k:int, done:int)->str: # '' if nothing is
-    "What is odd about a trained model's scores."
-    own = (k, done, 'post_local')
-    if any((r['client'], r['round'], r['moment']) != own for r in rows): return 'it scores another model'
-    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
-    return 'a score is there twice' if twice else ''
-
 # %% ../../nbs/6_engine/03_server.ipynb #ab4c4984
 def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
-    "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
+    "What of an answer client `k` was not asked for, a model like `wanted` after round `done`."
     if why := misfit(answer, Answer): return why
     if answer['client'] != k: return f'it is of client {answer["client"]}'
-    model = answer['model']
+    model, rows = answer['model'], answer['rows']
     if lost := wanted.keys()-model.keys(): return f'{min(lost)} is missing'
-    if more := model.keys()-wanted.keys(): return f'the model has no {sorted(map(str, more))[0]}'
+    if more := model.keys()-wanted.keys(): return f'the model has no {min(map(str, more))}'
     for n, v in model.items():
         if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
-    return unlikely_scores(answer['rows'], k, done)
+    if {(r['client'], r['round'], r['moment']) for r in rows}-{(k, done, 'post_local')}:
+        return 'it scores another model'
+    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
+    return 'a score is there twice' if twice else ''
 
 # %% ../../nbs/6_engine/03_server.ipynb #wanted01
 @patch
@@ -178,24 +162,19 @@ def _add(self:Server, fn, names:list, V:list):
 # %% ../../nbs/6_engine/03_server.ipynb #6cec6b69
 @patch
 def aggregate(self:Server)->State:
-    "The next state: every group of names through its rule, then the extras for the next round."
+    "The next state: every group of names through its rule, then extras for the next round."
     if self.w is None: self.w = self.weights(self.ups)
-    self.model = self.state.server | self.sums
-    self.own = dict(self.state.own)
+    self.model, self.own = self.state.server | self.sums, dict(self.state.own)
     for mechanism, rule, names in self.fed.groups:
         if rule.fn in (mean, largest) and names[0] in self.sums: continue
-        if rule.fn is keep:
-            self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
-        else: self._merge(mechanism, rule, names)
+        if rule.fn is not keep: self._merge(mechanism, rule, names)
+        else:
+            for u in self.ups:
+                row = {n: u.state[n].clone() for n in names if n in u.state}
+                self.own[u.id] = self.own[u.id] | row
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
     down = self.fed.method.union('extras', self.context(self.ups), self.ups)
     return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
-
-# %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
-@patch
-def _hand_out(self:Server, rows:list):
-    "Each client keeps its own row, {name: tensor}."
-    for u, row in zip(self.ups, rows): self.own[u.id] = self.own[u.id] | row
 
 # %% ../../nbs/6_engine/03_server.ipynb #727341e7
 @patch
@@ -207,7 +186,8 @@ def _merge(self:Server, mechanism, rule, names:list):
     V, g = self._rows(names, sent), self._starts(names)[:len(sent)]    # (K, P) what was sent, started from
     R = ask_rule(mechanism, rule.fn, V, g, w, srv.window(mechanism) if mechanism else srv)
     if R.ndim == 2:                                            # one each; their mean for the others
-        self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
+        for u, r in zip(self.ups, R):
+            self.own[u.id] = self.own[u.id] | {n: v.clone() for n, v in srv.split(r).items()}
         R = mean(R, R, self.w, srv)
     self.model |= srv.split(R)
 
@@ -295,18 +275,11 @@ class Adder(Server):
         V = [v if v.dtype == torch.int64 else fixed(v, share, n) for v in V]
         if not self.ups: self.sums |= zip(names, V)
         else: torch._foreach_add_([self.sums[n] for n in names], V)
-
-def server_for(fed, who:list=(), ups:list=())->Server:
-    "The server of a round of these participants, or, for a sum, of who sent these uploads."
-    return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)
+    def wanted(self, k:int)->dict:
+        like = super().wanted(k)
+        return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
 
 # %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
-@patch
-def wanted(self:Adder, k:int)->dict:
-    like = Server.wanted(self, k)
-    return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #433b7d46
 @patch
 def receive(self:Adder, up:Upload):
     if not up.extra: return Server.receive(self, up)
@@ -324,3 +297,7 @@ def aggregate(self:Adder)->State:
 def traffic(self:Adder)->dict:
     bytes = Server.traffic(self)
     return bytes | dict(up=2*bytes['up'])      # 64 bits in place of 32
+
+def server_for(fed, who:list=(), ups:list=())->Server:
+    "The server of a round of these participants, or, for a sum, of who sent these uploads."
+    return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)

@@ -13,6 +13,7 @@ from itertools import chain, count, islice
 import torch
 from ..core.method import Method
 from ..core.names import KINDS, fits, kinds_of, nearest
+from ..core.net import some_images
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000006
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ LIMITS = dict(
     rounds=(1, None), local_epochs=(1, 10**4), local_steps=(1, 10**5), batch_size=(1, None),
     lr=(0, None), momentum=(0, 1), weight_decay=(0, None), decay=(0, None), clip=(0, None),
     participation=(0, 1), eval_every=(1, None), patience=(1, None), pad=(0, 2048), turn=(0, 180),
-    seed=(-2**63, 2**63-1), threads=(1, 1024),
-    epsilon=(0, None))
+    seed=(-2**63, 2**63-1), threads=(1, 1024), epsilon=(0, None))
 ALLOWED = {f.name: kinds_of(Setting, f.name) for f in fields(Setting)}
 ABOVE = ('lr', 'decay', 'clip', 'participation', 'epsilon')     # these may not sit on their lower limit
 
@@ -178,9 +178,7 @@ def setting_for(
 # %% ../../nbs/6_engine/01_setting.ipynb #00000014
 def epoch(n:int, size:int, gen:torch.Generator)->list:
     "A permutation of `n` images cut into batches; a lonely last one joins the batch before it."
-    cut = list(torch.randperm(n, generator=gen).split(size))
-    if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
-    return cut
+    return some_images(torch.randperm(n, generator=gen), size)
 
 def schedule(
     n:int,                     # images
@@ -198,11 +196,7 @@ def moved(batches:list, device)->tuple: # the same tensors
     "Indices of batches on a device: one copy for all."
     return torch.cat(batches).to(device).split([len(i) for i in batches])
 
-# %% ../../nbs/6_engine/01_setting.ipynb #3ab14bb3
-def shared_out(
-    batches:list,
-    phases:list,     # [(name, share, …)]; shares of any sum
-)->list:             # the batches of each phase, in their order
+def shared_out(batches:list, phases:list)->list: # [(name, share, …)] of any sum → batches of each phase
     "So many of the steps as its share says; a phase without any is refused."
     shares = [share for _, share, *_ in phases]
     ends = [round(len(batches)*sum(shares[:k])/sum(shares)) for k in range(len(shares)+1)]

@@ -65,14 +65,6 @@ def _net_says(net:nn.Module)->str:
             return f'{n} averages over all batches, which a stack cannot'
     return 'its parameters are of several types' if len({p.dtype for p in net.parameters()}) > 1 else ''
 
-# %% ../../nbs/6_engine/11_stack.ipynb #0000000d
-def _does_not_pay(setting:Setting, net:nn.Module, size:int, device:str)->str:
-    most = SMALL.get(device, SMALL['elsewhere'])
-    if setting.precision != 'fp32' and device == 'cpu':
-        return f'{setting.precision} does not pay on small steps'
-    work = setting.batch_size*operations(net, size)
-    return f'a batch takes {work:.1e} operations, more than {most:.0e}' if work > most else ''
-
 # %% ../../nbs/6_engine/11_stack.ipynb #529ecff7
 def why_not_stacked(
     method:Method, net:nn.Module,    # as the method adapted it
@@ -83,7 +75,11 @@ def why_not_stacked(
     "The first reason why clients train one by one; `stack=True` asks only whether they can be stacked."
     if setting.epsilon: return 'noise is drawn client by client'
     why = _method_says(method) or _net_says(net)
-    return why or ('' if setting.stack else _does_not_pay(setting, net, size, device))
+    if why or setting.stack: return why
+    if setting.precision != 'fp32' and device == 'cpu':
+        return f'{setting.precision} does not pay on small steps'
+    most, work = SMALL.get(device, SMALL['elsewhere']), setting.batch_size*operations(net, size)
+    return f'a batch takes {work:.1e} operations, more than {most:.0e}' if work > most else ''
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000f
 def stacks_of(clients:list, height:int=HEIGHT)->list: # [(client, …), …]
@@ -194,13 +190,6 @@ def rows(self:_Stack)->list: # [(context, loss terms, state), …]
 # %% ../../nbs/6_engine/11_stack.ipynb #266446fd
 def nobody(*clients): return nullcontext()
 
-def _begun(worker:Worker, c, start:dict)->dict:
-    "The state with which a client's first step begins; the worker holds what it got."
-    if not worker.method.each('start'): return start
-    worker.method.everyone('start', c)
-    return worker.state()
-
-# %% ../../nbs/6_engine/11_stack.ipynb #e1f5d41e
 def _together(worker:Worker, clients:list, at)->list: # of Result
     "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
     stack = _Stack(worker, *map(list, zip(*clients)))
@@ -220,13 +209,14 @@ def _together(worker:Worker, clients:list, at)->list: # of Result
 # %% ../../nbs/6_engine/11_stack.ipynb #76be9175
 def train_stack(worker:Worker, tasks:list, at=nobody)->list: # [Task, …] → [Result, …]
     "Local training of several clients at once; `at` names them in errors."
-    first, names = tasks[0].down, set().union(*(t.down for t in tasks))
-    each = {n for n in names if any(t.down.get(n) is not first.get(n) for t in tasks)}
-    worker.terms, alike = worker.terms or Terms(worker), defaultdict(list)
+    first, alike = tasks[0].down, defaultdict(list)
+    each = {n for t in tasks for n in t.down if any(o.down.get(n) is not first.get(n) for o in tasks)}
+    worker.terms = worker.terms or Terms(worker)
     worker.net.train().requires_grad_(True)
     for t in tasks:
         c = worker.context(t)
-        with at(t.client): begun = _begun(worker, c, t.start)
+        with at(t.client): worker.method.everyone('start', c)
+        begun = worker.state() if worker.method.each('start') else t.start
         own = memory_of(c, worker.method, each)
         alike[form_of(own)].append((c, t.start, begun, own))
     worker.terms.learn(c, each)
@@ -245,6 +235,7 @@ from ..core.context import Context
 from ..core.mechanism import Mechanism, fills, kind
 from ..data.images import join
 from .client import Worker, batch_of, widened
+from .lanes import leaves
 from .setting import moved, schedule
 
 # %% ../../nbs/6_engine/12_together.ipynb #1479343f
@@ -290,18 +281,16 @@ class _EachNorms(torch.autograd.Function):
         return F.batch_norm(beside, *stats, *affine, *more[4:]).unflatten(1, (info.batch_size, -1)), 1
 
 # %% ../../nbs/6_engine/12_together.ipynb #42ecdec8
-def _norm_each(m:_BatchNorm, x:Tensor)->Tensor:
-    "What a BatchNorm does to the images of one client, by `_EachNorms`."
-    m._check_input_dim(x)
-    if m.training and m.num_batches_tracked is not None: m.num_batches_tracked.add_(1)
-    by_batch = m.training or m.running_mean is None
-    return _EachNorms.apply(x, m.running_mean, m.running_var, m.weight, m.bias, by_batch, m.momentum, m.eps)
-
 @contextmanager
 def side_by_side(net:nn.Module, wanted:bool=True):
     "Inside, its BatchNorms answer by `_EachNorms`, but for those with a `forward` of somebody's own."
+    def answer(m, x):     # what it does to the images of one client
+        m._check_input_dim(x)
+        if m.training and m.num_batches_tracked is not None: m.num_batches_tracked.add_(1)
+        how = m.training or m.running_mean is None, m.momentum, m.eps
+        return _EachNorms.apply(x, m.running_mean, m.running_var, m.weight, m.bias, *how)
     norms = [m for m in net.modules() if wanted and type(m).forward is _BatchNorm.forward]
-    for m in norms: m.forward = partial(_norm_each, m)
+    for m in norms: m.forward = partial(answer, m)
     try: yield
     finally:
         for m in norms: del m.forward
@@ -309,9 +298,7 @@ def side_by_side(net:nn.Module, wanted:bool=True):
 # %% ../../nbs/6_engine/12_together.ipynb #5dd57533
 def tensors_in(o)->list:
     "The tensors of a nest, in its order."
-    if isinstance(o, Tensor): return [o]
-    inner = o.values() if isinstance(o, dict) else o if isinstance(o, (list, tuple)) else ()
-    return [t for part in inner for t in tensors_in(part)]
+    return [t for t in leaves(o) if isinstance(t, Tensor)]
 
 def with_tensors(o, new):
     "The same nest with the tensors of an iterator."
