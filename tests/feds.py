@@ -47,8 +47,9 @@ def cut(suite, sizes, tests):
     return replace(suite, clients=clients, tests={d: t[:tests] for d, t in suite.tests.items()})
 
 def few(data_seed):
-    "Four domains of different sizes, few images to train on and to ask about: as a suite that runs are told of."
-    return replace(cut(load_suite('emoji-pacs', 'tiny', data_seed), (16, 24, 40, 64), tests=12), name='few')
+    "Four domains of different sizes, with few images: a function of the seed, as runs take it."
+    s = load_suite('emoji-pacs', 'tiny', data_seed)
+    return replace(cut(s, (16, 24, 40, 64), tests=12), name='few')
 
 def halved(suite):
     "Every second pixel of each row and column: a quarter of the work, for what holds at any size."
