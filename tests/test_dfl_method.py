@@ -1,5 +1,6 @@
 "Branches, Separate, Anchor, Transfer and DFL inside the engine, beside plain PyTorch."
 import copy
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 import pytest, torch
@@ -7,6 +8,7 @@ import plain_dfl as plain
 from feds import equal, far, fed_of, first, images, in_two_parts, rounds_of, run, same, trained_once
 from torch import nn
 from fedskew_nb.run.recipes import read_method
+from fedskew_nb.core.context import Context
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.nets.models import gap, n_params, resnet10, seq, small_conv
@@ -478,6 +480,39 @@ def test_two_branches_of_all_are_fedbn_of_a_wider_net(pair):
     "The control of equal parameters: nothing but BatchNorms stays."
     f = fed(DFL(stages=1, share_predictor=True, share_specific=True, **OFF), pair)
     assert f.kept == set(filter(is_batchnorm(f.net), f.server))
+
+# ---- what is frozen is shown each image once
+
+@pytest.fixture
+def shown(monkeypatch):
+    "{(client, round, what is frozen): images shown to it}"
+    n, once = Counter(), Context.once
+    def counting(self, what, f, b):
+        def counted(x):
+            n[self.id, self.round, what] += len(x)
+            return f(x)
+        return once(self, what, counted, b)
+    monkeypatch.setattr(Context, 'once', counting)
+    return n
+
+LONG = dict(local_steps=12)    # of 8 of 16 or 24 images
+
+def test_each_image_is_shown_once_a_round_and_nothing_else_changes(pair, shown, monkeypatch):
+    f = run(DFL(**QUICK), pair, net(torch.float64), **LONG)
+    assert {what for _, _, (_, what) in shown} == {'E_G', 0, 1}
+    assert all(n == len(f.clients[k].train) for (k, *_), n in shown.items())
+    monkeypatch.setattr(Context, 'once', lambda self, what, f, b: f(b['x']))
+    g = run(DFL(**QUICK), pair, net(torch.float64), **LONG)
+    assert far(f.server, g.server) < 1e-9 and all(far(f.own[k], g.own[k]) < 1e-9 for k in f.own)
+
+@dataclass
+class Negative(Mechanism):
+    def batch(self, c, b): return b | dict(x=255-b['x'])
+
+@pytest.mark.parametrize('more, setting', [((), dict(flip=True)), ((), dict(pad=2)), ((Negative(),), {})])
+def test_images_that_were_moved_are_all_shown(pair, shown, more, setting):
+    f = run(Method('moved', *DFL(**QUICK).mechanisms, *more), pair, net(), **LONG | setting)
+    assert all(n >= 2*len(f.clients[k].train) for (k, *_), n in shown.items())
 
 # ---- the engine
 

@@ -25,18 +25,20 @@ class Window:
     @property
     def cache(self)->dict: return self._ctx.caches.setdefault(self._who, {})
     def gen(self, purpose, **how)->torch.Generator: return self._ctx.gen(f'{self._who}.{purpose}', **how)
+    def once(self, what, f, b)->Tensor: return self._ctx.once((self._who, what), f, b)
 
 class Context:
     "What client and server contexts share: a window per mechanism."
+    as_is = None    # the numbers `i` of a batch whose images nothing has moved
     def window(self, m)->Window: return Window(self, m)
 
 # %% ../../nbs/4_core/07_context.ipynb #0000000b
 class ClientContext(Context):
     "One client during one round."
     def __init__(self,
-        id:int, net, data,      # number, model, images
-        states:dict, caches:dict,  # {mechanism: dict}
-        down:dict,              # came beside the weights
+        id:int, net, data,    # number, model, images
+        states:dict, caches:dict,    # {mechanism: dict}
+        down:dict,    # came beside the weights
         seed:int, round:int, rounds:int, device, lr:float,
         receive=None, images=None,    # make what it received, images
         n_classes=0, kept=frozenset(),
@@ -47,7 +49,7 @@ class ClientContext(Context):
         self.device, self.lr, self.images, self.kept = device, lr, images, kept
         self.n_classes, self.phase = n_classes, 'all'
         self.steps, self.steps_of, self.learnt = 0, {}, set()
-        self._receive, self._received, self._streams = receive, None, {}
+        self._receive, self._received, self._streams, self._said = receive, None, {}, {}
 
 # %% ../../nbs/4_core/07_context.ipynb #0000000c
 @patch
@@ -71,6 +73,18 @@ def received(self:ClientContext):
     "The model as the client got it: frozen, in eval, made on first use."
     if self._received is None: self._received = self._receive().eval().requires_grad_(False)
     return self._received
+
+@patch
+def once(self:Context,
+    what,        # its name in this round
+    f, b:dict,   # frozen and in eval: images → (B, …); a batch
+)->Tensor:       # f(x)
+    "What f says of a batch; it looks once a round at each image that nothing has moved."
+    if self.as_is is None or b.get('i') is not self.as_is: return f(b['x'])
+    said, i = self._said.setdefault(what, {}), b['i'].tolist()
+    new = [k for k, n in enumerate(i) if n not in said]
+    if new: said |= zip((i[k] for k in new), f(b['x'][new]))
+    return torch.stack([said[n] for n in i])
 
 # %% ../../nbs/4_core/07_context.ipynb #00000014
 @dataclass(frozen=True)

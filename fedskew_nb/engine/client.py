@@ -167,9 +167,10 @@ def raw_batch(self:Worker,
     i:Tensor,          # indices of its training images
 )->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
     "Images of a client, through every `batch` hook, and augmented."
-    s, b = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
-    b = self.method.make_batch(c, b)
-    if not s.pad and not s.flip and not s.turn: return b
+    s, raw = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
+    b, still = self.method.make_batch(c, raw), not (s.pad or s.flip or s.turn)
+    c.as_is = i if still and b['x'] is raw['x'] else None
+    if still: return b
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))
 
 @patch

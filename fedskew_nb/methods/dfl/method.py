@@ -8,6 +8,7 @@ __all__ = ['DFL', 'Separate', 'Anchor', 'Transfer']
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #0affb259
 import copy, warnings
 from dataclasses import dataclass
+from functools import partial
 import torch, torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor
@@ -131,8 +132,9 @@ class Anchor(Critic):
     def _pair(self, c, b, out):
         if 'E_G' not in out.aux:
             E_G = branch(c.received, 'E_c')
-            if self.E_G_by_batch: E_G = copy.deepcopy(E_G).train()
-            with torch.no_grad(): out.aux['E_G'] = E_G(b['x'])
+            with torch.no_grad():
+                if self.E_G_by_batch: out.aux['E_G'] = copy.deepcopy(E_G).train()(b['x'])
+                else: out.aux['E_G'] = c.once('E_G', E_G, b)
         return halves(out)[1], out.aux['E_G']
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ac4ff211
@@ -192,7 +194,7 @@ def _foreign(self:Transfer, c, b, out)->list: # [(B, d)]
     lent = c.down.get('E_s', {})
     if not lent: return []
     E = branch(c.received, 'E_s')
-    return [with_state(E, E_s, b['x']) for E_s in lent.values()]
+    return [c.once(j, partial(with_state, E, E_s), b) for j, E_s in lent.items()]
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ff406fa1
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),
