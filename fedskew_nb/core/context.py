@@ -36,9 +36,9 @@ class Context:
 class ClientContext(Context):
     "One client during one round."
     def __init__(self,
-        id:int, net, data,    # number, model, images
-        states:dict, caches:dict,    # {mechanism: dict}
-        down:dict,    # came beside the weights
+        id:int, net, data,         # number, model, images
+        states:dict, caches:dict,  # {mechanism: dict}
+        down:dict,  # came beside the weights
         seed:int, round:int, rounds:int, device, lr:float,
         receive=None, images=None,    # make what it received, images
         n_classes=0, kept=frozenset(),
@@ -74,6 +74,7 @@ def received(self:ClientContext):
     if self._received is None: self._received = self._receive().eval().requires_grad_(False)
     return self._received
 
+# %% ../../nbs/4_core/07_context.ipynb #0c0ce001
 @patch
 def once(self:Context,
     what,        # its name in this round

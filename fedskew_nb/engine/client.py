@@ -169,7 +169,7 @@ def raw_batch(self:Worker,
     "Images of a client, through every `batch` hook, and augmented."
     s, raw = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
     b, still = self.method.make_batch(c, raw), not (s.pad or s.flip or s.turn)
-    c.as_is = i if still and b['x'] is raw['x'] else None
+    c.as_is = i if still and b['x'] is raw['x'] and i.device.type == 'cpu' else None
     if still: return b
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))
 
