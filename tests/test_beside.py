@@ -103,7 +103,7 @@ def test_patience_may_end_them_at_different_rounds(tmp_path):
 def test_two_processes(tmp_path):
     "Of a seed the served run is sent last, though it stands first; the result is that of one process."
     (tmp_path/'2').mkdir()
-    short = dict(suite='emoji-pacs', setting=dict(rounds=2))         # a suite that other processes can load
+    short = dict(suite='emoji-pacs', setting=dict(rounds=2, eval_every=1))    # other processes can load it
     three = [*pair('FedAvg', **short)[::-1], run('FedBN', **short)]
     todo = [replace(r, seed=seed) for seed in (3, 1) for r in three]
     here, there = (run_all(todo, tmp_path/str(jobs), jobs=jobs, progress=False) for jobs in (1, 2))

@@ -75,9 +75,24 @@ def forward(self:FFA, x:Tensor)->Tensor:
     return restyled(v, own, new).to(x.dtype)
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #a86d7f6a
-SPREADS = dict(    # of a spread's running means (K, C)
-    channel=lambda of: of.var(0, correction=0),         # a variance for each channel, over the clients
-    all=lambda of: of.var().expand(of.shape[1]))        # one over clients and channels (the authors' code)
+def _spread(V, w, srv, variance):
+    "The running means averaged; each spread the variance of the clients' running means."
+    rows, spreads = srv.split(V), []
+    for name in srv.names:
+        layer, _, statistic = name.rpartition('.')
+        of = rows.get(f'{layer}.{statistic.removeprefix("spread_")}')
+        spreads.append(variance(of) if statistic.startswith('spread_') else mean(of, of, w, srv))
+    return torch.cat(spreads)
+
+def spread_by_channel(V, g, w, srv):
+    "A variance for each channel, over the clients."
+    return _spread(V, w, srv, lambda of: of.var(0, correction=0))
+
+def spread_of_all(V, g, w, srv):
+    "One variance over clients and channels, for every channel the same (the authors' code)."
+    return _spread(V, w, srv, lambda of: of.var().expand(of.shape[1]))
+
+SPREADS = dict(channel=spread_by_channel, all=spread_of_all)
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #dd3103a7
 def stage_channels(net)->dict: # {name: channels}
@@ -118,17 +133,9 @@ def adapt(self:FeatureAugment, net):
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #678d2313
 @patch
 def rules(self:FeatureAugment, net):
-    "The running means averaged; each spread the variance of the clients' running means."
+    "All buffers of the layers go together, for a spread is made of the running means beside it."
     buffers = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
-    def merged(V, g, w, srv):
-        rows, new = srv.split(V), []
-        for name in srv.names:
-            layer, _, statistic = name.rpartition('.')
-            of = rows.get(f'{layer}.{statistic.removeprefix("spread_")}')
-            spread = statistic.startswith('spread_')
-            new.append(SPREADS[self.across](of) if spread else mean(of, of, w, srv))
-        return torch.cat(new)
-    return [Rule(buffers.__contains__, merged, by_layer)]
+    return [Rule(buffers.__contains__, SPREADS[self.across], by_layer)]
 
 FAMILY = dict(augment='Noise on the style of features')    # {page: its head in every list}
 
