@@ -12,7 +12,7 @@ from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.explain import (
     gradcam, gradcam_grid, pixel_gradients, spectra, tsne, adabn, inside, measure, models_of, own_adabn,
-    own_models, reestimate, some_images)
+    own_models, reestimate, pieces)
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
@@ -399,9 +399,9 @@ def test_statistics_of_no_image(suite):
 
 def test_a_lonely_last_image_joins_the_others():
     x = torch.rand(65, 3, 16, 16)
-    assert [len(b) for b in some_images(x)] == [65] and [len(b) for b in some_images(x[:64])] == [64]
-    assert [len(b) for b in some_images(torch.cat([x, x[:64]]))] == [64, 65]
-    assert [len(b) for b in some_images(x[:1])] == [1]
+    assert [len(b) for b in pieces(x)] == [65] and [len(b) for b in pieces(x[:64])] == [64]
+    assert [len(b) for b in pieces(torch.cat([x, x[:64]]))] == [64, 65]
+    assert [len(b) for b in pieces(x[:1])] == [1]
 
 def test_adabn_touches_no_weight(feds, suite):
     net = feds[0].model()

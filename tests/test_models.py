@@ -129,6 +129,15 @@ def test_dropout_keeps_the_mean(p):
     assert set(y.unique().tolist()) == {0., float(torch.tensor(1.)/(1-p))}
     assert abs(float((y > 0).float().mean())-(1-p)) < .02
 
+def test_a_layer_of_noise_of_ones_own_may_have_a_shape():
+    "`shape` is a user's name; and stochastic depth asks how often."
+    class Own(Dropout):
+        def __init__(self, shape):
+            super().__init__(.5)
+            self.shape = shape
+    assert Own((3, 4))(torch.ones(3, 4)).shape == (3, 4)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'p'"): DropPath()
+
 def test_stochastic_depth_leaves_out_whole_images():
     drop, x = DropPath(.5), torch.ones(64, 3, 4, 4)
     drop.generator = gen(0)

@@ -137,7 +137,7 @@ from ..core.net import evaluating, Net, Out
 from ..data.images import Data, glance
 from ..engine.federation import Federation
 from ..engine.history import summary
-from ..engine.scoring import reestimate, some_images
+from ..engine.scoring import reestimate, pieces
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4
 def answers(
@@ -245,7 +245,7 @@ def adabn(
     "A copy whose BatchNorm statistics are re-estimated on these images; its weights are untouched (AdaBN)."
     if not len(data): raise ValueError('there are no images to re-estimate statistics on: give some')
     net = copy.deepcopy(net)
-    reestimate(net, map(net.normalised, some_images(data.x)))
+    reestimate(net, map(net.normalised, pieces(data.x)))
     return net
 
 # %% ../../nbs/3_results/18_probes.ipynb #54ba3c12

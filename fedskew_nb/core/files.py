@@ -43,7 +43,7 @@ def sweep(folder, where:str=''): # where: '**/' for folders inside, too
     "Take away the temporary files of dead processes."
     for part in Path(folder).glob(f'{where}.*.part'):
         pid = part.name.split('.')[-2].partition('-')[0]
-        if not pid.isdigit() or os.name == 'nt': continue     # there, asking would end the process
+        if not pid.isdigit() or os.name == 'nt': continue     # on Windows, asking would end it
         try: os.kill(int(pid), 0)
         except (ProcessLookupError, OverflowError): part.unlink(missing_ok=True)    # nobody has the number
         except OSError: pass                                  # it is somebody else's
@@ -200,7 +200,11 @@ def trouble(e:Exception)->str:
     if isinstance(e, RecursionError): return 'it is nested too deeply'
     return getattr(e, 'strerror', None) or str(e)
 
-def read_json(path, kind, otherwise:str, mend:str): # kind: a Record; otherwise: 'not a stored run'
+def read_json(
+    path, kind,     # a Record
+    otherwise:str,  # it is if it does not fit: 'not a stored run'
+    mend:str,       # what to do
+):
     "The JSON in a file, if it fits."
     try: content = json.loads(read_bytes(path).decode(), parse_constant=_no_number)
     except FileNotFoundError: raise

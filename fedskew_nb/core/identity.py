@@ -151,7 +151,10 @@ def _of_module(o):
 # %% ../../nbs/4_core/13_identity.ipynb #9f881737
 class Walk:
     "Through the parts of things, into a hash."
-    def __init__(self, memory:set, known:dict): # what is left out; {id: (thing, its parts)}
+    def __init__(self,
+        memory:set,    # what is left out
+        known:dict,    # {id: (thing, its parts)}
+    ):
         self.hash, self.said = hashlib.blake2b(digest_size=8), []
         self.met, self.count, self.ways = {}, 0, {}
         self.memory, self.known = memory, known

@@ -112,9 +112,19 @@ def _have_needs(self:Method):
             if any(isinstance(o, need) for o in self.mechanisms): continue
             beside = ' and '.join(kind(o) for o in self.mechanisms if o is not m)
             idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
-            wanted = ' or '.join(f'{c.__name__}()' for c in idle and need.__subclasses__() or [need])
+            kinds = need.__subclasses__() if idle else []
+            wanted = ' or '.join(f'{c.__name__}()' for c in kinds or [need])
             missing = f'which is missing{beside and f" beside {beside}"}'
             self.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
+
+# %% ../../nbs/4_core/06_method.ipynb #00000015
+@patch
+def _one_each(self:Method):
+    "Refuse two mechanisms that fill a hook which takes one."
+    for name, hook in HOOKS.items():
+        who = self.each(name)
+        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
+        if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
 
 # %% ../../nbs/4_core/06_method.ipynb #f7b37f15
 @patch
@@ -124,10 +134,7 @@ def _agreed(self:Method)->dict: # {field of Setting: value}
     twice = [m for m in self.mechanisms if names.count(kind(m)) > 1]
     if twice: self.refuse(twice[:1], 'is there twice', 'keep one of them, or give one class another name')
     self._have_needs()
-    for name, hook in HOOKS.items():
-        who = self.each(name)
-        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
-        if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
+    self._one_each()
     out, who = {}, {}
     for m in self.mechanisms:
         for k, v in m.run.items():

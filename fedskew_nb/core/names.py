@@ -46,7 +46,11 @@ def some(names, most:int=3)->str:
     return ', '.join(names[:most])+more
 
 # %% ../../nbs/4_core/11_names.ipynb #ed7105b8
-def spelt(name:str, names, noun:str, aliases:dict|None=None)->str: # {other name: {name: whose word it is}}
+def spelt(
+    name:str, names,
+    noun:str,
+    aliases:dict|None=None,    # {other name: {name: whose word it is}}
+)->str:
     "The one of `names` that was typed, however it was written."
     if name in list(names): return name
     meant = {n: '' for n in names if folded(n) == folded(name)}
@@ -163,8 +167,14 @@ def portable(e:Exception)->Exception:
     return new
 
 # %% ../../nbs/4_core/11_names.ipynb #83ad36b6
-def deprecated(old:str, new:str, since:str, until:str, up:int=1): # 1: the line that called who calls us
-    "Warn whoever uses an old name: what to write, the version that brought it, and the one without the old."
+def deprecated(
+    old:str,
+    new:str,       # what to write instead
+    since:str,     # the version that brought it
+    until:str,     # the version without the old one
+    up:int=1,      # 1: the line that called the function that calls us
+):
+    "Warn whoever uses an old name."
     said = f'{old} is {new} since {since}, and the old name ends with {until}'
     warnings.warn(said, FutureWarning, stacklevel=up+2)
 

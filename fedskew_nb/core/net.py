@@ -224,8 +224,8 @@ def moving_norms(net:Net)->list:
     norms = [(n, m) for n, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     return [m for n, m in norms if m.running_mean is not None and f'{n}.running_mean' not in frozen]
 
-def some_images(x:Tensor, size:int=64)->list: # of tensors
-    "Images, or numbers of them, so many at a time; a lonely last one, which has no variance, joins others."
+def pieces(x:Tensor, size:int=64)->list: # of tensors
+    "Images, or their numbers, so many at a time; a lonely last one (no variance) joins the piece before it."
     cut = list(x.split(size))
     if len(cut) > 1 and len(cut[-1]) == 1: cut[-2:] = [torch.cat(cut[-2:])]
     return cut

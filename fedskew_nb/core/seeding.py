@@ -35,10 +35,10 @@ class Dropout(Random):
     def __init__(self, p:float=.5):
         super().__init__()
         self.p = p
-    def shape(self, x): return x.shape    # of what is drawn: a number for each entry
+    def _shape(self, x): return x.shape    # of what is drawn: a number for each entry
     def forward(self, x):
         if not self.training or self.p == 0: return x
-        kept = self.rand(self.shape(x), x) >= self.p
+        kept = self.rand(self._shape(x), x) >= self.p
         return x*kept/(1-self.p)
 
 # %% ../../nbs/4_core/04_seeding.ipynb #0000000e

@@ -159,7 +159,10 @@ class Nest(Record):
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #de93b4e2
 def _kind(t)->tuple: return getattr(t, 'shape', None), getattr(t, 'dtype', None)
 
-def check_weights(state:State, ours:State, path): # from a file; of the federation that reads it
+def check_weights(
+    state:State, ours:State,      # from a file; of the federation that reads it
+    path,
+):
     "Refuse a state whose tensors are not those of the model."
     if state.own.keys() != ours.own.keys():
         raise ValueError(f'{path} holds other clients: delete it to start again')
@@ -169,6 +172,7 @@ def check_weights(state:State, ours:State, path): # from a file; of the federati
         odd = min(n for n in there | wanted if there.get(n) != wanted.get(n))
         raise ValueError(f'{path} holds another model ({odd} differs): delete it to start again')
 
+# %% ../../nbs/6_engine/09_checkpoint.ipynb #d3262436
 def in_single_facts(setting:dict)->dict:
     "A setting whose digests stand beside its other facts."
     return {k: v for k, v in setting.items() if k != 'made_of'} | setting.get('made_of', {})

@@ -123,7 +123,11 @@ def probabilities(self:Worker,
     return {path: torch.cat(ps) for path, ps in batches.items()}
 
 # %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
-def check_numbers(method:Method, net:Net, answers:dict, out:Out): # {path: (N, n_classes)}, of the model
+def check_numbers(
+    method:Method, net:Net,
+    answers:dict,   # {path: (N, n_classes)}
+    out:Out,        # of the model
+):
     "Refuse probabilities that are NaN or infinite."
     if sum(p.sum() for p in answers.values()).isfinite(): return
     bad = next((path for path, p in answers.items() if not p.isfinite().all()), None)
@@ -167,8 +171,10 @@ def raw_batch(self:Worker,
     i:Tensor,          # indices of its training images
 )->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
     "Images of a client, through every `batch` hook, and augmented."
-    s, raw = self.setting, dict(i=i, **batch_of(c.data.train, i, self.device))
-    b, still = self.method.make_batch(c, raw), not (s.pad or s.flip or s.turn)
+    s = self.setting
+    raw = dict(i=i, **batch_of(c.data.train, i, self.device))
+    b = self.method.make_batch(c, raw)
+    still = not (s.pad or s.flip or s.turn)
     c.as_is = i if still and b['x'] is raw['x'] and i.device.type == 'cpu' else None
     if still: return b
     return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))

@@ -224,7 +224,8 @@ def of_suite(fed)->dict:
 # %% ../../nbs/6_engine/04_history.ipynb #5c98aab5
 def describe(fed)->dict:
     "The whole setting of a run, JSON-able."
-    net, steps = fed.net, [fed.setting.steps(m.n) for m in fed.members.values()]
+    net = fed.net
+    steps = [fed.setting.steps(m.n) for m in fed.members.values()]
     facts = dict(
         method=fed.method.name, spec=fed.method.spec(), **of_suite(fed), made_of=fed.made_of,
         parameters=sum(p.numel() for p in net.parameters()), model=getattr(net, 'name', type(net).__name__),
@@ -288,7 +289,8 @@ class Result:
 # %% ../../nbs/6_engine/04_history.ipynb #bb0ca5e9
 def after_round(state:State, local:list, traffic:dict)->State: # local: of Result; traffic: bytes
     "The state, as the server left it, one round later; a loss term that a client does not have counts as 0."
-    done, names = state.round+1, dict.fromkeys(chain(*(r.terms for r in local)))
+    done = state.round+1
+    names = dict.fromkeys(chain(*(r.terms for r in local)))
     terms = {k: sum(r.terms.get(k, 0) for r in local)/len(local) for k in names}
     row = dict(round=done, loss=sum(terms.values()), terms=terms,
                participants=[r.upload.id for r in local])

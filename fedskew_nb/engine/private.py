@@ -106,8 +106,11 @@ class Spent(Record):
 # %% ../../nbs/6_engine/18_private.ipynb #8d873b60
 class Ledger:
     "What a site has spent, in a file that only grows."
-    def __init__(self, file, most:float|None=None, run:str=''): # ε above which nothing is trained; for whom
-        self.file, self.most, self.run = Path(file), most, run    # a line of JSON for each round
+    def __init__(self,
+        file,                   # a line of JSON for each round
+        most:float|None=None,   # ε above which nothing is trained
+        run:str='',             # for whom
+    ): self.file, self.most, self.run = Path(file), most, run
     def rows(self)->list: # of dicts, as `Spent`
         lines = read_bytes(self.file).decode().splitlines() if self.file.exists() else []
         try: rows = [json.loads(line) for line in lines]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from torch import Tensor
-from ..core.net import Net, moving_norms, some_images
+from ..core.net import Net, moving_norms, pieces
 from ..data.images import Data
 from .client import Worker
 from .guard import naming
@@ -173,7 +173,7 @@ def answerer(fed):
         with naming(fed, *(c for c in fed.clients if c.id == q.model), scored=True):
             if held.get(worker, (None,))[0] != q.key[:2]:
                 net = worker.answering(fed.asked_state(q.model, worker))
-                if q.adapt is not None: reestimate(net, map(worker.images, some_images(q.adapt.x)))
+                if q.adapt is not None: reestimate(net, map(worker.images, pieces(q.adapt.x)))
                 held[worker] = q.key[:2], net
             return worker.right(x, y, held[worker][1])
     return answer
@@ -184,8 +184,8 @@ def answered(fed, wanted:list, size:int)->dict: # [Question] → {key: {path: (N
     once, found = {q.key: q for q in wanted}, defaultdict(lambda: defaultdict(list))
     sets = {id(d): d for q in wanted for d in (q.data, q.adapt) if d is not None}
     for d in sets.values(): fed.worker.meet(d)
-    pieces = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
-    for (q, _, _), marks in zip(pieces, fed.lanes.each(answerer(fed), pieces)):
+    jobs = [(q, x, y) for q in once.values() for x, y in q.pieces(size)]
+    for (q, _, _), marks in zip(jobs, fed.lanes.each(answerer(fed), jobs)):
         for path, m in marks.items(): found[q.key][path].append(m)
     return {key: {path: torch.cat(ms) for path, ms in of.items()} for key, of in found.items()}
 

@@ -164,17 +164,22 @@ def _add(self:Server, fn, names:list, V:list):
 def aggregate(self:Server)->State:
     "The next state: every group of names through its rule, then extras for the next round."
     if self.w is None: self.w = self.weights(self.ups)
-    self.model, self.own = self.state.server | self.sums, dict(self.state.own)
+    self.model = self.state.server | self.sums
+    self.own = dict(self.state.own)
     for mechanism, rule, names in self.fed.groups:
         if rule.fn in (mean, largest) and names[0] in self.sums: continue
-        if rule.fn is not keep: self._merge(mechanism, rule, names)
-        else:
-            for u in self.ups:
-                row = {n: u.state[n].clone() for n in names if n in u.state}
-                self.own[u.id] = self.own[u.id] | row
+        if rule.fn is keep:
+            self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
+        else: self._merge(mechanism, rule, names)
         for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
     down = self.fed.method.union('extras', self.context(self.ups), self.ups)
     return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
+
+# %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
+@patch
+def _hand_out(self:Server, rows:list):
+    "Each client keeps its own row, {name: tensor}."
+    for u, row in zip(self.ups, rows): self.own[u.id] = self.own[u.id] | row
 
 # %% ../../nbs/6_engine/03_server.ipynb #727341e7
 @patch
@@ -186,8 +191,7 @@ def _merge(self:Server, mechanism, rule, names:list):
     V, g = self._rows(names, sent), self._starts(names)[:len(sent)]    # (K, P) what was sent, started from
     R = ask_rule(mechanism, rule.fn, V, g, w, srv.window(mechanism) if mechanism else srv)
     if R.ndim == 2:                                            # one each; their mean for the others
-        for u, r in zip(self.ups, R):
-            self.own[u.id] = self.own[u.id] | {n: v.clone() for n, v in srv.split(r).items()}
+        self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
         R = mean(R, R, self.w, srv)
     self.model |= srv.split(R)
 

@@ -13,7 +13,7 @@ from itertools import chain, count, islice
 import torch
 from ..core.method import Method
 from ..core.names import KINDS, fits, kinds_of, nearest
-from ..core.net import some_images
+from ..core.net import pieces
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000006
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def setting_for(
 # %% ../../nbs/6_engine/01_setting.ipynb #00000014
 def epoch(n:int, size:int, gen:torch.Generator)->list:
     "A permutation of `n` images cut into batches; a lonely last one joins the batch before it."
-    return some_images(torch.randperm(n, generator=gen), size)
+    return pieces(torch.randperm(n, generator=gen), size)
 
 def schedule(
     n:int,                     # images
@@ -196,7 +196,10 @@ def moved(batches:list, device)->tuple: # the same tensors
     "Indices of batches on a device: one copy for all."
     return torch.cat(batches).to(device).split([len(i) for i in batches])
 
-def shared_out(batches:list, phases:list)->list: # [(name, share, …)] of any sum → batches of each phase
+def shared_out(
+    batches:list,
+    phases:list,     # [(name, share, …)]; shares of any sum
+)->list:             # the batches of each phase, in their order
     "So many of the steps as its share says; a phase without any is refused."
     shares = [share for _, share, *_ in phases]
     ends = [round(len(batches)*sum(shares[:k])/sum(shares)) for k in range(len(shares)+1)]

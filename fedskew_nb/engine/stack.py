@@ -78,7 +78,8 @@ def why_not_stacked(
     if why or setting.stack: return why
     if setting.precision != 'fp32' and device == 'cpu':
         return f'{setting.precision} does not pay on small steps'
-    most, work = SMALL.get(device, SMALL['elsewhere']), setting.batch_size*operations(net, size)
+    most = SMALL.get(device, SMALL['elsewhere'])
+    work = setting.batch_size*operations(net, size)
     return f'a batch takes {work:.1e} operations, more than {most:.0e}' if work > most else ''
 
 # %% ../../nbs/6_engine/11_stack.ipynb #0000000f
@@ -208,15 +209,17 @@ def _together(worker:Worker, clients:list, at)->list: # of Result
 
 # %% ../../nbs/6_engine/11_stack.ipynb #76be9175
 def train_stack(worker:Worker, tasks:list, at=nobody)->list: # [Task, …] → [Result, …]
-    "Local training of several clients at once; `at` names them in errors."
-    first, alike = tasks[0].down, defaultdict(list)
-    each = {n for t in tasks for n in t.down if any(o.down.get(n) is not first.get(n) for o in tasks)}
+    "Train several clients at once; `at` names them in errors."
+    names = set().union(*(t.down for t in tasks))
+    each = {n for n in names if any(t.down.get(n) is not tasks[0].down.get(n) for t in tasks)}
     worker.terms = worker.terms or Terms(worker)
-    worker.net.train().requires_grad_(True)
+    worker.net.train().requires_grad_()
+    alike = defaultdict(list)
     for t in tasks:
         c = worker.context(t)
-        with at(t.client): worker.method.everyone('start', c)
-        begun = worker.state() if worker.method.each('start') else t.start
+        with at(t.client):
+            worker.method.everyone('start', c)
+            begun = worker.state() if worker.method.each('start') else t.start
         own = memory_of(c, worker.method, each)
         alike[form_of(own)].append((c, t.start, begun, own))
     worker.terms.learn(c, each)
@@ -287,8 +290,9 @@ def side_by_side(net:nn.Module, wanted:bool=True):
     def answer(m, x):     # what it does to the images of one client
         m._check_input_dim(x)
         if m.training and m.num_batches_tracked is not None: m.num_batches_tracked.add_(1)
-        how = m.training or m.running_mean is None, m.momentum, m.eps
-        return _EachNorms.apply(x, m.running_mean, m.running_var, m.weight, m.bias, *how)
+        by_batch = m.training or m.running_mean is None
+        stats, affine = (m.running_mean, m.running_var), (m.weight, m.bias)
+        return _EachNorms.apply(x, *stats, *affine, by_batch, m.momentum, m.eps)
     norms = [m for m in net.modules() if wanted and type(m).forward is _BatchNorm.forward]
     for m in norms: m.forward = partial(answer, m)
     try: yield

@@ -222,14 +222,15 @@ REFUSED = dict(
 # %% ../../nbs/4_core/03_convert.ipynb #0000000a
 class DropPath(Dropout):
     "Stochastic depth: leaves out a whole residual branch for some images (Huang et al. 2016)."
-    def shape(self, x): return len(x), *[1]*(x.ndim-1)
+    def __init__(self, p:float): super().__init__(p)
+    def _shape(self, x): return len(x), *[1]*(x.ndim-1)
 
 class MapDropout(Dropout):
     "As `nn.Dropout2d` and its kin: leaves out whole maps."
     def __init__(self, p:float, alone:int=0): # alone: dimensions of an input that is no batch
         super().__init__(p)
         self.alone = alone
-    def shape(self, x):
+    def _shape(self, x):
         lead = x.shape[:1 if x.ndim == self.alone else 2]
         return *lead, *[1]*(x.ndim-len(lead))
 
@@ -239,10 +240,10 @@ class SelfNormalDropout(Dropout):
     def __init__(self, p:float, maps:bool=False):
         super().__init__(p)
         self.maps = maps
-    def shape(self, x): return (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
+    def _shape(self, x): return (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
     def forward(self, x):
         if not self.training or self.p == 0: return x
-        kept, low = self.rand(self.shape(x), x) >= self.p, -1.7580993408473766
+        kept, low = self.rand(self._shape(x), x) >= self.p, -1.7580993408473766
         scale = ((1-self.p)*(1+self.p*low**2))**-.5 if self.p < 1 else 0.
         return scale*(torch.where(kept, x, low)-self.p*low)
 

@@ -13,7 +13,7 @@ from ...core.method import Method
 from ...nets.models import has_batchnorm
 from ...core.names import at_least
 from ...core.rules import Rule, keep
-from ...core.net import everything, is_batchnorm, is_statistic, some_images
+from ...core.net import everything, is_batchnorm, is_statistic, pieces
 from ...engine.scoring import reestimate
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000014
@@ -71,7 +71,7 @@ class AdaBN(Mechanism):
         raise ValueError("AdaBN: the model's BatchNorms are all frozen, so nothing would be re-estimated: "
                          "put an adapter behind the frozen part (frozen='prefix', adapter=256)")
     def prepare(self, c):
-        reestimate(c.net, map(c.images, some_images(c.data.train.x, self.size)))
+        reestimate(c.net, map(c.images, pieces(c.data.train.x, self.size)))
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #c7e84d27
 import copy
@@ -365,7 +365,7 @@ def start(self:MixStatistics, c):
             m.global_mean.copy_(m.running_mean)
             m.global_var.copy_(m.running_var)
             if n in c.state: m.mix.copy_(c.state[n])
-    measure(c.net, norms.values(), map(c.images, some_images(c.data.train.x, self.size)))
+    measure(c.net, norms.values(), map(c.images, pieces(c.data.train.x, self.size)))
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #fa25e8c5
 def measure(net:nn.Module, norms, batches):
