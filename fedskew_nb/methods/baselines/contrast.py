@@ -41,10 +41,11 @@ class ModelContrast(Mechanism):
 MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
 
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
 FAMILY = dict(    # {page: its head in every list}
     contrast='Contrast at the client', views='Views in the style of other clients')
 
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
 @patch
 def loss(self:ModelContrast, c, b, out):
     "μ·ℓ_con (MOON, Eq. 4); the received model and the client's last one are in eval."

@@ -67,8 +67,9 @@ class LatentGenerator(Mechanism):
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #2b8d8dd1
 def _check(m:LatentGenerator):
     not_negative('LatentGenerator', alpha=m.alpha, beta=m.beta, eta=m.eta, fade=m.fade, rate=m.rate)
-    at_least(steps=(m.steps, 1, 'a generator must be trained'), hidden=(m.hidden, 1, 'a layer needs units'),
-             size=(m.size, 2, 'its BatchNorm needs two features'), noise=(m.noise, 1, 'it needs noise'))
+    at_least(steps=(m.steps, 1, 'a generator must be trained'),
+             size=(m.size, 2, 'its BatchNorm needs two features'),
+             noise=(m.noise, 1, 'it needs noise'), hidden=(m.hidden, 1, 'a layer needs units'))
 
 FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_generate',
                 says='A generator on the server makes features that teach the clients.')

@@ -45,9 +45,10 @@ class HeadAlignment(Mechanism):
 FedIIR = Method('FedIIR', HeadAlignment(), page='2_methods/baselines/12_gradients',
                 says="Every client's head gradient stays near the mean of all.")
 
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
+# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #dcae1797
 FAMILY = dict(gradients='What the heads ask for')    # {page: its head in every list}
 
+# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
 @patch
 def loss(self:HeadAlignment, c, b, out):
     "γ times how far the head's gradient lies from everyone's mean (FedIIR)."
@@ -63,7 +64,8 @@ def finish(self:HeadAlignment, c):
     "Send the head's gradient at the received model, of the mean cross-entropy over all images."
     if not self.gamma: return {}
     head = {n: p.detach().requires_grad_() for n, p in c.received.named_parameters() if in_head(n)}
-    x, y, total = c.data.train.x, c.data.train.y.to(c.device), {}
+    x, y = c.data.train.x, c.data.train.y.to(c.device)
+    total = {}
     for a, t in zip(x.split(64), y.split(64)):
         logits = functional_call(c.received, head, (c.images(a),)).logits
         gradient = head_gradient(F.cross_entropy(logits, t, reduction='sum'), head, graph=False)

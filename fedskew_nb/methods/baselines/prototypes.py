@@ -336,10 +336,12 @@ def extras(self:SemanticAnchors, srv, ups):
 def loss(self:SemanticAnchors, c, b, out):
     "Its three terms, as far as they have a weight (FedSA)."
     if not self._on: return {}
-    f, y, s, terms = out.feat, b['y'], c.cache, {}
+    f, y = out.feat, b['y']
+    s, terms = c.cache, {}
     if 'A' not in s:    # the first batch of the round
+        like = f.detach()
         A = c.down.get('semantic_anchors')
-        A = drawn_anchors(c.seed, c.n_classes, f.detach()) if A is None else A.to(f.detach())
+        A = drawn_anchors(c.seed, c.n_classes, like) if A is None else A.to(like)
         s.update(A=A, gap=max(own_margin(A), c.down.get('margin', own_margin(A))))
     A, gap = s['A'], s['gap']
     if self.lam: terms['anchor'] = self.lam*to_prototypes(f, y, A, A.new_ones(len(A), dtype=torch.bool))

@@ -196,7 +196,8 @@ OF_F2DC = (
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #beb3c250
 ROWS = (
     *OF_F2DC,
-    *(Field('method', None, m, row=row, source=f'{RUN} utils/best_args.py') for row, m in METHODS.items()),
+    Field('method', None, 'FedProx(mu=0.01)', row='FedProx', source=f'{RUN} utils/best_args.py'),
+    Field('method', None, 'MOON(mu=5, tau=0.5)', row='MOON', source=f'{RUN} utils/best_args.py'),
     Field('hyper-parameters of all others', None, None, 'the defaults of their pages'),
     Field('model that is scored', None, None, "each client's, on every domain", row='FDSE'),
     Field('seeds', 3, None, source='Sec. 5.1'),
@@ -208,7 +209,7 @@ ROWS = (
 SHARE = 'of the training images, rounded down'
 DRAWN = (
     Field('pad', None, 4, source=MADE), Field('flip', None, True, source=MADE),
-    *(Field(k, None, v, source=MADE) for k, v in IMAGENET.items()),
+    Field('mean', None, (.485, .456, .406), source=MADE), Field('std', None, (.229, .224, .225), source=MADE),
     Field('last, incomplete batch', None, 'used', 'used', source=f'{MADE}/utils/federated_dataset.py'),
     Field('val', None, 0, source=f'{MADE}/utils/federated_dataset.py'),
     Field('share of a client', 'of the images of its domain', SHARE, SHARE,

@@ -41,8 +41,9 @@ class Decoupler(Random):
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000008
 @patch
 def mask(self:Decoupler, S):
-    "M of Eq. 3 for the scores S; noise: the client's stream, with `test_noise` the same for every batch."
-    like, u = at_least_float32(S), None
+    "M of Eq. 3; noise in training from the client's stream, at test none, or with `test_noise` always one."
+    like = at_least_float32(S)
+    u = None
     if self.training: u = self.rand(S.shape, like)
     elif self.dfd.test_noise: u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
     return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)

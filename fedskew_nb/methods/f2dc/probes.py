@@ -27,7 +27,7 @@ LABELS = ('y of f*, ŷ of f⁻', 'y', 'y')    # what is asked for, row by row fr
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #59fd9f80
 @style()
-def flow_picture(today=(), ax=None):    # names of the places to fill: 'A_D', 'M', 'f⁺', …
+def flow_picture(today=(), ax=None): # today: names of the places to fill: 'A_D', 'M', 'f⁺', …
     "F2DC inside one client, from the image to the labels, with today's piece filled."
     ax = flow_drawing(F2DC_BOXES, F2DC_ARROWS, today=today, ax=ax, figure=(7.7, 2.6), size=(2.4, 1.5))
     arrow(ax, (12, -.9), (32, -.9), bend=.09)     # f⁻ is read by m, too
@@ -131,7 +131,7 @@ import torch
 from torch import Tensor
 
 # %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #2de7700b
-def kept_share(p:Tensor)->Tensor: # sigmoid of the score, in [0, 1]
+def kept_share(p:Tensor)->Tensor: # p: sigmoid of the score, in [0, 1]
     "P(M > ½) under Eq. 3 as printed, a difference of two logistics; under Gumbel noise it is p."
     z = torch.logit(p.double(), eps=1e-15)
     t = z.abs().clamp(min=1e-3)                  # odd in z, and a straight line below t

@@ -198,16 +198,20 @@ from fedskew_nb.methods.fdse.unseen import unseen_facts
 OWN = ('Local', 'LG-FedAvg', 'Ditto', 'PartialFed', 'FedBN', 'FDSE')
 WHOLE = dict(size=256, test=.1, val=1/9, mean=(0., 0., 0.), std=(1., 1., 1.), **KEEP)
 HOME = 'WwZzz/FDSE_CVPR25@dd266a2'
-OF_PACS = f'{HOME} task/PACS_c4/config.py'
+PACS_CONFIG = f'{HOME} task/PACS_c4/config.py'
 
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #d32060ac
 ALEXNET = (
-    Field('model', 'alexnet_bn', 'alexnet_bn', source=f'Sec. 5.1; {OF_PACS}'),
-    *(Field(k, None, v, source=OF_PACS) for k, v in
-      dict(size=256, mean=(0., 0., 0.), std=(1., 1., 1.), flip=False, pad=0).items()),
-    *(Field(k, None, v, source=f'{HOME} config: train_holdout, local_test') for k, v in
-      dict(test=.1, val=1/9).items()),
+    Field('model', 'alexnet_bn', 'alexnet_bn', source=f'Sec. 5.1; {PACS_CONFIG}'),
+    Field('size', None, 256, source=PACS_CONFIG),
+    Field('mean', None, (0., 0., 0.), source=PACS_CONFIG),
+    Field('std', None, (1., 1., 1.), source=PACS_CONFIG),
+    Field('flip', None, False, source=PACS_CONFIG),
+    Field('pad', None, 0, source=PACS_CONFIG),
+    Field('test', None, .1, source=f'{HOME} config: train_holdout, local_test'),
+    Field('val', None, 1/9, source=f'{HOME} config: train_holdout, local_test'),
     Field('parts', None, 'drawn from all images', 'drawn from every class', source='flgo split_dataset'),
-    Field('exact copies', None, 'stay', COPIES, source=OF_PACS),
+    Field('exact copies', None, 'stay', COPIES, source=PACS_CONFIG),
 )
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #225ba52e

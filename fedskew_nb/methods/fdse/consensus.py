@@ -67,7 +67,8 @@ def _least(inner, length, n, moved):
 
 def _agreed(V, g, G, n, eps, moved, still):
     "The step of the clients that moved, if they have a direction in common."
-    hull, lam = moved | (eps > 0), np.zeros(len(n))     # who is not in the hull gets 0
+    hull = moved | (eps > 0)
+    lam = np.zeros(len(n))     # who is not in the hull gets 0
     N = (n[hull]+eps).clip(1e-300)
     lam[hull] = min_norm(G[np.ix_(hull, hull)]/np.outer(N, N))
     a = n.mean()*lam/(n+eps).clip(1e-300)

@@ -126,7 +126,7 @@ from ...nets.remember import remembered
 from ...core.rules import by_layer
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00000004
-def tensors_in(o, within:tuple=())->list: # of anything; the ids of the containers around it
+def tensors_in(o, within:tuple=())->list: # within: ids of the containers around it
     "Every tensor inside tuples, lists, dicts and dataclasses."
     if isinstance(o, Tensor): return [o]
     if id(o) in within: return []    # it holds itself

@@ -304,7 +304,7 @@ def _hull(ax, D, u):
     ax.plot(*np.stack([u-along, u+along]).T, color=colour('FDSE'), lw=.9, ls='--')
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #b76b9ee3
-def hull_picture(angles, ax=None):    # directions of the unit updates, degrees
+def hull_picture(angles, ax=None): # angles: directions of the unit updates, degrees
     "Unit updates, their hull, its point u nearest to the origin, their mean."
     a = np.radians(angles)
     D = np.stack([np.cos(a), np.sin(a)], 1)

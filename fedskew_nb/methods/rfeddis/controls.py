@@ -148,8 +148,6 @@ def _pieces(e):
     sizes = [*b.tolist(), float(u)]
     return list(zip(np.cumsum([0., *sizes[:-1]]), sizes))
 
-CONFLICT = dict(fc='none', ec=INK, hatch='///')
-
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #b36f0133
 @style()
 def opinion_bars(
@@ -180,8 +178,9 @@ def mass_square(
         for j, (y, h) in enumerate(_pieces(along)):
             if w*h == 0: continue
             agree = i == j or K in (i, j)    # K: the vacuity
-            fill = dict(fc=[*shades(K), GREY][min(i, j)], ec='w', alpha=.75)
-            ax.add_patch(Rectangle((x, y), w, h, lw=.8, **(fill if agree else CONFLICT)))
+            if agree: look = dict(fc=[*shades(K), GREY][min(i, j)], ec='w', alpha=.75)
+            else: look = dict(fc='none', ec=INK, hatch='///')
+            ax.add_patch(Rectangle((x, y), w, h, lw=.8, **look))
             if agree: ax.text(x+w/2, y+h/2, f'{w*h:.2f}', color='w', ha='center', va='center')
     ax.set(xlim=(0, 1), ylim=(1, 0), aspect='equal', xticks=[], yticks=[])
     return ax

@@ -37,8 +37,11 @@ def _expected(e:Tensor)->Tensor: # (…, K), summing to 1
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #cd5e0b58
 class Heads(nn.Module):
-    "ψ_G and ψ_L on one feature, and what Dempster's rule makes of both."
-    def __init__(self, d:int, hidden:int, K:int, fuse): # sizes of the feature, F and z; (e_G, e_L) → e
+    "ψ_G and ψ_L on one feature, and what `fuse` makes of both."
+    def __init__(self,
+        d:int, hidden:int, K:int,    # sizes of the feature, F and z
+        fuse,                        # (e_G, e_L) → e; a child's `forward` has its own
+    ):
         super().__init__()
         self.psi_G, self.psi_L, self.fuse = new_head(d, hidden, K), new_head(d, hidden, K), fuse
     def forward(self, f:Tensor)->dict:    # (B, d)
