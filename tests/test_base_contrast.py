@@ -290,6 +290,15 @@ def test_two_do_not_stack(method):
     w4 = noise_suite(4, 16)
     with pytest.raises(ValueError, match='cannot be stacked'): fed_of(method, w4, net_for(w4), stack=True)
 
+def test_a_head_without_weights_has_no_gradient():
+    "It is FedAvg, then, and no word of torch's on an empty list."
+    w4 = noise_suite(4, 16)
+    def net():
+        with seeded(0): body = nn.Conv2d(3, w4.n_classes, 3, padding=1)
+        return Net(body, gap(), nn.Identity())
+    a, b = (rounds_of(m, w4, net(), rounds=2, local_steps=2, stack=False) for m in (FedIIR, FedAvg))
+    assert same(a.server, b.server)
+
 def test_discrepancy():
     g = dict(w=torch.randn(3, 5, generator=generator('g')), b=torch.randn(3, generator=generator('b')))
     assert abs(float(discrepancy(g, {n: 4*v for n, v in g.items()}))) < 1e-6

@@ -104,6 +104,13 @@ def test_the_sign_is_the_claims_side():
     row, = verdicts([fairer], cmp).to_dict('records')
     assert row['verdict'] == 'above 0' and row['mean'] > 0 and row['n'] == 3
 
+def test_what_a_claim_lists_may_be_a_list():
+    cmp = toys(('F2DC', {s: 60+s for s in range(3)}), ('FedAvg', {s: 50 for s in range(3)}))
+    mean = lambda a, others: gain()(a, others[0])
+    c = Claim('X', 'is better', '', 'F2DC', ['FedAvg'], mean, suites=['skew-digits'])
+    row, = verdicts([c], cmp).to_dict('records')
+    assert row['n'] == 3 and row['mean'] == 11
+
 def test_a_claim_may_name_the_iid_control():
     "What the skew costs, and how much more of it there is on one of two suites."
     levels = {'colored-mnist': 60, 'colored-mnist/iid': 65,

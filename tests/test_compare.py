@@ -3,10 +3,10 @@ import csv, json, os, shutil
 from dataclasses import replace
 import pytest
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.report import suite_tables
+from fedskew_nb.analysis.report import suite_tables, write_report
 from fedskew_nb.run import plan, run as run_module
 from fedskew_nb.run.compare import (
-    ListRequest, compare, compare_grid, read_request, request_of, resume, stored_runs)
+    GridRequest, ListRequest, compare, compare_grid, read_request, request_of, resume, stored_runs)
 from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.tune import on_validation
@@ -248,12 +248,31 @@ def test_rungs_stand_in_the_report():
     assert all(t.numbers.to_dict('records') for t in tables.values())         # as `--json` writes them
     assert set(tables['global-rungs'].numbers.rounds) == {2, 4}
 
-def test_runs_of_other_rungs_have_no_table_of_them():
+def both_of(there:dict, rounds=None):
+    "The same runs under two names, the second with another setting and the rows of these rounds."
+    others = rising(1).histories
+    for h in others:
+        h.setting |= there | dict(method=f'{h.setting["method"]} again')
+        h.rows = [r for r in h.rows if rounds is None or r['round'] in rounds]
+    return Comparison(rising(1).histories + others)
+
+@pytest.mark.parametrize('there, rounds, have', [
+    (dict(rungs=[2, 4]), None, True), (dict(rungs=[3, 2]), None, True), (dict(rungs=[2, 3]), None, True),
+    (dict(rungs=None), None, True),             # every round was scored
+    (dict(rungs=None), [1, 4], False), (dict(rungs=[1]), [1, 4], False), (dict(rounds=8), None, False)])
+def test_a_table_of_rungs_is_of_runs_that_were_all_scored_there(there, rounds, have, tmp_path):
     "As in a paper's grid, where some are longer: nothing else of the report is lost."
-    long = rising(1).at(4).histories
-    for h in long: h.setting |= dict(rounds=4, method=f'{h.setting["method"]} alone')
-    both = Comparison(rising(1).histories + long)
-    assert list(suite_tables(both, 'toy')) == ['global', 'global-domains']
+    both = both_of(there, rounds)
+    want = ['global', *['global-rungs']*have, 'global-domains']
+    assert list(suite_tables(both, 'toy')) == want
+    for h in both.histories: h.setting['deal'] = 'skew'
+    write_report(both, tmp_path)
+    assert (tmp_path/'report.html').exists()
+
+def test_without_rungs_there_is_no_table_of_them(tmp_path):
+    plain = rising(1)
+    for h in plain.histories: h.setting['rungs'] = None
+    assert list(suite_tables(plain, 'toy')) == ['global', 'global-domains']
 
 def test_a_rung_that_nobody_scored():
     with pytest.raises(ValueError, match='not scored after round 5, only after 1, 2, 3, 4'): rising(1).at(5)
@@ -327,6 +346,25 @@ def test_what_was_not_said_is_the_default(there, here, why):
     of |= dict(setting={})
     said = ListRequest(**of | here).grows(ListRequest(**of | there))
     assert said.startswith(why) and bool(said) == bool(why)
+
+@pytest.mark.parametrize('there, here, why', [
+    ({}, dict(device='auto'), ''), (dict(device='auto'), {}, ''), ({}, dict(trust=True), ''),
+    (dict(keep_models=True), {}, ''), ({}, dict(device='mps'), 'device there: auto, here: mps'),
+    (dict(lr=.1), dict(device='auto'), 'lr there: 0.1, here: None'),
+    ({}, dict(control=False), 'control there: None, here: False'),       # its rows may say so, or not
+    (dict(methods='FedAvg'), dict(methods='FedBN'), 'methods there: FedAvg, here: FedBN'),
+    (dict(seeds=3), dict(seeds=2), 'seeds there: 3, here: 2')])
+def test_what_a_grid_was_not_told_is_the_default(there, here, why):
+    "`compare_grid` and then `fedskew compare --grid`, which names its device, are one comparison."
+    said = GridRequest(grid='f2dc', said=here).grows(GridRequest(grid='f2dc', said=there))
+    assert said.startswith(why) and bool(said) == bool(why)
+
+def test_a_grid_is_no_list_and_no_other_grid():
+    of = dict(methods=['FedAvg'], suites=['emoji-pacs'], seeds=[0], size='tiny', model='small_conv')
+    grid, a_list = GridRequest(grid='f2dc', said={}), ListRequest(**of, setting={})
+    assert grid.grows(a_list) == 'grid there: None, here: f2dc'
+    assert a_list.grows(grid) == 'grid there: f2dc, here: None'
+    assert grid.grows(GridRequest(grid='fdse', said={})) == 'grid there: fdse, here: f2dc'
 
 STRANGE = [('{"format": 1, ', 'torn'), ('{"format": 99, "version": "9.9"}', 'written by fedskew_nb 9.9')]
 

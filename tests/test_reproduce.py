@@ -131,6 +131,19 @@ def test_nothing_is_a_value_that_can_be_set():
     said = protocol_options(rounds=0, set=['weight_decay=0', 'flip=False'])
     assert said == dict(jobs=1, weight_decay=0, flip=False)
 
+@pytest.mark.parametrize('pairs, typed, why', [
+    (['seeds=0'], {}, '--set seeds: write --seeds'), (['per_device=2'], {}, 'write --per-device'),
+    (['out=x'], {}, 'write --out'), (['pixels=8'], {}, 'write --pixels'),
+    (['lr=.1', 'lr=.2'], {}, '--set lr is given twice'),
+    (['rounds=3'], dict(rounds=5), '--set rounds is given twice'),
+    (['control=True'], {}, "there is no setting 'control'"), (['lrr=1'], {}, 'did you mean lr')])
+def test_what_is_set_is_a_setting_and_set_once(pairs, typed, why):
+    with pytest.raises(ValueError, match=why): protocol_options(**typed, set=pairs)
+
+def test_reproduce_takes_settings_alone():
+    with pytest.raises(ValueError, match="there is no setting 'control'"):
+        reproduce('F2DC-1-PACS', 'nowhere', control=True)
+
 def test_what_fedddl_says_of_its_table_comes_out():
     "Its 4.5 points are the mean of eight cells over the best of nine baselines."
     gains, ours = [], ('FedDDL', 'MOON + DEC')

@@ -47,6 +47,9 @@ def methods(self:Claim)->tuple:
     return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
 
 @patch
+def __hash__(self:Claim): return hash(self.id)     # other fields may be lists
+
+@patch
 def variant(self:Claim, name:str, **changes)->Claim:
     "The same sentence of a variant of the method, or at another budget; no headline."
     says = f'{self.says} [{name}]'

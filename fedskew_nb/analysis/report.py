@@ -27,6 +27,13 @@ __all__ = ['setting_table', 'write_report']
 MORE = {'personal-local': Where('personal', 'post_local'), 'personal-adabn': Where('personal', 'adabn'),
         'unseen-adabn': Where('unseen', 'adabn')}
 
+def have_rungs(runs:list)->bool:
+    "Are there rungs, and was every run that went to its end scored at each of them?"
+    rungs = {r for h in runs for r in h.setting.get('rungs') or ()}
+    at = rungs | {h.setting.get('rounds') for h in runs}
+    whole = [h for h in runs if 'stopped' not in h.measures]
+    return bool(rungs) and all(at <= {r['round'] for r in h.rows} for h in whole)
+
 # %% ../../nbs/3_results/13_report.ipynb #fec63d41
 def suite_tables(cmp:Comparison, suite:str)->dict:
     "{file stem: Table} of one suite."
@@ -37,8 +44,7 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     tables = {v: cmp.table(v, suite) for v in views} | moment_tables(cmp, suite)
     tables |= {k: cmp.table(at, suite) for k, at in MORE.items() if any(w[:2] == at[:2] for w in seen)}
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
-    ends = {(h.setting.get('rounds'), *(h.setting.get('rungs') or ())) for h in runs}
-    if len(ends) == 1 and ends.pop()[1:]: tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
+    if have_rungs(runs): tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #bb348ec8

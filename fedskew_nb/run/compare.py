@@ -80,7 +80,8 @@ def compare(
 # %% ../../nbs/7_app/14_compare.ipynb #0c48057e
 @checked
 def compare_grid(
-    grid:str, out,     # the paper's folder, f2dc or fdse; a folder for the runs
+    grid:str,          # the paper's folder: f2dc, fdse, …
+    out,               # a folder for the runs
     jobs:int=1, executor=None, per_device=1, progress=None, on_run=None, on_seed=None,    # as in compare
     **more,            # seeds, size, lr and so on: before what the grid says
 )->Comparison:
@@ -224,21 +225,31 @@ def read_request(out)->Request:
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
 FREE = {'runs', 'folders', 'version', 'format', 'trust', 'keep_models'}
 
+@patch
+def wish(self:GridRequest)->dict:
+    "What tells it from others, with what is meant where nothing is said; the rest its rows say."
+    return dict(device='auto') | self.given()
+
+@patch
+def wish(self:ListRequest)->dict:
+    "The same of a list."
+    usual = {k: p.default for k, p in signature(planned).parameters.items() if k in SAID}
+    return usual | self.as_dict()
+
 def as_written(k:str, v):
     "Methods by their names; anything else as it is."
-    if k != 'methods' or not v: return v
+    if k != 'methods' or not v or isinstance(v, str): return v
     return [t if files_in(t) else read_method(t).name for t in v]
 
 # %% ../../nbs/7_app/14_compare.ipynb #4986b615
 @patch
 def grows(self:Request, before:Request)->str: # '' if it does
     "The first thing in which a request is another one than before."
-    usual = {k: p.default for k, p in signature(planned).parameters.items() if k in SAID}
-    was, now = usual | before.as_dict(), usual | self.as_dict()
-    for k in sorted((was.keys() | now.keys())-FREE):
+    was, now = before.wish(), self.wish()
+    for k in sorted((was.keys() | now.keys())-FREE, key=lambda k: (k != 'grid', k)):
         if was.get(k) == now.get(k): continue
         a, b = as_written(k, was.get(k)), as_written(k, now.get(k))
-        if k not in GROWS: same = a == b
+        if k not in GROWS or 'grid' in now: same = a == b
         elif isinstance(a, dict): same = a.items() <= (b or {}).items()
         else: same = {*a} <= {*b} if isinstance(a, list) and b else bool(b) >= bool(a)
         if not same: return f'{k} there: {a}, here: {b}'

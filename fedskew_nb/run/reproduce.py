@@ -8,6 +8,7 @@ __all__ = ['reproduce']
 # %% ../../nbs/7_app/02_reproduce.ipynb #8ff372e0
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 import pandas as pd, torch
@@ -19,6 +20,7 @@ from ..analysis.report import report_html
 from ..analysis.table import Table, doubts, rows_of
 from .compare import compare
 from .executors import executor_options
+from .plan import check_arguments
 from ..downloads.layouts import LAYOUTS
 from .recipes import cut, literal, read_method, read_model
 from ..nets.models import n_bytes
@@ -200,6 +202,7 @@ def chosen(p:Protocol, methods)->list: # of their names
 # %% ../../nbs/7_app/02_reproduce.ipynb #184f8dc3
 def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     "(a protocol with what was asked for, its methods' names there, what is now other than in the paper)"
+    check_arguments(changes, ['model', 'house'])
     p = named(table)
     names, size = chosen(p, methods), dict(size=pixels) if pixels else {}
     notes = changed(p, names, seeds or p.seeds, changes | size)
@@ -272,6 +275,22 @@ def listed()->Table:
     rows = pd.DataFrame(map(line, protocols().values())).astype(str)
     return Table('Tables of the papers', rows, [says, *missing])
 
+# %% ../../nbs/7_app/02_reproduce.ipynb #e18a7067
+#| code-fold: true
+def read_changes(
+    pairs, typed:dict, options,    # name=value; what other options said; names that only they can say
+)->dict:                           # {name: value}, where 0 and False count
+    "What `--set` says."
+    said = {}
+    for p in pairs:
+        k, equals, v = (part.strip() for part in p.partition('='))
+        if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
+        if k in options: raise ValueError(f'--set {k}: write --{k.replace("_", "-")}')
+        if k in typed or k in said: raise ValueError(f'--set {k} is given twice: give it once')
+        said[k] = literal(v, k)
+    check_arguments(said, ['model', 'house'])
+    return said
+
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true
 def check_tex(tex):
@@ -289,10 +308,9 @@ def protocol_options(
 )->dict:
     "What is other than in the paper, and who trains."
     given = dict(rounds=rounds, local_epochs=local_epochs, model=model, precision=precision)
-    bad = next((p for p in set if '=' not in p), '')
-    if bad: raise ValueError(f'--set {bad}: write name=value, for example --set lr=.05')
-    said = {k.strip(): literal(v, k) for k, _, v in (p.partition('=') for p in set)}       # 0 and False count
-    return executor_options(**kwargs) | {k: v for k, v in given.items() if v} | said
+    typed = {k: v for k, v in given.items() if v}
+    options = signature(reproduce_command).parameters.keys()-given.keys()
+    return executor_options(**kwargs) | typed | read_changes(set, typed, options)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(protocol_options)

@@ -137,12 +137,12 @@ def rules(self:FeatureAugment, net):
     buffers = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
     return [Rule(buffers.__contains__, SPREADS[self.across], by_layer)]
 
+# %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
+FAMILY = dict(augment='Noise on the style of features')    # {page: its head in every list}
+
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #4694b410
 FedFA_aug = Method('FedFA-aug', FeatureAugment(), page='2_methods/baselines/14_augment',
                    presets=dict(released=dict(across='all')),
                    says='Noise on feature statistics, wider where the clients differ.',
                    aliases=dict(FedFA="feature augmentation, ICLR 2023; FDSE's table means it, "
                                       "with preset='released'"))
-
-# %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
-FAMILY = dict(augment='Noise on the style of features')    # {page: its head in every list}

@@ -64,6 +64,7 @@ def finish(self:HeadAlignment, c):
     "Send the head's gradient at the received model, of the mean cross-entropy over all images."
     if not self.gamma: return {}
     head = {n: p.detach().requires_grad_() for n, p in c.received.named_parameters() if in_head(n)}
+    if not head: return {}
     x, y = c.data.train.x, c.data.train.y.to(c.device)
     total = {}
     for a, t in zip(x.split(64), y.split(64)):
@@ -76,7 +77,7 @@ def finish(self:HeadAlignment, c):
 @patch
 def extras(self:HeadAlignment, srv, ups):
     "The running mean, from 0 on, as the authors'."
-    if not self.gamma: return {}
+    if 'head_gradient' not in ups[0].extra: return {}
     n, old = sum(u.n for u in ups), srv.state.get('mean', {})
     new = {k: sum(u.n/n*u.extra['head_gradient'][k] for u in ups) for k in ups[0].extra['head_gradient']}
     srv.state['mean'] = {k: self.ema*old.get(k, 0)+(1-self.ema)*g for k, g in new.items()}
