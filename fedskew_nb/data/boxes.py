@@ -102,11 +102,12 @@ def check_once(file, boxes:list):
 
 # %% ../../nbs/5_data/15_boxes.ipynb #d60ac532
 def read_boxes(
-    file,         # a CSV in UTF-8 with the columns path,left,top,right,bottom[,score]
-    paths=None,   # paths of images; others are refused
-)->list:          # of Box, as in the file
+    file,         # a CSV in UTF-8: path,left,top,right,bottom[,score]
+    paths=None,   # of images; others refused
+)->list:          # of Box, in file order
     "All boxes of a CSV, or what is wrong with it."
-    (line, columns), *rows = csv_rows(file) or [(0, BOX_COLUMNS)]
+    rows = csv_rows(file)
+    line, columns = rows.pop(0) if rows else (0, BOX_COLUMNS)
     if tuple(columns) not in (BOX_COLUMNS, BOX_COLUMNS[:5]):
         raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
                          f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')

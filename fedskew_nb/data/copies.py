@@ -220,8 +220,9 @@ def settled(rows:list, now:list, parts:list)->list: # of parts
     return [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
 
 # %% ../../nbs/5_data/23_copies.ipynb #76265571
-def summed(pictures:list, found:dict, how:str, used:list)->tuple: # (counts, notes)
+def summed(pictures:list, found:dict, how:str, used:list|None=None)->tuple: # used: all; (counts, notes)
     "What was found, and the near twins that stay among those in use."
+    used = pictures if used is None else used
     near, other = near_twins(used), other_labels(used)
     notes = notes_of(pictures, found, how, near)+label_notes(pictures, other)
     return counts_of(found, how, near, other), notes
@@ -236,14 +237,15 @@ def planned(
     out, found = once(pictures) if how == 'once' else (set(), {})
     try: parts = dealt_rows(rows, names, out, test, seed, more)
     except ValueError as e: raise ValueError('; '.join([str(e), *notes_of(pictures, found, how)])) from e
-    now = in_use(pictures, parts, unseen := more.get('unseen', ()))
+    unseen = more.get('unseen', ())
+    now = in_use(pictures, parts, unseen)
     kinds = kinds_of(now)
     if how == 'keep': found = kinds
     elif kinds['train_and_test']:
         found['train_and_test'] += kinds['train_and_test']
         parts = settled(rows, now, parts)
         now = in_use(pictures, parts, unseen)
-    return parts, *summed(now, found, how, now)
+    return parts, *summed(now, found, how)
 
 # %% ../../nbs/5_data/23_copies.ipynb #1a0c5962
 def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
@@ -251,7 +253,7 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
     d, out = replace(d, who=people(rows)), {}
     for site in dict.fromkeys(r.site for r in rows):
         own = [k for k, r in enumerate(rows) if r.site == site and parts[k]]
-        out[site] = in_parts(d[own], [rows[k] for k in own], [parts[k] for k in own])
+        out[site] = in_parts(d, own, [rows[k] for k in own], [parts[k] for k in own])
     return out
 
 # %% ../../nbs/5_data/31_looks.ipynb #303997b6

@@ -95,11 +95,11 @@ def from_datasets(cls:Suite,
     names = names or numbered({d: p[-1] for d, p in parts.items()})
     parts, counts, notes = parts_once(parts, names, unseen, copies)
     say(name, notes := [*dict.fromkeys(lost), *notes])
-    about = noted(about, '', notes, counts, window_of(white))
+    about = with_facts(about, '', notes, counts, window_of(white))
     return suite_of_parts(parts, names, data_seed, name, clients, n, val, unseen, **about)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #48106673
-def noted(about:dict, source:str, notes:list, counts:dict, white)->dict: # source: where `about` says none
+def with_facts(about:dict, source:str, notes:list, counts:dict, white)->dict: # source: if `about` says none
     "The fields of a suite, with what is known of its pictures."
     source = with_notes(about.get('source', source), notes)
     return about | dict(source=source, copies=counts, white=white or ())
@@ -174,8 +174,8 @@ def parts_once(
 )->tuple:          # (parts, counts, notes)
     "Each picture once, or parts as they are."
     shape = next(iter(parts.values()))[-1].x.shape[1:]
-    for domain, d in ((domain, d) for domain, datas in parts.items() for d in datas if len(d)):
-        check_data(d, domain, len(names), shape)
+    for domain, datas in parts.items():
+        for d in filter(len, datas): check_data(d, domain, len(names), shape)
     pictures = pictures_of_parts(parts, names, unseen, marks)
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
     kept = [i not in out for i in range(len(pictures))]

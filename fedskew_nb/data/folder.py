@@ -21,7 +21,7 @@ from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
 from .copies import Picture, by_site, check_copies, marks, planned, say, told_apart
-from .datasets import check_wishes, noted, parts_once, suite_of_parts
+from .datasets import check_wishes, parts_once, suite_of_parts, with_facts
 from .images import Data, join
 from .sheet import (
     check_spelled, check_test, in_order, lacking, one_site, own_part, part_named, patients, read_sheet,
@@ -58,7 +58,7 @@ def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
     return home, rows
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, paths:list, alone=False): # of one site
+def check_depth(root, paths:list, alone=False): # of one site; it may lack the domain
     want = '<domain>/<class>/<image>'+', or <class>/<image>'*alone
     if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
     wrong, tops = [p for p in paths if len(p.parts) != 3 and not own_part(p)], {p.parts[0] for p in paths}
@@ -145,7 +145,7 @@ def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside
     used = [*compress(read, parts)]
     notes = left_out({r.path for r in rows}-{r.path for r in read})+beside
     notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)+without_box(boxes, used)
-    about = noted(more, f'folder {root.name}, {len(used)} images', notes, counts, white)
+    about = with_facts(more, f'folder {root.name}, {len(used)} images', notes, counts, white)
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
     return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
 
@@ -208,7 +208,7 @@ def load_arrays(root, size, test, seed, name, boxes, copies, white, more)->Suite
     domains, counts, notes = parts_once(given, names, unseen, copies, marks_of_later)
     say(root, notes := lost+notes)
     n = sum(len(p) for v in domains.values() for p in v)
-    about = noted(more, f'arrays of {root.name}, {n} images', notes, counts, white) | dict(unseen=unseen)
+    about = with_facts(more, f'arrays of {root.name}, {n} images', notes, counts, white) | dict(unseen=unseen)
     return fetched(suite_of_parts(domains, names, seed, name or facts['name'], **about), size)
 
 # %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35

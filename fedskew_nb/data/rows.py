@@ -15,7 +15,7 @@ from .arrays import with_unseen
 from .check import MOST_SIDE, count, known_names, lost_at_door
 from .copies import (
     Picture, by_site, check_copies, checksum_of, one_of_sizes, planned, say)
-from .datasets import ABOUT, check_wishes, noted, suite_of_parts, tensor_marks
+from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks, with_facts
 from .images import Data, one_image
 from .sheet import (
     COLUMNS, check_patients, column_notes, columns_of, in_order, parts_settled, row_that_says, said,
@@ -134,7 +134,7 @@ def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, w
     lost = lost_at_door(pictures, white)
     parts, counts, notes = planned(rows, pictures, names, test, seed, copies, more)
     say(name, notes := lost+notes)
-    about = noted(more, '', notes, counts, white)
+    about = with_facts(more, '', notes, counts, white)
     return suite_of_parts(by_site(stacked(images, rows, names), rows, parts), names, seed, name, **about)
 
 # %% ../../nbs/5_data/22_rows.ipynb #ce2ff21d

@@ -224,10 +224,13 @@ def parts_of_site(
     return ['val' if part == 'train' and r.group in out else part for r, part in zip(rows, parts)]
 
 # %% ../../nbs/5_data/21_sheet.ipynb #31390024
-def in_parts(d:Data, rows:list, parts:list)->tuple: # (train, test), or with patients (train, val, test)
-    "The images of a site, a row for each, in their parts."
+def in_parts(
+    d:Data, own, rows:list, parts:list,    # own: numbers of a site's images, each with a row and a part
+)->tuple:                                  # (train, test), or with patients (train, val, test)
+    "The images of a site in their parts."
     names = PARTS if any(r.patient for r in rows) or 'val' in parts else ('train','test')
-    return tuple(d[torch.tensor([p == name for p in parts], dtype=torch.bool)] for name in names)
+    of = {name: [k for k, part in zip(own, parts) if part == name] for name in names}
+    return tuple(d[torch.tensor(numbers, dtype=torch.long)] for numbers in of.values())
 
 # %% ../../nbs/5_data/21_sheet.ipynb #1a6c3932
 def lacking(tree:dict, names)->list:

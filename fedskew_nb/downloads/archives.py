@@ -133,10 +133,15 @@ def parquet_rows(table, source:Path, names:dict)->Iterator: # of Entry; names: o
         yield Entry(path, len(raw), lambda raw=raw: io.BytesIO(raw))
 
 # %% ../../nbs/5_data/25_archives.ipynb #8a062b6e
+def check_there(source:Path):
+    "Refuse what is neither a folder nor a file."
+    if source.is_dir() or source.is_file(): return
+    raise ValueError(f'there is no {source}: give the archive, or the folder')
+
 def entries_of(source:Path, most:int=MOST_BYTES)->Iterator: # of Entry
     "What lies in a source, whichever kind it is."
+    check_there(source)
     if source.is_dir(): return folder_entries(source)
-    if not source.is_file(): raise ValueError(f'there is no {source}: give the archive, or the folder')
     if zipfile.is_zipfile(source): return zip_entries(source, most)
     if tarfile.is_tarfile(source): return tar_entries(source, most)
     with open(source, 'rb') as f: parquet = f.read(4) == b'PAR1'
@@ -173,15 +178,16 @@ def digest_of(
     look:bool=True,    # False: of images in a folder the sizes alone
 )->str:
     "Sixteen letters of what a source holds, wherever it lies."
-    if not source.is_dir() and not source.is_file():
-        raise ValueError(f'there is no {source}: give the archive, or the folder')
+    check_there(source)
     if source.is_file() and not zipfile.is_zipfile(source): return digest_of_file(source)
     def of_file(p): return digest_of_file(p) if look or kind_of(p) not in SUFFIXES else ''
     with whole(source):
         if source.is_file():
-            with zipfile.ZipFile(source) as z: told = [(i.filename, i.file_size, i.CRC) for i in z.infolist()]
-        else: told = [(p.relative_to(source).as_posix(), p.stat().st_size, of_file(p))
-                      for p in walk(source) if p.is_file()]
+            with zipfile.ZipFile(source) as z: infos = z.infolist()
+            told = [(i.filename, i.file_size, i.CRC) for i in infos]
+        else:
+            files = [p for p in walk(source) if p.is_file()]
+            told = [(p.relative_to(source).as_posix(), p.stat().st_size, of_file(p)) for p in files]
     return hashlib.blake2b(repr(sorted(told)).encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/5_data/25_archives.ipynb #8960f0a0

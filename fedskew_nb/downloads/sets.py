@@ -54,7 +54,7 @@ def plain_name(name:str)->str:
 def files_in(source:Path, wanted)->Iterator: # of (Entry, where to unpack it)
     "The wanted files of a source, which may be one of them itself."
     if source.is_file() and plain_name(source.name) in wanted:
-        yield Entry(source.name, source.stat().st_size, lambda: open(source, 'rb'), source), ''
+        yield Entry(source.name, source.stat().st_size, lambda: open(source, 'rb'), source), source.name
         return
     for entry in entries_of(source, MOST_ARRAY):
         *_, folder, name = '', *PurePosixPath(entry.path.replace('\\', '/')).parts
@@ -64,8 +64,8 @@ def files_in(source:Path, wanted)->Iterator: # of (Entry, where to unpack it)
         elif listed: yield entry, f'{folder}/{name}'
 
 # %% ../../nbs/5_data/28_sets.ipynb #c6c3bc40
-def gather(wanted, sources:list, spare:Path, none:str)->dict: # {name: path}
-    "The wanted files of all sources, packed before unpacked; without any, `none` is said."
+def gather(wanted, sources:list, spare:Path, why:str)->dict: # {name: path}
+    "The wanted files of all sources, packed before unpacked; `why` there is no set without one."
     found = {}
     for source in sources:
         with whole(source):
@@ -78,7 +78,7 @@ def gather(wanted, sources:list, spare:Path, none:str)->dict: # {name: path}
                 if not other or path.suffix == '.gz': found[name] = path
     found = {name: path for name, path in found.items() if name in wanted}
     if found: return found
-    raise ValueError(f'{", ".join(map(str, sources))}: no {none}')
+    raise ValueError(f'{", ".join(map(str, sources))}: {why}')
 
 # %% ../../nbs/5_data/28_sets.ipynb #506bc168
 def published_sums()->dict: # {name of a file: md5}
@@ -112,8 +112,8 @@ def domain_files(domain:str, found:dict)->tuple|None: # (Files, {part: paths}); 
 def digit_files(sources:list, out:Path)->tuple: # ({name: path}, {domain: (Files, {part: paths})})
     "What the sources hold of digits."
     kinds = [k for of in DIGITS.values() for k in of]
-    found = gather(names_of(kinds), sources, out/UNPACKED, 'file of digits is in there; it should hold '
-                   'train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
+    found = gather(names_of(kinds), sources, out/UNPACKED, 'no file of digits is in there; it should '
+                   'hold train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
     return found, {d: files for d in DIGITS if (files := domain_files(d, found))}
 
 # %% ../../nbs/5_data/28_sets.ipynb #10c08c9d
@@ -135,8 +135,8 @@ def bring_digits(sources:list, out:Path, progress:bool)->dict:
 def all_of_mnist(sources:list, out:Path)->tuple: # (bytes (N, 28, 28), labels (N,), files)
     "Both parts of MNIST, one after the other."
     files = DIGITS['mnist'][0]
-    found = gather(names_of([files]), sources, out/UNPACKED, 'file of MNIST is in there; it should hold '
-                   'train-images-idx3-ubyte and its three kin')
+    found = gather(names_of([files]), sources, out/UNPACKED, 'no file of MNIST is in there; it should '
+                   'hold train-images-idx3-ubyte and its three kin')
     _, paths = domain_files('mnist', found)
     blocks = [b for part, of in paths.items() for b in files.read(part, *of).blocks()]
     return *(torch.from_numpy(np.concatenate(v)) for v in zip(*blocks)), found.values()
@@ -202,7 +202,7 @@ def told_blocks(blocks, keys:list, which, labels)->Iterator: # of ((domain, part
 def bring_factors(name:str, sources:list, out:Path, progress:bool)->dict:
     "A table of factors as arrays, a domain for each value of what tells them apart."
     spec = FACTORS[name]
-    path = gather({spec.file}, sources, out/UNPACKED, f'{spec.file} is in there')[spec.file]
+    path = gather({spec.file}, sources, out/UNPACKED, f'no {spec.file} is in there')[spec.file]
     table, shape, blocks = spec.read(path)
     keys, which, classes, labels = told_apart(spec, table)
     counts = {keys[k]: n for k, n in sorted(Counter(which.tolist()).items())}
@@ -247,7 +247,8 @@ def other_counts(images:dict, published:dict, total:int)->list: # of sentences; 
     lines = [f'{d} has {images[d]} images, the published set has {k}'
              for d, k in published.items() if k and images[d] != k]
     n = sum(images.values())
-    return lines+[f'there are {n} images, the published set has {total}']*(total not in (0, n))
+    if total not in (0, n): lines.append(f'there are {n} images, the published set has {total}')
+    return lines
 
 # %% ../../nbs/5_data/28_sets.ipynb #ca348568
 def prepare_arrays(name:str, sources:list, out:Path, progress:bool)->dict:

@@ -44,8 +44,11 @@ def seen_here(run, folder):
 # %% ../../nbs/7_app/12_executors.ipynb #53f402da
 _ONE = threading.RLock()     # of each worker
 
-def remotely(train, run, folder, asked:dict, again:int=0)->tuple: # (History, None), or (None, (error, trace))
-    "Train a run, here at a worker; `again`: dask takes two equal calls for one."
+def remotely(
+    train, run, folder, asked:dict,
+    again:int=0,    # how often it was sent before: dask takes two equal calls for one
+)->tuple:           # (History, None), or (None, (error, trace))
+    "Train a run, here at a worker."
     try:
         check_worker(run, asked)
         with _ONE: return train(run, folder=seen_here(run, folder), progress=False), None

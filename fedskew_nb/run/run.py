@@ -87,8 +87,12 @@ def net_of(run:Run, suite:Suite)->Net:
     return net
 
 # %% ../../nbs/7_app/11_run.ipynb #77a91eb2
-def federation_of(run:Run, held:dict|None=None, out=None)->Federation: # held: of `suite_of`
-    "The federation of a run; `out` is the file of its checkpoint."
+def federation_of(
+    run:Run,
+    held:dict|None=None,    # the suite that was loaded last, to be used again
+    out=None,               # the file of its checkpoint
+)->Federation:
+    "The federation of a run."
     suite, method = suite_of(run, held), method_of(run)
     net = net_of(run, suite)
     check_letters(run, 'code', digest(method.mechanisms), f'the code of {run.title}')
