@@ -208,11 +208,9 @@ def features_by_domain(net:Net, tests:dict, n:int)->tuple: # (N, d), (N,) classe
     y = torch.cat([p.y.cpu() for p in parts])
     return feat, y, torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
 
-PER_DOMAIN, MAPPED = 60, 24     # images per domain: for features, for maps
-
 def feature_facts(net:Net, suite)->dict: # rank, class_silhouette, domain_silhouette
     "How the features of all domains lie together (F2DC, Figs. 1 and 4)."
-    feat, y, d = features_by_domain(net, suite.tests, PER_DOMAIN)
+    feat, y, d = features_by_domain(net, suite.tests, 60)
     by_class, by_domain = silhouette(feat, y), silhouette(feat, d)
     return dict(rank=effective_rank(feat), class_silhouette=by_class, domain_silhouette=by_domain)
 
@@ -277,7 +275,7 @@ def foreign_saliency(fed:Federation, nets:dict)->dict:
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
     if any(t.masks is None for t in s.tests.values()): return {}
     pairs = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
-    shares = [saliency_inside(net, glance(t, MAPPED)) for net, t in pairs]
+    shares = [saliency_inside(net, glance(t, 24)) for net, t in pairs]
     return dict(saliency=sum(shares)/len(shares))
 
 # %% ../../nbs/3_results/18_probes.ipynb #8675ab5a
@@ -311,7 +309,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
 # %% ../../nbs/3_results/29_sights.ipynb #0417aec7
 def read_off(net:Net, tests:dict)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
-    feat, y, d = features_by_domain(net, tests, PER_DOMAIN)
+    feat, y, d = features_by_domain(net, tests, 60)
     mixed = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     feat, y, d = feat[mixed], y[mixed], d[mixed]
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),
