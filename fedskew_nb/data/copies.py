@@ -253,7 +253,7 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
     d, out = replace(d, who=people(rows)), {}
     for site in dict.fromkeys(r.site for r in rows):
         own = [k for k, r in enumerate(rows) if r.site == site and parts[k]]
-        out[site] = in_parts(d, own, [rows[k] for k in own], [parts[k] for k in own])
+        out[site] = in_parts(d, [rows[k] for k in own], [parts[k] for k in own], own)
     return out
 
 # %% ../../nbs/5_data/31_looks.ipynb #303997b6

@@ -225,10 +225,12 @@ def parts_of_site(
 
 # %% ../../nbs/5_data/21_sheet.ipynb #31390024
 def in_parts(
-    d:Data, own, rows:list, parts:list,    # own: numbers of a site's images, each with a row and a part
+    d:Data, rows:list, parts:list,         # a row and a part for each image of a site
+    own=None,                              # the numbers of these images; default: all
 )->tuple:                                  # (train, test), or with patients (train, val, test)
     "The images of a site in their parts."
     names = PARTS if any(r.patient for r in rows) or 'val' in parts else ('train','test')
+    own = range(len(d)) if own is None else own
     of = {name: [k for k, part in zip(own, parts) if part == name] for name in names}
     return tuple(d[torch.tensor(numbers, dtype=torch.long)] for numbers in of.values())
 
