@@ -132,7 +132,8 @@ def test_nothing_is_a_value_that_can_be_set():
     assert said == dict(jobs=1, weight_decay=0, flip=False)
 
 @pytest.mark.parametrize('pairs, typed, why', [
-    (['seeds=0'], {}, '--set seeds: write --seeds'), (['per_device=2'], {}, 'write --per-device'),
+    (['seeds=0'], {}, "--set seeds: there is no setting 'seeds': write --seeds"),
+    (['per_device=2'], {}, 'write --per-device'),
     (['out=x'], {}, 'write --out'), (['pixels=8'], {}, 'write --pixels'),
     (['lr=.1', 'lr=.2'], {}, '--set lr is given twice'),
     (['rounds=3'], dict(rounds=5), '--set rounds is given twice'),

@@ -141,7 +141,7 @@ def test_private_functions_that_are_used_once():
         names = ast.literal_eval(public[1]) if public else []
         functions = (n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
         once += [n for n in functions if n not in names and words[n] == 2]
-    assert len(once) <= 505, sorted(once)
+    assert len(once) <= 509, sorted(once)
 
 def test_tests_are_as_wide_as_a_page():
     "110 columns, one statement a line."

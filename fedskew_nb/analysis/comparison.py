@@ -206,6 +206,7 @@ def _the_suite(cmp, view, suite)->str:
     names = ' and '.join(cmp.suites)
     raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
+# %% ../../nbs/3_results/10_comparison.ipynb #70e00ec8
 def _cells(st:pd.DataFrame)->pd.DataFrame:
     "The statistics as text."
     out = pd.DataFrame({'method': st.method})
@@ -383,6 +384,7 @@ def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
     cells = texts.pivot(index='method', columns='moment', values='text')
     return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
 
+# %% ../../nbs/3_results/11_overview.ipynb #dce2c22c
 def _said_once(said:dict): # {head: notes of its table}
     "Notes; of which moment, if not of all."
     for text in dict.fromkeys(t for own in said.values() for t in own):

@@ -74,6 +74,7 @@ def evidence()->tuple: # of Cell
         return math.nan if v is None and k in ('se', 'lo', 'hi', 'p') else v
     return tuple(Cell(*map(read, nest['fields'], row)) for row in nest['cells'])
 
+# %% ../../nbs/3_results/26_index.ipynb #75d814a0
 def found(**asked)->list: # of Cell; asked: fields of one, method='FedBN', question='own domain'
     "The cells whose fields are these."
     return [c for c in evidence() if all(getattr(c, k) == v for k, v in asked.items())]

@@ -115,6 +115,7 @@ FONTS = ('Noto Sans CJK SC', 'Noto Sans SC', 'Source Han Sans SC', 'WenQuanYi Mi
          'Malgun Gothic', 'Apple SD Gothic Neo', 'NanumGothic', 'Noto Sans Devanagari', 'Nirmala UI',
          'Noto Sans Bengali', 'Noto Sans Thai')
 
+# %% ../../nbs/3_results/14_style.ipynb #dd1d2099
 @lru_cache(None)
 def families()->tuple:
     "The usual font, and behind it those of other scripts that are here."

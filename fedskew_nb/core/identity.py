@@ -142,6 +142,7 @@ def _of_class(o):
     own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled}     # tables that methods fill
     return [o.__qualname__, o.__bases__, own]
 
+# %% ../../nbs/4_core/13_identity.ipynb #54f00de4
 @made_from.register(types.ModuleType)
 def _of_module(o):
     if home_of(o.__name__) == 'library' or '__getattr__' in vars(o): return [o.__name__]
@@ -412,6 +413,7 @@ def file_of(module:str|None)->str:
     except (ImportError, ValueError): return ''
     return spec and spec.origin or ''
 
+# %% ../../nbs/4_core/17_instructions.ipynb #93a63b0e
 @lru_cache(None)
 def is_installed(file:str)->bool:
     "Does a file lie in a folder of libraries?"

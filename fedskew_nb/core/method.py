@@ -27,6 +27,7 @@ def comes_after(m:Mechanism, o:Mechanism)->bool:
     "Does `m` say that `o` has its say before?"
     return isinstance(o, (*m.needs, *m.after))
 
+# %% ../../nbs/4_core/06_method.ipynb #caed66f2
 def ordered(ms)->tuple:
     "Mechanisms, each once, in their one order: behind all that they need or come after, then by class name."
     left, done = [], []

@@ -171,21 +171,27 @@ def in_training(module:nn.Module, x:Tensor, name:str='the model'):
         except InPlace: raise
         except Exception: return None     # whoever trains it will hear of it
 
+# %% ../../nbs/4_core/18_tried.ipynb #346e79c0
+@torch.no_grad()
+def check_training(net:Net, x:Tensor, out:Out):
+    "Refuse a model whose answer in training is of another kind than `out`, that in eval."
+    said = in_training(net, x)
+    if said is None or getattr(said.logits, 'shape', 0) == out.logits.shape: return
+    raise ValueError(f'the model answers {in_words(said.logits)} in training, and {in_words(out.logits)} '
+                     'in eval: let its head return logits in both')
+
 # %% ../../nbs/4_core/18_tried.ipynb #862c1a2e
 def check_net(
     net:Net,
-    n_classes:int, size:int,    # of the suite; in pixels
+    n_classes:int,   # of the suite
+    size:int,        # side of the suite's images, pixels
 ):
     "Refuse a net that cannot answer `n_classes` for such images; say why."
     if not isinstance(net, Net):
         raise TypeError(f'{type(net).__name__} is not a Net: wrap it with as_net(model, body=…, head=…)')
-    x = noise_images(net, size)
-    out = tried(net, x)
+    out = tried(net, noise_images(net, size))
     check_logits(net, out)
-    said = in_training(net, x)
-    if said is not None and getattr(said.logits, 'shape', 0) != out.logits.shape:
-        raise ValueError(f'the model answers {in_words(said.logits)} in training, and '
-                         f'{in_words(out.logits)} in eval: let its head return logits in both')
+    check_training(net, noise_images(net, size), out)
     if out.logits.shape != (2, n_classes):
         raise ValueError(f'the model answers {out.logits.shape[1]} classes and the suite has {n_classes}: '
                          f'build it with n_classes={n_classes}')

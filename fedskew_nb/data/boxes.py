@@ -81,6 +81,12 @@ def read_box(file, line:int, fields:list, columns:list)->Box:
     return b
 
 # %% ../../nbs/5_data/15_boxes.ipynb #d0a07fb0
+def check_columns(file, line:int, columns:list):
+    "Refuse a header that is not ours."
+    if tuple(columns) in (BOX_COLUMNS, BOX_COLUMNS[:5]): return
+    raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
+                     f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')
+
 def known_paths(file, boxes:list, paths)->list:
     "The boxes with their paths as the folder writes them, or a refusal."
     spelt = lambda p: p if p in paths else PureWindowsPath(p).as_posix()
@@ -102,20 +108,17 @@ def check_once(file, boxes:list):
 
 # %% ../../nbs/5_data/15_boxes.ipynb #d60ac532
 def read_boxes(
-    file,         # a CSV in UTF-8: path,left,top,right,bottom[,score]
-    paths=None,   # of images; others refused
-)->list:          # of Box, in file order
+    file,         # a CSV in UTF-8 with the columns path,left,top,right,bottom[,score]
+    paths=None,   # paths of images; others are refused
+)->list:          # of Box, in the order of the file
     "All boxes of a CSV, or what is wrong with it."
     rows = csv_rows(file)
-    line, columns = rows.pop(0) if rows else (0, BOX_COLUMNS)
-    if tuple(columns) not in (BOX_COLUMNS, BOX_COLUMNS[:5]):
-        raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
-                         f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')
-    if not rows:
+    if rows: check_columns(file, *rows[0])
+    if len(rows) < 2:
         raise ValueError(f'{file} holds no box; give a line {",".join(BOX_COLUMNS)}, then a row each')
-    boxes = [read_box(file, *row, columns) for row in rows]
+    boxes = [read_box(file, *row, rows[0][1]) for row in rows[1:]]
     if paths is not None: boxes = known_paths(file, boxes, paths)
-    if 'score' not in columns: check_once(file, boxes)
+    if 'score' not in rows[0][1]: check_once(file, boxes)
     return boxes
 
 # %% ../../nbs/5_data/15_boxes.ipynb #d0ef40d2

@@ -57,19 +57,24 @@ def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
     if alone: one_site(root, tree_of(rows))
     return home, rows
 
+# %% ../../nbs/5_data/05_folder.ipynb #0000000d
+def depth_hint(root, paths:list, wrong:list)->str:
+    "What to do about images that do not lie at <domain>/<class>/<image>."
+    depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
+    if len(wrong) < len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
+    if depth > 3:
+        better = wrong[0].parts[0] if len(tops) == 1 else 'one of its folders'
+        return f'images lie too deep; try {root/better}'
+    if depth == 2: return 'images lie too high; is this a single domain? give the folder above it'
+    return 'images lie too high; sort them into folders'
+
 # %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, paths:list, alone=False): # of one site; it may lack the domain
+def check_depth(root, paths:list, alone=False): # of one site, whose domain may be left out
     want = '<domain>/<class>/<image>'+', or <class>/<image>'*alone
     if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
-    wrong, tops = [p for p in paths if len(p.parts) != 3 and not own_part(p)], {p.parts[0] for p in paths}
-    if not wrong: return
-    first, depth = wrong[0], len(wrong[0].parts)
-    if len(wrong) < len(paths): hint = f'{len(wrong)} of {len(paths)} images do not; move them'
-    elif depth > 3:
-        hint = f'images lie too deep; try {root/(first.parts[0] if len(tops) == 1 else "one of its folders")}'
-    elif depth < 2: hint = 'images lie too high; sort them into folders'
-    else: hint = 'images lie too high; is this a single domain? give the folder above it'
-    raise ValueError(f'{root} should hold {want}, but {first.as_posix()} is found: {hint}')
+    if wrong := [p for p in paths if len(p.parts) != 3 and not own_part(p)]:
+        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: '
+                         f'{depth_hint(root, paths, wrong)}')
 
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
 def check_names(root, rows:list):

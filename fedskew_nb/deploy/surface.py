@@ -107,11 +107,11 @@ def single(job:Job, n_classes:int, seen:list)->list: # names of extras
     return sorted(found)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6429da72
-def in_words(names:list, single:list)->str:
+def marked(names:list, single:list)->str:
     "Names of extras, and which of them are of single images."
     return ', '.join(n + ', values of single images'*(n in single) for n in names)
 
-def told(says:str, names:str)->str:
+def said(says:str, names:str)->str:
     "A sentence about some names; none where there are none."
     return says+names if names else ''
 
@@ -134,7 +134,7 @@ class Surface:
     single:list         # names of what is of single images
     @property
     def passed(self)->str: # what other sites get, in words
-        return in_words(self.handed_on, self.single)
+        return marked(self.handed_on, self.single)
     def __str__(self)->str:
         d = pd.DataFrame(self.rows, columns=['way', 'what', 'bytes'])
         return d.assign(bytes=[f'{b:,}' if b else '' for b in d.bytes]).to_markdown(index=False)
@@ -145,7 +145,7 @@ SINGLE = 'values of single images, each of one patient\'s picture and no mean ov
 
 def carried(way:str, model:dict, beside:dict)->list:
     "What travels in one direction."
-    return [(way, told('model: ', spelled(model)), size_of(model)),
+    return [(way, said('model: ', spelled(model)), size_of(model)),
             (way, spelled(beside), size_of(beside))]
 
 JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
@@ -164,12 +164,12 @@ def read_off(job:str, n_classes:int, code:str)->Surface: # JSON; digest of the m
     order, answer, mine = seen[-1][0]
     sent, alone = handed_on(seen), single(job, n_classes, seen)
     rows = [('leaves', ONCE, 0), ('leaves', NOISED if job.setting.get('epsilon') else SCORES, 0),
-            ('leaves', told(SINGLE, ', '.join(alone)), 0),
+            ('leaves', said(SINGLE, ', '.join(alone)), 0),
             *carried('leaves', answer['model'], answer['extra']),
             *carried('reaches', order['model'], order['down']),
             ('stays', 'images, labels, file names', 0),
             *carried('stays', dict(sorted(mine['kept'].items())), mine['states']),
-            ('goes to other sites', told('as it was sent: ', in_words(sent, alone)), 0)]
+            ('goes to other sites', said('as it was sent: ', marked(sent, alone)), 0)]
     return Surface([r for r in rows if r[1]], sent, alone)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f9

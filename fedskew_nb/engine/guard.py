@@ -291,18 +291,21 @@ def check_fits(method:Method, net:Net, suite:Suite, setting:Setting, device:torc
     warnings.warn('this processor has no instructions for bfloat16: they are emulated, '
                   'and slower than precision="fp32"', stacklevel=4)
 
-# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c12
-def who_trains(worker, suite:Suite)->list:  # of Client
-    "Clients by number, without those that cannot train."
-    clients, single = sorted(suite.clients, key=lambda c: c.id), worker.setting.batch_size == 1
-    lonely = [c for c in clients if single or len(c.train) == 1]
-    if not lonely: return clients
-    twin = deepcopy(worker.net).train()
-    x = worker.images(lonely[0].train.x[:1])
+# %% ../../nbs/6_engine/06_guard.ipynb #55b6f77c
+def learns_from_one(net:Net, x:Tensor)->bool:   # x: one image as the net wants it
+    "Can this model train on a single image?"
+    twin = deepcopy(net).train()
     try:
         with seeded(0): twin(x)
-    except ValueError: pass    # of a BatchNorm
-    else: return clients
+    except ValueError: return False
+    return True
+
+# %% ../../nbs/6_engine/06_guard.ipynb #a70e1c12
+def who_trains(worker, suite:Suite)->list:  # of Client
+    "The clients in the order of their numbers, without those that cannot train."
+    clients, single = sorted(suite.clients, key=lambda c: c.id), worker.setting.batch_size == 1
+    lonely = [c for c in clients if single or len(c.train) == 1]
+    if not lonely or learns_from_one(worker.net, worker.images(lonely[0].train.x[:1])): return clients
     if single:
         raise ValueError(f'{worker.method.name}: batch_size is 1, and a BatchNorm cannot train on one '
                          'vector: give 2 or more')

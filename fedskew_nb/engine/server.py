@@ -107,20 +107,25 @@ def alike(a, b)->bool:
     "Are both tensors of one shape and type?"
     return isinstance(a, Tensor) and a.shape == b.shape and a.dtype == b.dtype
 
+# %% ../../nbs/6_engine/03_server.ipynb #0d11ce5c
+def unlikely_scores(rows:list, k:int, done:int)->str: # '' if nothing is
+    "What is odd about a trained model's scores."
+    own = (k, done, 'post_local')
+    if any((r['client'], r['round'], r['moment']) != own for r in rows): return 'it scores another model'
+    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
+    return 'a score is there twice' if twice else ''
+
 # %% ../../nbs/6_engine/03_server.ipynb #ab4c4984
 def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
-    "What of an answer client `k` was not asked for, a model like `wanted` after round `done`."
+    "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
     if why := misfit(answer, Answer): return why
     if answer['client'] != k: return f'it is of client {answer["client"]}'
-    model, rows = answer['model'], answer['rows']
+    model = answer['model']
     if lost := wanted.keys()-model.keys(): return f'{min(lost)} is missing'
     if more := model.keys()-wanted.keys(): return f'the model has no {min(map(str, more))}'
     for n, v in model.items():
         if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
-    if {(r['client'], r['round'], r['moment']) for r in rows}-{(k, done, 'post_local')}:
-        return 'it scores another model'
-    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
-    return 'a score is there twice' if twice else ''
+    return unlikely_scores(answer['rows'], k, done)
 
 # %% ../../nbs/6_engine/03_server.ipynb #wanted01
 @patch
@@ -297,6 +302,7 @@ def aggregate(self:Adder)->State:
     self.sums |= {n: self.state.server[n] for n in counters(self.fed.groups)}
     return Server.aggregate(self)
 
+# %% ../../nbs/6_engine/17_fixed.ipynb #4cca91eb
 @patch
 def traffic(self:Adder)->dict:
     bytes = Server.traffic(self)

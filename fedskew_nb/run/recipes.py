@@ -51,6 +51,24 @@ def literal(text:str, noun:str='value'):
     advice = 'is no number, text, list, True, False or None: write it as a Python literal'
     raise ValueError(f'{noun} {text!r} {advice}')
 
+# %% ../../nbs/7_app/09_recipes.ipynb #5e7a1e50
+def set_values(
+    pairs,        # texts: name=value
+    known,        # names that may be set
+    typed=(),     # names that other options have set
+    options=(),   # names that only an option of their own can set
+)->dict:          # ['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}; 0 and False count
+    "What `--set` says, each name once."
+    said = {}
+    for p in pairs:
+        k, equals, v = (part.strip() for part in p.partition('='))
+        if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
+        mend = f'write --{k.replace("_", "-")}' if k in options else nearest(k, known)
+        if k not in known: raise ValueError(f'--set {k}: there is no setting {k!r}: {mend}')
+        if k in said or k in typed: raise ValueError(f'--set {k} is given twice: give it once')
+        said[k] = literal(v, k)
+    return said
+
 # %% ../../nbs/7_app/09_recipes.ipynb #b6bbb330
 _NAME = r'[A-Za-z_](?:[\w -]*[\w-])?'
 _CALL = re.compile(rf'(?:(?P<file>.+\.py):)?(?P<name>{_NAME}) *(?P<args>\(.*\))?', re.S)

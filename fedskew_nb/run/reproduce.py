@@ -6,7 +6,7 @@
 __all__ = ['reproduce']
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #8ff372e0
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from inspect import signature
 from pathlib import Path
@@ -22,7 +22,7 @@ from .compare import compare
 from .executors import executor_options
 from .plan import check_arguments
 from ..downloads.layouts import LAYOUTS
-from .recipes import cut, literal, read_method, read_model
+from .recipes import cut, read_method, read_model, set_values
 from ..nets.models import n_bytes
 from ..core.names import Recipe, modules_of, spelt
 from ..data.arrays import read_splits
@@ -32,6 +32,7 @@ from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
 from ..engine.history import Where
 from ..engine.lanes import pick_device
+from ..engine.setting import Setting
 from ..engine.stack import operations
 from ..core.files import check_ours, starts_with
 
@@ -275,22 +276,6 @@ def listed()->Table:
     rows = pd.DataFrame(map(line, protocols().values())).astype(str)
     return Table('Tables of the papers', rows, [says, *missing])
 
-# %% ../../nbs/7_app/02_reproduce.ipynb #e18a7067
-#| code-fold: true
-def read_changes(
-    pairs, typed:dict, options,    # name=value; what other options said; names that only they can say
-)->dict:                           # {name: value}, where 0 and False count
-    "What `--set` says."
-    said = {}
-    for p in pairs:
-        k, equals, v = (part.strip() for part in p.partition('='))
-        if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        if k in options: raise ValueError(f'--set {k}: write --{k.replace("_", "-")}')
-        if k in typed or k in said: raise ValueError(f'--set {k} is given twice: give it once')
-        said[k] = literal(v, k)
-    check_arguments(said, ['model', 'house'])
-    return said
-
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true
 def check_tex(tex):
@@ -309,8 +294,10 @@ def protocol_options(
     "What is other than in the paper, and who trains."
     given = dict(rounds=rounds, local_epochs=local_epochs, model=model, precision=precision)
     typed = {k: v for k, v in given.items() if v}
-    options = signature(reproduce_command).parameters.keys()-given.keys()
-    return executor_options(**kwargs) | typed | read_changes(set, typed, options)
+    known = [*(f.name for f in fields(Setting)), 'model', 'house']
+    said = set_values(set, known, typed, signature(reproduce_command).parameters)
+    check_arguments(said, ['model', 'house'])
+    return executor_options(**kwargs) | typed | said
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c
 @delegates(protocol_options)

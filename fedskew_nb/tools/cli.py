@@ -29,7 +29,7 @@ from ..run.executors import executor_options
 from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
 from .questions import SETTINGS
-from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite
+from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite, set_values
 from ..run.plan import BUDGET
 from ..run.scripts import no_exit
 from .shell import called, code_of, complain, harmless, in_shell
@@ -74,16 +74,7 @@ def data_options(
 # %% ../../nbs/7_app/03_cli.ipynb #00000012
 def read_settings(pairs, options=())->dict: # options: given otherwise
     "['lr=.05', 'clip=10'] → {'lr': .05, 'clip': 10}."
-    setting = {}
-    for p in pairs:
-        k, equals, v = (part.strip() for part in p.partition('='))
-        if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
-        own_option = k not in SETTINGS and k in signature(compare_command).parameters
-        advice = f'write --{k.replace("_", "-")}' if own_option else nearest(k, SETTINGS)
-        if k not in SETTINGS: raise ValueError(f'--set {k}: there is no setting {k!r}: {advice}')
-        if k in setting or k in options: raise ValueError(f'--set {k} is given twice: give it once')
-        setting[k] = literal(v, k)
-    return setting
+    return set_values(pairs, SETTINGS, options, signature(compare_command).parameters)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000013
 @delegates(data_options)

@@ -215,6 +215,7 @@ def styles_of(x:Tensor)->Tensor: # (N, 2, 3)
     "Mean and deviation of the channels of bytes, in [0, 1]."
     return torch.stack(statistics(x/255), 1)[..., 0, 0]
 
+# %% ../../../nbs/2_methods/baselines/13_views.ipynb #50139dbc
 def mixstyle(
     x:Tensor,        # (B, 3, H, W) bytes
     pool:Tensor,     # (N, 2, 3): mean and deviation of the channels of other images, in [0, 1]
@@ -269,6 +270,7 @@ def loss(self:StyleViews, c, b, out):
     if not self.views: return {}
     return dict(views=sum(F.cross_entropy(o.logits, b['y']) for o in style_views(self, out)))
 
+# %% ../../../nbs/2_methods/baselines/13_views.ipynb #ffea77c1
 def style_views(m, out)->list: # [Out, …]
     "The answers to the views."
     views = [o for n, o in sorted(out.views.items()) if n.startswith('style')]

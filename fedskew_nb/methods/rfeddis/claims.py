@@ -185,6 +185,7 @@ FROM_LISTS = dict(folder=PHOTOS, view='personal', seeds=5,
 SIX = dict.fromkeys(('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch'), 1)
 SMALLEST = 'int(0.05 · smallest training part)'
 
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #3e7132ef
 OF_SIX = (*LARGE, *LOOP, rounds(300, 'Domainnet'), prox(.001, 'domainnet'), validated(.05, 'Domainnet'),
           Field('images of a client', None, SMALLEST, SMALLEST, source=f'{CODE}/RFedDis_Domainnet.py'))
 
