@@ -775,6 +775,12 @@ def test_no_message_holds_an_image(place, tmp_path):
         assert str(place).encode() not in data and b'.png' not in data
     assert next(iter(lines)) in b''.join([*seen, next(iter(lines))])      # the search finds what is there
 
+def test_jobs_of_any_length_share_one_dry_run():
+    "It has rounds, steps and a share of sites of its own; what is trained is asked anew."
+    one, longer = job('FedBN'), job('FedBN', rounds=9, participation=.5)
+    assert surface_of(one, 2) is surface_of(replace(longer, run='another'), 2)
+    assert surface_of(one, 2) != surface_of(job('FedAvg'), 2)
+
 def test_the_table_of_what_leaves_counts_what_history_counts(place):
     "Bytes of a round, of a method with something beside the model."
     said = surface_of(job('SCAFFOLD'), 2)

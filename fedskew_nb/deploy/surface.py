@@ -12,7 +12,7 @@ from functools import lru_cache
 import pandas as pd
 import torch
 from fastcore.basics import patch
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from torch import Tensor
 from ..run.recipes import file_of, parts_of, read_method, read_model
 from ..core.files import Record, misfit, record_of
@@ -84,11 +84,12 @@ def noise_suite(n_classes:int, pixels:int, n=0, others=slice(0))->Suite:
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #0263f085
 ROUNDS = 3     # some methods send the first extras after the second
+OWN = dict(rounds=ROUNDS+1, local_steps=2, participation=1.)     # of a dry run, whatever the job says
 
 def dry_run(job:Job, n_classes:int, rounds=ROUNDS, n=0, others=slice(0)):
     "What passes in the first rounds, each {client: (order, answer, mine)}."
-    few = dict(rounds=ROUNDS+1, local_steps=2, batch_size=n//2 or 4, participation=1.)
-    fed = job.federation(noise_suite(n_classes, job.pixels, n, others), sites=Overheard(), **few)
+    how = OWN | dict(batch_size=n//2 or 4)
+    fed = job.federation(noise_suite(n_classes, job.pixels, n, others), sites=Overheard(), **how)
     for _ in range(rounds): fed.one_round()
     return fed.sites.rounds
 
@@ -174,5 +175,6 @@ def read_off(job:str, n_classes:int, code:str)->Surface: # JSON; digest of the m
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f9
 def surface_of(job:Job, n_classes:int)->Surface:
-    "What crosses the wall of a site with this job."
+    "What crosses the wall of a site with this job, or with one that is longer or shorter."
+    job = replace(job, run='', setting=job.setting | OWN)
     return read_off(json.dumps(asdict(job)), n_classes, digest(read_method(job.method).mechanisms))
