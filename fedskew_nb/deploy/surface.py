@@ -87,11 +87,11 @@ ROUNDS = 3     # some methods send the first extras after the second
 OWN = dict(rounds=ROUNDS+1, local_steps=2, participation=1.)     # of a dry run, whatever the job says
 
 def dry_run(job:Job, n_classes:int, rounds=ROUNDS, n=0, others=slice(0)):
-    "What passes in the first rounds, each {client: (order, answer, mine)}."
+    "A federation after its first rounds; `sites.rounds`, {client: (order, answer, mine)}: what passed."
     how = OWN | dict(batch_size=n//2 or 4)
     fed = job.federation(noise_suite(n_classes, job.pixels, n, others), sites=Overheard(), **how)
     for _ in range(rounds): fed.one_round()
-    return fed.sites.rounds
+    return fed
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #5c1d0a11
 def single(job:Job, n_classes:int, seen:list)->list: # names of extras
@@ -100,7 +100,7 @@ def single(job:Job, n_classes:int, seen:list)->list: # names of extras
     for r, sites in enumerate(seen): first = {**dict.fromkeys(sites[0][1]['extra'], r), **first}
     n, rounds, found = 2*max(n_classes, 2), max(first.values(), default=-1)+1, set()
     halves = (slice(0), slice(n//2), slice(n//2, n)) if first else ()
-    for same in zip(*(dry_run(job, n_classes, rounds, n, half) for half in halves)):
+    for same in zip(*(dry_run(job, n_classes, rounds, n, half).sites.rounds for half in halves)):
         sent = [sites[0][1]['extra'] for sites in same]
         for name in sent[0]:
             rows = [*zip(*(byte_rows(s[name]) for s in sent))]
@@ -159,9 +159,9 @@ def looking_on(s:Surface)->Surface:
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
 @lru_cache(32)
 def read_off(job:str, n_classes:int, code:str)->Surface: # JSON; digest of the method
-    "From a dry run, once for all sites of a process."
+    "From a dry run, once in a process."
     job = job_of(json.loads(job))
-    seen = dry_run(job, n_classes)
+    seen = dry_run(job, n_classes).sites.rounds
     order, answer, mine = seen[-1][0]
     sent, alone = handed_on(seen), single(job, n_classes, seen)
     rows = [('leaves', ONCE, 0), ('leaves', NOISED if job.setting.get('epsilon') else SCORES, 0),
