@@ -8,13 +8,13 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torchvision.models import resnet18
-from feds import cut
+from feds import cut, halved
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
 from fedskew_nb.tools.after import Standalone, WRITERS, rebuilt
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method, read_model
 
-SUITE = cut(load_suite('emoji-pacs', 'tiny'), (16, 16, 16, 16), tests=24)
+SUITE = halved(cut(load_suite('emoji-pacs', 'tiny'), (16, 16, 16, 16), tests=24))
 X = SUITE.tests['photo'].x[:6]
 SYSTEMS = ['FedAvg', 'FedBN', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'FedAvg + AdaBN', 'Fed-ensemble']
 
