@@ -299,7 +299,7 @@ def folder_of(suite, root):
 QUICK = ['--methods', 'Local,FedAvg,FedBN,FedDDL', '--seeds', '1', '--rounds', '2', '--set', 'local_steps=1',
          '--model', 'small_conv(width=4)']
 
-def test_own_images_with_boxes_end_in_a_report(suite, tmp_path, capsys):
+def test_own_images_with_boxes_end_in_a_report(suite, tmp_path, capsys, unsaved):
     mine, out = str(tmp_path/'mine'), tmp_path/'o'
     folder_of(suite, tmp_path/'mine')
     assert main(['compare', '--data', mine, '--boxes', 'boxes.csv', *QUICK, '--out', str(out)]) == 0
