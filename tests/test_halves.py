@@ -33,6 +33,11 @@ def broken(): raise ValueError('no such thing')
 def test_broken(broken): pass
 '''
 
+@pytest.fixture(autouse=True)
+def without_plugins(monkeypatch):
+    "None of the installed ones is asked here, and to load them takes as long as the tests."
+    monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+
 def scratch(folder, **files):
     "A folder of test files, and how pytest is called in it."
     for name, text in dict(conftest=CONFTEST, **files).items(): (folder/f'{name}.py').write_text(text)

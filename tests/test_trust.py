@@ -372,14 +372,14 @@ def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
 def rounds_of(fed): return dict(rounds=fed.round_no)
 
 def test_other_measures_stay(tmp_path):
-    how = ONE | dict(methods='FedBN', out=tmp_path)
+    how = ONE | dict(methods='FedBN', suite=few, out=tmp_path)
     compare(**how, measure=rounds_of)
     with pytest.warns(UserWarning, match='1 of 1'): h, = compare(**how, trust=True).histories
     assert set(h.measures) == {'rounds', 'trust'}
     assert compare(**how, trust=True, measure=rounds_of).histories[0].measures == h.measures
 
 def test_trust_then_a_measure(tmp_path):
-    how = ONE | dict(methods='FedBN', out=tmp_path)
+    how = ONE | dict(methods='FedBN', suite=few, out=tmp_path)
     compare(**how, trust=True)
     h, = compare(**how, measure=rounds_of).histories
     assert set(h.measures) == {'rounds', 'trust'}
