@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_goes_on_alone(tmp_path, monkeypatch, ctrl_c):
     assert both == [train_run(r, progress=False) for r in pair('FedAvg')]
 
 def test_patience_may_end_them_at_different_rounds(tmp_path):
-    todo = pair('FedAvg', setting=dict(patience=1, rounds=4, eval_every=1, record=False))
+    todo = pair('FedAvg', suite=few, setting=dict(patience=1, rounds=4, eval_every=1, record=False))
     assert run_all(todo, tmp_path, progress=False) == [train_run(r, progress=False) for r in todo]
 
 def test_two_processes(tmp_path):
