@@ -29,7 +29,8 @@ def trained(name, rounds=1):
 def exported(tmp_path_factory):
     "The model of client 1 as a file of some ending, written once."
     @lru_cache(None)
-    def of(name, ending): return export(trained(name), tmp_path_factory.mktemp('model')/f'm{ending}', client=1)
+    def of(name, ending):
+        return export(trained(name), tmp_path_factory.mktemp('model')/f'm{ending}', client=1)
     return of
 
 @pytest.mark.parametrize('name', SYSTEMS)
