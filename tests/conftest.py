@@ -82,3 +82,9 @@ def ctrl_c():
     was = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield lambda: signal.pthread_kill(main.ident, signal.SIGINT)
     signal.signal(signal.SIGINT, was)
+
+@pytest.fixture
+def unsaved(monkeypatch):
+    "Figures are made, and not written as PNG and PDF: for tests that read none."
+    from matplotlib.figure import Figure
+    monkeypatch.setattr(Figure, 'savefig', lambda fig, file, **how: file.write(b'a figure'))

@@ -8,13 +8,13 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torchvision.models import resnet18
-from feds import cut
+from feds import cut, halved
 from fedskew_nb import Federation, compare, export, kept_federation, load_suite, small_conv
 from fedskew_nb.tools.after import Standalone, WRITERS, rebuilt
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import read_method, read_model
 
-SUITE = cut(load_suite('emoji-pacs', 'tiny'), (16, 16, 16, 16), tests=24)
+SUITE = halved(cut(load_suite('emoji-pacs', 'tiny'), (16, 16, 16, 16), tests=24))
 X = SUITE.tests['photo'].x[:6]
 SYSTEMS = ['FedAvg', 'FedBN', 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL', 'FedAvg + AdaBN', 'Fed-ensemble']
 
@@ -25,10 +25,17 @@ def trained(name, rounds=1):
     fed.fit()
     return fed
 
+@pytest.fixture(scope='module')
+def exported(tmp_path_factory):
+    "The model of client 1 as a file of some ending, written once."
+    @lru_cache(None)
+    def of(name, ending):
+        return export(trained(name), tmp_path_factory.mktemp('model')/f'm{ending}', client=1)
+    return of
+
 @pytest.mark.parametrize('name', SYSTEMS)
-def test_a_program_says_what_predict_says(name, tmp_path):
-    fed = trained(name)
-    program = torch.export.load(export(fed, tmp_path/'m.pt2', client=1)).module()
+def test_a_program_says_what_predict_says(name, exported):
+    fed, program = trained(name), torch.export.load(exported(name, '.pt2')).module()
     said = program(X)
     p, u = said if isinstance(said, tuple) else (said, None)
     torch.testing.assert_close(p, fed.predict(X, client=1), atol=1e-4, rtol=0)
@@ -36,14 +43,14 @@ def test_a_program_says_what_predict_says(name, tmp_path):
     assert len(program(X[:1])[0] if u is not None else program(X[:1])) == 1       # any number of images
 
 @pytest.mark.parametrize('name', ['FDSE', 'RFedDis'])
-def test_onnx_says_what_predict_says(name, tmp_path):
-    fed = trained(name)
-    session = onnxruntime.InferenceSession(export(fed, tmp_path/'m.onnx', client=1))
+def test_onnx_says_what_predict_says(name, exported):
+    fed, path = trained(name), exported(name, '.onnx')
+    session = onnxruntime.InferenceSession(path)
     wanted = fed.answers(X, client=1, aux=('u',) if name == 'RFedDis' else ())
     said = dict(zip([o.name for o in session.get_outputs()], session.run(None, {'images': X.numpy()})))
     np.testing.assert_allclose(said['probabilities'], wanted[''], atol=1e-4)
     if name == 'RFedDis': np.testing.assert_allclose(said['vacuity'], wanted['u'].flatten(), atol=1e-4)
-    card = json.loads((tmp_path/'m.json').read_text())
+    card = json.loads(path.with_suffix('.json').read_text())
     assert card == json.loads(session.get_modelmeta().custom_metadata_map['card'])
     assert card['classes'] == SUITE.classes and card['domain'] == SUITE.clients[1].domain
 
@@ -56,13 +63,13 @@ def test_weights_are_those_of_the_model(tmp_path):
 
 @pytest.mark.skipif(os.name == 'nt', reason='there are no such rights here')
 @pytest.mark.parametrize('ending', WRITERS)
-def test_only_its_owner_may_read_a_model(ending, tmp_path):
-    assert export(trained('FedAvg'), tmp_path/f'm{ending}').stat().st_mode & 0o777 == 0o600
+def test_only_its_owner_may_read_a_model(ending, exported):
+    assert exported('FDSE', ending).stat().st_mode & 0o777 == 0o600
 
 @pytest.mark.parametrize('name', SYSTEMS)
-def test_weights_are_built_again_by_their_card(name, tmp_path):
+def test_weights_are_built_again_by_their_card(name, exported):
     fed = trained(name)
-    model, card = rebuilt(export(fed, tmp_path/'m.safetensors', client=1))
+    model, card = rebuilt(exported(name, '.safetensors'))
     said = model(X)
     torch.testing.assert_close(said[0] if isinstance(said, tuple) else said, fed.predict(X, client=1))
     assert card['method'] == fed.method.name and card['client'] == 1

@@ -2,7 +2,7 @@
 import itertools, math
 import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
-from feds import same
+from feds import halved, same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
@@ -444,9 +444,9 @@ def test_sights_wants_a_domain_that_nobody_has():
     with pytest.raises(ValueError, match='leaves no domain out'): sights(Federation(FedAvg, net, s, rounds=1))
 
 def test_sights_are_those_of_a_plain_loop():
-    s = leave_out(load_suite('emoji-pacs', 'tiny'), 'cartoon')
+    s = halved(leave_out(load_suite('emoji-pacs', 'tiny'), 'cartoon'))
     net = small_conv(s.n_classes, size=s.image_size, width=8, seed=0)
-    fed = Federation(FedAvg, net, s, rounds=3, local_steps=12, batch_size=32, lr=.03)
+    fed = Federation(FedAvg, net, s, rounds=3, local_steps=12, batch_size=32, lr=.03, eval_every=3)
     fed.fit()
     net, test, facts = fed.model(), s.unseen['cartoon'], sights(fed, n=20)
     shares, objects = [], []

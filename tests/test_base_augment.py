@@ -208,9 +208,10 @@ def test_odd_clients(suite, method):
 @pytest.mark.parametrize('method', ALL, ids=name_of)
 def test_learns(method):
     s = load_suite('skew-digits', 'tiny')
-    s = first(s, len(s.clients), tests=64)
-    fed = fed_of(method, s, small_conv(10, size=28, width=4), rounds=3, local_steps=10, batch_size=16)
+    s = halved(first(s, len(s.clients), tests=64))
+    fed = fed_of(method, s, small_conv(10, size=14, width=4), rounds=3, local_steps=10, batch_size=16)
     AVG = fed.fit().summary()['AVG']
+    print(method.name, AVG)
     assert AVG > 15                                                              # chance is 10
 
 # ---- refusals

@@ -2,7 +2,7 @@
 import warnings
 from dataclasses import replace
 import pytest, torch
-from feds import equal, name_of, same, trained_once, whole_and_resumed
+from feds import equal, halved, name_of, same, trained_once, whole_and_resumed
 from plain_base import present
 from plain_base_personalise import DECAY, LR, MOMENTUM, adaptive, ditto, keeping
 from torch import nn
@@ -31,9 +31,9 @@ FIVE = [LG_FedAvg, *STATEFUL]
 def suite():
     s = load_suite('skew-digits', 'tiny')
     clients = [replace(c, train=c.train[:n], test=c.test[:16]) for c, n in zip(s.clients, (36, 24, 48))]
-    return replace(s, clients=clients, tests={d: t[:16] for d, t in s.tests.items()})
+    return halved(replace(s, clients=clients, tests={d: t[:16] for d, t in s.tests.items()}))
 
-def small(seed=0): return small_conv(10, size=28, width=4, seed=seed)
+def small(seed=0): return small_conv(10, size=14, width=4, seed=seed)
 
 def fed_of(method, suite, net=None, **kw):
     how = dict(rounds=2, local_steps=3, batch_size=12, lr=LR, momentum=MOMENTUM, weight_decay=DECAY,
@@ -225,7 +225,7 @@ def test_the_received_model_is_unchanged_and_frozen(method, suite):
 
 @pytest.mark.parametrize('method', STATEFUL, ids=name_of)
 def test_an_absent_client_keeps_what_is_its_own(method):
-    whole = load_suite('skew-digits', 'tiny')
+    whole = halved(load_suite('skew-digits', 'tiny'))
     s = replace(whole, clients=[replace(c, train=c.train[:24], test=c.test[:8]) for c in whole.clients])
     fed = fed_of(method, s, rounds=3, local_steps=2, participation=.4, batch_size=8)
     went = set()

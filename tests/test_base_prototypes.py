@@ -3,7 +3,7 @@ from dataclasses import replace
 from functools import partial
 import pytest, torch
 import plain_base_prototypes as plain
-from feds import cut, equal, far, fed_of, rounds_of, run, same, whole_and_resumed
+from feds import cut, equal, far, fed_of, halved, rounds_of, run, same, whole_and_resumed
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.nets.models import small_conv
@@ -29,7 +29,7 @@ def few():
     s = cut(s, (17, 20, 25, 24), tests=8)
     first = s.clients[0]
     first = replace(first, train=first.train[first.train.y != 3])
-    return replace(s, clients=[first, *s.clients[1:]])
+    return halved(replace(s, clients=[first, *s.clients[1:]]))
 
 def gen(seed=0): return torch.Generator().manual_seed(seed)
 
@@ -63,7 +63,7 @@ def same_prototypes(down, memory):
 
 @pytest.mark.parametrize('method,loop,epochs', LOOPS, ids=[m.name for m, *_ in LOOPS])
 def test_three_rounds_of_two_clients_are_the_plain_loop(few, method, loop, epochs):
-    net = small_conv(7, size=32, width=2, seed=0).double()
+    net = small_conv(7, size=16, width=2, seed=0).double()
     want, memory = loop(net, few, epochs=epochs, lr=.02, size=8)
     how = dict(local_steps=None, local_epochs=epochs, batch_size=8, channels_last=False,
                lr=.02, momentum=plain.MOMENTUM, weight_decay=plain.DECAY, participation=plain.SHARE)
@@ -107,7 +107,7 @@ def test_three_equal_clients_are_one(few, method):
     "A full batch: one step of all is one step of one, in both rounds."
     one = few.clients[1]
     alone, three = (replace(few, clients=[replace(one, id=k) for k in range(n)]) for n in (1, 3))
-    net = small_conv(7, size=32, width=2, seed=0).double()
+    net = small_conv(7, size=16, width=2, seed=0).double()
     how = dict(local_steps=1, batch_size=99, channels_last=False)
     a, b = (rounds_of(method, s, net, **how) for s in (alone, three))
     assert far({n: v for n, v in a.server.items() if v.is_floating_point()}, b.server) < 1e-9
@@ -294,7 +294,7 @@ LEARN = [FedProto, FPL, FedTGP(lam=1, epochs=30), FedSA, FedFA_anchors(lam=.01)]
 
 @pytest.mark.parametrize('method', LEARN, **names)
 def test_a_few_rounds_end_above_chance(method, two_digits):
-    how = dict(rounds=3, local_epochs=2, lr=.02, batch_size=32, device='cpu')
+    how = dict(rounds=3, local_epochs=1, lr=.02, batch_size=16, device='cpu')
     score = Federation(method, small_conv(10, size=28, width=4), two_digits, **how).fit().summary()['AVG']
     print(method.name, score)
     assert score > 18
@@ -320,7 +320,7 @@ def test_contradictions_name_both():
     with pytest.raises(Contradiction, match='SemanticAnchors is there twice'): FedSA + FedSA(mu=0)
 
 def test_no_linear_head_no_nearest_prototype(few):
-    net = small_conv(7, size=32, width=4)
+    net = small_conv(7, size=16, width=4)
     net.head = torch.nn.Sequential(net.head)
     says = 'ByPrototype: the head is not linear'
     with pytest.raises(ValueError, match=says): run(nearest(FedProto), few, net)
@@ -329,7 +329,7 @@ SUMS = ['FPL + DC', 'FedTGP + DC', 'FedSA + FedBN', 'FedFA-anchors(lam=.01) + Fe
         'FedSA + RFedDis', 'FedSA + FedBN + ByPrototype',
         'FedProto + FedTGP(epochs=2) + FPL + FedSA + FedFA-anchors']
 
-def boxed(d): return replace(d, boxes=torch.tensor([[4, 4, 28, 28]]).repeat(len(d), 1))
+def boxed(d): return replace(d, boxes=torch.tensor([[2, 2, 14, 14]]).repeat(len(d), 1))
 
 @pytest.mark.parametrize('text', SUMS)
 def test_sums_run(few, text):

@@ -242,9 +242,9 @@ def test_bytes(trained):
 @pytest.mark.parametrize('method,lr', [(FedHEAL, .05), (FedGen, .01), (Fed_ensemble(K=2), .05)], ids=IDS)
 def test_it_learns(method, lr):
     suite = load_suite('skew-digits', 'tiny')
-    clients = [replace(c, test=c.test[:0]) for c in suite.clients]
-    suite = replace(suite, clients=clients, tests={d: t[:60] for d, t in suite.tests.items()})
-    how = dict(rounds=6, lr=lr, batch_size=32, eval_every=6)
+    clients = [replace(c, test=c.test[:0]) for c in suite.clients[:2]]
+    suite = replace(suite, clients=clients, tests={c.domain: suite.tests[c.domain][:60] for c in clients})
+    how = dict(rounds=5, lr=lr, batch_size=32, eval_every=5)
     fed = Federation(method, small_conv(10, size=28, width=4), suite, device='cpu', **how)
     rows = [r for r in fed.fit().rows if (r['view'], r['moment'], r['path']) == ('global', 'post_agg', '')]
     right = sum(r['correct'] for r in rows)/sum(r['n'] for r in rows)

@@ -9,11 +9,15 @@ from fedskew_nb.engine.scoring import Here
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.run import Run, files_of, finished, paired, run_all, stamped, train_run
-from feds import few
+from feds import few, first, halved
+
+def three(data_seed):
+    "Three domains of different sizes."
+    return halved(first(few(data_seed), 3, tests=6))
 
 SHORT = dict(rounds=3, local_steps=1, eval_every=2, record=True, batch_size=8)
 
-def run(method, suite=few, **more):
+def run(method, suite=three, **more):
     recipe = method_recipe(method) if isinstance(method, str) else Recipe(method.name, method)
     how = dict(setting=SHORT | more.pop('setting', {}), size='tiny')
     return Run(recipe, suite_recipe(suite, 'tiny'), model_recipe('small_conv(width=4)'), **how | more)
@@ -97,13 +101,13 @@ def test_a_run_that_was_stopped_goes_on_alone(tmp_path, monkeypatch, ctrl_c):
     assert both == [train_run(r, progress=False) for r in pair('FedAvg')]
 
 def test_patience_may_end_them_at_different_rounds(tmp_path):
-    todo = pair('FedAvg', setting=dict(patience=1, rounds=4, eval_every=1, record=False))
+    todo = pair('FedAvg', suite=few, setting=dict(patience=1, rounds=4, eval_every=1, record=False))
     assert run_all(todo, tmp_path, progress=False) == [train_run(r, progress=False) for r in todo]
 
 def test_two_processes(tmp_path):
     "Of a seed the served run is sent last, though it stands first; the result is that of one process."
     (tmp_path/'2').mkdir()
-    short = dict(suite='emoji-pacs', setting=dict(rounds=2, eval_every=1))    # other processes can load it
+    short = dict(suite='emoji-pacs', setting=dict(rounds=1, eval_every=1))    # other processes can load it
     three = [*pair('FedAvg', **short)[::-1], run('FedBN', **short)]
     todo = [replace(r, seed=seed) for seed in (3, 1) for r in three]
     here, there = (run_all(todo, tmp_path/str(jobs), jobs=jobs, progress=False) for jobs in (1, 2))

@@ -345,7 +345,7 @@ def test_command_without_the_library(capsys, home, monkeypatch):
 SMALL = ['--pixels', 20, '--methods', 'FedAvg', '--no-control', '--seeds', 1, '--rounds', 1,
          '--set', 'local_steps=2', '--model', 'small_conv(width=4)']
 
-def test_compare_with_boxes_and_resume(capsys, home, tmp_path):
+def test_compare_with_boxes_and_resume(capsys, home, tmp_path, unsaved):
     out = tmp_path/'o'
     def runs(): return {p.name for p in (out/'runs').iterdir()}
     code, _, err = run(capsys, 'compare', '--data', home, '--boxes', 'boxes.csv', *SMALL, '--out', out)

@@ -159,7 +159,7 @@ def test_nan_is_a_failure(capsys, tmp_path):
 
 # ---- while it runs
 
-def test_tables_after_the_first_seed(capsys, tmp_path):
+def test_tables_after_the_first_seed(capsys, tmp_path, unsaved):
     "In a pipe: once after the first seed, and at the end; a line per run on stderr."
     once = ['--methods', 'FedAvg', '--no-control', '--seeds', 3]
     code, out, err = run(capsys, *BASE, *SHORT, *once, '--out', tmp_path)
@@ -168,7 +168,7 @@ def test_tables_after_the_first_seed(capsys, tmp_path):
     assert re.search(r'^FedAvg.* 1$', early, re.M) and re.search(r'^FedAvg.* 3$', late, re.M)
     assert re.findall(r'\[(\d)/3\]', err) == ['1', '2', '3']
 
-def test_json_is_nothing_else(capsys, tmp_path):
+def test_json_is_nothing_else(capsys, tmp_path, unsaved):
     twice = ['--methods', 'FedAvg', '--no-control', '--seeds', 2]
     code, out, _ = run(capsys, *BASE, *SHORT, *twice, '--json', '--out', tmp_path)
     assert code == 0 and 'emoji-pacs' in json.loads(out)['tables']
@@ -225,7 +225,7 @@ def test_ctrl_c_says_what_is_saved(tmp_path):
     _, err = p.communicate(timeout=120)
     assert p.returncode == 130 and 'of 3 runs are saved' in err and 'fedskew resume' in err
 
-def test_resume_and_report(capsys, tmp_path):
+def test_resume_and_report(capsys, tmp_path, unsaved):
     assert run(capsys, *BASE, *SHORT, '--methods', 'FedAvg', '--seeds', '1', '--out', tmp_path)[0] == 0
     first = (tmp_path/'results.csv').read_bytes()
     sorted((tmp_path/'runs').glob('*.json'))[0].unlink()

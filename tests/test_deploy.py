@@ -52,6 +52,13 @@ def place(tmp_path_factory):
 def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv('FEDSKEW_CACHE', str(tmp_path_factory.getbasetemp()/'cache'))
 
+@pytest.fixture(autouse=True)
+def looked_once(monkeypatch):
+    "The dry run of a site has rounds of its own: jobs that differ in theirs need one."
+    def surface(job, n_classes):
+        return surface_of(replace(job, setting=job.setting | dict(rounds=3), run=''), n_classes)
+    monkeypatch.setattr(node, 'surface_of', surface)
+
 def sites(place): return [place/s for s in 'abc']
 
 def job(method='FedAvg', **more):
@@ -88,7 +95,7 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
 
-def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys):
+def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys, unsaved):
     "From the command line, with a stop in the middle; hubs are in the server's ledger."
     what, words = job('FedBN', secure=True, rounds=2), []
     for k, v in what.setting.items():
@@ -117,7 +124,7 @@ def test_what_hubs_refuse(tmp_path, capsys, words, why):
 
 # ---- classes of the job
 
-def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys):
+def test_a_site_may_leave_its_domain_out_in_both_commands(place, tmp_path, capsys, unsaved):
     "Its folder is then named like the domain; what it trains, and what joins, is the same."
     compare('FedAvg', folder(place/'all', 16), 1, out=tmp_path/'runs', keep_models=True, rounds=1,
             local_steps=1, control=False, model='small_conv(width=4)', progress=False)
@@ -321,7 +328,7 @@ def test_what_a_study_refuses(place, tmp_path):
         c = dict(how=job(rounds=3), who=sites(place)) | change
         with pytest.raises(ValueError, match=why): rehearsal(c.pop('how'), c.pop('who'), out, **c)
 
-def test_a_run_begins_with_a_model(place, tmp_path):
+def test_a_run_begins_with_a_model(place, tmp_path, unsaved):
     "That of another run; later with no other."
     first = rehearsal(job(rounds=1), sites(place), tmp_path/'first')
     first.fit(progress=False)
@@ -341,7 +348,7 @@ def test_a_run_begins_with_a_model(place, tmp_path):
     with pytest.raises(ValueError, match='holds another model'):
         rehearsal(job('F2DC', rounds=1), sites(place), tmp_path/'f2dc', begun=model)
 
-def test_a_study_over_a_network(place, tmp_path, no_flower, capsys):
+def test_a_study_over_a_network(place, tmp_path, no_flower, capsys, unsaved):
     "Nodes are waited for by name: too few, one that left while its node runs, a newcomer."
     def run(grid, nodes, rounds, **more):
         how = job(rounds=rounds)
@@ -512,7 +519,7 @@ def test_too_few_stop_at_the_last_good_state(place, tmp_path):
     with pytest.raises(ConnectionError, match='a, c did not answer.*--least'): hub.fit()
     assert hub.round_no == 1 == load_nest(hub.out)['round_no']
 
-def test_scores_of_those_who_are_there(place, tmp_path, capsys):
+def test_scores_of_those_who_are_there(place, tmp_path, capsys, unsaved):
     "Their domains are shown, and no mean."
     hub = rehearsal(job(rounds=1), sites(place), tmp_path)
     post, hub.sites.least = hub.sites.post, 1
@@ -927,6 +934,7 @@ def test_fewer_may_do_after_a_restart_too(place, tmp_path, no_flower, capsys):
     hub.fit()
     assert [r['participants'] for r in hub.history.rounds] == [[0], [0, 1], [0, 1]]
 
+@pytest.mark.usefixtures('unsaved')
 def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, tmp_path, no_flower, capsys):
     "What the sites said of themselves lies beside the checkpoint; a lock holds while its program lives."
     how = dict(job=json.dumps(asdict(job(rounds=2))), out=str(tmp_path/'out'), nodes=2, patience=-1., least=1)

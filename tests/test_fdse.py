@@ -9,7 +9,8 @@ import numpy as np, pytest, torch
 import torch.nn.functional as F
 from torch import nn
 import plain_fdse as plain
-from feds import DEVICE, equal, fed_of, first, images, labels, run, same, scores_alike, small, states
+from feds import (
+    DEVICE, equal, fed_of, first, halved, images, labels, little, run, same, scores_alike, small, states)
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.rules import Rule
@@ -56,7 +57,7 @@ from fedskew_nb.methods.fdse.unseen import adapt_unseen, fdse_measures, shared_m
 
 @pytest.fixture(scope='module')
 def suite(suite):
-    return first(suite, 3)
+    return halved(first(suite, 3))
 
 @pytest.fixture(scope='module')
 def digits():
@@ -241,7 +242,7 @@ def compare_rounds(suite, net, f, layers, rounds, method=FDSE(lam=0.5, tau=0.3),
     return fed
 
 def test_rounds_of_three_clients_equal_algorithm_1(suite):
-    fed = compare_rounds(suite, small(width=8), plain.small_conv, plain.SMALL_CONV, 3)
+    fed = compare_rounds(suite, little(width=8), plain.small_conv, plain.SMALL_CONV, 3)
     assert [set(r['terms']) for r in fed.history.rounds] == [{'task'}] + [
         {'task', 'consistency'}
     ] * 2 and all(r['terms'].get('consistency', 1) > 0 for r in fed.history.rounds)
@@ -268,7 +269,7 @@ def of_release(name):
 def test_rounds_of_a_release_equal_its_equations(suite, name):
     f, said, server = of_release(name)
     fed = compare_rounds(
-        suite, small(width=8), f, plain.SMALL_CONV, 3, FDSE(preset=name), **said, server=server
+        suite, little(width=8), f, plain.SMALL_CONV, 3, FDSE(preset=name), **said, server=server
     )
     assert 'consistency' in fed.history.rounds[2]['terms']
 
@@ -525,7 +526,7 @@ def seq_of(kind):
     with seeded(0):
         return Net(
             seq(
-                zero=nn.Conv2d(3, 6, 3, 2, 1),
+                zero=nn.Conv2d(3, 6, 3, 1, 1),
                 relu=nn.ReLU(),
                 rest=seq(first=nn.Conv2d(6, 6, 3, 1, 1), second=ODD[kind]()),
             ),
@@ -846,7 +847,7 @@ def test_identical_clients_are_one(suite):
     c = suite.clients[1]
     kw = dict(batch_size=64, channels_last=False, rounds=2)
     one, three = (
-        run(FDSE, replace(suite, clients=[replace(c, id=i) for i in range(k)]), small().double(), **kw)
+        run(FDSE, replace(suite, clients=[replace(c, id=i) for i in range(k)]), little().double(), **kw)
         for k in (1, 3)
     )
     for k in range(3):
@@ -919,7 +920,7 @@ def test_two_evaluations_are_bit_identical(suite):
 def test_a_model_in_use_can_be_copied(fdse):
     "No net keeps a graph alive after a step: what its blocks gave out has been taken."
     net = copy.deepcopy(fdse.net).train()
-    assert sorted(net(images().to(DEVICE)).aux['erased']) == [0, 1, 2, 3]
+    assert sorted(net(images(size=16).to(DEVICE)).aux['erased']) == [0, 1, 2, 3]
     assert not net.tray and not fdse.net.tray
 
 # ---- 6 presets, mechanisms on and off, other methods
@@ -1251,7 +1252,7 @@ def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
         b.bn_dfe.register_forward_pre_hook(lambda m, args: held.append(args[0]))
         for b in erased_blocks(net).values()
     ]
-    x = images().to(DEVICE)
+    x = images(size=16).to(DEVICE)
     with torch.no_grad():
         net.eval()(x)
         want, _ = list(held), held.clear()
@@ -1266,7 +1267,7 @@ def test_erased_features_are_what_bn_dfe_gets(suite, fdse):
 def test_fresh_erased_features_move_the_statistics_of_bn_dse_alone(fdse):
     net = fdse.model(client=0)
     before = copy.deepcopy(net.state_dict())
-    erased_features(net, images().to(DEVICE), fresh=True)
+    erased_features(net, images(size=16).to(DEVICE), fresh=True)
     changed = {n for n, v in net.state_dict().items() if not torch.equal(v, before[n])}
     assert changed and all('.bn_dse.' in n for n in changed)
 

@@ -33,6 +33,11 @@ def broken(): raise ValueError('no such thing')
 def test_broken(broken): pass
 '''
 
+@pytest.fixture(autouse=True)
+def without_plugins(monkeypatch):
+    "None of the installed ones is asked here, and to load them takes as long as the tests."
+    monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+
 def scratch(folder, **files):
     "A folder of test files, and how pytest is called in it."
     for name, text in dict(conftest=CONFTEST, **files).items(): (folder/f'{name}.py').write_text(text)
@@ -95,10 +100,10 @@ def test_exit_status(tmp_path, expected, args, text):
     assert code==pytest.ExitCode[expected], said
 
 def test_stopped_at_the_first_failure(tmp_path):
-    "`-x`: the other process is ended in its test."
-    slow = 'import time\ndef test_slow(): time.sleep(60)\n'
+    "`-x`: the other process is ended in its test; a process takes two at once, so there are more for each."
+    slow = 'import time\ndef test_slow(): time.sleep(60)\ndef test_slower(): time.sleep(60)\n'
     began = time.monotonic()
-    code, said = called(tmp_path, '-x', test_bad=BAD, test_slow=slow)
+    code, said = called(tmp_path, '-x', test_bad=BAD+GOOD, test_slow=slow)
     assert code==1 and 'stopping after 1 failures' in said and time.monotonic()-began<50
 
 def test_a_process_that_is_gone_is_not_ended_again(tmp_path):

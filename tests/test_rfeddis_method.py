@@ -236,7 +236,7 @@ def test_paths_and_uncertainty(suite, two_rounds):
 
 def floats(state): return {n: v for n, v in state.items() if v.is_floating_point()}
 
-STACKED = [(torch.float32, 20, 1, 1e-5), (torch.float64, 8, 8, 1e-9)]
+STACKED = [(torch.float32, 20, 1, 1e-5), (torch.float64, 4, 4, 1e-9)]
 
 @pytest.mark.parametrize('dtype, clients, steps, near', STACKED)
 def test_stacked_is_one_by_one(dtype, clients, steps, near):
@@ -244,14 +244,14 @@ def test_stacked_is_one_by_one(dtype, clients, steps, near):
 
     In float32 more steps differ by more, for a rounding error decides at a ReLU or a max-pool; with softplus
     and mean-pooling they do not."""
-    s, how = noise_suite(clients, 64), dict(rounds=2, local_steps=steps, batch_size=8, lr=.05)
+    s, how = noise_suite(clients, 32), dict(rounds=2, local_steps=steps, batch_size=8, lr=.05)
     def made(stack):
         one = small_conv(10, width=4, seed=0).to(dtype)
         return Federation(RFedDis, one, s, device=DEVICE, stack=stack, **how)
     a, b = made(None), made(False)
     assert a.why_lanes == '' and b.why_lanes
     for f in (a, b, a, b): f.one_round()
-    for c in s.clients[::7]: assert far(floats(b.state_of(c.id)), a.state_of(c.id)) < near
+    for c in s.clients[::3]: assert far(floats(b.state_of(c.id)), a.state_of(c.id)) < near
     assert 'likeness' in a.history.rounds[1]['terms']
 
 @pytest.mark.parametrize('dtype', [torch.half, torch.bfloat16])

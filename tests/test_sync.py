@@ -1,6 +1,7 @@
 "Notebooks, modules, version and metadata belong together; tests are as wide as a page."
 import ast, re
 from collections import Counter
+from functools import lru_cache
 from graphlib import TopologicalSorter
 import pytest
 import pages as checker
@@ -12,7 +13,11 @@ ROOMS = 'core nets data downloads engine analysis methods run tools deploy'.spli
 
 def name(path): return '.'.join(path.relative_to(ROOT).with_suffix('').parts)
 
+@lru_cache(None)
 def text_of(path): return path.read_text(encoding='utf-8')
+
+@lru_cache(None)
+def tree_of(path): return ast.parse(text_of(path))
 
 def has_its_notebook(path):
     "A renamed or deleted notebook must not leave its module behind."
@@ -39,9 +44,10 @@ def named(node, here):
     dotted = {n.removeprefix(f'{LIB.name}.') for n in names if n.startswith(f'{LIB.name}.')}
     return {n for n in dotted if (LIB/f'{n.replace(".", "/")}.py').exists()}
 
+@lru_cache(None)
 def imported(path, late=False):
     "Modules that a module imports when it is loaded; `late`: inside its functions, too."
-    here, tree = path.relative_to(LIB).with_suffix('').parts, ast.parse(text_of(path))
+    here, tree = path.relative_to(LIB).with_suffix('').parts, tree_of(path)
     return set().union(*(named(n, here) for n in (ast.walk(tree) if late else tree.body)))
 
 def imports_only_rooms_before_it(path):
@@ -136,10 +142,10 @@ def test_private_functions_that_are_used_once():
     texts = {p: text_of(p) for p in MODULES}
     words = Counter(w for text in texts.values() for w in re.findall(r'\w+', text))
     once = []
-    for text in texts.values():
+    for path, text in texts.items():
         public = re.search(r'^__all__ = (\[.*?\])', text, re.M | re.S)
         names = ast.literal_eval(public[1]) if public else []
-        functions = (n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
+        functions = (n.name for n in tree_of(path).body if isinstance(n, ast.FunctionDef))
         once += [n for n in functions if n not in names and words[n] == 2]
     assert len(once) <= 509, sorted(once)
 

@@ -24,7 +24,7 @@ from fedskew_nb.core.net import normalise
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import run
+from feds import few, run
 from test_cli import images
 
 NUMBERS = dict(abs_tol=2e-6)
@@ -295,7 +295,8 @@ HOW = dict(methods='FedAvg,FedBN', suite='emoji-pacs', seeds=2, size='tiny', rou
 ONE = HOW | dict(seeds=1, control=False)
 
 @pytest.fixture(scope='module')
-def cmp(tmp_path_factory): return compare(**HOW, trust=True, out=tmp_path_factory.mktemp('trust'))
+def cmp(tmp_path_factory):
+    return compare(**HOW | dict(suite=few), trust=True, out=tmp_path_factory.mktemp('trust'))
 
 @pytest.fixture(scope='module')
 def seeds(cmp):
@@ -371,14 +372,14 @@ def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
 def rounds_of(fed): return dict(rounds=fed.round_no)
 
 def test_other_measures_stay(tmp_path):
-    how = ONE | dict(methods='FedBN', out=tmp_path)
+    how = ONE | dict(methods='FedBN', suite=few, out=tmp_path)
     compare(**how, measure=rounds_of)
     with pytest.warns(UserWarning, match='1 of 1'): h, = compare(**how, trust=True).histories
     assert set(h.measures) == {'rounds', 'trust'}
     assert compare(**how, trust=True, measure=rounds_of).histories[0].measures == h.measures
 
 def test_trust_then_a_measure(tmp_path):
-    how = ONE | dict(methods='FedBN', out=tmp_path)
+    how = ONE | dict(methods='FedBN', suite=few, out=tmp_path)
     compare(**how, trust=True)
     h, = compare(**how, measure=rounds_of).histories
     assert set(h.measures) == {'rounds', 'trust'}
@@ -415,7 +416,7 @@ def test_the_report_has_tables_and_figures(capsys, tmp_path):
     assert code == 0 and TABLES <= set(json.loads(out)['tables']['skew-digits'])
     assert 'what uncertainty finds' in (tmp_path/'report.html').read_text()
 
-def test_an_own_folder(capsys, tmp_path):
+def test_an_own_folder(capsys, tmp_path, unsaved):
     mine = ['--data', images(tmp_path/'mine'), '--methods', 'FedBN', '--no-control', '--seeds', 1]
     code, out, err = fedskew(capsys, 'compare', *mine, *SHORT, '--trust', '--out', tmp_path/'out')
     assert code == 0, err

@@ -7,7 +7,7 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.core.net import swapped
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.nets.pretrained import group_norms
-from feds import fed_of, first, name_of, rounds_of
+from feds import fed_of, first, halved, name_of, rounds_of
 
 class Block(nn.Module):
     def __init__(self, n):
@@ -41,6 +41,9 @@ def near(a, b):
     "Equal names, and equal numbers to 1e-6."
     assert a.keys() == b.keys()
     for n, v in a.items(): torch.testing.assert_close(v, b[n], atol=1e-6, rtol=1e-6)
+
+@pytest.fixture(scope='module')
+def pair(pair): return halved(pair)
 
 @pytest.fixture(scope='module')
 def plain(pair):

@@ -333,7 +333,8 @@ def test_stdout_closed_or_full(monkeypatch, capsys):
 
 @pytest.mark.skipif(os.name == 'nt', reason='sends signals')
 @pytest.mark.parametrize('signum, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch, ctrl_c, signum, code):
+def test_a_signal_says_what_is_saved_and_resume_goes_on(here, said, monkeypatch, ctrl_c, unsaved,
+                                                          signum, code):
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as m:
         m.setattr(cli, 'tell', lambda *_: os.kill(os.getpid(), signum))
@@ -367,7 +368,7 @@ def test_runs_do_not_go_into_images(pets, said, out):
 def test_images_may_lie_beside_the_runs(pets):
     assert len(compare('FedAvg', folder(str(pets), 20), out=pets.parent, **CHEAP)) == 1
 
-def test_a_place_that_is_taken(here, said):
+def test_a_place_that_is_taken(here, said, unsaved):
     (here/'file').write_text('x')
     (here/'o').mkdir()
     (here/'o'/'runs').write_text('x')
@@ -694,7 +695,7 @@ def test_no_message_moves_the_cursor(said, letters):
     assert code == 2 and letters[0] not in err and 'my?' in err
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='no /dev/full')
-def test_a_full_stderr_stops_nothing(here, monkeypatch):
+def test_a_full_stderr_stops_nothing(here, monkeypatch, unsaved):
     with open('/dev/full', 'w') as full, monkeypatch.context() as m:
         m.setattr(sys, 'stderr', full)
         assert cli.main([*instead(ONE, '--seeds', '0,1'), '--out', 'o']) == 0

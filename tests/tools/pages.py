@@ -59,9 +59,9 @@ def imports(code):
     tree = parsed(code)
     return tree and all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in tree.body)
 
-def joined(tree):
+def joined(nodes):
     "Lines on which a `;` joins two statements."
-    for node in ast.walk(tree):
+    for node in nodes:
         for body in (getattr(node, k, None) for k in ('body', 'orelse', 'finalbody')):
             if not isinstance(body, list):
                 continue
@@ -76,9 +76,9 @@ def gives_nothing(node):
         return False
     return getattr(node.func, 'id', getattr(node.func, 'attr', '')) in MUTE
 
-def side_effects(tree):
+def side_effects(nodes):
     "Lines on which `and`, `or`, `not` or a conditional stands for a statement."
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, (ast.BoolOp, ast.IfExp)):
             yield node.lineno
         asked = node.values if isinstance(node, ast.BoolOp) else [getattr(node, 'operand', None)]
@@ -87,14 +87,14 @@ def side_effects(tree):
         if any(map(gives_nothing, asked)):
             yield node.lineno
 
-def nested(tree):
+def nested(nodes):
     "Lines with comprehensions three deep."
     kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
     def depth(node):
         return isinstance(node, kinds) + max(map(depth, ast.iter_child_nodes(node)), default=0)
 
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, kinds) and depth(node) > 2:
             yield node.lineno
 
@@ -105,9 +105,9 @@ def code_faults(code):
             yield 'width', f'a line of {len(l)} characters: {l.strip()[:70]!r}'
     if (tree := parsed(code)) is None:
         return
-    lines = code.splitlines()
+    lines, nodes = code.splitlines(), [*ast.walk(tree)]
     for rule, found in (('semicolon', joined), ('side effect', side_effects), ('nesting', nested)):
-        yield from ((rule, repr(lines[n - 1].strip()[:80])) for n in sorted(set(found(tree))))
+        yield from ((rule, repr(lines[n - 1].strip()[:80])) for n in sorted(set(found(nodes))))
 
 def header_faults(src):
     "`#|` lines that Quarto cannot read as YAML."

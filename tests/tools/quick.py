@@ -28,19 +28,26 @@ def public():
     return {n: f'fedskew_nb.{m}' for n, m in fedskew_nb._names().items()}
 
 @lru_cache(None)
-def named_in(path):
-    "The modules of the package that a test file, or a helper that it imports, imports or takes a name from."
-    found, words, tree = set(), set(), ast.parse(path.read_text(encoding='utf-8'))
+def taken_by(path):
+    "What a file imports, as (module, name); names that it takes from the package."
+    pairs, words, tree = set(), set(), ast.parse(path.read_text(encoding='utf-8'))
     for n in ast.walk(tree):
         if isinstance(n, ast.Import):
-            found |= {a.name for a in n.names}
+            pairs |= {(a.name, '') for a in n.names}
         elif isinstance(n, ast.ImportFrom) and not n.level:
-            found |= {n.module, *(f'{n.module}.{a.name}' for a in n.names)}
-            words |= {a.name for a in n.names if n.module == 'fedskew_nb'}
+            pairs |= {(n.module, a.name) for a in n.names}
         elif isinstance(n, ast.Attribute) and getattr(n.value, 'id', '') in ('fs', 'fedskew_nb'):
             words.add(n.attr)
+    words |= {name for module, name in pairs if module == 'fedskew_nb'}
     if '*' in words:
         words |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    return pairs, words
+
+@lru_cache(None)
+def named_in(path):
+    "The modules of the package that a test file, or a helper that it imports, imports or takes a name from."
+    pairs, words = taken_by(path)
+    found = {m for m, _ in pairs} | {f'{m}.{name}' for m, name in pairs if name}
     helpers = (path.parent / f'{m}.py' for m in found if '.' not in m)
     more = [named_in(p) for p in helpers if p.exists() and p != path]
     return frozenset({*found, *(m for n, m in public().items() if n in words)}.union(*more))
@@ -68,9 +75,7 @@ def tests_of_lists(module):
     lists = WALKED.get(module.split('.')[1], set())
 
     def asks(path):
-        tree = ast.parse(path.read_text(encoding='utf-8'))
-        froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module)
-        return lists & {a.name for n in froms if n.module.startswith('fedskew_nb') for a in n.names}
+        return lists & {name for module, name in taken_by(path)[0] if module.startswith('fedskew_nb')}
 
     files = (p.relative_to(ROOT).as_posix() for p in (ROOT / 'tests').glob('test_*.py') if asks(p))
     return {'tests/test_package.py', *files}
