@@ -7,6 +7,7 @@ import pytest, torch
 from feds import cut
 from safetensors.torch import save_file
 from torchvision.models import resnet18
+from torchvision.models.resnet import BasicBlock, ResNet
 from fedskew_nb import (
     FedAvg, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
 from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
@@ -64,7 +65,6 @@ def test_gradients_of_images_reach_them():
     assert x.grad.abs().sum() > 0
 
 def test_weights_from_a_checkpoint_of_several_gpus(tmp_path):
-    from torchvision.models import resnet18
     with seeded(3): theirs = resnet18()
     state = {f'module.{k}': v for k, v in theirs.state_dict().items()}
     torch.save(dict(epoch=3, state_dict=state), tmp_path/'x.pth')
@@ -97,7 +97,8 @@ def test_in_a_comparison_by_name(tmp_path):
 
 def test_what_is_remembered_is_exported_whole(tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
-    net = torchvision_net(7, 'resnet18', frozen='body', size=SUITE.image_size)
+    with seeded(0): trunk = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=7)
+    net = freeze(as_net(trunk, size=SUITE.image_size), 'body')
     fed = Federation(FedAvg, net, SUITE, **HOW)
     x = SUITE.tests['photo'].x[:2]
     session = onnxruntime.InferenceSession(export(fed, tmp_path/'x.onnx'), providers=['CPUExecutionProvider'])
@@ -264,8 +265,8 @@ def test_who_takes_a_transformer():
     "With AdamW; the page of own models names who does not, and why."
     pytest.importorskip('timm')
     suite = cut(load_suite('emoji-pacs', 'tiny'), (16, 24), tests=4)
+    net = timm_net(suite.n_classes, 'test_vit', size=suite.image_size)
     def refused(method):
-        net = timm_net(suite.n_classes, 'test_vit', size=suite.image_size)
         try: return not Federation(method, net, suite, rounds=1, local_steps=1, adamw=True, lr=.001)
         except ValueError: return True
     assert {n for n, m in METHODS.items() if refused(m)} == {*' '.join(BY_LACK.values()).split()}
