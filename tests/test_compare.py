@@ -18,17 +18,12 @@ from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import few, first, halved, run_of
+from feds import run_of, two
 from test_cli import images
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
             model='small_conv(width=4)')                                     # mechanics only
 ALONE = TINY | dict(methods='FedAvg', control=False)
-
-def two(data_seed):
-    "Two domains of different sizes, in small pictures."
-    return replace(halved(first(few(data_seed), 2, tests=6)), name='two')
-
 SMALL = ALONE | dict(suite=two, size='quick')        # images of one's own have no size
 
 # ---- names of runs

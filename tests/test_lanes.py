@@ -181,7 +181,7 @@ class Trouble(Mechanism):
 
 def troubled(suite, at=lambda place, c: None, net=None, **kw):
     "(federation, its troublemaker); it has memories, own tensors, and a file."
-    t, how = Trouble(at), dict(rounds=4, local_steps=3, eval_every=2, lanes=2) | kw
+    t, how = Trouble(at), dict(rounds=4, local_steps=2, eval_every=2, lanes=2) | kw
     return fed_of(Method('Troubled', t, Late(), KeepBatchNorm()), suite, net, **how), t
 
 @pytest.fixture(scope='module')

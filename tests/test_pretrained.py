@@ -227,9 +227,10 @@ def test_a_safetensors_file_has_no_order(tmp_path):
 # ---- whose colours
 
 def test_colours_can_be_said_and_are_not_overruled():
-    net = torchvision_net(7, size=SUITE.image_size, mean=(.1, .2, .3), std=(.5, .5, .5))
+    colours = dict(mean=(.1, .2, .3), std=(.5, .5, .5))
+    net = torchvision_net(7, 'shufflenet_v2_x0_5', size=SUITE.image_size, **colours)
     assert Federation(FedAvg, net, SUITE, **HOW).net.mean == (.1, .2, .3)
-    named = replace(SUITE, mean=(.1, .2, .3), std=(.5, .5, .5))
+    named = replace(SUITE, **colours)
     assert Federation(FedAvg, net, named, **HOW).net.std == (.5, .5, .5)
     other = replace(SUITE, mean=(.4, .4, .4))
     with pytest.raises(ValueError, match=r'little names mean \(0.4, 0.4, 0.4\).*weights of the model want'):
