@@ -1,7 +1,7 @@
 "Stacked clients against clients one by one, through the federation; when they are chosen, and when not."
 from dataclasses import replace
 import pytest, torch
-from feds import DEVICE, far, name_of, same
+from feds import DEVICE, far, name_of, same, trained_once
 from torch import nn
 from bare import noise_suite
 from fedskew_nb.run.recipes import METHODS
@@ -162,14 +162,19 @@ def test_scores_after_local_training_are_each_clients_own(w2):
 
 # ---- who is stacked
 
+@pytest.fixture(scope='module')
+def begun(w4):
+    "A federation of a method that nobody trains."
+    return trained_once(w4, fed)
+
 @pytest.mark.parametrize('name', PLAIN)
-def test_only_those_that_stack(w4, name):
-    f, stacks = fed(METHODS[name], w4), name not in TRAINS
+def test_only_those_that_stack(begun, name):
+    f, stacks = begun(METHODS[name]), name not in TRAINS
     assert (f.why_lanes == '') == f.history.setting['stacked'] == stacks
 
 @pytest.mark.parametrize('name', sorted(TRAINS))
-def test_who_does_not_stack_says_why(w4, name):
-    assert TRAINS[name] in fed(METHODS[name], w4).plan()['why']
+def test_who_does_not_stack_says_why(w4, begun, name):
+    assert TRAINS[name] in begun(METHODS[name]).plan()['why']
     says = f'{name} cannot be stacked: .*Leave stack=True out'
     with pytest.raises(ValueError, match=says): fed(METHODS[name], w4, stack=True)
 
