@@ -70,7 +70,8 @@ def same_nest(a, b):
 LESS = dict(FedTGP=dict(epochs=5), FedGen=dict(steps=5))      # of what the server trains
 SOME = dict(participation=.6, rounds=4)
 STEPS = dict(DFL=2, FedRep=2)                                  # one in each phase; of others one in all
-RUNS = [*((m(**LESS.get(n, {})), dict(local_steps=STEPS.get(n, 1))) for n, m in METHODS.items()), *((METHODS[n], SOME) for n in ('SCAFFOLD', 'MOON', 'FDSE')),
+RUNS = [*((m(**LESS.get(n, {})), dict(local_steps=STEPS.get(n, 1))) for n, m in METHODS.items()),
+        *((METHODS[n], SOME) for n in ('SCAFFOLD', 'MOON', 'FDSE')),
         *((read_method(t), {}) for t in ('SCAFFOLD + FedBN', 'Ditto + FedProx', 'F2DC + FedBN'))]
 
 @pytest.mark.parametrize('method, how', RUNS, ids=name_of)
