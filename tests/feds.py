@@ -165,3 +165,7 @@ def instead(argv, *more):
     said = {a.partition('=')[0] for a in more if a[:2] == '--'}-{'--set'}
     own = [i for i, a in enumerate(argv) if a in said or (i and argv[i-1] in said and a[:2] != '--')]
     return [a for i, a in enumerate(argv) if i not in own]+more
+
+def two(data_seed):
+    "Two domains of different sizes, with few images in small pictures, as runs take it."
+    return replace(halved(first(few(data_seed), 2, tests=6)), name='two')

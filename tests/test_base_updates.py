@@ -22,9 +22,9 @@ from fedskew_nb.methods.fdse.method import FDSE
 STEPS = [FedAvgM, FedAdam, FedYogi, FedNova(rho=0.)]
 WEIGHTS = [AFL, GroupDRO, q_FFL, FedDG_GA]
 ALL = STEPS+WEIGHTS
-HOW = dict(rounds=3, local_steps=None, local_epochs=1, batch_size=24, lr=.05, momentum=0., weight_decay=0.,
+HOW = dict(rounds=2, local_steps=None, local_epochs=1, batch_size=24, lr=.05, momentum=0., weight_decay=0.,
            eval_every=9, channels_last=False)
-WAYS = [dict(), dict(uniform=True), dict(participation=.5)]
+WAYS = [dict(), dict(uniform=True), dict(participation=.5, rounds=3)]
 NAMES = ['by size', 'uniform', 'half']
 LEARNT = {n for n, _ in small().named_parameters()}
 
@@ -38,9 +38,10 @@ def close(a, b, eps=1e-9): return torch.allclose(a.cpu().double(), b.cpu().doubl
 
 # ---- against plain loops
 
-def against_plain(suite, method, loop, rounds=3, **kw):
+def against_plain(suite, method, loop, **kw):
     "The engine and the loop on the same batches in float64: (federation, what the loop answers)."
     fed = fed_of(method, suite, small().double(), **HOW | kw)
+    rounds = fed.setting.rounds
     with threads_of(1): answer = loop(fed, small().double(), batches_of(fed, rounds), sizes_of(fed))
     for _ in range(rounds): fed.one_round()
     state, *more = answer if isinstance(answer, tuple) else (answer,)

@@ -6,6 +6,7 @@ import pytest, torch
 from fedskew_nb import (
     alexnet_bn, Comparison, Data, deal_of, F2DC, FDSE, FedAvg, Federation, History, load_suite,
     n_params, payload, read_method, read_suite, resnet10, small_conv, Where)
+from feds import cut
 from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.plots import verdict_points
@@ -456,7 +457,7 @@ def test_a_verdict_does_not_hang_on_what_is_shown(capsys, tmp_path, monkeypatch)
 
 # ---- measures ----
 def test_models_of_and_measure():
-    s = load_suite('emoji-pacs', size='tiny')
+    s = cut(load_suite('emoji-pacs', size='tiny'), (32, 32, 32, 32), tests=32)
     def fed(m):
         net = small_conv(s.n_classes, size=s.image_size, width=4)
         f = Federation(m, net, s, rounds=1, local_steps=2, lr=.03)

@@ -1,7 +1,7 @@
 "The runs of a comparison: names, plans, jobs, what is kept. Its statistics are in test_analysis.py."
 import csv, json, os, shutil
 from dataclasses import replace
-import pytest
+import feds, pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables, write_report
 from fedskew_nb.run import plan, run as run_module
@@ -18,13 +18,14 @@ from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import few, run_of
+from feds import run_of, two
 from test_cli import images
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
             model='small_conv(width=4)')                                     # mechanics only
 ALONE = TINY | dict(methods='FedAvg', control=False)
-SMALL = ALONE | dict(suite=few, size='quick')        # images of one's own have no size
+SMALL = ALONE | dict(suite=two, size='quick')        # images of one's own have no size
+TWO = f'{feds.__file__}:two'                         # a text, to be resumed
 
 # ---- names of runs
 
@@ -143,7 +144,7 @@ def test_epochs_that_are_asked_for_go_before_planned_steps():
     assert run.setting['local_epochs'] == 3 and 'local_steps' not in run.setting
 
 def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
-    run = run_of(setting=dict(rounds=1, local_steps=1), note='chosen.')
+    run = run_of(model=TINY['model'], setting=dict(rounds=1, local_steps=1), note='chosen.')
     h = train_run(run, tmp_path)
     assert h.setting['note'] == 'chosen.'
     assert 'note' not in train_run(replace(run, note=''), tmp_path).setting
@@ -153,30 +154,32 @@ def test_the_note_is_stored_and_stands_under_every_table(tmp_path):
 # ---- one run
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
-    run = replace(A, suite=suite_recipe(few), setting=dict(rounds=3, local_steps=2, eval_every=1))
+    run = replace(A, suite=suite_recipe(two), model=model_recipe(TINY['model']),
+                  setting=dict(rounds=3, local_steps=2, eval_every=1))
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path)[1]).fit(2)
     assert train_run(run, tmp_path) == want and [p.suffix for p in tmp_path.iterdir()] == ['.json']
 
 def test_torn_files_are_named_and_the_run_begins_anew(tmp_path):
-    want = compare(**ALONE, seeds=1)
-    compare(**ALONE, seeds=1, out=tmp_path)
+    how = SMALL | dict(seeds=1, suite=TWO)
+    want = compare(**how)
+    compare(**how, out=tmp_path)
     victim, = (tmp_path/'runs').glob('*.json')
     victim.write_text(victim.read_text()[:100])
     victim.with_suffix('.safetensors').write_bytes(b'torn')
-    with pytest.warns(UserWarning) as said: again = resume(tmp_path)
+    with pytest.warns(UserWarning) as said: again = resume(tmp_path, trust_code=True)
     for file in ('json', 'safetensors'):
         assert any(f'{file} is torn: this run begins anew' in str(w.message) for w in said)
     assert again.csv() == want.csv()
 
 def test_measures_are_stored_and_made_up_for(tmp_path):
     "A finished run that was not measured is trained again when somebody asks for the measures."
-    assert compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures == {}
-    h, = compare(**ALONE, seeds=1, out=tmp_path, measure=rounds_of).histories
-    assert h.measures == dict(rounds=2) == compare(**ALONE, seeds=1, out=tmp_path).histories[0].measures
+    assert compare(**SMALL, seeds=1, out=tmp_path).histories[0].measures == {}
+    h, = compare(**SMALL, seeds=1, out=tmp_path, measure=rounds_of).histories
+    assert h.measures == dict(rounds=2) == compare(**SMALL, seeds=1, out=tmp_path).histories[0].measures
 
 def test_who_has_nothing_to_measure_is_asked_once(tmp_path):
-    how = ALONE | dict(seeds=1, out=tmp_path, measure=nothing_of)
+    how = SMALL | dict(seeds=1, out=tmp_path, measure=nothing_of)
     compare(**how)
     file, = (tmp_path/'runs').glob('*.json')
     before = file.stat().st_mtime_ns
@@ -207,11 +210,12 @@ def test_only_rungs_are_scored():
     assert sorted({r['round'] for r in h.rows}) == [1, 2, 6, 8]
 
 def test_rungs_are_stored_killed_and_resumed(tmp_path):
-    how = ALONE | dict(seeds=1, rounds=4, rungs=(2,))
+    how = SMALL | dict(suite=TWO, seeds=1, rounds=4, rungs=(2,))
     run, = planned(**{k: v for k, v in how.items() if k != 'progress'})
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
-    assert compare(**how, out=tmp_path).histories == [want] == resume(tmp_path, progress=False).histories
+    found = compare(**how, out=tmp_path).histories
+    assert found == [want] == resume(tmp_path, progress=False, trust_code=True).histories
     assert want.setting['rungs'] == [2] == read_request(tmp_path).given()['rungs']
 
 NO_RUNGS = [
@@ -297,9 +301,9 @@ def test_who_is_told(tmp_path):
     def on_run(done, of, run, h): told.append((done, of, run.seed))
     def on_seed(k, of, cmp): seeds.append((k, of, cmp.seeds))
     call = dict(out=tmp_path, on_run=on_run, on_seed=on_seed)
-    compare(**ALONE, seeds=2, **call)
+    compare(**SMALL, seeds=2, **call)
     assert told == [(1, 2, 0), (2, 2, 1)] and seeds == [(1, 2, [0]), (2, 2, [0, 1])]
-    compare(**ALONE, seeds=3, **call)
+    compare(**SMALL, seeds=3, **call)
     assert len(told) == 2+3 and seeds[2:] == [(3, 3, [0, 1, 2])]
 
 BAD = '''

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 import pytest, torch
 import plain_dfl as plain
-from feds import equal, far, fed_of, first, images, in_two_parts, rounds_of, run, same, trained_once
+from feds import (
+    cut, equal, far, fed_of, first, halved, images, in_two_parts, rounds_of, run, same, trained_once)
 from torch import nn
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.core.context import Context
@@ -15,6 +16,7 @@ from fedskew_nb.nets.models import gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import Dropout, generator, seeded
+from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.setting import schedule
 from fedskew_nb.methods.baselines.personal import FedBN, KeepBatchNorm
@@ -26,18 +28,21 @@ OFF = dict(mu_s=0., mu_c=0., lam=0.)
 QUICK = dict(Separate__critic_steps=1, Anchor__critic_steps=1)      # where nobody asks how good critics are
 
 @pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
+
+@pytest.fixture(scope='module')
 def three(suite): return first(suite, 3, tests=4)
 
-def begun(method, suite, **kw):
+def begun(method, suite, size=16, **kw):
     "A federation after its first round."
-    f = fed_of(method, suite, net(), **kw)
+    f = fed_of(method, suite, net(size=size), **kw)
     f.one_round()
     return f
 
 @pytest.fixture(scope='module')
 def after_a_round(pair): return trained_once(pair, begun)
 
-def net(dtype=torch.float32): return small_conv(7, size=32, width=4, seed=0).to(dtype)
+def net(dtype=torch.float32, size=16): return small_conv(7, size=size, width=4, seed=0).to(dtype)
 
 def fed(method, suite, dtype=torch.float32, **kw):
     return fed_of(method, suite, net(dtype), **dict(local_steps=4) | kw)
@@ -258,11 +263,12 @@ def away_from(c, places):
 SIDES = [('specific', 'I_s', E_S, -1), ('invariant', 'I_c', E_C, 1)]
 
 @pytest.mark.parametrize('phase, term, places, sign', SIDES, ids=['I_s', 'I_c'])
-def test_steps_of_a_branch_move_held_out_information(suite, phase, term, places, sign):
+def test_steps_of_a_branch_move_held_out_information(phase, term, places, sign):
     """A critic learns on one half of the images, and the branch follows its term there.
 
     Î of the other half falls, or rises."""
-    f = begun(DFL(**QUICK), replace(suite, clients=suite.clients[2:]), batch_size=32)
+    suite = cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40, 64), tests=4)
+    f = begun(DFL(**QUICK), replace(suite, clients=suite.clients[2:]), size=32, batch_size=32)
     f.method = DFL
     c, _, _ = at(f, 1, phase)
     c.net.eval()
@@ -386,7 +392,7 @@ def test_bytes(suite, n, peer_bn):
     w, hidden = 4, 128
     conv = 4*(9*(3*w+w*2*w+2*w*4*w))
     bn   = 4*4*(w+2*w+4*w)
-    fc   = 4*(4*w*16*hidden+hidden)
+    fc   = 4*(4*w*4*hidden+hidden)
     E_c, E_s = conv+fc, conv+fc+(bn if peer_bn == 'theirs' else 0)
     rows = [(r['up'], r['down']) for r in f.history.rounds]
     assert rows == [(4*(E_c+E_s), 4*E_c), (4*(E_c+E_s), 4*(E_c+(n or 3)*E_s))]
@@ -516,18 +522,22 @@ def test_images_that_were_moved_are_all_shown(pair, shown, more, setting):
 
 # ---- the engine
 
-def test_lanes_change_no_bit(three):
-    a, b = (run(DFL(**QUICK), three, net(), rounds=3, local_steps=2, lanes=k) for k in (1, 3))
-    assert equal(a, b) and a.history == b.history
+@pytest.fixture(scope='module')
+def whole(three):
+    "Three rounds in one lane."
+    return run(DFL(**QUICK), three, net(), rounds=3, local_steps=2, lanes=1)
+
+def test_lanes_change_no_bit(three, whole):
+    f = run(DFL(**QUICK), three, net(), rounds=3, local_steps=2, lanes=3)
+    assert equal(whole, f) and whole.history == f.history
 
 def nested(a, b):
     if isinstance(a, torch.Tensor): return torch.equal(a, b)
     if isinstance(a, dict): return a.keys() == b.keys() and all(nested(a[k], b[k]) for k in a)
     return len(a) == len(b) and all(map(nested, a, b)) if isinstance(a, (list, tuple)) else a == b
 
-def test_a_resumed_run_is_the_same(three, tmp_path):
+def test_a_resumed_run_is_the_same(three, whole, tmp_path):
     "Models, critics, Adam's moments, what is lent."
-    whole = run(DFL(**QUICK), three, net(), rounds=3, local_steps=2)
     rest = in_two_parts(partial(fed, DFL(**QUICK), three, local_steps=2), tmp_path/'c')
     assert equal(whole, rest) and whole.history == rest.history
     assert nested(whole.states, rest.states) and nested(whole.down, rest.down)
@@ -597,7 +607,7 @@ def test_a_copy_for_pretrained_extractors():
 
 def test_what_the_halves_say():
     n = DFL.adapt(net()).eval()
-    x = images()
+    x = images(size=16)
     E_s, E_c = halves(n(x))
     assert torch.equal(E_s, branch(n, 'E_s')(x)) and torch.equal(E_c, branch(n, 'E_c')(x))
     assert torch.equal(n(x).logits, n.head(torch.cat([E_s, E_c], 1)))
@@ -611,7 +621,7 @@ def convolution(): return dict(conv=nn.Conv2d(3, 4, 3), bn=nn.BatchNorm2d(4))
 def flat(): return dict(gap=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
 
 NETS = dict(
-    resnet=lambda: resnet10(7, width=4, size=32),
+    resnet=lambda: resnet10(7, width=4, size=16),
     all_in_pool=lambda: Net(nn.Identity(), seq(**convolution(), **flat()), nn.Linear(4, 7)),
     all_in_body=lambda: Net(seq(**convolution(), **flat()), nn.Identity(), nn.Linear(4, 7)))
 
@@ -654,7 +664,7 @@ SUMS = ['FedDDL + DFL', 'DFL + FedProx', 'DFL + FedBN', 'DFL + AdaBN', 'DFL + DE
 def test_these_run(pair, said): assert finite(run(read_method(said), with_boxes(pair), net(), local_steps=2))
 
 def with_boxes(suite):
-    def boxed(d): return replace(d, boxes=torch.tensor([[4, 4, 28, 28]]).expand(len(d), 4).clone())
+    def boxed(d): return replace(d, boxes=torch.tensor([[2, 2, 14, 14]]).expand(len(d), 4).clone())
     return replace(suite, clients=[replace(c, train=boxed(c.train)) for c in suite.clients])
 
 def test_equal_twins_are_one(pair):

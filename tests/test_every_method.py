@@ -5,7 +5,7 @@ between it and the server are bytes.
 """
 from dataclasses import replace
 import pytest, torch
-from feds import cut, fed_of, name_of
+from feds import cut, fed_of, halved, name_of
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
@@ -15,11 +15,11 @@ from fedskew_nb.engine.server import size_of
 @pytest.fixture(scope='module')
 def three():
     "Three domains with a few images each."
-    return cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40), tests=4)
+    return halved(cut(load_suite('emoji-pacs', 'tiny'), (16, 24, 40), tests=4))
 
 def rows_of(fed, images):
     "A row of each image as it lies in memory, raw and as a net gets it: channels last."
-    rows = [*images[:, 0, 16], *fed.worker.images(images)[:, :, 16].transpose(1, 2)]
+    rows = [*images[:, 0, 8], *fed.worker.images(images)[:, :, 8].transpose(1, 2)]
     return [row.contiguous().cpu().numpy().tobytes() for row in rows]
 
 class Nodes(Here):
@@ -67,8 +67,11 @@ def same_nest(a, b):
     if isinstance(a, (list, tuple)): return len(a) == len(b) and all(map(same_nest, a, b))
     return a == b
 
+LESS = dict(FedTGP=dict(epochs=5), FedGen=dict(steps=5))      # of what the server trains
 SOME = dict(participation=.6, rounds=4)
-RUNS = [*((m, {}) for m in METHODS.values()), *((METHODS[n], SOME) for n in ('SCAFFOLD', 'MOON', 'FDSE')),
+STEPS = dict(DFL=2, FedRep=2)                                  # one in each phase; of others one in all
+RUNS = [*((m(**LESS.get(n, {})), dict(local_steps=STEPS.get(n, 1))) for n, m in METHODS.items()),
+        *((METHODS[n], SOME) for n in ('SCAFFOLD', 'MOON', 'FDSE')),
         *((read_method(t), {}) for t in ('SCAFFOLD + FedBN', 'Ditto + FedProx', 'F2DC + FedBN'))]
 
 @pytest.mark.parametrize('method, how', RUNS, ids=name_of)

@@ -224,7 +224,7 @@ def test_a_suite_from_a_file(tmp_path):
     call = dict(seeds=1, control=False, rounds=1, local_steps=1, model='small_conv(width=4)', progress=False)
     cmp = compare('FedAvg', text, out=tmp_path/'o', **call)
     assert cmp.suites == ['emoji-pacs'] and resume(tmp_path/'o', trust_code=True).csv() == cmp.csv()
-    (tmp_path/'mine.py').write_text(FILE.replace("'tiny'", "'quick'"))
+    (tmp_path/'mine.py').write_text(FILE.replace('size, seed)', 'size, seed+1)'))
     compare('FedAvg', text, out=tmp_path/'o', **call)
     assert len(list((tmp_path/'o'/'runs').glob('*.json'))) == 2          # another file, another run
     says = 'gives a int: it should be a function of the seed that returns a Suite'

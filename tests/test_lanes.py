@@ -137,7 +137,8 @@ def many(suite, n, images=8):
 def test_the_global_dice_stay_where_they_are(suite, name, crowd, monkeypatch):
     few = many(suite, 4) if crowd else first(suite, 2, tests=4)
     net = adopted() if name in ('FedAvg', 'FedProx', 'Local') else None
-    fed = fed_of(METHODS[name], few, net, lanes=2, eval_every=1, pad=2, flip=True)
+    steps = 2 if name in ('DFL', 'FedRep') else 1           # one in each phase
+    fed = fed_of(METHODS[name], few, net, lanes=2, local_steps=steps, eval_every=1, pad=2, flip=True)
     with untouched(monkeypatch):
         fed.one_round()
         fed.score()
@@ -181,7 +182,7 @@ class Trouble(Mechanism):
 
 def troubled(suite, at=lambda place, c: None, net=None, **kw):
     "(federation, its troublemaker); it has memories, own tensors, and a file."
-    t, how = Trouble(at), dict(rounds=4, local_steps=3, eval_every=2, lanes=2) | kw
+    t, how = Trouble(at), dict(rounds=4, local_steps=2, eval_every=2, lanes=2) | kw
     return fed_of(Method('Troubled', t, Late(), KeepBatchNorm()), suite, net, **how), t
 
 @pytest.fixture(scope='module')

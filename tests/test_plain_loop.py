@@ -5,7 +5,7 @@ No lane, no worker, no rule; two of three clients take part in a round.
 import copy
 import pytest, torch
 import torch.nn.functional as F
-from feds import cut, far, name_of
+from feds import cut, far, halved, name_of
 from plain_base import at, averaged, epochs, pixels, present
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
@@ -16,7 +16,7 @@ from fedskew_nb.engine.setting import setting_for
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 
-LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS, SHARE = .01, .9, 1e-4, 32, 2, 3, .7
+LR, MOMENTUM, DECAY, BATCH, EPOCHS, ROUNDS, SHARE = .01, .9, 1e-4, 16, 2, 3, .7
 
 def trained(net, start, suite, client, round_no, dtype, mu, adamw):
     "The state of a model that was trained on one client's images, with a pull to its start."
@@ -52,7 +52,7 @@ def plain_loop(net, suite, kept, dtype, mu, adamw=False):
 @pytest.fixture(scope='module')
 def suite():
     "Two batches; and one image more, which joins the second; and a third."
-    return cut(load_suite('skew-digits', size='tiny'), (64, 65, 72), tests=8)
+    return halved(cut(load_suite('skew-digits', size='tiny'), (32, 33, 40), tests=8))
 
 def nothing(net): return set()
 def everything(net): return set(net.state_dict())
@@ -66,7 +66,7 @@ HOW = dict(rounds=ROUNDS, local_epochs=EPOCHS, batch_size=BATCH, lr=LR, momentum
 @pytest.mark.parametrize('method,kept,mu', LOOPS, ids=name_of)
 @pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str)
 def test_equals_plain_loop(suite, method, kept, mu, dtype, eps):
-    net = small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0).to(dtype)
+    net = small_conv(suite.n_classes, size=suite.image_size, width=4, seed=0).to(dtype)
     with threads_of(1): want = plain_loop(net, suite, kept(net), dtype, mu)
     fed = Federation(method, net, suite, device='cpu', **HOW)
     fed.fit()
@@ -81,7 +81,7 @@ def test_equals_plain_loop(suite, method, kept, mu, dtype, eps):
 @pytest.mark.parametrize('stack', [False, True])
 def test_adamw_equals_plain_loop(suite, stack):
     "Emptied each round, with its count of steps; alone, and several clients as one."
-    net = small_conv(suite.n_classes, size=suite.image_size, width=8, seed=0).double()
+    net = small_conv(suite.n_classes, size=suite.image_size, width=4, seed=0).double()
     with threads_of(1): want = plain_loop(net, suite, set(), torch.float64, 0, adamw=True)
     fed = Federation(FedAvg, net, suite, device='cpu', adamw=True, stack=stack, **HOW)
     fed.fit()

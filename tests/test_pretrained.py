@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest, torch
 from feds import cut
 from safetensors.torch import save_file
-from torchvision.models import resnet18
+from torchvision.models import resnet18, shufflenet_v2_x0_5
+from torchvision.models.resnet import BasicBlock, ResNet
 from fedskew_nb import (
     FedAvg, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
 from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
@@ -64,7 +65,6 @@ def test_gradients_of_images_reach_them():
     assert x.grad.abs().sum() > 0
 
 def test_weights_from_a_checkpoint_of_several_gpus(tmp_path):
-    from torchvision.models import resnet18
     with seeded(3): theirs = resnet18()
     state = {f'module.{k}': v for k, v in theirs.state_dict().items()}
     torch.save(dict(epoch=3, state_dict=state), tmp_path/'x.pth')
@@ -97,7 +97,8 @@ def test_in_a_comparison_by_name(tmp_path):
 
 def test_what_is_remembered_is_exported_whole(tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
-    net = torchvision_net(7, 'resnet18', frozen='body', size=SUITE.image_size)
+    with seeded(0): trunk = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=7)
+    net = freeze(as_net(trunk, size=SUITE.image_size), 'body')
     fed = Federation(FedAvg, net, SUITE, **HOW)
     x = SUITE.tests['photo'].x[:2]
     session = onnxruntime.InferenceSession(export(fed, tmp_path/'x.onnx'), providers=['CPUExecutionProvider'])
@@ -152,9 +153,11 @@ def test_batchnorms_that_are_all_frozen_are_nobodys(text):
 
 # ---- weights as they are published
 
+SHUFFLE = 'shufflenet_v2_x0_5'
+
 @lru_cache
 def theirs():
-    with seeded(3): return resnet18(num_classes=3)
+    with seeded(3): return shufflenet_v2_x0_5(num_classes=3)
 
 def wrapped(*begins):
     return {begin+k: v for begin in begins for k, v in theirs().state_dict().items()}
@@ -172,7 +175,7 @@ PUBLISHED = {
 @pytest.mark.parametrize('name', PUBLISHED)
 def test_weights_lie_where_people_put_them(name, tmp_path, recwarn):
     torch.save(PUBLISHED[name](), tmp_path/'w.pth')
-    net = torchvision_net(3, 'resnet18', str(tmp_path/'w.pth'), size=64)
+    net = torchvision_net(3, SHUFFLE, str(tmp_path/'w.pth'), size=64)
     own, want = net.state_dict(), theirs().state_dict()
     assert all(torch.equal(own[f'body.{k}'], v) for k, v in want.items() if not k.startswith('fc'))
     assert not [w for w in recwarn if 'order' in str(w.message)]
@@ -181,9 +184,9 @@ def test_two_that_fit_alike_are_not_guessed(tmp_path):
     other = {k: v+1 for k, v in wrapped('').items()}
     torch.save(dict(student=wrapped(''), teacher=other), tmp_path/'w.pth')
     with pytest.raises(ValueError, match=r'several weights that fit alike \(student, teacher\)'):
-        torchvision_net(3, weights=str(tmp_path/'w.pth'))
+        torchvision_net(3, SHUFFLE, str(tmp_path/'w.pth'))
     torch.save(dict(student=wrapped(''), teacher=wrapped('')), tmp_path/'w.pth')
-    torchvision_net(3, weights=str(tmp_path/'w.pth'))
+    torchvision_net(3, SHUFFLE, str(tmp_path/'w.pth'))
 
 def renamed(state):
     "Each layer by a number, in the order of the layers."
@@ -192,8 +195,8 @@ def renamed(state):
 
 def test_other_names_in_our_order_are_taken_and_said(tmp_path):
     torch.save(renamed(wrapped('')), tmp_path/'w.pth')
-    with pytest.warns(UserWarning, match='100 tensors were taken in their order'):
-        net = torchvision_net(5, 'resnet18', str(tmp_path/'w.pth'), size=64)
+    with pytest.warns(UserWarning, match='280 tensors were taken in their order'):
+        net = torchvision_net(5, SHUFFLE, str(tmp_path/'w.pth'), size=64)
     own = net.state_dict()
     assert all(torch.equal(own[f'body.{k}'], v) for k, v in theirs().state_dict().items()
                if not k.startswith('fc') and not k.endswith('tracked'))
@@ -208,27 +211,28 @@ def swapped(state, a, b):
 AMBIGUOUS = {
     'its names are in alphabetical order': lambda s: dict(sorted((f'{k:>04}', v) for k, v in s.items())),
     'stands where': lambda s: swapped(s, '_l1.running_mean', '_l1.bias'),
-    'for 100': lambda s: s | {'_extra.weight': torch.ones(3, 3, 3, 3)},
+    'for 280': lambda s: s | {'_extra.weight': torch.ones(3, 3, 3, 3)},
     'tensors for': lambda s: {k: v for k, v in s.items() if k != '_l5.weight'},
     'divided otherwise': lambda s: {'_l1.x.weight' if k == '_l1.weight' else k: v for k, v in s.items()}}
 
 @pytest.mark.parametrize('why', AMBIGUOUS)
 def test_an_order_that_leaves_a_choice_is_refused(why, tmp_path):
     torch.save(AMBIGUOUS[why](renamed(wrapped(''))), tmp_path/'w.pth')
-    with pytest.raises(ValueError, match=why) as e: torchvision_net(3, weights=str(tmp_path/'w.pth'))
+    with pytest.raises(ValueError, match=why) as e: torchvision_net(3, SHUFFLE, str(tmp_path/'w.pth'))
     assert 'the file has at the top: ' in str(e.value)
 
 def test_a_safetensors_file_has_no_order(tmp_path):
     save_file(renamed(wrapped('')), str(tmp_path/'w.safetensors'))
     with pytest.raises(ValueError, match='nor do they fit in their order'):
-        torchvision_net(3, weights=str(tmp_path/'w.safetensors'))
+        torchvision_net(3, SHUFFLE, str(tmp_path/'w.safetensors'))
 
 # ---- whose colours
 
 def test_colours_can_be_said_and_are_not_overruled():
-    net = torchvision_net(7, size=SUITE.image_size, mean=(.1, .2, .3), std=(.5, .5, .5))
+    colours = dict(mean=(.1, .2, .3), std=(.5, .5, .5))
+    net = torchvision_net(7, 'shufflenet_v2_x0_5', size=SUITE.image_size, **colours)
     assert Federation(FedAvg, net, SUITE, **HOW).net.mean == (.1, .2, .3)
-    named = replace(SUITE, mean=(.1, .2, .3), std=(.5, .5, .5))
+    named = replace(SUITE, **colours)
     assert Federation(FedAvg, net, named, **HOW).net.std == (.5, .5, .5)
     other = replace(SUITE, mean=(.4, .4, .4))
     with pytest.raises(ValueError, match=r'little names mean \(0.4, 0.4, 0.4\).*weights of the model want'):
@@ -236,12 +240,12 @@ def test_colours_can_be_said_and_are_not_overruled():
 
 @pytest.mark.parametrize('ending', ['pt', 'safetensors'])
 def test_weights_of_a_parallel_module(ending, tmp_path):
-    state = {f'module.{k}': v for k, v in resnet18(num_classes=3).state_dict().items()}
+    state = {f'module.{k}': v for k, v in theirs().state_dict().items()}
     file = tmp_path/f'w.{ending}'
     if ending == 'pt': torch.save(dict(state_dict=state), file)
     else: save_file(state, str(file))
-    net = torchvision_net(3, 'resnet18', str(file), size=64)
-    assert torch.equal(net.state_dict()['body.conv1.weight'], state['module.conv1.weight'])
+    net = torchvision_net(3, SHUFFLE, str(file), size=64)
+    assert torch.equal(net.state_dict()['body.conv1.0.weight'], state['module.conv1.0.weight'])
 
 # ---- a transformer, and adapters of low rank (tests/evidence/vit.py)
 
@@ -264,8 +268,8 @@ def test_who_takes_a_transformer():
     "With AdamW; the page of own models names who does not, and why."
     pytest.importorskip('timm')
     suite = cut(load_suite('emoji-pacs', 'tiny'), (16, 24), tests=4)
+    net = timm_net(suite.n_classes, 'test_vit', size=suite.image_size)
     def refused(method):
-        net = timm_net(suite.n_classes, 'test_vit', size=suite.image_size)
         try: return not Federation(method, net, suite, rounds=1, local_steps=1, adamw=True, lr=.001)
         except ValueError: return True
     assert {n for n, m in METHODS.items() if refused(m)} == {*' '.join(BY_LACK.values()).split()}

@@ -253,7 +253,8 @@ def test_lanes_change_no_bit():
 
 def test_an_exported_net_is_whole(tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
-    fed, x = fitted('FedAvg'), SUITE.clients[0].test.x[:3]
+    net = freeze(behind(small_conv(7, SIDE, width=4), 8, SIDE, 0), 'prefix')
+    fed, x = fitted('FedAvg', net), SUITE.clients[0].test.x[:3]
     session = onnxruntime.InferenceSession(export(fed, tmp_path/'x.onnx'), providers=['CPUExecutionProvider'])
     said, = session.run(None, dict(images=x.numpy()))
     assert torch.allclose(torch.from_numpy(said), fed.predict(x), atol=1e-4)

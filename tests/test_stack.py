@@ -1,7 +1,7 @@
 "Stacked clients against clients one by one, through the federation; when they are chosen, and when not."
 from dataclasses import replace
 import pytest, torch
-from feds import DEVICE, far, name_of, same
+from feds import DEVICE, far, name_of, same, trained_once
 from torch import nn
 from bare import noise_suite
 from fedskew_nb.run.recipes import METHODS
@@ -48,7 +48,7 @@ def participants(f): return [r['participants'] for r in f.history.rounds]
 def both(method, suite, width=4, **how):
     "A federation stacked and one by one, in 64 bits: rounding must not hide a difference, nor make one."
     def net(): return small_conv(suite.n_classes, suite.image_size, width, seed=0).double()
-    return [trained(method, suite, net(), stack=s, **dict(rounds=3) | how) for s in (True, False)]
+    return [trained(method, suite, net(), stack=s, **dict(rounds=2) | how) for s in (True, False)]
 
 def equal(a, b):
     assert all(far(a.state_of(c.id), b.state_of(c.id)) < 1e-9 for c in a.clients)
@@ -76,7 +76,7 @@ HOW = [dict(clip=.1), dict(weight_decay=.1), dict(pad=2, flip=True), dict(batch_
 
 @pytest.mark.parametrize('how', HOW, ids=lambda how: next(iter(how)))
 def test_stacked_equals_lanes_in_every_setting(w2, how):
-    little = replace(w2, clients=[replace(c, train=c.train[:19]) for c in w2.clients])
+    little = replace(w2, clients=[replace(c, train=c.train[:19]) for c in w2.clients[:6]])
     assert equal(*both(FedAvg, little, **how))
 
 @pytest.mark.parametrize('method', [METHODS['FedAvg'], METHODS['MOON'], METHODS['F2DC']], ids=name_of)
@@ -95,65 +95,65 @@ def as_on_an_accelerator(monkeypatch):
 @pytest.mark.parametrize('width', [1, 4])
 def test_batch_norms_side_by_side(w2, name, width, as_on_an_accelerator):
     uneven = replace(w2, clients=[replace(c, train=c.train[:n]) for c, n in zip(w2.clients, (17, 8, 40))])
-    a, b = both(METHODS[name], uneven, width, local_steps=None, rounds=2)
+    a, b = both(METHODS[name], uneven, width, local_steps=None)
     assert equal(a, b) and not any('forward' in vars(m) for m in a.worker.terms.modules())
 
-def test_batch_norms_side_by_side_in_bf16(w4, as_on_an_accelerator): test_bf16_in_a_stack(w4)
+def test_batch_norms_side_by_side_in_bf16(w2, as_on_an_accelerator): test_bf16_in_a_stack(w2)
 
 def test_whoever_comes_for_the_first_time_has_another_memory(w2):
-    a, b = both(METHODS['MOON'], w2, participation=.25)
+    a, b = both(METHODS['MOON'], w2, participation=.25, rounds=3)
     assert equal(a, b) and len({k for p in participants(a) for k in p}) > 5
 
-def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w4):
+def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w2):
     class Addressed(Mechanism):
         stacks = True
         def extras(self, srv, ups): return dict(own=Each({u.id: torch.tensor(float(u.id)) for u in ups}))
         def loss(self, c, b, out):
             return dict(own=c.down['own']*out.logits.square().mean()) if c.round else {}
-    assert equal(*both(Method('Addressed', Addressed()), w4))
+    assert equal(*both(Method('Addressed', Addressed()), w2))
 
-def test_a_stack_that_does_not_fit_is_halved(w4, monkeypatch):
-    one_by_one = trained(FedAvg, w4, stack=False)
+def test_a_stack_that_does_not_fit_is_halved(w2, monkeypatch):
+    one_by_one = trained(FedAvg, w2, stack=False)
     train, tall = federation.train_stack, []
     def narrow(worker, tasks, at):
         tall.append(len(tasks))
         if len(tasks) > 3: raise torch.cuda.OutOfMemoryError('CUDA out of memory')
         return train(worker, tasks, at)
     monkeypatch.setattr(federation, 'train_stack', narrow)
-    f = fed(FedAvg, w4, rounds=2)
+    f = fed(FedAvg, w2, rounds=2)
     with pytest.warns(UserWarning, match='from now on a stack has [52]') as notes: f.fit(1)
     assert far(f.server, one_by_one.server) < 1e-5 and len(notes) == 2 and f.height == 2
     tall.clear()
     f.fit()
     assert max(tall) == 2
 
-def test_one_client_that_does_not_fit_is_named(w4, monkeypatch):
+def test_one_client_that_does_not_fit_is_named(w2, monkeypatch):
     def full(*_): raise torch.cuda.OutOfMemoryError('CUDA out of memory')
-    f = fed(FedAvg, w4, stack=False)
+    f = fed(FedAvg, w2, stack=False)
     monkeypatch.setattr(f.worker, 'step', full)
     with pytest.raises(torch.cuda.OutOfMemoryError) as e: f.fit()
     assert 'at client 0 (d0) in round 1' in e.value.__notes__[0]
     assert 'give a smaller batch_size, or device="cpu"' in e.value.__notes__[0]
 
-def test_stacks_do_not_depend_on_lanes(w4):
-    one, *others = (trained(FedAvg, w4, lanes=lanes, rounds=2) for lanes in (1, 2, 8))
+def test_stacks_do_not_depend_on_lanes(w2):
+    one, *others = (trained(FedAvg, w2, lanes=lanes, rounds=2) for lanes in (1, 2, 8))
     assert all(same(one.server, f.server) and one.history == f.history for f in others)
 
-def test_a_stacked_run_is_resumed_as_one(w4, tmp_path):
+def test_a_stacked_run_is_resumed_as_one(w2, tmp_path):
     how, file = dict(rounds=4, eval_every=1), tmp_path/'c.safetensors'
-    fed(FedAvg, w4, out=file, **how).fit(2)
-    whole, rest = trained(FedAvg, w4, **how), fed(FedAvg, w4, **how).load(file)
+    fed(FedAvg, w2, out=file, **how).fit(2)
+    whole, rest = trained(FedAvg, w2, **how), fed(FedAvg, w2, **how).load(file)
     rest.fit()
     assert same(whole.server, rest.server) and whole.history == rest.history
-    alone = fed(FedAvg, w4, stack=False, **how)
+    alone = fed(FedAvg, w2, stack=False, **how)
     with pytest.raises(ValueError, match='is of another run: its stack'): alone.load(file)
 
-def test_participants_are_stacked_in_their_order(w4):
-    a, b = (trained(FedAvg, w4, rounds=2, participation=.35, stack=s) for s in (None, False))
+def test_participants_are_stacked_in_their_order(w2):
+    a, b = (trained(FedAvg, w2, rounds=2, participation=.35, stack=s) for s in (None, False))
     assert participants(a) == participants(b) and far(a.server, b.server) < 1e-4
 
-def test_scores_after_local_training_are_each_clients_own(w4):
-    few = replace(w4, clients=[replace(c, test=c.train[:20]) for c in w4.clients[:4]])
+def test_scores_after_local_training_are_each_clients_own(w2):
+    few = replace(w2, clients=[replace(c, test=c.train[:20]) for c in w2.clients[:4]])
     def right(stack):
         rows = trained(FedAvg, few, stack=stack, local_steps=8).history.rows
         return {r['client']: r['correct'] for r in rows if r['moment'] == 'post_local'}
@@ -162,31 +162,36 @@ def test_scores_after_local_training_are_each_clients_own(w4):
 
 # ---- who is stacked
 
+@pytest.fixture(scope='module')
+def begun(w4):
+    "A federation of a method that nobody trains."
+    return trained_once(replace(w4, clients=w4.clients[:3]), fed)
+
 @pytest.mark.parametrize('name', PLAIN)
-def test_only_those_that_stack(w4, name):
-    f, stacks = fed(METHODS[name], w4), name not in TRAINS
+def test_only_those_that_stack(begun, name):
+    f, stacks = begun(METHODS[name]), name not in TRAINS
     assert (f.why_lanes == '') == f.history.setting['stacked'] == stacks
 
 @pytest.mark.parametrize('name', sorted(TRAINS))
-def test_who_does_not_stack_says_why(w4, name):
-    assert TRAINS[name] in fed(METHODS[name], w4).plan()['why']
+def test_who_does_not_stack_says_why(w4, begun, name):
+    assert TRAINS[name] in begun(METHODS[name]).plan()['why']
     says = f'{name} cannot be stacked: .*Leave stack=True out'
     with pytest.raises(ValueError, match=says): fed(METHODS[name], w4, stack=True)
 
-def test_a_stranger_does_not_stack_unless_it_says_so(w4):
+def test_a_stranger_does_not_stack_unless_it_says_so(w2):
     class Quiet(Mechanism):
         def loss(self, c, b, out): return dict(quiet=0*out.logits.square().mean())
     class Loud(Quiet): stacks = True
-    a, b = trained(Method('Quiet', Quiet()), w4), trained(Method('Loud', Loud()), w4)
+    a, b = trained(Method('Quiet', Quiet()), w2), trained(Method('Loud', Loud()), w2)
     assert 'Quiet has a say' in a.why_lanes and not b.why_lanes and far(a.server, b.server) < 1e-5
 
-def test_a_batch_may_remember_in_a_stack(w4):
+def test_a_batch_may_remember_in_a_stack(w2):
     class Counting(Mechanism):
         stacks = True
         def batch(self, c, b):
             c.state['seen'] = c.state.get('seen', 0)+len(b['y'])
             return b
-    f = trained(Method('Counting', Counting()), w4)
+    f = trained(Method('Counting', Counting()), w2)
     assert not f.why_lanes and all(s['Counting'] == dict(seen=16) for s in f.states.values())
 
 class Odd(Net):
@@ -207,11 +212,11 @@ def test_nets_that_cannot_be_stacked_are_seen_before(w4, odd, why):
     assert why in f.why_lanes and bool(why) == bool(f.why_lanes)
     if not why: assert far(f.server, trained(FedAvg, w4, net, stack=False).server) < 1e-5
 
-def test_a_stack_that_fails_says_how_to_go_without(w4):
+def test_a_stack_that_fails_says_how_to_go_without(w2):
     class WhoAmI(Mechanism):
         stacks = True
         def loss(self, c, b, out): return dict(mine=0.*c.id)
-    with pytest.raises(AttributeError) as e: fed(Method('WhoAmI', WhoAmI()), w4).fit()
+    with pytest.raises(AttributeError) as e: fed(Method('WhoAmI', WhoAmI()), w2).fit()
     note = e.value.__notes__[0]
     assert 'stack=False trains them one by one' in note and 'in round 1' in note
 
@@ -223,10 +228,10 @@ def test_what_takes_lanes_unless_a_stack_is_asked_for(w4, how, why):
     asked, cpu = fed(FedAvg, w4, stack=True, **how), fed(FedAvg, w4, device='cpu', **how)
     assert why in cpu.why_lanes and not asked.why_lanes
 
-def test_bf16_in_a_stack(w4):
-    a, b = (trained(FedAvg, w4, precision='bf16', stack=s) for s in (True, False))
+def test_bf16_in_a_stack(w2):
+    a, b = (trained(FedAvg, w2, precision='bf16', stack=s) for s in (True, False))
     assert far(a.server, b.server) < .02
-    assert far(a.server, trained(FedAvg, w4).server) > 0
+    assert far(a.server, trained(FedAvg, w2).server) > 0
 
 def test_an_accelerator_stacks_larger_steps(w4):
     def why(device, net=None):
@@ -236,6 +241,6 @@ def test_an_accelerator_stacks_larger_steps(w4):
     assert 'more than 1e+10' in why('cuda', resnet10(10))
     assert why_not_stacked(FedAvg, small_conv(10), Setting(precision='bf16'), device='cuda') == ''
 
-def test_a_lone_client_takes_a_lane(w4):
-    f = fed(FedAvg, replace(w4, clients=w4.clients[:1]))
+def test_a_lone_client_takes_a_lane(w2):
+    f = fed(FedAvg, replace(w2, clients=w2.clients[:1]))
     assert f.why_lanes == 'there is one client'

@@ -10,7 +10,7 @@ from fedskew_nb.run.run import federation_of, run_name
 from fedskew_nb.run.tune import Search, chosen, on_validation, rate, searches, tune, wanted
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedProx
-from feds import run_of
+from feds import run_of, two
 
 SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)',
              progress=False)
@@ -89,13 +89,14 @@ def test_refused_before_anything_is_trained(bad, word, tmp_path):
 # ---- stopped, gone on, stored
 
 def test_stopped_and_called_again(tmp_path):
-    told, want = [], tune('FedAvg', **TWO)
+    told, how = [], TWO | dict(suite=two)
+    want = tune('FedAvg', **how)
     def stop(done, of, run, history):
         told.append(run.setting['lr'])
         if done == 2: raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt): tune('FedAvg', **TWO, out=tmp_path, on_run=stop)
+    with pytest.raises(KeyboardInterrupt): tune('FedAvg', **how, out=tmp_path, on_run=stop)
     assert not (tmp_path/'tuned.json').exists() and len(list((tmp_path/'runs').iterdir())) == 2
-    assert tune('FedAvg', **TWO, out=tmp_path) == want == read_tuned(tmp_path/'tuned.json')
+    assert tune('FedAvg', **how, out=tmp_path) == want == read_tuned(tmp_path/'tuned.json')
 
 def test_another_suite_joins_the_file(tmp_path):
     for s in ('emoji-pacs', 'skew-digits'): tune('FedAvg', **TWO | dict(suite=s), out=tmp_path)
