@@ -52,13 +52,6 @@ def place(tmp_path_factory):
 def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv('FEDSKEW_CACHE', str(tmp_path_factory.getbasetemp()/'cache'))
 
-@pytest.fixture(autouse=True)
-def looked_once(monkeypatch):
-    "The dry run of a site has rounds of its own: jobs that differ in theirs need one."
-    def surface(job, n_classes):
-        return surface_of(replace(job, setting=job.setting | dict(rounds=3), run=''), n_classes)
-    monkeypatch.setattr(node, 'surface_of', surface)
-
 def sites(place): return [place/s for s in 'abc']
 
 def job(method='FedAvg', **more):

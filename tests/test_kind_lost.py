@@ -14,7 +14,7 @@ from fedskew_nb.run.recipes import read_method
 from fedskew_nb.tools.predict import predict_command
 from fedskew_nb.tools.cli import report_command
 from feds import fed_of, same
-from test_deploy import cache, job, looked_once, place, sites    # noqa: F401
+from test_deploy import cache, job, place, sites    # noqa: F401
 
 # ---- files that are not ours
 
