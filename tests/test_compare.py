@@ -1,6 +1,6 @@
 "The runs of a comparison: names, plans, jobs, what is kept. Its statistics are in test_analysis.py."
 import csv, json, os, shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 import feds, pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables, write_report
@@ -11,12 +11,14 @@ from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.tune import on_validation
 from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.pictures import read_image
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
-from fedskew_nb.methods.baselines.average import FedAvg
+from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN
 from feds import run_of, two
 from test_cli import images
@@ -395,11 +397,34 @@ def test_a_folder_beside_a_suite_keeps_its_rounds(tmp_path):
     rounds = {r.suite.name: r.setting['rounds'] for r in planned('FedAvg', both, 1, **setting)}
     assert rounds == {'pets': 32, 'emoji-pacs': 24}
 
-def test_an_object_without_a_name_cannot_be_resumed(tmp_path):
-    compare(**ALONE | dict(seeds=1, model=small_conv_of_width_4, out=tmp_path))
-    with pytest.raises(ValueError, match='object without a name'): resume(tmp_path)
-
 def small_conv_of_width_4(n_classes): return small_conv(n_classes, width=4)
+
+@dataclass
+class Nothing(Mechanism): pass
+
+OBJECTS = dict(
+    small_conv_of_width_4=dict(model=small_conv_of_width_4), two=dict(suite=[two, 'emoji-pacs']),
+    Mine=dict(methods=['FedAvg', Method('Mine', Nothing())]))
+
+@pytest.mark.parametrize('name', OBJECTS)
+def test_what_no_text_makes_again_cannot_be_resumed(name, tmp_path):
+    "It is named, also beside others that could be typed: nothing is left out in silence."
+    compare(**ALONE | dict(seeds=1, rounds=1, out=tmp_path) | OBJECTS[name])
+    with pytest.raises(ValueError, match=f'asked for {name}, which no text makes again'): resume(tmp_path)
+
+def test_objects_of_the_package_are_resumed(tmp_path):
+    "Their names make them again; a copy with other values has its own."
+    how = ALONE | dict(seeds=1, rounds=1, out=tmp_path)
+    was = compare(**how | dict(methods=[FedAvg, FedProx(mu=.3), FedBN + FedProx])).histories
+    assert resume(tmp_path, progress=False).histories == was
+
+def test_a_request_of_before_says_what_it_lacks(tmp_path):
+    compare(**SMALL, seeds=1, out=tmp_path)
+    file = tmp_path/'compare.json'
+    said = json.loads(file.read_text())
+    assert said.pop('objects') == ['two']
+    file.write_text(json.dumps(said))
+    with pytest.raises(ValueError, match='asked for a suite, which'): resume(tmp_path)
 
 # ---- grids
 

@@ -1,7 +1,7 @@
 "I_s held back, and what two branches share on images that no net has seen."
 import math
 import pytest, torch
-from feds import equal, fed_of, run
+from feds import equal, fed_of, halved, run
 from test_dfl_method import at, net
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import small_conv
@@ -13,6 +13,10 @@ from fedskew_nb.methods.dfl.method import DFL, Anchor, Separate, Transfer
 from fedskew_nb.methods.dfl.stability import Tamed, held_out, still_shared
 
 Plain = type('Tamed', (Separate,), {})       # draws the same critic
+
+@pytest.fixture(scope='module')
+def suite(suite): return halved(suite)
+
 def whole(term): return Method('x', Branches(), term, Anchor(), Transfer())
 def term_of(term, suite, rounds=0):
     "What a term is worth to client 0 in step 1, and its gradient on E_s(x)."

@@ -524,7 +524,7 @@ def test_what_cannot_be_split_is_named_or_left_whole(pair, kind, why):
 
 def seq_of(kind):
     with seeded(0):
-        return Net(
+        net = Net(
             seq(
                 zero=nn.Conv2d(3, 6, 3, 1, 1),
                 relu=nn.ReLU(),
@@ -533,6 +533,8 @@ def seq_of(kind):
             gap(),
             nn.Linear(6, 7),
         )
+    net.image_size = 16
+    return net
 
 def test_nothing_to_split():
     with pytest.raises(ValueError, match='no layer to decompose'):

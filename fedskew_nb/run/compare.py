@@ -52,7 +52,9 @@ def opened(todo:list, executor, out, seeds, size, want:dict)->tuple: # (stamped 
     "Runs that can be made, and the folder in which what was asked for is kept."
     if is_new(out): check_tuned(todo, read_tuned(want.get('tuned')))
     todo, runs = ready_runs(todo, executor, out)
-    if out: request_of(todo, seeds, size, want).save(out, todo)
+    if not out: return todo, runs
+    objects = once(o.name for r in todo for o in (r.method, r.suite, r.model) if not o.text)
+    structs.replace(request_of(todo, seeds, size, want), objects=objects or UNSET).save(out, todo)
     return todo, runs
 
 # %% ../../nbs/7_app/14_compare.ipynb #fce48eb7
@@ -143,7 +145,8 @@ class ListRequest(Request, kw_only=True):
     folders:list[Folder]|UnsetType=UNSET
     seeds:int|list[int]
     size:str
-    model:str|None      # None: an object without a name
+    model:str|None
+    objects:list[str]|UnsetType=UNSET
     setting:dict
     runs:dict[str, RunNote]={}
     def given(self)->dict: # arguments of `compare`
@@ -161,13 +164,22 @@ def request_of(todo, seeds, size, want)->ListRequest:
         if want.get('tuned'): setting.pop('lr', None)  # each has its own
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     said = {k: want[k] for k in SAID if k in want}
-    methods, suites = (r.method.text for r in todo if r.deal == 'skew'), (r.suite.text for r in todo)
-    texts = dict(methods=once(methods), suites=once(suites), model=todo[0].model.text or None)
-    return ListRequest(**said, **texts, seeds=which_seeds(seeds), size=size, setting=setting)
+    methods = once(r.method.text or r.method.name for r in todo if r.deal == 'skew')
+    suites, model = once(r.suite.text for r in todo), todo[0].model.text or None
+    what = dict(methods=methods, suites=suites, model=model, size=size, setting=setting)
+    return ListRequest(**said, **what, seeds=which_seeds(seeds))
 
 # %% ../../nbs/7_app/14_compare.ipynb #417b9e90
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
 
+@patch
+def untyped(self:Request)->list:
+    "Names of what was given as an object, and cannot be typed."
+    if objects := getattr(self, 'objects', UNSET): return objects
+    lacks = {'a model': getattr(self, 'model', '') is None, 'a suite': getattr(self, 'suites', 0) == []}
+    return [k for k, lacking in lacks.items() if lacking]     # as 0.1 wrote it
+
+# %% ../../nbs/7_app/14_compare.ipynb #88728084
 @patch
 def files(self:Request)->list:
     "The Python files that it names."
@@ -180,7 +192,7 @@ def files(self:Request)->list:
 @patch
 def command(self:Request, out)->str:
     "What finishes the comparison in `out`."
-    if getattr(self, 'model', '') is None: return 'call compare again in Python'
+    if self.untyped(): return 'call compare again in Python'
     return f'fedskew resume {out}{" --trust-code" if self.files() else ""} goes on'
 
 # %% ../../nbs/7_app/14_compare.ipynb #fb8321e4
@@ -223,7 +235,7 @@ def read_request(out)->Request:
 
 # %% ../../nbs/7_app/14_compare.ipynb #038926bf
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
-FREE = {'runs', 'folders', 'version', 'format', 'trust', 'keep_models'}
+FREE = {'runs', 'folders', 'version', 'format', 'objects', 'trust', 'keep_models'}
 
 @patch
 def wish(self:GridRequest)->dict:
@@ -275,8 +287,9 @@ def save(self:Request, out, todo:list):
 def trusted_request(out, trust_code:bool)->dict:
     "The arguments of the call that filled `out`; its Python files must have been looked at."
     request = read_request(out)
-    if getattr(request, 'model', '') is None:
-        raise ValueError(f'the model of {out} was an object without a name: call compare again in Python')
+    if objects := request.untyped():
+        raise ValueError(f'{out} was asked for {", ".join(objects)}, which no text makes again: '
+                         'call compare again in Python, finished runs are kept')
     if trust_code or not (files := request.files()): return request.given()
     raise ValueError(f'{out} names {" and ".join(files)}, which this would run: look at it, '
                      'then say --trust-code, or trust_code=True')

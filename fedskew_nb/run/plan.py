@@ -16,12 +16,11 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 from .recipes import (
-    METHODS, cut, embedded_suite, method_recipe, model_recipe, short, suite_recipe, variant_of)
+    METHODS, cut, embedded_suite, method_recipe, model_recipe, other_method, short, suite_recipe, variant_of)
 from ..core.method import Method
 from .executors import SUBMITS
 from .run import Run, method_of, stamped
 from ..core.files import Number, Record, misfit, read_json
-from ..core.identity import digest
 from ..core.names import Recipe, extra, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
@@ -190,9 +189,6 @@ def budget(
 
 # %% ../../nbs/7_app/13_plan.ipynb #4011b4ca
 def as_list(x)->list: return list(x) if isinstance(x, (list, tuple, range)) else [x]
-
-def other_method(one:Method, two:Method)->bool:
-    return one is not two and digest(one.mechanisms) != digest(two.mechanisms)
 
 # %% ../../nbs/7_app/13_plan.ipynb #9a61e0be
 def method_recipes(methods)->list: # of Recipe

@@ -11,6 +11,7 @@ from itertools import chain
 from operator import or_
 from pathlib import Path
 from .scripts import call_checked, from_file
+from ..core.identity import digest
 from ..core.mechanism import Mechanism
 from ..core.method import Method
 from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
@@ -181,11 +182,18 @@ def given(o, *_): return o
 
 def short(o)->str: return ' '.join(reprlib.repr(o).split())
 
+# %% ../../nbs/7_app/09_recipes.ipynb #bc3eee18
+def other_method(one:Method, two:Method)->bool:
+    return one is not two and digest(one.mechanisms) != digest(two.mechanisms)
+
 def method_recipe(o)->Recipe:
     "What was typed, or a Method."
     if isinstance(o, Recipe): return o
     method = read_method(o)
-    if isinstance(o, Method): return Recipe(o.name, partial(given, o), o.name, o.base).holding(o)
+    if isinstance(o, Method):
+        try: text = '' if other_method(read_method(o.name), o) else o.name
+        except ValueError: text = ''
+        return Recipe(o.name, partial(given, o), text, o.base).holding(o)
     text = ' + '.join(map(absolute, parts_of(o))) if files_in(o) else method.name
     return Recipe(method.name, partial(read_method, text), text, method.base, files_in(text)).holding(method)
 
