@@ -164,10 +164,9 @@ def request_of(todo, seeds, size, want)->ListRequest:
         if want.get('tuned'): setting.pop('lr', None)  # each has its own
     if want.get('tuned'): want = want | dict(tuned=read_tuned(want['tuned']))
     said = {k: want[k] for k in SAID if k in want}
-    methods = once(r.method.text or r.method.name for r in todo if r.deal == 'skew')
-    suites, model = once(r.suite.text for r in todo), todo[0].model.text or None
-    what = dict(methods=methods, suites=suites, model=model, size=size, setting=setting)
-    return ListRequest(**said, **what, seeds=which_seeds(seeds))
+    texts = dict(suites=once(r.suite.text for r in todo), model=todo[0].model.text or None)
+    texts['methods'] = once(r.method.text or r.method.name for r in todo if r.deal == 'skew')
+    return ListRequest(**said, **texts, seeds=which_seeds(seeds), size=size, setting=setting)
 
 # %% ../../nbs/7_app/14_compare.ipynb #417b9e90
 def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
