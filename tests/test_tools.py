@@ -1,6 +1,6 @@
 "The docs checker finds each fault that we put in; the README maker and the sync check do what they say."
 
-import base64, io, json, posixpath, re, shutil, subprocess
+import base64, io, json, posixpath, re, shutil, subprocess, warnings
 from pathlib import Path
 import pytest, yaml
 from execnb.nbio import dict2nb
@@ -503,6 +503,12 @@ def test_wide_figures():
     assert (
         rules(figure(961)) == ['figure'] and rules(figure(960)) == [] and rules(figure(1900, width=950)) == []
     )
+
+def test_a_stored_warning_names_no_folder(monkeypatch):
+    import nbexec  # slow to load
+    monkeypatch.setattr(warnings, 'formatwarning', warnings.formatwarning)
+    exec(nbexec.SETUP.partition('get_ipython')[0], {})
+    assert warnings.formatwarning('odd', UserWarning, '/home/x.py', 3) == 'UserWarning: odd\n'
 
 def test_a_drawing_needs_few_colours():
     "A photograph keeps all of its."

@@ -15,15 +15,17 @@ from PIL import Image, ImageChops, ImageStat
 from project import flags, notebooks, skipped
 
 # Stored tables are Markdown: as HTML they would make the site load scripts from elsewhere.
-# Figures have two pixels for one.
+# Figures have two pixels for one. A warning says what it says, and not in which folder of this machine.
 SETUP = """
+import warnings
+warnings.formatwarning = lambda message, kind, *where, **line: f'{kind.__name__}: {message}\\n'
 get_ipython().config.InlineBackend.figure_formats = {'retina'}
 formatters = get_ipython().display_formatter.formatters
 for module, kind in (('pandas', 'DataFrame'), ('pandas', 'Series'),
                      ('pandas.core.frame', 'DataFrame'), ('pandas.core.series', 'Series')):
     formatters['text/html'].for_type_by_name(module, kind, lambda d: None)
     formatters['text/markdown'].for_type_by_name(module, kind, lambda d: d.to_markdown())
-del formatters, module, kind
+del formatters, module, kind, warnings
 """
 
 class Runner(NotebookClient):
