@@ -412,6 +412,12 @@ def test_what_no_text_makes_again_cannot_be_resumed(name, tmp_path):
     compare(**ALONE | dict(seeds=1, rounds=1, out=tmp_path) | OBJECTS[name])
     with pytest.raises(ValueError, match=f'asked for {name}, which no text makes again'): resume(tmp_path)
 
+def test_a_name_that_is_a_file_runs_nothing(tmp_path):
+    "A method's name is looked up, and the name of an object may be anything."
+    file = tmp_path/'trap.py'
+    file.write_text("raise SystemExit('ran')")
+    assert method_recipe(Method(f'{file}:Mine', Nothing())).text == ''
+
 def test_objects_of_the_package_are_resumed(tmp_path):
     "Their names make them again; a copy with other values has its own."
     how = ALONE | dict(seeds=1, rounds=1, out=tmp_path)

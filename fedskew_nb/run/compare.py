@@ -176,7 +176,7 @@ def untyped(self:Request)->list:
     "Names of what was given as an object, and cannot be typed."
     if objects := getattr(self, 'objects', UNSET): return objects
     lacks = {'a model': getattr(self, 'model', '') is None, 'a suite': getattr(self, 'suites', 0) == []}
-    return [k for k, lacking in lacks.items() if lacking]     # as 0.1 wrote it
+    return [k for k, lacking in lacks.items() if lacking]     # of before `objects` was kept
 
 # %% ../../nbs/7_app/14_compare.ipynb #88728084
 @patch

@@ -191,9 +191,9 @@ def method_recipe(o)->Recipe:
     if isinstance(o, Recipe): return o
     method = read_method(o)
     if isinstance(o, Method):
-        try: text = '' if other_method(read_method(o.name), o) else o.name
-        except ValueError: text = ''
-        return Recipe(o.name, partial(given, o), text, o.base).holding(o)
+        try: again = not files_in(o.name) and not other_method(read_method(o.name), o)
+        except ValueError: again = False
+        return Recipe(o.name, partial(given, o), o.name*again, o.base).holding(o)
     text = ' + '.join(map(absolute, parts_of(o))) if files_in(o) else method.name
     return Recipe(method.name, partial(read_method, text), text, method.base, files_in(text)).holding(method)
 
