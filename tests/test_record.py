@@ -5,6 +5,7 @@ import pytest, torch
 from feds import fed_of, first, run, small, trained_once
 from fedskew_nb.analysis.claims import by_domain
 from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.explain import adabn
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.nets.pretrained import group_norms
 from fedskew_nb.data.load import load_suite
@@ -110,6 +111,25 @@ def test_a_new_domain_adapts_to_images_that_are_not_tested():
     new = [q for q in adapted_questions(fed) if q.view == 'unseen']
     assert [q.domain for q in new] == [whole.clients[0].domain] and new[0].model == -1
     assert not set(pixel_digests(new[0].adapt.x)) & set(pixel_digests(new[0].data.x))
+
+# ---- the control at the same moment
+def test_the_model_of_the_iid_split_is_re_estimated_where_the_images_came_from(suite):
+    "By a plain loop: at each client of the skewed split, on its images; scored on its share of the tests."
+    fed = run(FedAvg, suite.iid(), **RECORD)
+    rows = rows_at(fed, moment='adabn', round=6)
+    assert [(r['view'], r['client'], r['domain']) for r in rows] == [
+        ('personal', c.id, c.domain) for c in suite.clients]
+    for r, c in zip(rows, own_tests(suite.clients)):
+        said = adabn(fed.model(), c.train).see(c.test.x).logits.argmax(1)
+        assert torch.equal(unpacked(r), (said == c.test.y).cpu())
+
+def test_the_control_is_asked_about_the_images_of_fedavg(suite, made):
+    "The same letters, client by client, so the two can be paired image by image."
+    def letters(fed): return {(r['client'], r['images']) for r in rows_at(fed, moment='adabn', round=6)}
+    assert letters(run(FedAvg, suite.iid(), **RECORD)) == letters(made(FedAvg, **RECORD))
+
+def test_a_split_that_keeps_something_at_home_has_no_such_control(suite):
+    assert not rows_at(run(FedBN, suite.iid(), **RECORD), moment='adabn')
 
 # ---- which images
 def test_marks_are_the_counts(made):

@@ -54,6 +54,7 @@ class Suite:
     base:str=''              # the suite that it is a variant of; default: itself
     deal:str='skew'          # or iid, pooled: how the images were dealt
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
+    homes:list=field(default_factory=list)    # of an IID split: the clients before it, who are asked, too
     copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
     white:tuple=()           # what is black and white in scans; (): as the type says
     files:list=field(default_factory=list, repr=False)    # of a folder: [image, site, part]
@@ -125,7 +126,7 @@ def iid(self:Suite, seed:int=0)->Suite:
     nobodys = next(iter(self.tests.values()))[:0]     # such a client has no domain to be asked about
     parts = zip(self.clients, dealt(self, 'train', seed), dealt(self, 'val', seed))
     clients = [Client(c.id, 'iid', t, v, nobodys) for c, t, v in parts]
-    return replace(self, name=self.title, deal='iid', clients=clients)
+    return replace(self, name=self.title, deal='iid', clients=clients, homes=self.clients)
 
 @patch
 def pooled(self:Suite)->Suite:
@@ -168,12 +169,12 @@ def _repr_markdown_(self:Suite)->str:
 # %% ../../nbs/5_data/02_suite.ipynb #00000025
 @patch(as_prop=True)
 def nbytes(self:Suite)->int:
-    "Bytes of its images, labels, masks and boxes, without those of `spare`."
+    "Bytes of its images, labels, masks and boxes, without those of `spare` and `homes`."
     return sum(d.nbytes for d in self._datas())
 
 @patch
 def _datas(self:Suite)->list:
-    "Every `Data` but `spare` once, shared ones too."
+    "Every `Data` but `spare` and `homes` once, shared ones too."
     every = [d for c in self.clients for d in (c.train, c.val, c.test)]
     every += [*self.tests.values(), *self.unseen.values()]
     return list({id(d): d for d in every}.values())
@@ -209,7 +210,7 @@ def odd(self:Suite)->list: # of sentences
     return oddities(self)
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a
-FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare')]
+FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare', 'homes')]
 
 def pack(suite:Suite, **also)->tuple[dict,dict]:
     "A suite as (tensors, table of contents)."

@@ -125,6 +125,8 @@ def adapted_questions(fed)->list: # of Question
     own = [Question(model_of(fed, c), c.test, 'personal', c.domain, c.id, adapt=c.train)
            for c in fed.clients if len(c.test)]
     if fed.is_personal(): return own
+    homes = [c for c in own_tests(fed.suite.homes) if len(c.test)]
+    own += [Question(-1, c.test, 'personal', c.domain, c.id, adapt=c.train) for c in homes]
     spare = {d: s for d, s in fed.suite.spare.items() if d in fed.suite.unseen and len(s) > 1}
     return own + [Question(-1, fed.suite.unseen[d], 'unseen', d, adapt=s) for d, s in spare.items()]
 
@@ -199,7 +201,7 @@ def scores(fed, size:int=256)->list: # rows of the history
         keep = 'personal' if any(len(c.test) for c in fed.clients) else 'global', 'unseen'
     asked = [(q, 'post_agg') for q in received] + [(q, 'adabn') for q in again]
     return [row for q, moment in asked
-            for row in q.rows(right[q.key], fed.round_no, moment, q.view in keep)]
+            for row in q.rows(right[q.key], fed.round_no, moment, q.view in keep or moment == 'adabn')]
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #8a6d07d4
 def after_training(
