@@ -43,36 +43,85 @@ def write_packed(path:Path, nest):
 def write_text(path:Path, nest, indent:int):
     write_whole(path, (json.dumps(nest, indent=indent)+'\n').encode())
 
+def job_of(s, row, seed:int, lr:float, own:tuple, pilot:bool)->dict:
+    return dict(set=s.id, row=row.name, seed=seed, lr=lr, own=own, pilot=pilot)
+
+def asked(row, s, tuned:dict)->dict|None: # {'lr', 'own'} of its runs that are judged; None: not chosen yet
+    if row.lr: return dict(lr=row.lr, own=())
+    if not s.tuned: return dict(lr=s.record['lr'], own=())
+    of = tuned.get(row.rate_of or row.name)
+    return of and dict(lr=of['lr'], own=tuple(of['own'].items()))
+
+def serves(entry:dict, row, s, how:dict)->bool:
+    "Is this what a row of a set wants? Since `tuning.2` the IID split is re-estimated, too."
+    here = entry['lr'], tuple(map(tuple, entry['own']))
+    whole = 'further' not in s.tuning or row.deal != 'iid' or any(
+        r['moment'] == 'adabn' for r in entry['history']['rows'])
+    return here == (how['lr'], how['own']) and whole
+
 class Store:
-    "Finished trials and runs, in files."
-    def __init__(self, folder:Path=HERE): self.folder = folder
+    "Finished trials and runs, in files. Both are found by what they ran, whichever set asked for them."
+    def __init__(self, folder:Path=HERE, sets:list|None=None):
+        self.folder, self.sets = folder, plan.read_plan() if sets is None else sets
     def runs_file(self, s, seed)->Path: return self.folder/'runs'/s.id/f'{seed}.json.xz'
-    def tuned_file(self, s)->Path: return self.folder/f'tuned-{s.tuned_as}.json'
-    def trials_file(self, s)->Path: return self.folder/'pilots'/f'{s.tuned_as}.json'
-    def runs(self, s, seed)->dict: # {row: entry}
+    def tuned_file(self, s)->Path: return self.folder/f'tuned-{s.id}.json'
+    def trials_file(self, s)->Path: return self.folder/'pilots'/f'{s.id}.json'
+
+    def own_runs(self, s, seed)->dict: # {row: entry}
+        "What was run for this set."
         stored = read_packed(self.runs_file(s, seed), {})
         if stored and stored['record'] != s.letters:
             raise ValueError(f'{self.runs_file(s, seed)} is of another record of set {s.id}: move it away')
         return stored.get('rows', {})
-    def trials(self, s)->dict: # {Trial: score}
-        path = self.trials_file(s)
-        stored = json.loads(path.read_text()) if path.exists() else []
-        return {Trial(t['row'], t['seed'], t['lr'], tuple(map(tuple, t['own']))): t['score'] for t in stored
-                if t['record'] == s.letters}
+
+    def runs(self, s, seed)->dict: # {row: entry}
+        "And what was run for another one: the same run, at the rate that this set wants."
+        out, tuned = dict(self.own_runs(s, seed)), self.tuned(s)
+        for row in (r for r in s.rows if r.name not in out):
+            how = asked(row, s, tuned)
+            if not how: continue
+            for o in (o for o in self.sets if seed in o.seeds):
+                same = [r.name for r in o.rows if plan.ran(o, r) == plan.ran(s, row)
+                        and row.measure in ('', r.measure) and r.trust >= row.trust]
+                found = [e for n, e in self.own_runs(o, seed).items() if n in same and serves(e, row, s, how)]
+                if found: out.setdefault(row.name, found[0])
+        return out
+
+    def trials(self, s)->tuple: # ({Trial: score}, {Trial: {view moment: score}})
+        "Of several of one trial the first counts."
+        done, places = {}, {}
+        for o in self.sets:
+            path, rows = self.trials_file(o), {r.name: r for r in o.rows}
+            stored = json.loads(path.read_text()) if path.exists() else []
+            for t in (t for t in stored if t['record'] == o.letters):
+                of = rows[t['row']]
+                for row in (r for r in plan.tuned_rows(s) if plan.ran(s, r) == plan.ran(o, of)):
+                    trial = Trial(row.name, t['seed'], t['lr'], tuple(map(tuple, t['own'])))
+                    score = t.get('scores', {}).get(f'{row.view} {row.moment}', 0.)    # 0: it stopped
+                    if (of.view, of.moment) == (row.view, row.moment): score = t['score']
+                    elif 'scores' not in t: continue
+                    done.setdefault(trial, score)
+                    if 'scores' in t: places.setdefault(trial, t['scores'])
+        return done, places
+
     def tuned(self, s)->dict: # {row: {'lr', 'own', …}}; {} where nothing was tuned
-        path = self.tuned_file(s)
-        if not path.exists(): return {}
-        stored = json.loads(path.read_text())
-        if s.is_tuned and stored['record'] != s.letters:
-            raise ValueError(f'{path.name} is of another record: move it away')
-        return stored['rows']
+        rows = {}
+        for o in (o for o in self.sets if o.id in s.tuned_as):
+            path = self.tuned_file(o)
+            if not path.exists(): continue
+            stored = json.loads(path.read_text())
+            if stored['record'] != o.letters:
+                raise ValueError(f'{path.name} is of another record: move it away')
+            rows |= stored['rows']
+        return rows
+
     def keep(self, s, job:dict, entry:dict):
         "Add what a job gave."
         facts = {k: job[k] for k in ('row', 'seed', 'lr', 'own', 'commit')} | dict(record=s.letters)
         if job['pilot']:
             path = self.trials_file(s)
             stored = json.loads(path.read_text()) if path.exists() else []
-            stored.append(facts | {k: entry[k] for k in ('score', 'seconds', 'on', 'when')})
+            stored.append(facts | {k: entry[k] for k in ('score', 'scores', 'seconds', 'on', 'when')})
             write_text(path, stored, 0)
         else:
             path = self.runs_file(s, job['seed'])
@@ -81,40 +130,39 @@ class Store:
             write_packed(path, stored)
 
 # ---- what is next ----
-def pilots_left(s, store:Store, tuning:dict)->list: # of jobs
-    done = store.trials(s)
-    trials = [t for row in plan.tuned_rows(s) for t in plan.wanted_trials(row, tuning, s.record['lr'], done)]
-    return [dict(set=s.id, row=t.row, seed=t.seed, lr=t.lr, own=t.own, pilot=True) for t in trials]
+def pilots_left(s, store:Store)->list: # of jobs, each run once
+    rows, (done, places) = plan.tuned_rows(s), store.trials(s)
+    of, jobs = {r.name: r for r in rows}, {}
+    for t in plan.wanted_trials(rows, s.tuning, s.record['lr'], done, places):
+        job = job_of(s, of[t.row], t.seed, t.lr, t.own, pilot=True)
+        jobs.setdefault((plan.ran(s, of[t.row]), t.seed, t.setting), job)
+    return list(jobs.values())
 
-def write_tuned(s, store:Store, tuning:dict):
-    "What the pilots chose, as a file: of each row whose pilots are all made."
-    done, lr = store.trials(s), s.record['lr']
-    ready = [r for r in plan.tuned_rows(s) if not plan.wanted_trials(r, tuning, lr, done)]
-    rows = {r.name: plan.chosen(r, tuning, lr, done) for r in ready}
+def write_tuned(s, store:Store):
+    "What the pilots chose, as a file; and at which moment each row was best on them."
+    rows, (done, places) = {}, store.trials(s)
+    for r in plan.tuned_rows(s):
+        rows[r.name] = c = plan.chosen(r, s.tuning, s.record['lr'], done)
+        c['moment'], c['moments'] = plan.best_moment(r, c, s.tuning, places)
     write_text(store.tuned_file(s), dict(set=s.id, record=s.letters, rows=rows), 1)
 
 def runs_left(s, store:Store, seeds)->list: # of jobs
-    tuned = store.tuned(s)
-    def is_chosen(row): return row.lr or not s.record.get('tuned', True) or (row.rate_of or row.name) in tuned
-    def how(row):
-        if row.lr: return dict(lr=row.lr, own=())
-        if not s.record.get('tuned', True): return dict(lr=s.record['lr'], own=())
-        of = tuned[row.rate_of or row.name]
-        return dict(lr=of['lr'], own=tuple(of['own'].items()))
-    out = []
+    tuned, out = store.tuned(s), []
     for seed in seeds:
-        there = store.runs(s, seed)
-        rows = [r for r in s.rows if r.name not in there and is_chosen(r)]
-        out += [dict(set=s.id, row=r.name, seed=seed, pilot=False, **how(r)) for r in rows]
+        there, jobs = store.runs(s, seed), {}
+        for r in (r for r in s.rows if r.name not in there):
+            how = asked(r, s, tuned)
+            if how: jobs.setdefault((plan.ran(s, r), *how.values()), job_of(s, r, seed, **how, pilot=False))
+        out += jobs.values()
     return out
 
-def in_order(sets:list, heads:dict)->list: # of (set, seeds): the first three seeds of all, then the others
-    order = heads['plan'].get('sets', [])
+def in_order(sets:list, heads:dict)->list: # of (set, seeds)
+    "The sets of `first`, whole; the first three seeds of all, then the others; the sets of `last`."
+    order, first, last = (heads['plan'].get(k, []) for k in ('sets', 'first', 'last'))
     ranked = sorted(sets, key=lambda s: order.index(s.id) if s.id in order else len(order))
-    last = heads['plan'].get('last', [])
-    early, late = ([s for s in ranked if (s.id in last) == end] for end in (False, True))
-    parts = [(s, s.seeds[:3]) for s in early] + [(s, s.seeds[3:]) for s in early]
-    return parts + [(s, s.seeds) for s in late]
+    some = [s for s in ranked if s.id not in first+last]
+    def whole(names): return [(s, s.seeds) for s in ranked if s.id in names]
+    return whole(first) + [(s, s.seeds[:3]) for s in some] + [(s, s.seeds[3:]) for s in some] + whole(last)
 
 def missing_for(s)->str: # '' if nothing is
     "What a set needs and this machine has not."
@@ -159,28 +207,28 @@ class Queue:
     def jobs(self)->list:
         "Jobs that could be made now, in order, of the first part of the plan that is not finished."
         heads = plan.records_of((HERE/'plan.toml').read_text())
-        tuning, sets = plan.read_plan()
-        found = []
-        wanted = [s for s in sets if not self.only or s.id in self.only]
+        self.store.sets, found = plan.read_plan(), []
+        wanted = [s for s in self.store.sets if not self.only or s.id in self.only]
         for s, seeds in in_order(wanted, heads):
             commit = self.commit_of(s)
             why = missing_for(s) or ('' if commit else f'set {s.id} is not committed as it stands: skipped')
             if why: self.say(why)
-            part = [] if why else self.of_set(s, tuning, seeds)
+            part = [] if why else self.of_set(s, seeds)
             known = self.failed | {self.key(job) for job in found}
             found += [job | dict(commit=commit) for job in part if self.key(job) not in known]
             if found and not self.here: return found
         return found
-    def of_set(self, s, tuning, seeds)->list:
-        if s.record.get('tuned', True):
-            if s.is_tuned and {r.name for r in plan.tuned_rows(s)} > {*self.store.tuned(s)}:
-                left = pilots_left(s, self.store, tuning)
-                if left: return left
-                write_tuned(s, self.store, tuning)
-                if not self.here: commit_tuned(s, self.store)
-            if not self.store.tuned_file(s).exists(): return []
-            if not self.here and not committed(self.store.tuned_file(s)):
-                self.say(f'{self.store.tuned_file(s).name} is not committed: set {s.id} waits')
+    def of_set(self, s, seeds)->list:
+        if s.pilots_go_on and {r.name for r in plan.tuned_rows(s)} > {*self.store.tuned(s)}:
+            left = pilots_left(s, self.store)
+            if left: return left
+            write_tuned(s, self.store)
+            if not self.here: commit_tuned(s, self.store)
+        for o in (o for o in self.store.sets if s.tuned and o.id in s.tuned_as):
+            path = self.store.tuned_file(o)
+            if not path.exists(): return []
+            if not self.here and not committed(path):
+                self.say(f'{path.name} is not committed: set {s.id} waits')
                 return []
         return [] if self.pilots_only else runs_left(s, self.store, seeds)
     @staticmethod
@@ -252,7 +300,7 @@ def work(a):
     "Make jobs until none is left or the time is over."
     store = Store()
     queue, end = Queue(store, a.only, a.here, a.pilots), time.time()+60*a.minutes if a.minutes else None
-    sets, running = {s.id: s for s in plan.read_plan()[1]}, {}
+    running = {}
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else [None]
     free = [cores[-1-i % len(cores)] for i in range(a.jobs)]
     with ThreadPoolExecutor(a.jobs) as pool:
@@ -270,17 +318,17 @@ def work(a):
             for f in wait(running, return_when=FIRST_COMPLETED, timeout=60).done:
                 job, core = running.pop(f)
                 free.append(core)
-                finish(f.result(), job, store, queue, sets)
+                finish(f.result(), job, store, queue)
             if end and time.time() > end+60*a.grace: os._exit(0)      # what is stored stays
 
-def finish(entry, job, store, queue, sets):
+def finish(entry, job, store, queue):
     kind = 'pilot' if job['pilot'] else 'run'
     name = f"{job['set']} {kind} {job['row']} seed {job['seed']} lr {job['lr']} {dict(job['own'])}"
     if entry is None:
         queue.failed.add(Queue.key(job))
         print(f'FAILED {name}: see {HOME/"work"}', flush=True)
     else:
-        store.keep(sets[job['set']], job, entry)
+        store.keep(next(s for s in store.sets if s.id == job['set']), job, entry)
         took = f"{entry['score']:.2f}, {entry['seconds']:.0f} s"
         print(f'{time.strftime("%H:%M:%S")} {name}: {took}', flush=True)
 
@@ -291,16 +339,15 @@ def price(a):
     import torch, work as w
     torch.set_num_threads(1)
     from fedskew_nb.run.run import federation_of
-    tuning, sets = plan.read_plan()
     lines = {}
-    for s in sets:
+    for s in plan.read_plan():
         if a.only and s.id not in a.only: continue
         if why := missing_for(s):
             print(why)
             continue
         rows = {r.name: row_price(w, federation_of, s, r) for r in s.rows}
         runs = len(s.seeds)*sum(rows.values())
-        pilots = 8.5*sum(rows[r.name] for r in plan.tuned_rows(s)) if s.is_tuned else 0
+        pilots = 11*sum(rows[r.name] for r in plan.tuned_rows(s)) if s.is_tuned else 0
         hours = dict(runs=round(runs/3600, 2), pilots=round(pilots/3600, 2))
         lines[s.id] = dict(rows={k: round(v) for k, v in rows.items()}) | hours
         print(f'{s.id:9} {hours} h; seconds a run: {lines[s.id]["rows"]}', flush=True)
@@ -328,28 +375,26 @@ def row_price(w, federation_of, s, row)->float: # seconds
 # ---- saying ----
 def status()->str:
     "Done and left, in runs and hours."
-    tuning, sets = plan.read_plan()
     store, lines, left_hours = Store(), [], 0.
     path = HERE/'price.json'
     known = json.loads(path.read_text())['sets'] if path.exists() else {}
-    for s in sets:
+    for s in store.sets:
         seconds = known.get(s.id, {}).get('rows', {})
         done = {seed: store.runs(s, seed) for seed in s.seeds}
         n, have = len(s.seeds)*len(s.rows), sum(map(len, done.values()))
         missing = [r.name for seed in s.seeds for r in s.rows if r.name not in done[seed]]
         left = sum(seconds.get(name, 0) for name in missing)/3600
-        trials = len(store.trials(s)) if s.is_tuned else 0
         chosen = {r.name for r in plan.tuned_rows(s)} <= {*store.tuned(s)}
-        pilots = f'{trials} pilots{", chosen" if chosen else ""}'
-        if s.tuned_as != s.id: pilots = f'rates of {s.tuned_as}'
-        if not s.record.get('tuned', True): pilots = 'printed rates'
-        if s.is_tuned and not chosen:
-            made_ = sum(seconds.get(t.row, 0) for t in store.trials(s))/3600
+        trials = store.trials(s)[0] if s.is_tuned else {}
+        pilots = f'{len(trials)} pilots{", chosen" if chosen else ""}'
+        if not s.is_tuned: pilots = f'rates of {" and ".join(s.tuned_as)}' if s.tuned else 'printed rates'
+        if s.pilots_go_on and not chosen:
+            made_ = sum(seconds.get(t.row, 0) for t in trials)/3600
             left += max(0, known.get(s.id, {}).get('pilots', 0)-made_)
         left_hours += left
         hours = f'{left:5.1f} h left' if s.id in known or have == n else 'not priced'
         where = ', on a GPU' if s.record.get('device') == 'cuda' else ''
-        lines.append(f'{s.id:9} {have:4} of {n:4} runs, {pilots:24} {hours}{where}')
+        lines.append(f'{s.id:11} {have:4} of {n:4} runs, {pilots:26} {hours}{where}')
     return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left, of the sets that are priced'])
 
 def alive()->int: # the process, or 0

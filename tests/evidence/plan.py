@@ -3,8 +3,8 @@
     python tests/evidence/plan.py        # hash, commit and time of every record
 """
 
-import subprocess, tomllib
-from dataclasses import dataclass, replace
+import json, math, subprocess, tomllib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from records import HERE, record_hash
 
@@ -17,8 +17,8 @@ def records_of(text:str)->dict: # {'set A': record, …}
     return heads | {f'set {s["id"]}': s for s in d.get('set', ())}
 
 def hash_of(records:dict, name:str)->str:
-    "The letters of a set: with those of how everything is scored and tuned."
-    return record_hash([records[name], records['score'], records['tuning']])
+    "The letters of a set: with those of how everything is scored, and of the rule that it is tuned by."
+    return record_hash([records[name], records['score'], records[records[name].get('tuning', 'tuning')]])
 
 def git(*args, at=HERE)->str:
     return subprocess.run(['git', *args], cwd=at, check=True, capture_output=True, text=True).stdout.strip()
@@ -65,20 +65,34 @@ class Set:
     "Runs that answer one question."
     record: dict
     letters: str
+    tuning: dict = field(default_factory=dict)      # the rule that it is tuned by
     id = property(lambda s: s.record['id'])
     targets = property(lambda s: s.record.get('targets', ('',)))
     rows = property(lambda s: [r for t in s.targets for r in rows_for(s.record['row'], t)])
     seeds = property(lambda s: s.record['seeds'])
-    tuned_as = property(lambda s: s.record.get('tuned_as', s.id))
-    is_tuned = property(lambda s: s.record.get('tuned', True) and s.tuned_as == s.id)
+    tuned = property(lambda s: s.record.get('tuned', True))
+    @property
+    def tuned_as(s)->list: # the sets whose pilots chose its rates
+        of = s.record.get('tuned_as', s.id)
+        return of if isinstance(of, list) else [of]
+    is_tuned = property(lambda s: s.tuned and s.tuned_as == [s.id])
+    pilots_go_on = property(lambda s: s.is_tuned and 'further' in s.tuning)     # not those of the first rule
 
-def read_plan(path=HERE/'plan.toml')->tuple: # (tuning record, [Set])
+def read_plan(path=HERE/'plan.toml')->list: # of Set
     "The plan as it stands."
     records = records_of(Path(path).read_text())
     sets = {n: r for n, r in records.items() if n.startswith('set ')}
-    return records['tuning'], [Set(r, hash_of(records, n)) for n, r in sets.items()]
+    return [Set(r, hash_of(records, n), records[r.get('tuning', 'tuning')]) for n, r in sets.items()]
 
-# ---- pilots ----
+def ran(s:Set, row:Row)->str:
+    "What a run of this row is, but for its seed, rate and own parameters: equal texts, equal runs."
+    r = s.record
+    facts = dict(suite=r['suite'], house=r.get('house'), device=r.get('device', 'cpu'))
+    facts |= dict(model=row.model or r['model'], method=row.method, deal=row.deal)
+    facts |= dict(data=r.get('data', {}) | dict(row.data), setting=r['setting'] | dict(row.setting))
+    return json.dumps(facts, sort_keys=True)
+
+# ---- pilots: one rule for every row, `tuning.2` ----
 @dataclass(frozen=True)
 class Trial:
     "A pilot run."
@@ -86,43 +100,88 @@ class Trial:
     seed: int
     lr: float
     own: tuple = ()       # ((name, value), …)
+    setting = property(lambda t: (t.lr, t.own))
 
-FURTHER = (.001, .3)      # rates of rows without a parameter of their own
+LADDER = (.00001, .00003, .0001, .0003, .001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)
 
-def first_trials(row:Row, tuning:dict, default:float)->list:
-    rates = sorted({*tuning['rates'], default, *(() if row.own else FURTHER)})
-    return [Trial(row.name, tuning['seeds'][0], lr) for lr in rates]
+def half_steps(lr:float): # of rates, the nearest to `lr` first, below before above
+    "The rates half-way between those of the ladder, by their ratio."
+    halves, k = [float(f'{math.sqrt(a*b):.2g}') for a, b in zip(LADDER, LADDER[1:])], LADDER.index(lr)
+    for d in range(len(LADDER)):
+        yield from halves[max(0, k-1-d):max(0, k-d)]
+        yield from halves[k+d:k+d+1]
 
-def own_trials(row:Row, tuning:dict, best:float)->list:
-    values = zip(*([(k, v) for v in vs] for k, vs in row.own))     # lists: k is read here, not later
-    return [Trial(row.name, tuning['seeds'][0], best, own) for own in values]
+def tried(row:Row, tuning:dict, scores:dict, most:int=0)->list: # scores: {(lr, own): score} of one seed
+    "The settings (lr, own) that the rule has a row try, in order, as far as `scores` says what is next."
+    out = [(lr, ()) for lr in tuning['rates']]
+    if any(x not in scores for x in out): return out
+    for _ in range(tuning['further']):
+        rates, best = [lr for lr, _ in out], max(out, key=scores.get)[0]
+        if best not in (min(rates), max(rates)): break
+        out.append((LADDER[LADDER.index(best) + (1 if best == max(rates) else -1)], ()))
+        if out[-1] not in scores: return out
+    best = max(out, key=scores.get)[0]
+    near, (names, values) = [(lr, ()) for lr in half_steps(best)], zip(*row.own) if row.own else ((), ())
+    out += [(best, tuple(zip(names, own))) for own in zip(*values)] if row.own else near[:2]
+    more = [x for x in near if x not in out]
+    return out + more[:max(0, most-len(out))]
 
-def best_two(row:Row, tuning:dict, done:dict)->list: # done: {Trial: score}
-    "The settings (lr, own) of a row that did best on the first pilot seed."
-    of = {(t.lr, t.own): s for t, s in done.items() if t.row == row.name and t.seed == tuning['seeds'][0]}
-    return sorted(of, key=lambda setting: -of[setting])[:2]
+def scores_of(row:Row, done:dict, seed:int)->dict: # done: {Trial: score}
+    return {t.setting: s for t, s in done.items() if (t.row, t.seed) == (row.name, seed)}
 
-def wanted_trials(row:Row, tuning:dict, default:float, done:dict)->list:
-    "The trials of a row that are still to be made, given those that are done; [] at the end."
+def all_tried(rows:list, tuning:dict, done:dict)->dict: # {row: its settings, in order}
+    "The settings of every row; those that the rest is compared with get as many as the row with most."
+    first, equal = tuning['seeds'][0], [r for r in rows if r.name in tuning['equal']]
+    def of(r, most=0): return tried(r, tuning, scores_of(r, done, first), most)
+    out = {r.name: of(r) for r in rows}
+    whole = all(x in scores_of(r, done, first) for r in rows if r not in equal for x in out[r.name])
+    most = max(map(len, out.values())) if whole else 0
+    return out | {r.name: of(r, most) for r in equal}
+
+def again(row:Row, tuning:dict, default:float, done:dict)->list: # of settings
+    "What is tried on the second pilot seed, too: the best two of the first, and the default."
+    of = scores_of(row, done, tuning['seeds'][0])
+    return list(dict.fromkeys([*sorted(of, key=lambda x: -of[x])[:2], (default, ())]))
+
+def wanted_trials(rows:list, tuning:dict, default:float, done:dict, places:dict)->list: # places: {Trial: {…}}
+    "Those still to be made, given those that are done and those scored at every moment; [] at the end."
     first, second = tuning['seeds']
-    rates = first_trials(row, tuning, default)
-    if missing := [t for t in rates if t not in done]: return missing
-    best = max(rates, key=done.get).lr
-    if missing := [t for t in own_trials(row, tuning, best) if t not in done]: return missing
-    again = dict.fromkeys([*best_two(row, tuning, done), (default, ())])
-    return [t for t in (Trial(row.name, second, *setting) for setting in again) if t not in done]
+    settings, out = all_tried(rows, tuning, done), []
+    for r in rows:
+        of = scores_of(r, done, first)
+        left = [Trial(r.name, first, *x) for x in settings[r.name] if x not in of]
+        if not left:
+            twice = [Trial(r.name, second, *x) for x in again(r, tuning, default, done)]
+            left = [t for t in twice if t not in done]
+        if not left:
+            left = [t for t in both_of(r, chosen(r, tuning, default, done), tuning) if t not in places]
+        out += left
+    return out
 
 def chosen(row:Row, tuning:dict, default:float, done:dict)->dict:
     "What a row's pilots chose: the default, unless something gained more than a standard error of the gain."
     def scores(setting): return [done[Trial(row.name, seed, *setting)] for seed in tuning['seeds']]
-    usual, best = (default, ()), max(best_two(row, tuning, done), key=lambda s: sum(scores(s)))
+    usual = default, ()
+    best = max(again(row, tuning, default, done)[:2], key=lambda x: sum(scores(x)))
     gains = [a-b for a, b in zip(scores(best), scores(usual))]
     gain, error = sum(gains)/2, abs(gains[0]-gains[1])/2
     lr, own = best if gain > error else usual
-    rates = sorted({t.lr for t in first_trials(row, tuning, default)})
-    found = dict(gain=round(gain, 3), error=round(error, 3))
-    return found | dict(lr=lr, own=dict(own), edge=lr in (rates[0], rates[-1]),
-                default=usual == (lr, tuple(own)), trials=sum(t.row == row.name for t in done))
+    of = scores_of(row, done, tuning['seeds'][0])
+    found = dict(gain=round(gain, 3), error=round(error, 3), trials=len(of))
+    return found | dict(lr=lr, own=dict(own), edge=lr in (min(of)[0], max(of)[0]), default=usual == (lr, own))
+
+MOMENTS = 'post_agg', 'post_local', 'adabn'
+
+def both_of(row:Row, choice:dict, tuning:dict)->list: # of Trial
+    "The chosen setting on both pilot seeds."
+    return [Trial(row.name, seed, choice['lr'], tuple(choice['own'].items())) for seed in tuning['seeds']]
+
+def best_moment(row:Row, choice:dict, tuning:dict, places:dict)->tuple: # (moment, {moment: mean score})
+    "Where a row is best on its pilot seeds, at the setting that they chose."
+    both = [places[t] for t in both_of(row, choice, tuning)]
+    at = {m: f'{row.view} {m}' for m in MOMENTS}
+    means = {m: round(sum(p[k] for p in both)/2, 3) for m, k in at.items() if all(k in p for p in both)}
+    return max(means, key=means.get, default=row.moment), means
 
 def tuned_rows(s:Set)->list: # of Row
     return [r for r in s.rows if not r.rate_of and not r.lr]

@@ -256,7 +256,7 @@ def verdict(c, values, p:float, why:str, of)->dict: # values: one for each seed;
 
 def main():
     store = evidence.Store()
-    sets = {s.id: s for s in plan.read_plan()[1]}
+    sets = {s.id: s for s in plan.read_plan()}
     begun = {i: of for i, s in sets.items() if any((of := histories(s, store)).values())}
     runs = {i: of for i, of in begun.items() if is_whole(sets[i], of) or i in AS_REACHED}
     claims = tomllib.loads((plan.HERE/'claims.toml').read_text())['claim']

@@ -54,21 +54,26 @@ def made(job:dict, folder:Path)->dict:
     "The run of a job: its history, seconds of its process, its machine."
     import plan
     from fedskew_nb.run.run import train_run
-    _, sets_ = plan.read_plan(Path(job['plan']))
-    s = next(s for s in sets_ if s.id == job['set'])
+    s = next(s for s in plan.read_plan(Path(job['plan'])) if s.id == job['set'])
     row = next(r for r in s.rows if r.name == job['row'])
     run = run_of(s, row, job['seed'], job['lr'], dict(job['own']), job['pilot'])
     before = time.process_time()
     measure = None if job['pilot'] else measure_of(row.measure)
     h = train_run(run, folder=folder, measure=measure, keep_stopped=True, progress=False)
     about = dict(seconds=round(time.process_time()-before, 1), on=machine(), when=time.strftime('%Y-%m-%d'))
-    return dict(history=h.as_dict(), score=score_of(h, row)) | about
+    return dict(history=h.as_dict(), score=score_of(h, row), scores=scores_of(h)) | about
 
 def score_of(h, row)->float:
     "What a pilot is judged by."
     from fedskew_nb.engine.history import Where
     if 'stopped' in h.measures: return 0.
     return h.summary(Where(row.view if row.deal == 'skew' else 'global', row.moment))['AVG']
+
+def scores_of(h)->dict: # {view moment: AVG}; {} where it stopped
+    "The score of record wherever it was scored."
+    from fedskew_nb.engine.history import Where
+    places = {} if 'stopped' in h.measures else dict.fromkeys((w.view, w.moment) for w in h.views())
+    return {f'{view} {moment}': round(h.summary(Where(view, moment))['AVG'], 3) for view, moment in places}
 
 def answer_to(asked:Path, answer:Path):
     "Make the run of a job's file."
