@@ -141,6 +141,7 @@ def pilots_left(s, store:Store)->list: # of jobs, each run once
 def write_tuned(s, store:Store):
     "What the pilots chose, as a file; and at which moment each row was best on them."
     rows, (done, places) = {}, store.trials(s)
+    done = plan.by_the_rule(plan.tuned_rows(s), s.tuning, s.record['lr'], done)
     for r in plan.tuned_rows(s):
         rows[r.name] = c = plan.chosen(r, s.tuning, s.record['lr'], done)
         c['moment'], c['moments'] = plan.best_moment(r, c, s.tuning, places)

@@ -60,6 +60,8 @@ def rows_for(rows:list, target:str)->list: # of Row
     def without(r): return dict(name=f'{r.name}, without {target}', rate_of=r.rate_of or r.name)
     return [replace(r, **without(r), data=(('without', target),)) for r in rows]
 
+def listed(v)->list: return v if isinstance(v, list) else [v]
+
 @dataclass(frozen=True)
 class Set:
     "Runs that answer one question."
@@ -71,10 +73,8 @@ class Set:
     rows = property(lambda s: [r for t in s.targets for r in rows_for(s.record['row'], t)])
     seeds = property(lambda s: s.record['seeds'])
     tuned = property(lambda s: s.record.get('tuned', True))
-    @property
-    def tuned_as(s)->list: # the sets whose pilots chose its rates
-        of = s.record.get('tuned_as', s.id)
-        return of if isinstance(of, list) else [of]
+    tuned_as = property(lambda s: listed(s.record.get('tuned_as', s.id)))   # whose pilots chose its rates
+    amends = property(lambda s: listed(s.record.get('amends', [])))         # whose claims are read here again
     is_tuned = property(lambda s: s.tuned and s.tuned_as == [s.id])
     pilots_go_on = property(lambda s: s.is_tuned and 'further' in s.tuning)     # not those of the first rule
 
@@ -146,7 +146,7 @@ def again(row:Row, tuning:dict, default:float, done:dict)->list: # of settings
 def wanted_trials(rows:list, tuning:dict, default:float, done:dict, places:dict)->list: # places: {Trial: {…}}
     "Those still to be made, given those that are done and those scored at every moment; [] at the end."
     first, second = tuning['seeds']
-    settings, out = all_tried(rows, tuning, done), []
+    settings, done, out = all_tried(rows, tuning, done), by_the_rule(rows, tuning, default, done), []
     for r in rows:
         of = scores_of(r, done, first)
         left = [Trial(r.name, first, *x) for x in settings[r.name] if x not in of]
@@ -156,6 +156,16 @@ def wanted_trials(rows:list, tuning:dict, default:float, done:dict, places:dict)
         if not left:
             left = [t for t in both_of(r, chosen(r, tuning, default, done), tuning) if t not in places]
         out += left
+    return out
+
+def by_the_rule(rows:list, tuning:dict, default:float, done:dict)->dict: # of {Trial: score}
+    "Those that the rule has a row try: a run may be there for another row, or for the first rule."
+    settings, (first, second) = all_tried(rows, tuning, done), tuning['seeds']
+    out = {t: v for t, v in done.items() if t.seed == first and t.setting in settings.get(t.row, ())}
+    for r in rows:
+        if any(Trial(r.name, first, *x) not in out for x in settings[r.name]): continue
+        twice = [Trial(r.name, second, *x) for x in again(r, tuning, default, out)]
+        out |= {t: done[t] for t in twice if t in done}
     return out
 
 def chosen(row:Row, tuning:dict, default:float, done:dict)->dict:

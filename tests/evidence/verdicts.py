@@ -18,6 +18,7 @@ WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adab
 SAID = {moment: word for word, moment in WORDS.items()}
 AS_REACHED = ('P1', 'P1-more', 'P5', 'P3s', 'P6-PACS', 'P6-Office', 'G')      # printed before they are whole
 GATES = {'P1-cpu': 'P1'}                      # the set that says whether there is a skew to cure, if another
+KIND = dict(pacs='new pictures', office='these pictures')      # the interval that a verdict is read off
 BEST = ('P3s',)                               # the paper counts the best round on validation images
 OF_SEEDS = ('seeds', 'these pictures')        # intervals over seeds alone
 OUT = evidence.REPO/'fedskew_nb'/'assets'/'plan.json'
@@ -166,7 +167,7 @@ def tests_of(data:dict, seed:int)->dict: # {domain: places of its test pictures}
 def pictures_variance(s, one:dict, other:dict, places:list)->float: # of a mean over domains, in points²
     "Of each domain over its pictures, by their number; summed, by the square of the number of domains."
     found = defaultdict(lambda: defaultdict(list))      # {domain: {picture: its difference in each seed}}
-    for seed in s.seeds:
+    for seed in sorted({*one} & {*other}):
         tested = tests_of(s.record['data'], seed)
         a, b = (marks_of(of[seed], place, tested) for of, place in zip((one, other), places))
         for d, at in tested.items():
@@ -186,8 +187,12 @@ def pair_of(c, b:str, runs, sets)->dict: # {'these pictures', 'new pictures'}: a
     s, view, moment = sets[c['primary']['set']], c['primary']['view'], c['primary']['moment']
     names = [read_of(c, name) for name in (c['primary']['a'], b)]
     places = [Where(view, WORDS[n.get('moment', moment)]) for n in names]
-    one, other = (runs[s.id][n['row']] for n in names)
-    values = tuple(score(one[k], places[0])-score(other[k], places[1]) for k in s.seeds)
+    return intervals(s, *(runs[s.id][n['row']] for n in names), places)
+
+def intervals(s, one:dict, other:dict, places:list)->dict: # {'these pictures', 'new pictures'}
+    "An Interval each, of a difference of two rows of photographs, for the seeds that both have."
+    seeds = sorted({*one} & {*other})
+    values = tuple(score(one[k], places[0])-score(other[k], places[1]) for k in seeds)
     new = widened(values, pictures_variance(s, one, other, places))
     return {'these pictures': t_interval(values), 'new pictures': new}
 
@@ -254,9 +259,101 @@ def verdict(c, values, p:float, why:str, of)->dict: # values: one for each seed;
     i, words = t_interval(values), judge(values, None, c['needed'] or None, p)
     return facts | i.as_dict() | dict(p=p) | rising(c, of) | {k: words[k] for k in ('above', 'large')}
 
+# ---- the amendment: every row at equal moments, and what it moved ----
+def difference(s, runs, row, base:str, places:list)->dict|None: # {row, …, n, mean, se, lo, hi, seeds}
+    "A row above another one; None where one of the two was not scored there."
+    one, other = runs[row.name], runs.get(base, {})
+    seeds, photos = sorted({*one} & {*other}), s.record['suite'] == 'photographs'
+    pairs = list(zip((one, other), places))
+    scored = all(where[:2] in [w[:2] for w in of[k].views()] for of, where in pairs for k in seeds)
+    if not scored or len(seeds) < 2: return None
+    kind = KIND[s.record['data']['name']] if photos else 'seeds'
+    if photos and places[0].view == 'personal': i = intervals(s, one, other, places)[kind]
+    else: i = t_interval(score(one[k], places[0])-score(other[k], places[1]) for k in seeds)
+    facts = dict(row=row.name, method=row.method, deal=row.deal, moment=SAID[places[0].moment])
+    return facts | dict(view=places[0].view, over=base) | i.as_dict() | dict(interval=kind, seeds=seeds)
+
+def at_equal_moments(s, runs)->list:
+    "Every row above FedAvg and above Local, each client at home; of the IID split one model for all, too."
+    out = []
+    twin = 'FedAvg + AdaBN'        # FedAvg at a rate of its own: see `best_against_best`
+    for row in (r for r in s.rows if runs.get(r.name) and r.deal != 'pooled' and r.name != twin):
+        if row.deal == 'iid': out.append(difference(s, runs, row, 'FedAvg', [Where('global')]*2))
+        for base in ('FedAvg',) if row.deal == 'iid' else ('FedAvg', 'Local'):
+            places = [Where('personal', moment) for moment in WORDS.values()]
+            out += [difference(s, runs, row, base, [p, p]) for p in places if row.name != base]
+    return [d for d in out if d]
+
+def what_mending_gives(s, runs)->list:
+    "FedAvg re-estimated above FedAvg and Local as received: a cure that every row could have."
+    row = next((r for r in s.rows if r.name == 'FedAvg' and runs.get('FedAvg')), None)
+    places = [Where('personal', 'adabn'), Where('personal')]
+    found = [difference(s, runs, row, base, places) for base in ('FedAvg', 'Local')] if row else []
+    return [d for d in found if d]
+
+def best_against_best(s, runs, tuned:dict)->list:
+    "Each row above FedAvg + AdaBN, both at the moment where they were best on their pilots; no verdict."
+    base = 'FedAvg + AdaBN'
+    if not all(runs.get(n) for n in (base, *tuned)) or 'moment' not in tuned.get(base, {}): return []
+    def place(n): return Where('personal', tuned[n]['moment'])
+    rows = [r for r in s.rows if r.name in tuned and r.name != base and r.view == 'personal']
+    found = [difference(s, runs, r, base, [place(r.name), place(base)]) for r in rows]
+    return [d | dict(of=SAID[tuned[base]['moment']]) for d in found if d]
+
+def amended(claims:list, names:dict)->list: # names: {set: the one that amends it}
+    "Claims of amended sets, read there at equal moments: FedAvg + AdaBN is FedAvg, both re-estimated."
+    def new(c):
+        p = c['primary'] | dict(set=names.get(c['primary']['set'], c['primary']['set']))
+        if c['kind'] == 'use' and p['a'] == 'FedAvg + AdaBN': p |= dict(a='FedAvg', moment='re-estimated')
+        return c | dict(primary=p)
+    return [new(c) for c in claims]
+
+WORD = dict(above={'yes': 'above 0', 'below': 'below 0', 'open': 'open'},
+            large={'yes': 'as large: yes', 'smaller': 'smaller', 'open': 'size open'})
+
+def word_of(v:dict|None)->str: # 'above 0, smaller: 4.2 (3.7 to 4.7)'
+    "A verdict as a table has it."
+    if v is None: return 'not reached'
+    if v.get('why_not'): return v['why_not']
+    said = [f'{dict(yes="not lower by", no="lower by").get(v["within"], "open, margin")} {v["margin"]:g}'
+            ] if 'within' in v else [WORD[k][v[k]] for k in WORD if v.get(k)] or ['not asked']
+    return f'{", ".join(said)}: {v["mean"]:+.1f} ({v["lo"]:.1f} to {v["hi"]:.1f})'
+
+def moves(claims:list, sets:dict, runs:dict, cut, before:dict)->list: # of {id, set, before, after}
+    "What the claims of amended sets say there, all of them; `moved`: is the word another?"
+    ready = [s for s in sets.values() if s.amends and s.id in runs and is_whole(s, runs[s.id])]
+    names = {of: s.id for s in ready for of in s.amends}
+    again = amended(claims, names)
+    after = {v['id']: v for v in (*verdicts(again, sets, runs), *uses(again, sets, runs, cut))}
+    out = []
+    for c in (c for c in claims if c['primary']['set'] in names):
+        old, new = before.get(c['id']), after.get(c['id'])
+        said = [word_of(v).partition(':')[0] for v in (old, new)]
+        out.append(dict(id=c['id'], system=c['system'], kind=c['kind'], sentence=c['sentence'],
+                        set=names[c['primary']['set']], before=word_of(old), after=word_of(new),
+                        moved=said[0] != said[1], seen=sets[names[c['primary']['set']]].seeds[0] < 300))
+    return out
+
+def tuning(s, store)->dict: # {row: {'lr', 'own', 'trials', 'edge', 'moment', 'moments'}}
+    "What a set's pilots chose; of the first rule without moments."
+    keys = 'lr', 'own', 'trials', 'edge', 'moment', 'moments'
+    return {n: {k: of[k] for k in keys if k in of} for n, of in store.tuned(s).items()} if s.tuned else {}
+
+def states(claims:list, said:dict)->list: # of {id, system, kind, headline, state, …}
+    "Every claim of the plan: what its verdict is, or why it has none."
+    def of(c):
+        v = said.get(c['id'])
+        why = c['untestable'] or (v or {}).get('why_not', '')
+        state = 'not testable' if c['untestable'] or why.startswith('not testable') else (
+            'not reached' if v is None or why else 'judged')
+        words = {k: v[k] for k in ('above', 'large', 'within', 'p', 'mean', 'lo', 'hi') if v and k in v}
+        facts = {k: c[k] for k in ('id', 'system', 'kind', 'margin', 'needed_of', 'family')}
+        return facts | dict(set=c['primary']['set'], state=state, why=why) | words
+    return [of(c) for c in claims]
+
 def main():
     store = evidence.Store()
-    sets = {s.id: s for s in plan.read_plan()}
+    sets = {s.id: s for s in store.sets}
     begun = {i: of for i, s in sets.items() if any((of := histories(s, store)).values())}
     runs = {i: of for i, of in begun.items() if is_whole(sets[i], of) or i in AS_REACHED}
     claims = tomllib.loads((plan.HERE/'claims.toml').read_text())['claim']
@@ -271,12 +368,17 @@ def main():
         about['methods'] = {r.name: r.method for r in s.rows if r.deal == 'skew'}
         wanted = {r.name: len(s.seeds) for r in s.rows}
         if i in BEST: about['best'] = {n: {k: round(best(h), 3) for k, h in r.items()} for n, r in of.items()}
-        lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, rows=rows)
+        lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, tuning=tuning(s, store), rows=rows)
+        lines[i] |= dict(equal=at_equal_moments(s, of), mended=what_mending_gives(s, of))
+        lines[i]['best_moments'] = best_against_best(s, of, lines[i]['tuning']) if lines[i]['whole'] else []
     cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
     read = uses(claims, sets, runs, cut)
     gates = sorted({GATES.get(u['set'], u['set']) for u in read})
     skew = {i: skew_of(runs[i]) for i in gates}
-    made = dict(sets=lines, verdicts=verdicts(claims, sets, runs), skew=skew, uses=read)
+    judged_ = verdicts(claims, sets, runs)
+    said = {v['id']: v for v in (*judged_, *read)}
+    made = dict(sets=lines, verdicts=judged_, skew=skew, uses=read, claims=states(claims, said),
+                moves=moves(claims, sets, runs, cut, said))
     evidence.write_text(OUT, made, 0)
     return made
 

@@ -151,33 +151,27 @@ def cells_of(name:str)->list: # of Cell
                 out.append(Cell(name, page, family, *rest, *key, i.n, *points, above, tuple(seeds)))
     return out
 
-# ---- photographs: sets of the plan, whose runs are stored beside it
+# ---- sets of the plan, whose runs are stored beside it
 
-def whole_rows(s:dict)->dict: # {(method, moment): {seed: AVG}}, each client at home
-    "Of a set: those that have all their seeds. FedAvg with its statistics re-estimated is FedAvg + AdaBN."
-    out = {}
-    for name, method in s['methods'].items():
-        for moment in MOMENTS:
-            of = s['rows'].get(name, {}).get(f'personal {moment}', {})
-            if len(of) == s['wanted'][name]: out[method, moment] = of
-    if mended := out.get(('FedAvg', 're-estimated')): out['FedAvg + AdaBN', 'received'] = mended
-    return out
+DRAWN = dict(A='emoji-pacs', B='skew-digits', C='colored-mnist', D='context-vehicles')    # sets of drawings
 
-def photograph_cells()->list: # of Cell
-    "Every row above FedAvg and above Local, at the same moment; a cell's size is the set of the plan."
-    stored = json.loads((files('fedskew_nb')/'assets'/'plan.json').read_text())['sets']
-    out = []
-    for name, s in ((n, s) for n, s in stored.items() if s['photographs']):
-        rows, page = whole_rows(s), '3_results/28_photographs'
-        for base in BASES:
-            for (method, moment), of in rows.items():
-                other = rows.get((base, moment))
-                if method == base or not other: continue
-                i = t_interval(of[seed]-other[seed] for seed in of)
-                points = (round(v, 6) for v in (i.mean, i.se, i.lo, i.hi, math.nan))
-                key = 'own domain', moment, method, '', base
-                out.append(Cell('plan', page, s['photographs'], name, *s['budget'], *key, i.n, *points,
-                                i.verdict(p=None).above, tuple(map(int, of))))
+def plan_cells()->list: # of Cell
+    "Every whole row above FedAvg and above Local, at the same moment; a cell's size is the set of the plan."
+    stored, out = json.loads((files('fedskew_nb')/'assets'/'plan.json').read_text())['sets'], []
+    for name in sorted(stored, key=lambda n: not n.endswith('-2')):      # an amended set comes first
+        s, photos = stored[name], stored[name]['photographs']
+        suite = photos or DRAWN[name.partition('-')[0]] + '-uneven'*name.endswith('-uneven')
+        page = '3_results/28_photographs' if photos else '3_results/01_results'
+        mended = [c | dict(method='FedAvg + AdaBN', moment='received') for c in s['mended']]
+        for c in (*s['equal'], *mended):
+            if not all(c['n'] == s['wanted'].get(row, c['n']) for row in (c['row'], c['over'])): continue
+            method = 'FedAvg'+DEALS['iid'] if c['deal'] == 'iid' else c['method']
+            question = 'one model' if c['view'] == 'global' else 'own domain'
+            points = (round(c[k], 6) for k in ('mean', 'se', 'lo', 'hi'))
+            above = 'yes' if c['lo'] > 0 else 'below' if c['hi'] < 0 else 'open'
+            key = question, c['moment'], method, '', c['over']
+            out.append(Cell('plan', page, suite, name, *s['budget'], *key, c['n'], *points, math.nan, above,
+                            tuple(c['seeds'])))
     return out
 
 NAMES = [f.name for f in fields(Cell)]
@@ -194,7 +188,7 @@ def facts_text(facts):
     return '{'+',\n'.join(lines)+'}\n'
 
 def main():
-    cells = [c for name in verdict_files() for c in cells_of(name)]+photograph_cells()
+    cells = [c for name in verdict_files() for c in cells_of(name)]+plan_cells()
     to = files('fedskew_nb')/'assets'
     (to/'evidence.json').write_text(index_text(cells), encoding='utf-8')
     facts = {c.name: seen_of(c.name) for c in candidates()}
