@@ -32,6 +32,7 @@ class Claim:
     other: str|tuple = ''  # one or several others, or the same again
     read: Callable|None = None   # (run of one, of other) → number; positive: it holds
     margin: float|None = None    # of "makes no difference"
+    lower: float|None = None     # of "not lower by so much"
     needed: float|None = None    # least effect
     headline: bool = False       # named beforehand
     suites: tuple = ('skew-digits', 'emoji-pacs')    # a tuple in it: their mean
@@ -39,6 +40,7 @@ class Claim:
     rounds: int|None = None      # of its runs; default: the shortest
     pending: str = ''      # needs this first
     instead: str = ''      # of a verdict: 'not testable here: …'
+    ours: bool = False     # `needed` is our own size: the paper prints none
 
 # %% ../../nbs/3_results/12_claims.ipynb #3eb1d62c
 @patch(as_prop=True)
@@ -161,6 +163,7 @@ def floor_of(c:Claim, cmp:Comparison, suite, read=on_suite)->float:
 def chance(c:Claim, cmp:Comparison, read=on_suite)->float:
     "p of a claim on its first suite; 1 where there is none."
     values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
+    values = [v+(c.lower or 0) for v in values]          # of a difference of 0, or of -lower
     p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0], read))) if values else math.nan
     return 1. if math.isnan(p) else p
 
@@ -184,8 +187,9 @@ def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison, read=on_s
     suites = (suite,) if isinstance(suite, str) else suite
     there = {seed for s in suites for m in c.methods for seed in runs_of(cmp, m, s, rounds=c.rounds)}
     r = dict(suite=name, holm=p, of=len(there))
-    r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite, read))
-    return r | (dict(above='', large='', within='', verdict=c.instead) if c.instead else {})
+    r |= judge(values, c.margin, c.needed, p, floor_of(c, cmp, suite, read), c.lower)
+    if c.ours: r['verdict'] = r['verdict'].replace(' printed', ' we ask')
+    return r | (dict(above='', large='', within='', lower='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
 def why_none(c:Claim)->str:
@@ -194,7 +198,7 @@ def why_none(c:Claim)->str:
     return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
 
 VERDICT_COLUMNS = ('id says headline one other path suite n of mean lo hi needed showable holm '
-                   'above large within verdict values').split()
+                   'above large within lower verdict values').split()
 
 # %% ../../nbs/3_results/12_claims.ipynb #9d22b725
 def verdicts(
@@ -243,14 +247,15 @@ def answers(d:pd.DataFrame)->dict: # {question: {answer: how many}}
     d = d[d.n > 1]
     asked = {'above 0': (d.above, ('yes', 'below', 'open')),
              'as large as printed': (d.large, ('yes', 'smaller', 'open')),
-             'no difference': (d.within, ('yes', 'no', 'open'))}
+             'no difference': (d.within, ('yes', 'no', 'open')),
+             'not lower': (d.lower, ('yes', 'no', 'open'))}
     def counts(column, words): return {w: n for w in words if (n := int((column == w).sum()))}
     return {k: counts(*of) for k, of in asked.items()}
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00003
 def by_chance(d:pd.DataFrame, runs=())->str:
     "How many of these verdicts chance alone would give; which of their runs count as 0."
-    n = sum(sum(answers(d)[k].values()) for k in ('above 0', 'no difference'))
+    n = sum(sum(answers(d)[k].values()) for k in ('above 0', 'no difference', 'not lower'))
     counts = [f'{asked}: {", ".join(f"{n} {word}" for word, n in got.items())}'
               for asked, got in answers(d).items() if got]
     said = f'Intervals: {n}; {"; ".join(counts)}. Chance alone would put about {n/40:.1f} on each side of 0.'

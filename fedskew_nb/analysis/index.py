@@ -167,7 +167,7 @@ GROUNDS = {    # {suite: (what it is, its short name, sets of the plan, the one 
     'office': ('Office-Caltech-10 from scratch', 'Office', ('P5-2', 'P5')),
     'emoji-pacs': ('drawings', 'drawings', ('A-2', 'A'))}
 SYSTEMS = 'F2DC', 'FDSE', 'FedDDL', 'RFedDis', 'DFL'
-GATE, NOTHING_LEFT = 3., 1.    # points: a skew that is worth a cure; what IID may be above FedAvg where it is cured
+GATE, NOTHING_LEFT = 3., 1.    # points: a skew worth a cure; how far above IID may lie where it is cured
 
 def listed(words)->str: # 'a, b and c'
     *most, last = words
@@ -182,46 +182,51 @@ def on_ground(cells, suite:str)->dict: # {(method, moment): Cell}
 # %% ../../nbs/3_results/26_index.ipynb #484f7235
 def of_systems(found:dict)->str: # {suite: on_ground}
     "Who was shown above FedAvg, both re-estimated."
-    ours = {s: {m: of[m, 're-estimated'] for m in SYSTEMS if (m, 're-estimated') in of} for s, of in found.items()}
-    ours, absent = {s: of for s, of in ours.items() if of}, [GROUNDS[s][0] for s, of in ours.items() if not of]
-    above = {s: [c for c in of.values() if c.lo > 0] for s, of in ours.items()}
-    none, out = [s for s in ours if not above[s]], []
+    asked = [(m, 're-estimated') for m in SYSTEMS]
+    mended = {s: [of[k] for k in asked if k in of] for s, of in found.items()}
+    above = {s: [c for c in cells if c.lo > 0] for s, cells in mended.items()}
+    none, out = [s for s, cells in mended.items() if cells and not above[s]], []
     if none:
-        c, where = max(((c, s) for s in none for c in ours[s].values()), key=lambda both: both[0].hi)
-        out.append(f'{listed(f"on {GROUNDS[s][0]}" for s in none)} no system was shown above FedAvg when both had '
-                   f'their BatchNorm statistics re-estimated (largest upper limit: {c.method} on '
-                   f'{GROUNDS[where][1]}, {c.hi:+.1f})')
-    for s in (s for s in ours if above[s]):
+        c = max((c for s in none for c in mended[s]), key=lambda c: c.hi)
+        where = listed(f'on {GROUNDS[s][0]}' for s in none)
+        out.append(f'{where} no system was shown above FedAvg when both had their BatchNorm statistics '
+                   f're-estimated (largest upper limit: {c.method} on {GROUNDS[c.suite][1]}, {c.hi:+.1f})')
+    for s in (s for s in found if above[s]):
         was = 'was' if out else 'was shown above FedAvg, both re-estimated'
         out.append(f'on {GROUNDS[s][0]} '+listed(f'{c.method} {was}, by {str(c)[1:]}' for c in above[s]))
-    if absent: out.append(f'on {listed(absent)} no system was run')
+    if absent := [GROUNDS[s][0] for s, cells in mended.items() if not cells]:
+        out.append(f'on {listed(absent)} no system was run')
     text = '; '.join(out)
     return f'{text[:1].upper()}{text[1:]}.'
 
-def of_control(found:dict)->str:
+def of_control(found:dict)->str: # {suite: on_ground}
     "What the IID split still has above FedAvg, both re-estimated, and where there is little skew to cure."
-    kinds, absent = {}, []
-    for s, of in found.items():
-        c = of.get(('FedAvg, IID deal', 're-estimated'))
-        if c is None: absent.append(GROUNDS[s][1])
-        else: kinds.setdefault('back' if c.hi < NOTHING_LEFT else 'left' if c.lo > 0 else 'open', []).append((s, c))
     words = dict(back='the whole cost of the skew is given back', left='a part of the cost is left',
                  open='how much is left is open')
-    said = [f'{words[k]} on {listed(f"{GROUNDS[s][1]}, {c}" for s, c in kinds[k])}' for k in words if k in kinds]
-    text = f'Against the IID split, re-estimated, too: {"; ".join(said)}.' if said else ''
-    if absent: text += f' Of {listed(absent)} the IID split was not re-estimated yet.'
-    costs = {s: of[k] for s, of in found.items() if (k := ('FedAvg, IID deal', 'received')) in of}
-    low = [f'{GROUNDS[s][1]} the skew costs {str(c).removeprefix("+")}' for s, c in costs.items() if c.mean < GATE]
-    return text.strip() + (f' On {listed(low)}, below our gate of {GATE:g} points.' if low else '')
+    kinds, costs, iid = {k: [] for k in words}, {}, 'FedAvg, IID deal'
+    for s, of in found.items():
+        name = GROUNDS[s][1]
+        if c := of.get((iid, 're-estimated')):
+            kind = 'back' if c.hi < NOTHING_LEFT else 'left' if c.lo > 0 else 'open'
+            kinds[kind].append(f'{name}, {c}')
+        if (iid, 'received') in of: costs[name] = of[iid, 'received']
+    said = [f'{words[k]} on {listed(cells)}' for k, cells in kinds.items() if cells]
+    absent = [GROUNDS[s][1] for s, of in found.items() if (iid, 're-estimated') not in of]
+    low = [f'{name} the skew costs {str(c)[1:]}' for name, c in costs.items() if c.mean < GATE]
+    out = [f'Against the IID split, re-estimated, too: {"; ".join(said)}.'] if said else []
+    if absent: out.append(f'Of {listed(absent)} the IID split was not re-estimated yet.')
+    if low: out.append(f'On {listed(low)}, below our gate of {GATE:g} points.')
+    return ' '.join(out)
 
 # %% ../../nbs/3_results/26_index.ipynb #d76846a0
 def headline(
     cells:Iterable|None=None,    # of Cell; default: all that the package ships
 )->str:                          # a few sentences
-    "What the papers' systems have above FedAvg where both re-estimate their statistics, and what is left of the skew."
-    cells = evidence() if cells is None else list(cells)
-    found = {s: on_ground(cells, s) for s in GROUNDS}
-    old = [GROUNDS[s][1] for s, of in found.items() if of and GROUNDS[s][2][0] not in {c.size for c in of.values()}]
-    rates = f'Rates on {listed(old or [""])} are of the first rule, by which some rows might try more than others.'
-    end = 'In points, with 95 % intervals. Found after the results were seen.'
-    return ' '.join(filter(None, [of_systems(found), of_control(found), rates if old else '', end]))
+    "What the papers' systems have above FedAvg, both re-estimated, and what is left of the skew."
+    found = {s: on_ground(evidence() if cells is None else list(cells), s) for s in GROUNDS}
+    first = {s: GROUNDS[s][2][0] for s in GROUNDS}
+    old = [GROUNDS[s][1] for s, of in found.items() if of and first[s] not in {c.size for c in of.values()}]
+    out = [of_systems(found), of_control(found)]
+    if old: out.append(f'Rates on {listed(old)} are of the first rule: some rows might try more than others.')
+    out.append('In points, with 95 % intervals. Found after the results were seen.')
+    return ' '.join(filter(None, out))

@@ -148,7 +148,8 @@ def verdict_points(d:pd.DataFrame): # of `verdicts`
     for r in d.itertuples():
         half = (r.hi - r.lo)/2
         x = r.mean/half if half > 0 else float(np.copysign(5, r.mean))
-        sign, c = LOOK.get(r.verdict, ('x', ''))     # a cross: it gets no verdict
+        word = r.verdict.replace(' we ask', ' printed')
+        sign, c = LOOK.get(word, ('x', ''))     # a cross: it gets no verdict
         c = PALETTE.get(c, INK)
         fill = c if r.suite.startswith(first) else 'none'
         ax.plot(max(-5, min(5, x)), ids.index(r.id), sign, ms=5, color=c, mfc=fill)

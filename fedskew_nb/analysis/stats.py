@@ -116,8 +116,12 @@ class Verdict:
     above:str = ''     # is it above 0? yes, below, open
     large:str = ''     # is it as large as printed? yes, smaller, open
     within:str = ''    # is it within the margin? yes, no, open
+    lower:str = ''     # is it not lower by more than `by`? yes, no, open
+    by:float = 0.
     def __str__(self)->str:
         if self.within: return WITHIN[self.within]
+        if self.lower == 'open': return 'open'
+        if self.lower: return dict(yes='not lower by ', no='lower by ')[self.lower]+f'{self.by:g}'
         return ABOVE[self.above] + LARGE.get((self.above, self.large), '')
 
 ABOVE  = dict(yes='above 0', below='below 0', open='open')
@@ -131,8 +135,14 @@ def verdict(self:Interval,
     needed:float|None=None,    # the smallest effect that counts
     margin:float|None=None,    # of "makes no difference", in place of both questions
     p:float|None=None,         # after Holm
+    lower:float|None=None,     # of "not lower by so much", in their place
 )->Verdict:
     "Both answers."
+    if lower is not None:
+        if lower <= 0: raise ValueError(f'lower is {lower:g}: give a number above 0')
+        sure = not self.alike and (p is None or p < .05)
+        word = 'yes' if sure and self.lo > -lower else 'no' if self.hi < -lower else 'open'
+        return Verdict(lower=word, by=lower)
     if margin is not None:
         if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
         inside, outside = -margin < self.lo and self.hi < margin, self.lo > margin or self.hi < -margin
@@ -148,7 +158,8 @@ def verdict(self:Interval,
 LOOK = {'above 0': ('o', 'green'), 'above 0, as large as printed': ('o', 'green'),
         'above 0, size open': ('o', 'green'), 'above 0, smaller than printed': ('v', 'green'),
         'open, smaller than printed': ('v', 'blue'), 'open': ('D', ''), 'below 0': ('s', 'crimson'),
-        'within the margin': ('o', 'green'), 'outside the margin': ('s', 'crimson')}    # sign and ink
+        'within the margin': ('o', 'green'), 'outside the margin': ('s', 'crimson'),
+        'not lower by 2': ('o', 'green'), 'lower by 2': ('s', 'crimson')}    # sign and ink
 
 # %% ../../nbs/3_results/08_stats.ipynb #34496456
 def p_value(i:Interval)->float: # nan for one seed, or seeds that are all alike
@@ -169,13 +180,15 @@ def judge(
     needed:float|None=None,     # the smallest effect that counts
     p:float|None=None,          # after Holm
     floor:float=0.,             # no smaller standard error
-)->dict:                        # n, mean, se, lo, hi, values, showable, above, large, within, verdict
+    lower:float|None=None,      # of "not lower by so much"
+)->dict:                        # n, mean, se, lo, hi, values, showable, above, large, within, lower, verdict
     "Verdict of one comparison."
     i = t_interval(values, floor=floor)
     if math.isnan(i.mean): raise ValueError(f'{values}: leave out seeds without a number')
     showable = effect_shown(i.se*math.sqrt(i.n), i.n)
-    v = i.verdict(needed, margin, p)
-    return i.as_dict() | dict(values=list(i.values), showable=showable) | vars(v) | dict(verdict=str(v))
+    v = i.verdict(needed, margin, p, lower)
+    words = {k: getattr(v, k) for k in ('above', 'large', 'within', 'lower')}
+    return i.as_dict() | dict(values=list(i.values), showable=showable) | words | dict(verdict=str(v))
 
 # %% ../../nbs/3_results/08_stats.ipynb #8825dec4
 def adjusted(intervals)->list:

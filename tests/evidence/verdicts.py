@@ -4,7 +4,7 @@ the results page reads, `fedskew_nb/assets/plan.json`.
 Of each set that is whole, and of photographs as far as they are made: what every row scored at each moment,
 by seed. Of a set that is whole: the verdicts of its primary claims, as `claims.toml` reads them."""
 
-import math, tomllib
+import json, math, tomllib
 from collections import defaultdict
 from functools import cache
 import numpy as np
@@ -334,10 +334,39 @@ def moves(claims:list, sets:dict, runs:dict, cut, before:dict)->list: # of {id, 
                         moved=said[0] != said[1], seen=sets[names[c['primary']['set']]].seeds[0] < 300))
     return out
 
+def fell(runs)->list: # of {row, seed, checks, loss}
+    "Runs that lost 10 points within their checks of record: what each had, the least loss and the last."
+    out = []
+    for row, of in runs.items():
+        for seed, h in of.items():
+            asked_ = [w[:2] for w in h.views()]
+            if 'stopped' in h.measures or ('personal', 'post_agg') not in asked_: continue
+            curve = [round(float(v), 3) for v in h.curve('personal').AVG.iloc[-h.checks:]]
+            loss = [r['loss'] for r in h.rounds]
+            facts = dict(row=row, seed=seed, checks=curve, loss=[round(min(loss), 3), round(loss[-1], 3)])
+            if curve[0]-curve[-1] > 10: out.append(facts)
+    return out
+
+def bursts()->dict: # {'seed', 'ends', 'rounds', 'body', 'loss', 'evidence', 'cpu'}
+    "A run that diverged, once more (diverged.py): where the body's gradient tripled, and what else grew."
+    told = json.loads((plan.HERE/'diverged.json').read_text())
+    of, spans, high = told['rounds'], [], []
+    for k in range(20, len(of)):
+        before = {key: float(np.median([r[key] for r in of[k-20:k]])) for key in ('body', 'loss', 'evidence')}
+        ratio = {key: of[k][key]/v for key, v in before.items()}
+        if ratio['body'] < 3: continue
+        high.append(ratio)
+        if spans and of[k]['round']-spans[-1][1] <= 8: spans[-1][1] = of[k]['round']
+        else: spans.append([of[k]['round']]*2)
+    most = {key: round(max(r[key] for r in high), 1) for key in high[0]}
+    ends = round([*told['checks'].values()][-1], 1)
+    return most | dict(seed=told['seed'], ends=ends, rounds=spans, cpu=told['on']['cpu'])
+
 def tuning(s, store)->dict: # {row: {'lr', 'own', 'trials', 'edge', 'moment', 'moments'}}
     "What a set's pilots chose; of the first rule without moments."
     keys = 'lr', 'own', 'trials', 'edge', 'moment', 'moments'
-    return {n: {k: of[k] for k in keys if k in of} for n, of in store.tuned(s).items()} if s.tuned else {}
+    mine, names = store.tuned(s) if s.tuned else {}, {r.name for r in s.rows}
+    return {n: {k: of[k] for k in keys if k in of} for n, of in mine.items() if n in names}
 
 def states(claims:list, said:dict)->list: # of {id, system, kind, headline, state, …}
     "Every claim of the plan: what its verdict is, or why it has none."
@@ -369,6 +398,7 @@ def main():
         wanted = {r.name: len(s.seeds) for r in s.rows}
         if i in BEST: about['best'] = {n: {k: round(best(h), 3) for k, h in r.items()} for n, r in of.items()}
         lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, tuning=tuning(s, store), rows=rows)
+        lines[i]['fell'] = fell(of)
         lines[i] |= dict(equal=at_equal_moments(s, of), mended=what_mending_gives(s, of))
         lines[i]['best_moments'] = best_against_best(s, of, lines[i]['tuning']) if lines[i]['whole'] else []
     cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
@@ -378,7 +408,7 @@ def main():
     judged_ = verdicts(claims, sets, runs)
     said = {v['id']: v for v in (*judged_, *read)}
     made = dict(sets=lines, verdicts=judged_, skew=skew, uses=read, claims=states(claims, said),
-                moves=moves(claims, sets, runs, cut, said))
+                moves=moves(claims, sets, runs, cut, said), again=bursts())
     evidence.write_text(OUT, made, 0)
     return made
 

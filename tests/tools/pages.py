@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from project import EXPORTED, NBS, directives, is_folded, is_listing, module_of, notebooks, read, source
 
-WIDTH, CELL, CELLS, MINUTES = 110, 900, 50, 30
+WIDTH, LINES, MINUTES = 110, 150, 30
 INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
 LETTERS = re.compile(
     r'(?:fontsize|labelsize|titlesize)\s*=\s*(\d+(?:\.\d+)?)|'
@@ -22,12 +22,6 @@ LETTERS = re.compile(
 )
 THEIRS = re.compile(r'\b(?:Figs?\.|Figures?|Tables?) \d')  # of a paper: ours have no number in prose
 TESTS = re.compile(r'^\s*(assert |test_\w+\()', re.M)
-GALLERIES = '3_results/15_plots.ipynb'  # pages with more cells: a figure for every function
-LONG = {  # cells that may be longer: all hooks in one table, ten documented parameters or fields
-    '4_core/05_mechanism.ipynb': 'class Mechanism',
-    '5_data/02_suite.ipynb': '@dataclass(eq=False)\nclass Suite',
-    '5_data/04_datasets.ipynb': '@patch(cls_method=True)',
-}
 
 @dataclass
 class Page:
@@ -304,12 +298,10 @@ def read_page(path):
             page.public |= dict.fromkeys(public_names(code, directives(s)), module_of(nb))
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c), *figure_faults(c, code)]
-        if len(code) > CELL and not imports(code) and not code.startswith(LONG.get(page.name, ' ')):
-            page.faults.append(('cell', f'{len(code)} characters: {code[:60]!r}'))
+        if len(code.splitlines()) > LINES:
+            page.faults.append(('cell', f'{len(code.splitlines())} lines: {code[:60]!r}'))
         if TESTS.search(code) and 'export' not in ' '.join(directives(s)):
             page.tests.append(len(code))
-    if is_read(page) and page.cells > CELLS and page.name not in GALLERIES:
-        page.faults.append(('cells', f'{page.cells} cells, at most {CELLS}: split the page'))
     page.faults += time_faults(nb, page.minutes)
     read_once = reading_minutes(nb | dict(cells=[c for c in nb['cells'] if not is_answer(c)]), page.name)
     if is_read(page) and read_once > MINUTES:
