@@ -264,7 +264,7 @@ def test_holm_takes_the_declared_family():
     "Claims without runs count; those that are no headline, or ask for a margin, do not."
     pending = [replace(HEAD, id=f'X-{k}', pending='more') for k in range(30)]
     assert word(SURE, None) == word(SURE, [HEAD, *pending[:6]]) == LARGE
-    assert word(SURE, [HEAD, *pending[:13]]) == 'open'
+    assert word(SURE, [HEAD, *pending[:13]]) == 'open by Holm'
     for no in (dict(headline=False), dict(margin=1.)):
         assert word(SURE, [HEAD, *(replace(c, **no) for c in pending)]) == LARGE
     assert word(FIVE, None) == 'open'
@@ -275,12 +275,12 @@ def test_holm_judges_the_first_suite_only():
     runs = Comparison([*SURE.histories, *more])
     pending = [replace(HEAD, id=f'X-{k}', pending='more') for k in range(30)]
     d = verdicts([HEAD], runs, [HEAD, *pending])
-    assert d.verdict.tolist() == ['open', LARGE] and math.isnan(d.holm[1])
+    assert d.verdict.tolist() == ['open by Holm', LARGE] and math.isnan(d.holm[1])
 
 def test_below_0_must_survive_too():
     lost = toys(('F2DC', {0: 50, 1: 50, 2: 51}), ('FedAvg', {0: 55, 1: 56, 2: 57}))
-    assert word(lost, None) == 'below 0' and word(lost, [HEAD]*20) == 'open, smaller than printed'
-    assert word(lost, [HEAD]*20, replace(HEAD, needed=None)) == 'open'
+    assert word(lost, None) == 'below 0' and word(lost, [HEAD]*20) == 'open by Holm, smaller than printed'
+    assert word(lost, [HEAD]*20, replace(HEAD, needed=None)) == 'open by Holm'
 
 @pytest.mark.parametrize('rounds', [32, 64])
 def test_a_claim_that_is_asked_otherwise_takes_its_own_p(rounds):

@@ -13,12 +13,35 @@ sys.path.insert(0, str(HERE/'evidence'))
 STORED = json.loads((HERE.parent/'fedskew_nb'/'assets'/'plan.json').read_text())
 WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}
 CLAIMS = {c['id']: c for c in STORED['verdicts'] if not c['why_not']}
+PLAN = tomllib.loads((HERE/'evidence'/'plan.toml').read_text())
 
 def raw(name)->dict: # {seed: {row: entry}}
     files = (HERE/'evidence'/'runs'/name).glob('*.json.xz')
     return {d['seed']: d['rows'] for d in (json.loads(lzma.decompress(f.read_bytes())) for f in files)}
 
-RAW = {name: raw(name) for name in STORED['sets']}
+OWN = {p.name: raw(p.name) for p in (HERE/'evidence'/'runs').iterdir()}
+
+def with_found(name)->dict: # {seed: {row: entry}}
+    "And the runs that were made for another row, mostly of another set: the same at the same rate."
+    out = {seed: dict(rows) for seed, rows in OWN.get(name, {}).items()}
+    for row, of in STORED['sets'][name]['found'].items():
+        for seed, (set_, its) in of.items(): out.setdefault(int(seed), {})[row] = OWN[set_][int(seed)][its]
+    return out
+
+RAW = {name: with_found(name) for name in STORED['sets']}
+
+def test_a_run_that_was_made_for_another_set_is_the_same_run():
+    "Net, budget, data, device and rate are one."
+    plans = {p['id']: p for p in PLAN['set']}
+    for name, s in STORED['sets'].items():
+        for row, of in s['found'].items():
+            for seed, (set_, its) in of.items():
+                for key in ('data', 'suite', 'model', 'setting', 'device', 'house'):
+                    assert plans[name].get(key) == plans[set_].get(key)
+                there = OWN[set_][int(seed)][its]
+                assert there['lr'] == s['tuning'].get(row, s['tuning'].get('FedAvg', {}))['lr']
+                setting = there['history']['setting']
+                assert (setting['seed'], setting['lr']) == (int(seed), there['lr'])
 
 def plain(v):
     "Numbers as another processor may have them."
@@ -132,13 +155,12 @@ def test_the_stored_file_is_what_the_reader_makes(tmp_path, monkeypatch):
     import verdicts
     monkeypatch.setattr(verdicts, 'OUT', tmp_path/'plan.json')
     made = json.loads(json.dumps(verdicts.main()))
-    assert made['sets'] == STORED['sets'] and made['skew'] == plain(STORED['skew'])
+    assert made['sets'] == plain(STORED['sets']) and made['skew'] == plain(STORED['skew'])
     assert made['verdicts'] == plain(STORED['verdicts']) and made['uses'] == plain(STORED['uses'])
+    assert made['claims'] == plain(STORED['claims']) and made['moves'] == STORED['moves']
 
 # ---- photographs: pictures drawn anew ----
 USES = {u['id']: u for u in STORED['uses']}
-
-PLAN = tomllib.loads((HERE/'evidence'/'plan.toml').read_text())
 DATA = {s['id']: s['data'] for s in PLAN['set'] if s['suite'] == 'photographs'}
 
 def marked(history, name, moment, seed)->np.ndarray: # (pictures,) mean of its marks; nan where it is no test

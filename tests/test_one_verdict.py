@@ -104,7 +104,7 @@ def test_a_control_is_judged_alone():
 
 # ---- no screen gives a pair two verdicts
 
-WORDS = {'above 0': True, 'below 0': True, 'open': False}
+WORDS = {'above 0': True, 'below 0': True, 'open': False, 'open by Holm': False}
 
 def said(cmp, suite, view, method):
     "Is a method's difference to FedAvg told from 0, as the printed table says? None: there is no such row."

@@ -108,7 +108,7 @@ def test_first_over_fedavg_is_judged_among_all_methods():
     assert .05/3 < p < .05
     alone, more = [FEDAVG, runs('A', *best)], [runs('B', 60.3, 61.9, 58.2), runs('C', 59, 62, 59)]
     assert ', above 0' in story(*alone)['ahead'] and 'Holm' not in story(*alone)['ahead']
-    assert ', open, Holm over 3' in story(*alone, *more)['ahead']
+    assert ', open by Holm over 3' in story(*alone, *more)['ahead']
 
 def test_views_are_not_mixed():
     "B has 90 % of its own domains; in the view that most methods share, A is first."

@@ -248,8 +248,8 @@ def answers(d:pd.DataFrame)->dict: # {question: {answer: how many}}
     asked = {'above 0': (d.above, ('yes', 'below', 'open')),
              'as large as printed': (d.large, ('yes', 'smaller', 'open')),
              'no difference': (d.within, ('yes', 'no', 'open')),
-             'not lower': (d.lower, ('yes', 'no', 'open'))}
-    def counts(column, words): return {w: n for w in words if (n := int((column == w).sum()))}
+             'not lower': (d.get('lower', ''), ('yes', 'no', 'open'))}
+    def counts(column, words): return {w: n for w in words if (n := int(pd.Series(column == w).sum()))}
     return {k: counts(*of) for k, of in asked.items()}
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00003

@@ -118,11 +118,12 @@ class Verdict:
     within:str = ''    # is it within the margin? yes, no, open
     lower:str = ''     # is it not lower by more than `by`? yes, no, open
     by:float = 0.
+    by_holm:bool = False    # it is open by Holm's rule alone: the interval excludes 0
     def __str__(self)->str:
         if self.within: return WITHIN[self.within]
         if self.lower == 'open': return 'open'
         if self.lower: return dict(yes='not lower by ', no='lower by ')[self.lower]+f'{self.by:g}'
-        return ABOVE[self.above] + LARGE.get((self.above, self.large), '')
+        return ABOVE[self.above] + ' by Holm'*self.by_holm + LARGE.get((self.above, self.large), '')
 
 ABOVE  = dict(yes='above 0', below='below 0', open='open')
 LARGE  = {('yes', 'yes'): ', as large as printed', ('yes', 'smaller'): ', smaller than printed',
@@ -148,16 +149,17 @@ def verdict(self:Interval,
         inside, outside = -margin < self.lo and self.hi < margin, self.lo > margin or self.hi < -margin
         return Verdict(within='open' if self.alike else 'yes' if inside else 'no' if outside else 'open')
     side = self.sign(p)
-    above = {1: 'yes', -1: 'below', 0: 'open'}[side]
-    if needed is None: return Verdict(above)
+    above, held = {1: 'yes', -1: 'below', 0: 'open'}[side], bool(not side and self.sign())
+    if needed is None: return Verdict(above, by_holm=held)
     if self.alike: return Verdict(above, 'open')
-    if self.hi < needed: return Verdict(above, 'smaller')
-    return Verdict(above, 'yes' if side > 0 and self.lo >= needed else 'open')
+    if self.hi < needed: return Verdict(above, 'smaller', by_holm=held)
+    return Verdict(above, 'yes' if side > 0 and self.lo >= needed else 'open', by_holm=held)
 
 # %% ../../nbs/3_results/08_stats.ipynb #78d49e99
 LOOK = {'above 0': ('o', 'green'), 'above 0, as large as printed': ('o', 'green'),
         'above 0, size open': ('o', 'green'), 'above 0, smaller than printed': ('v', 'green'),
         'open, smaller than printed': ('v', 'blue'), 'open': ('D', ''), 'below 0': ('s', 'crimson'),
+        'open by Holm, smaller than printed': ('v', 'blue'), 'open by Holm': ('D', ''),
         'within the margin': ('o', 'green'), 'outside the margin': ('s', 'crimson'),
         'not lower by 2': ('o', 'green'), 'lower by 2': ('s', 'crimson')}    # sign and ink
 

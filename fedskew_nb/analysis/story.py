@@ -22,7 +22,9 @@ def measured(i:Interval)->str:
     else: sure = f'{i.n} seeds, all alike' if i.alike else f'95 % interval {span(i.lo, i.hi)}, {i.n} seeds'
     return f'{pm(i.mean)} points ({sure})'
 
-def over(family:int)->str: return f', Holm over {family}' if family > 1 else ''
+def over(family:int, word:str='')->str: # `word` may say already that Holm decides
+    if family < 2: return ''
+    return f' over {family}' if 'Holm' in word else f', Holm over {family}'
 
 def pair(cmp, suite:str, one:str, other:str, where)->tuple|None: # (interval, p, family)
     "As a table has it; None where no run has this view."
@@ -118,7 +120,8 @@ def ahead_says(cmp, suite:str)->str:
     if first == 'FedAvg': return f'No method is ahead of FedAvg, which has {has}{behind}.'
     if not d['base']: return f'{first} is first with {has}{behind}; FedAvg was not run.'
     i, p, family = d['base']
-    judged = f', {i.verdict(p=p)}{over(family)}'*(i.n > 1)
+    word = f'{i.verdict(p=p)}'
+    judged = f', {word}{over(family, word)}'*(i.n > 1)
     if d['second'] == 'FedAvg': behind = ''
     again = again_says(cmp, suite, first, d['view'])
     return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}{again}.'

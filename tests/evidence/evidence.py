@@ -74,7 +74,7 @@ class Store:
             raise ValueError(f'{self.runs_file(s, seed)} is of another record of set {s.id}: move it away')
         return stored.get('rows', {})
 
-    def runs(self, s, seed)->dict: # {row: entry}
+    def runs(self, s, seed)->dict: # {row: entry}; `of` of an entry: the set and row that it was run for
         "And what was run for another one: the same run, at the rate that this set wants."
         out, tuned = dict(self.own_runs(s, seed)), self.tuned(s)
         for row in (r for r in s.rows if r.name not in out):
@@ -83,7 +83,8 @@ class Store:
             for o in (o for o in self.sets if seed in o.seeds):
                 same = [r.name for r in o.rows if plan.ran(o, r) == plan.ran(s, row)
                         and row.measure in ('', r.measure) and r.trust >= row.trust]
-                found = [e for n, e in self.own_runs(o, seed).items() if n in same and serves(e, row, s, how)]
+                found = [e | dict(of=[o.id, n]) for n, e in self.own_runs(o, seed).items()
+                         if n in same and serves(e, row, s, how)]
                 if found: out.setdefault(row.name, found[0])
         return out
 

@@ -35,6 +35,14 @@ def made_on(s, store)->dict: # {'dates', 'machines'} of its runs
     kind = 'gpu' if s.record.get('device') == 'cuda' else 'cpu'
     return dict(dates=sorted({e['when'] for e in entries}), machines=sorted({e['on'][kind] for e in entries}))
 
+def found_in(s, store)->dict: # {row: {seed: [set, row]}}
+    "The runs of a set that were made for another row, mostly of another set."
+    out = {}
+    for seed in s.seeds:
+        for row, e in store.runs(s, seed).items():
+            if 'of' in e: out.setdefault(row, {})[seed] = e['of']
+    return out
+
 def is_whole(s, runs)->bool: return all(len(of) == len(s.seeds) for of in runs.values())
 
 # ---- rows ----
@@ -398,7 +406,7 @@ def main():
         wanted = {r.name: len(s.seeds) for r in s.rows}
         if i in BEST: about['best'] = {n: {k: round(best(h), 3) for k, h in r.items()} for n, r in of.items()}
         lines[i] = about | dict(whole=is_whole(s, of), wanted=wanted, tuning=tuning(s, store), rows=rows)
-        lines[i]['fell'] = fell(of)
+        lines[i] |= dict(fell=fell(of), found=found_in(s, store))
         lines[i] |= dict(equal=at_equal_moments(s, of), mended=what_mending_gives(s, of))
         lines[i]['best_moments'] = best_against_best(s, of, lines[i]['tuning']) if lines[i]['whole'] else []
     cut = plan.records_of((plan.HERE/'plan.toml').read_text())['plan']['cut']
