@@ -54,7 +54,7 @@ class Suite:
     base:str=''              # the suite that it is a variant of; default: itself
     deal:str='skew'          # or iid, pooled: how the images were dealt
     spare:dict=field(default_factory=dict)    # {domain: Data}: what clients that were left out have
-    homes:list=field(default_factory=list, repr=False)    # of an IID split: the clients before it, who are asked
+    homes:list=field(default_factory=list, repr=False)    # of an IID split: the clients before it
     copies:dict=field(default_factory=dict)   # how often a picture was there twice; {}: nobody looked
     white:tuple=()           # what is black and white in scans; (): as the type says
     files:list=field(default_factory=list, repr=False)    # of a folder: [image, site, part]
