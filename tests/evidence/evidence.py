@@ -375,29 +375,42 @@ def row_price(w, federation_of, s, row)->float: # seconds
     return n*round_ + (checks-full)*light + full*3*light
 
 # ---- saying ----
+def paid(store)->dict: # {what a run is: mean seconds}
+    "What stored runs and pilots took, by what they ran."
+    spent = {}
+    for s in store.sets:
+        of = {r.name: plan.ran(s, r) for r in s.rows}
+        path = store.trials_file(s)
+        pilots = json.loads(path.read_text()) if path.exists() else []
+        for t in pilots: spent.setdefault(of.get(t['row']), []).append(t['seconds'])
+        for seed in s.seeds:
+            for row, e in store.own_runs(s, seed).items(): spent.setdefault(of[row], []).append(e['seconds'])
+    return {k: sum(v)/len(v) for k, v in spent.items()}
+
 def status()->str:
-    "Done and left, in runs and hours."
+    "Done and left, in runs and hours: by what such runs took, else by price.json."
     store, lines, left_hours = Store(), [], 0.
-    path = HERE/'price.json'
+    path, took = HERE/'price.json', paid(store)
     known = json.loads(path.read_text())['sets'] if path.exists() else {}
     for s in store.sets:
-        seconds = known.get(s.id, {}).get('rows', {})
+        priced = known.get(s.id, {}).get('rows', {})
+        seconds = {r.name: took.get(plan.ran(s, r), priced.get(r.name)) for r in s.rows}
         done = {seed: store.runs(s, seed) for seed in s.seeds}
         n, have = len(s.seeds)*len(s.rows), sum(map(len, done.values()))
         missing = [r.name for seed in s.seeds for r in s.rows if r.name not in done[seed]]
-        left = sum(seconds.get(name, 0) for name in missing)/3600
-        chosen = {r.name for r in plan.tuned_rows(s)} <= {*store.tuned(s)}
+        left = sum(seconds[name] or 0 for name in missing)
         trials = store.trials(s)[0] if s.is_tuned else {}
+        chosen = {r.name for r in plan.tuned_rows(s)} <= {*store.tuned(s)}
         pilots = f'{len(trials)} pilots{", chosen" if chosen else ""}'
         if not s.is_tuned: pilots = f'rates of {" and ".join(s.tuned_as)}' if s.tuned else 'printed rates'
         if s.pilots_go_on and not chosen:
-            made_ = sum(seconds.get(t.row, 0) for t in trials)/3600
-            left += max(0, known.get(s.id, {}).get('pilots', 0)-made_)
-        left_hours += left
-        hours = f'{left:5.1f} h left' if s.id in known or have == n else 'not priced'
+            more = {r.name: max(0, 11-sum(t.row == r.name for t in trials)) for r in plan.tuned_rows(s)}
+            left += sum(k*(seconds[name] or 0) for name, k in more.items())
+        left_hours += left/3600
+        sure = '' if all(seconds[name] for name in missing) else ', not all priced'
         where = ', on a GPU' if s.record.get('device') == 'cuda' else ''
-        lines.append(f'{s.id:11} {have:4} of {n:4} runs, {pilots:26} {hours}{where}')
-    return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left, of the sets that are priced'])
+        lines.append(f'{s.id:11} {have:4} of {n:4} runs, {pilots:26} {left/3600:5.1f} h left{sure}{where}')
+    return '\n'.join([*lines, f'{left_hours:.1f} hours of one core left, of what is priced; 11 pilots a row'])
 
 def alive()->int: # the process, or 0
     try:
