@@ -1,9 +1,9 @@
 """The plan of the evidence: its records, their hashes, the commit that named each one first, what is next.
 
-    python tests/evidence/plan.py        # hash, commit and time of every record
+    python tests/evidence/plan.py    # hash, commit and time of every record; the commits of its runs
 """
 
-import json, math, subprocess, tomllib
+import json, lzma, math, subprocess, tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from records import HERE, record_hash
@@ -196,9 +196,18 @@ def best_moment(row:Row, choice:dict, tuning:dict, places:dict)->tuple: # (momen
 def tuned_rows(s:Set)->list: # of Row
     return [r for r in s.rows if not r.rate_of and not r.lr]
 
+def ran_at(name:str)->list: # of 'commit (n runs)'
+    "The commits that the stored runs of a set were made at."
+    made = {}
+    for path in (HERE/'runs'/name).glob('*.json.xz'):
+        for e in json.loads(lzma.decompress(path.read_bytes()))['rows'].values():
+            made[e['commit'][:10]] = made.get(e['commit'][:10], 0)+1
+    return [f'{n} runs at {commit}' for commit, n in made.items()]
+
 if __name__ == '__main__':
     records = records_of((HERE/'plan.toml').read_text())
     for name in records:
         letters = hash_of(records, name)
         commit, when = named_at(name, letters) or ('not committed', '')
-        print(f'{name:12} {letters}  {commit[:10]}  {when}')
+        made = ', '.join(ran_at(name.removeprefix('set ')))
+        print(f'{name:15} {letters}  {commit[:10]:13}  {when:25}  {made}')
