@@ -378,7 +378,9 @@ def test_pages_that_do_not_read_well(tmp_path):
     assert faults('x = 1; y = 2') == {'semicolon'} and faults('plot();') == set()
     assert faults('x and f()') == {'side effect'}
     assert faults('[[[a for a in b] for b in c] for c in d]') == {'nesting'}
-    assert faults('\n'.join(f'x{i} = {i}' for i in range(151))) == {'cell'}
+    assert faults('\n'.join(f'x{i} = {i}' for i in range(61))) == {'cell'}
+    assert faults('\n'.join(['class A:', *(f'    x{i} = {i}' for i in range(149))])) == set()
+    assert faults('\n'.join(['class A:', *(f'    x{i} = {i}' for i in range(150))])) == {'cell'}
     assert faults('#| fig-cap: one: two\nplot()') == {'header'}
     assert faults('df', **{'text/html': '<table>'}) == {'html'}
     assert faults('df', **{'text/plain': "Path('/home/me/pets')"}) == {'place'}

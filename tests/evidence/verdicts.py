@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from scipy import stats
 import evidence, photographs, plan
-from fedskew_nb.analysis.stats import Interval, holm, judge, p_value, t_interval
+from fedskew_nb.analysis.stats import Interval, Verdict, holm, judge, p_value, t_interval
 from fedskew_nb.engine.history import Where, history_of
 from fedskew_nb.engine.scoring import unpacked
 
@@ -316,31 +316,36 @@ def amended(claims:list, names:dict)->list: # names: {set: the one that amends i
         return c | dict(primary=p)
     return [new(c) for c in claims]
 
-WORD = dict(above={'yes': 'above 0', 'below': 'below 0', 'open': 'open'},
-            large={'yes': 'as large: yes', 'smaller': 'smaller', 'open': 'size open'})
-
-def word_of(v:dict|None)->str: # 'above 0, smaller: 4.2 (3.7 to 4.7)'
-    "A verdict as a table has it."
-    if v is None: return 'not reached'
+def word_of(c, v:dict|None)->str: # 'above 0, smaller than printed, F2DC still rises'
+    "The verdict of a claim, in the words of every table."
+    if v is None: return f'not testable: {c["untestable"]}' if c['untestable'] else 'not reached'
     if v.get('why_not'): return v['why_not']
-    said = [f'{dict(yes="not lower by", no="lower by").get(v["within"], "open, margin")} {v["margin"]:g}'
-            ] if 'within' in v else [WORD[k][v[k]] for k in WORD if v.get(k)] or ['not asked']
-    return f'{", ".join(said)}: {v["mean"]:+.1f} ({v["lo"]:.1f} to {v["hi"]:.1f})'
+    more = ''.join(f', {r} still rises' for r in v['rises'])
+    more += ''.join(f', {r} has no earlier check' for r in v['unknown'])
+    if 'within' in v: return f'{Verdict(lower=v["within"], by=c["margin"])}{more}'
+    if 'above' not in v: return f'not asked: {more[2:] or "the skew is below the 3 points of the plan"}'
+    off = v['above'] == 'open' and not v['lo'] <= 0 <= v['hi']
+    said = f'{Verdict(v["above"], v["large"], by_holm=off)}'
+    return (said.replace(' printed', ' we ask') if c['needed_of'].startswith('ours') else said) + more
 
-def moves(claims:list, sets:dict, runs:dict, cut, before:dict)->list: # of {id, set, before, after}
-    "What the claims of amended sets say there, all of them; `moved`: is the word another?"
+def told(v:dict|None)->str: # ': +4.2 (3.7 to 4.7)'
+    return f': {v["mean"]:+.1f} ({v["lo"]:.1f} to {v["hi"]:.1f})' if v and 'mean' in v else ''
+
+def moves(claims:list, sets:dict, runs:dict, cut, before:dict)->list: # of {id, before, after, fresh, …}
+    "What the claims of amended sets say there, all of them; is the word another, and on which seeds?"
     ready = [s for s in sets.values() if s.amends and s.id in runs and is_whole(s, runs[s.id])]
     names = {of: s.id for s in ready for of in s.amends}
     again = amended(claims, names)
     after = {v['id']: v for v in (*verdicts(again, sets, runs), *uses(again, sets, runs, cut))}
-    out = []
-    for c in (c for c in claims if c['primary']['set'] in names):
-        old, new = before.get(c['id']), after.get(c['id'])
-        said = [word_of(v).partition(':')[0] for v in (old, new)]
-        out.append(dict(id=c['id'], system=c['system'], kind=c['kind'], sentence=c['sentence'],
-                        set=names[c['primary']['set']], before=word_of(old), after=word_of(new),
-                        moved=said[0] != said[1], seen=sets[names[c['primary']['set']]].seeds[0] < 300))
-    return out
+    def of(c):
+        old, new, s = before.get(c['id']), after.get(c['id']), sets[names[c['primary']['set']]]
+        words = [word_of(c, v) for v in (old, new)]
+        photos, unseen = s.record['suite'] == 'photographs', min(s.seeds) >= 300
+        now, fresh = f'{words[1]}{told(new)}', 'the same pictures: exploratory' if photos else 'not run yet'
+        seen, fresh = ('not asked there', now) if unseen else (now, fresh)
+        return dict(id=c['id'], set=s.id, before=f'{words[0]}{told(old)}', after=seen, fresh=fresh,
+                    moved=words[0] != words[1])
+    return [of(c) for c in claims if c['primary']['set'] in names]
 
 def fell(runs)->list: # of {row, seed, checks, loss}
     "Runs that lost 10 points within their checks of record: what each had, the least loss and the last."
@@ -376,16 +381,16 @@ def tuning(s, store)->dict: # {row: {'lr', 'own', 'trials', 'edge', 'moment', 'm
     mine, names = store.tuned(s) if s.tuned else {}, {r.name for r in s.rows}
     return {n: {k: of[k] for k in keys if k in of} for n, of in mine.items() if n in names}
 
-def states(claims:list, said:dict)->list: # of {id, system, kind, headline, state, …}
+def states(claims:list, said:dict)->list: # of {id, system, kind, state, word, …}
     "Every claim of the plan: what its verdict is, or why it has none."
     def of(c):
-        v = said.get(c['id'])
-        why = c['untestable'] or (v or {}).get('why_not', '')
-        state = 'not testable' if c['untestable'] or why.startswith('not testable') else (
-            'not reached' if v is None or why else 'judged')
-        words = {k: v[k] for k in ('above', 'large', 'within', 'p', 'mean', 'lo', 'hi') if v and k in v}
-        facts = {k: c[k] for k in ('id', 'system', 'kind', 'margin', 'needed_of', 'family')}
-        return facts | dict(set=c['primary']['set'], state=state, why=why) | words
+        v = said.get(c['id']) or dict(why_not='not reached')
+        state = 'judged'
+        if v.get('why_not'): state = 'not reached'
+        if c['untestable'] or v.get('why_not', '').startswith('not testable'): state = 'not testable'
+        words = {k: v[k] for k in ('above', 'large', 'within') if k in v}
+        facts = {k: c[k] for k in ('id', 'system', 'kind')}
+        return facts | dict(state=state, word=word_of(c, said.get(c['id']))) | words
     return [of(c) for c in claims]
 
 def main():
@@ -414,7 +419,8 @@ def main():
     gates = sorted({GATES.get(u['set'], u['set']) for u in read})
     skew = {i: skew_of(runs[i]) for i in gates}
     judged_ = verdicts(claims, sets, runs)
-    said = {v['id']: v for v in (*judged_, *read)}
+    said, by_id = {v['id']: v for v in (*judged_, *read)}, {c['id']: c for c in claims}
+    for i, v in said.items(): v['word'] = word_of(by_id[i], v)
     made = dict(sets=lines, verdicts=judged_, skew=skew, uses=read, claims=states(claims, said),
                 moves=moves(claims, sets, runs, cut, said), again=bursts())
     evidence.write_text(OUT, made, 0)

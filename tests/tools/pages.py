@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 from project import EXPORTED, NBS, directives, is_folded, is_listing, module_of, notebooks, read, source
 
-WIDTH, LINES, MINUTES = 110, 150, 30
+WIDTH, MINUTES = 110, 30
+LINES, OF_CLASS = 60, 150  # of a cell; of one that holds a class
 INCHES, POINTS, DPI = 8, 8, 120  # of a figure: its width, its text, what the site shows as an inch
 LETTERS = re.compile(
     r'(?:fontsize|labelsize|titlesize)\s*=\s*(\d+(?:\.\d+)?)|'
@@ -298,8 +299,9 @@ def read_page(path):
             page.public |= dict.fromkeys(public_names(code, directives(s)), module_of(nb))
         page.widest = max(page.widest, *map(len, code.splitlines() or ['']))
         page.faults += [*header_faults(s), *code_faults(code), *output_faults(c), *figure_faults(c, code)]
-        if len(code.splitlines()) > LINES:
-            page.faults.append(('cell', f'{len(code.splitlines())} lines: {code[:60]!r}'))
+        lines = len(code.splitlines())
+        if lines > (OF_CLASS if re.search(r'^class \w', code, re.M) else LINES):
+            page.faults.append(('cell', f'{lines} lines: {code[:60]!r}'))
         if TESTS.search(code) and 'export' not in ' '.join(directives(s)):
             page.tests.append(len(code))
     page.faults += time_faults(nb, page.minutes)
