@@ -624,10 +624,14 @@ def repainted(place, home):
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     return home/'a', paint
 
+def first_model(how, at, home):
+    "What the server sends in the first round."
+    return Node(at, home, tell=None).federation(how, 0).order(0)['model']
+
 def test_images_that_changed_are_refused_by_the_site(place, tmp_path):
     "As many as before; the sentence names none, and what began with them goes on."
     at, paint = repainted(place, tmp_path)
-    first = order_of(job('FedBN'), 'train')
+    first = order_of(job('FedBN'), 'train', model=first_model(job('FedBN'), at, tmp_path/'x'))
     sent = from_bytes(Node(at, tmp_path/'m', tell=None)(to_bytes(first)))
     next_one = to_bytes(order_of(job('FedBN'), 'train', round=1, merged=1, model=sent['model']))
     Node(at, tmp_path/'m', tell=None)(next_one)
@@ -654,10 +658,10 @@ def test_files_that_are_as_they_were_are_not_read_again(place, tmp_path, monkeyp
     paint()
     assert data() != first and read[16:] == ['0.png']
 
-def asked_as_by_flower(node, how, kind='facts'):
+def asked_as_by_flower(node, how, kind='facts', **more):
     "The app of a node, given its configuration."
     said = tomllib.loads(re.sub(r' (?=\w+=)', '\n', flower.at_node(node)))
-    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(how, kind))))
+    letter = SimpleNamespace(content=flower.record_of(to_bytes(order_of(how, kind, **more))))
     before = os.umask(0o022)
     try: return flower.client_app().run(letter, SimpleNamespace(node_config=said))
     finally: os.umask(before)
@@ -671,7 +675,8 @@ def test_no_name_of_a_file_leaves_in_an_error(place, tmp_path, no_flower, capsys
     assert 'Mueller' not in str(e.value) and str(tmp_path) not in str(e.value)
     assert 'Mueller_Hans_1954.png' in capsys.readouterr().err
     node = flower.node_of(at, None, 'a', tmp_path/'m', skip_broken=True)
-    with pytest.warns(UserWarning, match='1 unreadable'): asked_as_by_flower(node, job(), 'train')
+    model = first_model(job(), place/'a', tmp_path/'x')
+    with pytest.warns(UserWarning, match='1 unr'): asked_as_by_flower(node, job(), 'train', model=model)
     made = list((tmp_path/'m').rglob('*'))
     assert made and not [p for p in made if p.stat().st_mode & 0o077]
 
@@ -705,7 +710,8 @@ def test_an_allowed_file_is_opened_and_a_higher_limit_holds(place, tmp_path):
 def test_an_order_that_takes_too_long_is_stopped(place, tmp_path):
     node = Node(place/'a', tmp_path, tell=None, limits=limits_of(most_minutes=.003, most_steps=10**6))
     with pytest.raises(TimeoutError, match='more than the 0.003 minutes'):
-        node(to_bytes(order_of(job(local_steps=100_000), 'train')))
+        model = first_model(job(), place/'a', tmp_path/'x')
+        node(to_bytes(order_of(job(local_steps=100_000), 'train', model=model)))
 
 def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
     "And go on; what is asked of a machine is no part of what the images are."

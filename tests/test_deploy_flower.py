@@ -4,6 +4,7 @@ from http.client import HTTPSConnection
 from ssl import create_default_context
 from pathlib import Path
 import pytest, torch
+from msgspec.structs import replace
 from test_deploy import DOMAINS, draw, job
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.folder import load_folder
@@ -123,6 +124,34 @@ def test_over_loopback_it_is_fit(machines, tmp_path, method):
     assert field.federate().wait(400) == 0, field.said()[-3000:]
     same_as_fit(tmp_path, field.how)
     for site in SITES: assert list((tmp_path/f'memory-{site}').rglob('model.safetensors'))
+
+def test_a_net_of_torchvision_over_loopback_is_fit(machines, tmp_path):
+    "Two nodes, TLS: a net that no node may compare by numbers before it builds it."
+    pytest.importorskip('torchvision')
+    how = replace(job(rounds=1), model='torchvision("mobilenet_v3_small")')
+    field = Field(machines, tmp_path, how, keys=True, sites=dict(list(SITES.items())[:2]))
+    field.serve()
+    for site in field.sites: field.node(site)
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    same_as_fit(tmp_path, how)
+
+def test_a_secure_round_that_broke_off_is_void_over_loopback(machines, tmp_path):
+    "A node is killed when the others have sent; the same call goes on with the next round."
+    sites = SITES | dict(d='rain')
+    field = Field(machines, tmp_path, job(rounds=3, secure=True, local_steps=40), keys=True, sites=sites)
+    field.serve()
+    nodes = {site: field.node(site, '--secure', 'certs/nodes') for site in sites}
+    run = field.federate('--patience', 5)
+    wait_for(tmp_path/'run.log', 'round 1 of 3')
+    field.machines.end(nodes['d'], signal.SIGKILL)
+    assert run.wait(400) != 0
+    field.node('d', '--secure', 'certs/nodes')
+    assert field.federate().wait(400) == 0, field.said()[-3000:]
+    void = [r['round']+1 for r in Book(tmp_path/'out').rows() if r['kind'] == 'void']
+    rounds = History.load(tmp_path/'out'/'history.json').rounds
+    assert [r['round'] for r in rounds] == [1, 2, 3]
+    assert all(f'round {r} broke off' in field.said() for r in void)
+    assert [r['round'] for r in rounds if not r['participants']] == void
 
 def test_a_secure_sum_over_loopback_is_fit_with_secure(machines, tmp_path):
     "Four nodes, of which the server sees masked parts only."

@@ -6,7 +6,7 @@ from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy.hub import hub_of
 from fedskew_nb.deploy.keys import write_pair
-from fedskew_nb.deploy.node import Node, Seal, order_of
+from fedskew_nb.deploy.node import Book, Node, Seal, limits_of, order_of
 from fedskew_nb.deploy.surface import Job
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.server import SCALE
@@ -14,9 +14,9 @@ from fedskew_nb.engine.server import SCALE
 pytest.importorskip('cryptography')
 SITES = dict(a='dawn', b='dusk', c='noon', d='rain')
 
-def job(method='FedAvg', **more):
+def job(method='FedAvg', run='', **more):
     how = dict(rounds=2, local_steps=2, batch_size=8, lr=.05, secure=True) | more
-    return Job(method, 'small_conv(width=4)', 16, how)
+    return Job(method, 'small_conv(width=4)', 16, how, run)
 
 @pytest.fixture(scope='module')
 def place(tmp_path_factory):
@@ -29,9 +29,9 @@ def place(tmp_path_factory):
 
 class Field:
     "Nodes of four sites, and a server that may change what it sends to one of them."
-    def __init__(self, place, home, which='abcd'):
-        keys = place/'keys'
-        self.nodes = {s: Node(place/s, home/s, tell=None, seal=Seal(keys/s, keys)) for s in which}
+    def __init__(self, place, home, which='abcd', **most):
+        keys, how = place/'keys', dict(tell=None, limits=limits_of(**most))
+        self.nodes = {s: Node(place/s, home/s, seal=Seal(keys/s, keys), **how) for s in which}
         self.job, self.lie, self.seen = job(), {}, []
         self.ask = to_bytes(order_of(self.job, 'facts'))
     def facts(self): return [from_bytes(n(self.ask)) for n in self.nodes.values()]
@@ -43,7 +43,7 @@ class Field:
             answers[name] = self.nodes[name](to_bytes(order))
             self.seen.append((name, order, from_bytes(answers[name])))
         return answers
-    def hub(self): return hub_of(self.job, self.facts(), self.post)
+    def hub(self, out=None): return hub_of(self.job, self.facts(), self.post, out)
     def part(self):
         "The first that came."
         sent = (answer['model'] for _, order, answer in self.seen if order['kind'] == 'train')
@@ -69,12 +69,12 @@ def test_four_sites_are_fit_with_secure_on_their_union_bit_for_bit(place, tmp_pa
     for n in fed.server.keys()-fed.kept: assert torch.equal(hub.server[n], fed.server[n]), n
 
 def test_what_the_server_gets_is_no_model(field):
-    "A part is spread over all 64 bits, and asked again, it is another number."
+    "A part is spread over all 64 bits, and in another run, of the same, it is another number."
     hub = field.hub()
     hub.one_round()
     part = field.part()
     assert float((part.double()/SCALE).abs().median()) > 1e6
-    first, field.seen = part, []
+    first, field.seen, field.job = part, [], job(run='again')
     again = field.hub()
     again.one_round()
     assert not (first == field.part()).any()
@@ -115,7 +115,7 @@ def test_a_mask_is_used_once(field, tmp_path):
     hub.one_round()
     name, order, _ = next(s for s in field.seen if s[1]['kind'] == 'train')
     with pytest.raises(ValueError, match='used it: ask for a new one'): field.nodes[name](to_bytes(order))
-    field.nodes[name](to_bytes(order_of(field.job, 'pledge', client=order['client'], asked='1'*64)))
+    field.nodes[name](to_bytes(order_of(field.job, 'pledge', client=order['client'], round=1, asked='1'*64)))
     file, = tmp_path.rglob('pledge.json')
     assert oct(file.stat().st_mode & 0o777) == '0o600'      # a private key lies in it
     with pytest.raises(ValueError, match='its own word is not'): field.nodes[name](to_bytes(order))
@@ -128,20 +128,115 @@ def test_a_second_sum_without_a_site_is_refused_in_any_run(field, place):
     with pytest.raises(ConnectionError): hub.one_round()
     assert hub.round_no == 0 and len([1 for _, o, _ in field.seen if o['kind'] == 'train']) == 3
     del field.nodes['d']
-    field.seen = []
+    field.seen, field.job = [], job(run='other')
     refused(field.hub(), 'answered for a, b, c, d, and two sums')
     assert not any(o['kind'] == 'train' for _, o, _ in field.seen)
-    field.nodes['d'], field.lie = node, {}
-    hub.one_round()                                # it came back: all sign anew
-    assert hub.round_no == 1
+    field.nodes['d'], field.lie, field.job = node, {}, job()
+    before = hub.server
+    hub.one_round()                                # it came back
+    assert hub.round_no == 1 and hub.server is before and hub.history.rounds[-1]['participants'] == []
+    hub.one_round()
+    assert hub.round_no == 2 and hub.history.rounds[-1]['participants'] == [0, 1, 2, 3]
 
 def test_a_round_is_summed_once(field):
-    "Asked for the same round with another model, all refuse."
-    hub = field.hub()
+    "Asked for the same round again, with another model or the same, all refuse before they train."
+    field.hub().one_round()
+    for change in (0, 1):
+        again = field.hub()
+        again.state.server['head.bias'].add_(change)
+        refused(again, 'a signs nothing for this round: its part of the sum of round 1 has left already')
+
+def test_after_a_break_the_round_is_void_the_keys_are_fresh_and_the_ledger_says_so(field, tmp_path):
+    "The server is killed, too: what it knows of the round is in its ledger."
+    def dies(order): raise ConnectionError('d is gone')
+    field.lie['train', 'd'] = dies
+    with pytest.raises(ConnectionError): field.hub(tmp_path/'out').one_round()
+    first = {o['members'][0]['said']['key'] for _, o, _ in field.seen if o['kind'] == 'train'}
+    field.lie, field.seen = {}, []
+    hub = field.hub(tmp_path/'out')
+    begun = {n: v.clone() for n, v in hub.server.items()}
     hub.one_round()
-    again = field.hub()
-    again.state.server['head.bias'].add_(1)
-    refused(again, 'this round already')
+    assert not field.seen and all(v.equal(begun[n]) for n, v in hub.server.items())
+    hub.one_round()
+    assert hub.round_no == 2 and not hub.server['head.bias'].equal(begun['head.bias'])
+    assert first.isdisjoint(o['members'][0]['said']['key'] for _, o, _ in field.seen if o['kind'] == 'train')
+    said = [(r['kind'], r['round']) for r in Book(tmp_path/'out').rows() if r['kind'] in ('sum', 'void')]
+    assert said == [('sum', 0), ('void', 0), ('sum', 1)]
+    assert [*json.loads((tmp_path/'a'/'secure.json').read_text())['rounds']] == ['/0', '/1']
+
+def test_that_a_part_leaves_is_on_the_disk_before_it_does(field, tmp_path, monkeypatch):
+    "Killed while it hides its part, a site has answered this round: it sends no other."
+    def killed(*_): raise KeyboardInterrupt
+    monkeypatch.setattr(Node, 'hide', killed)
+    with pytest.raises(KeyboardInterrupt): field.hub().one_round()
+    assert '/0' in (tmp_path/'a'/'secure.json').read_text()
+    monkeypatch.undo()
+    refused(field.hub(), 'a signs nothing for this round')
+
+# ---- whose number, whose weight
+
+def test_another_sites_number_is_refused_by_name(field):
+    "The server alone: told that it is d, site a would weigh its model by what d signed."
+    field.lie['train', 'a'] = lambda o: dict(client=3)
+    refused(field.hub(), 'a answers no such round: it signed number 0, and is asked as number 3')
+    assert not any(o['kind'] == 'train' and n == 'a' for n, o, _ in field.seen)
+
+def signs(field, site, **more):
+    "What a colluder signs in place of the truth, and keeps as its own word; it refuses nothing."
+    node, was = field.nodes[site], field.nodes[site].pledge
+    node.exposed = lambda *_: ''
+    if site != 'a': node.unfit = lambda *_: ''
+    def lie(order, job):
+        signed = node.seal.signed(was(order, job)['said'] | more)
+        file = node.folder(job)/'pledge.json'
+        file.write_text(json.dumps(json.loads(file.read_text()) | dict(signed=signed)))
+        return signed
+    node.pledge = lie
+
+def test_a_colluder_with_a_giant_number_of_images_opens_nobody(field):
+    "It signs ten million, and the server tells site a that it has the colluder's number."
+    signs(field, 'd', n=10**7)
+    field.lie['train', 'a'] = lambda o: dict(client=3)
+    refused(field.hub(), 'a answers no such round: it signed number 0')
+    field.lie = {}
+    refused(field.hub(), 'd says 10,000,000 images, and the job takes 1,000,000')
+
+@pytest.mark.parametrize('n', [0, -5])
+def test_nobody_signs_less_than_one_image(field, n):
+    signs(field, 'd', n=n)
+    refused(field.hub(), f'n is {n}: at least 1')
+
+OWN_WORDS = [(dict(name='b'), 'b did not sign'), (dict(domain='x'), 'signed domain x'),
+             (dict(n=7), 'signed images 7'), (dict(round=1), 'signed for another round')]
+
+@pytest.mark.parametrize('what, says', OWN_WORDS)
+def test_what_a_site_signed_is_compared_with_what_it_is(field, what, says):
+    "Its own word, were it another's, in its memory and among the members."
+    signs(field, 'a', **what)
+    refused(field.hub(), says)
+
+def test_a_dominant_site_is_not_hidden_and_refuses(field):
+    "The sentence names the share, and the mend."
+    for s in 'bcd': signs(field, s, n=1)
+    refused(field.hub(), r'a answers no such round: its model would be 0\.\d{4} of the sum without the '
+                         r'heaviest 1 of the others, and it allows 0\.8: .* with --most-share 0\.\d{4}')
+
+def test_the_heaviest_others_count_for_nothing(place, tmp_path):
+    "Beside one giant a site may look small: if that one talks, it is half of what is left."
+    limits = dict(most_share=.4)
+    giant = Field(place, tmp_path/'1', **limits)
+    signs(giant, 'd', n=10**5)
+    signs(giant, 'c', n=1)
+    refused(giant.hub(), 'without the heaviest 1')
+    alone = Field(place, tmp_path/'2', colluders=0, **limits)
+    signs(alone, 'd', n=10**5)
+    signs(alone, 'c', n=1)
+    alone.hub().one_round()
+
+def test_three_sites_need_a_server_that_nobody_helps(place, tmp_path):
+    three = Field(place, tmp_path/'1', 'abc')
+    refused(three.hub(), 'a answers no such round: of 2 others 1 may tell .* takes two: .* --colluders 0')
+    Field(place, tmp_path/'2', 'abc', colluders=0).hub().one_round()
 
 def test_a_part_that_would_wrap_around_stays_at_its_site(field, monkeypatch):
     hub = field.hub()

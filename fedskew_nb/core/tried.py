@@ -125,12 +125,12 @@ def other_images(module:nn.Module, x:Tensor)->str:
     side, convs = x.shape[-1], (m for m in module.modules() if isinstance(m, nn.modules.conv._ConvNd))
     for c in {m.in_channels: 0 for _, m in zip(range(1), convs)}:
         if c == x.shape[1] or not answers(module, x[:, :1].expand(-1, c, -1, -1)): continue
-        return f'takes images of {c} channels, and here they have {x.shape[1]}: build it with 3'
+        return f'answers to images of {c} channels and fails on {x.shape[1]}, so perhaps: build it with 3'
     made = getattr(module, 'image_size', side)
     other = (s for s in (made, *SIDES) if s != side and answers(module, x[..., :1, :1].expand(-1, -1, s, s)))
     if not (fits := next(other, None)): return ''
-    return (f'cannot take images of {side}×{side} pixels, but of {fits}×{fits}: build it with size={side}, '
-            f'or read the images with size={fits}')
+    return (f'answers to images of {fits}×{fits} pixels and fails on {side}×{side}, so perhaps: build it '
+            f'with size={side}, or read the images with size={fits}')
 
 # %% ../../nbs/4_core/18_tried.ipynb #62ef3025
 class InPlace(ValueError): "A model that changes the images it is given."
@@ -155,9 +155,9 @@ def tried(module:nn.Module, x:Tensor, name:str='the model'):
            or several(module, lambda p: p.dtype, 'types', 'make them one, net.float()')
            or several(module, lambda p: p.device, 'devices', "move them, net.to('cpu')")
            or other_images(module, x)
-           or f'cannot take images of {x.shape[-2]}×{x.shape[-1]} pixels: ask it by itself, '
-              f'model(torch.zeros{tuple(x.shape)}) [{type(problem).__name__}: {first}]')
-    raise ValueError(f'{name} {why}') from problem
+           or f'fails on images of {x.shape[-2]}×{x.shape[-1]} pixels: ask it by itself, '
+              f'model(torch.zeros{tuple(x.shape)})')
+    raise ValueError(f'{name} {why} [{type(problem).__name__}: {first}]') from problem
 
 # %% ../../nbs/4_core/18_tried.ipynb #4f99d121
 @torch.no_grad()

@@ -52,8 +52,15 @@ def dealt_as(
     parts:list,     # of Data
     shares:list,    # numbers of images, counted through: (training, validation) of each client in turn
 )->Suite:
-    "The suite with its images dealt to clients."
-    some = picked(parts, shares) if parts else []
+    "The suite with its images dealt to clients; a deal that takes a patient apart is refused."
+    some, whose, at = picked(parts, shares) if parts else [], people_in(parts), {}
+    for k in range(len(domains)) if whose is not None else ():
+        for w in whose[torch.cat([*shares[2*k:2*k+2]])].tolist(): at.setdefault(w, set()).add(k)
+    before = [{*people_in([c.train, c.val]).tolist()} for c in suite.clients] if at else []
+    apart = [w for w, ks in at.items() if len(ks) > max(1, sum(w in b for b in before))]
+    if apart: raise ValueError(
+        f'{name} would take {len(apart)} patients apart, and each client counts them as its own: '
+        'deal whole sites or domains, mixed(…), or leave the patients unnamed')
     tests = {d: tests_of(suite, d) for d in dict.fromkeys(domains)}
     clients = [Client(i, d, *some[2*i:2*i+2], tests[d]) for i, d in enumerate(domains)]
     return replace(suite, name=name, deal='skew', clients=clients, files=[])
@@ -92,6 +99,11 @@ def of_domain(suite:Suite, domain:str, part:str)->list: # of Data
     return [getattr(c, part) for c in suite.clients if c.domain == domain]
 
 def labels(parts:list)->Tensor: return torch.cat([p.y.cpu() for p in parts])
+
+def people_in(parts:list)->Tensor|None: # (N,) int64; None where nobody is named
+    "Whose images they are."
+    named = [p.who for p in parts]
+    return None if not named or any(w is None for w in named) else torch.cat(named).cpu()
 
 # %% ../../nbs/5_data/06_splits.ipynb #093b1bc3
 def dealt_to(suite:Suite, domain:str, rows:list, g)->list:
@@ -221,14 +233,21 @@ def mixed(
     clients:int=1,     # per domain
     seed:int=0,
 )->Suite:
-    "Clients of mixed domains: a share of each goes to all clients, the rest to its own."
+    "Clients of mixed domains: a share of each goes to all clients, the rest to its own; a patient to one."
     seed, domains, parts, found = whole(seed, 'seed'), held_domains(suite), [], []
     own = [d for d in domains for _ in range(count(clients, 'clients'))]
     for d in domains:
         for part in ('train', 'val'):
             new, start = of_domain(suite, d, part), sum(map(len, parts))
-            i = start+torch.randperm(sum(map(len, new)), generator=generator('mixed', seed, d, part))
-            found.append(i.split(whole_shares(of_each(own, d, share), len(i)).tolist()))
+            i = torch.randperm(sum(map(len, new)), generator=generator('mixed', seed, d, part))
+            cuts = whole_shares(of_each(own, d, share), len(i)).cumsum(0)[:-1]
+            if (whose := people_in(new)) is not None:      # a patient's images stand together, uncut
+                _, whose, n = whose[i].unique(return_inverse=True, return_counts=True)
+                first = torch.full_like(n, len(i)).scatter_reduce(0, whose, torch.arange(len(i)), 'amin')
+                i, ends = i[first[whose].argsort(stable=True)], n[first.argsort()].cumsum(0)
+                ends = torch.cat([ends.new_zeros(1), ends])
+                cuts = ends[(ends-cuts[:, None]).abs().argmin(1)]
+            found.append((start+i).tensor_split(cuts))
             parts += new
     return dealt_as(suite, f'{suite.title}-mixed({share:g})', own, parts, stirred(found, own, seed))
 

@@ -15,7 +15,7 @@ from ..core.files import Record, read_bytes, record_of, write_json
 from ..core.names import extra, message
 from ..data.check import known_names
 from .hub import Facts, finish, hub_of, tell_round
-from .node import Node, node_of, order_of, sentence_of
+from .node import Node, node_of, order_of, private_files, sentence_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, to_bytes
 
@@ -88,9 +88,10 @@ def run(job:Job, nodes:int, controller, ctx, stop):
     post, number = Carrier(controller, ctx, stop), ctx.get_job_id()
     out = Path(ctx.get_engine().get_workspace().get_run_dir(number))/'fedskew'
     job = replace(job, run=re.sub('[^0-9a-z]', '', number.lower())[:32])
-    hub = hub_of(job, post.facts(job, nodes), post, out)
-    hub.fit(on_round=tell_round, progress=False)
-    finish(hub, out)
+    with private_files():
+        hub = hub_of(job, post.facts(job, nodes), post, out)
+        hub.fit(on_round=tell_round, progress=False)
+        finish(hub, out)
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #f423e3fa
 def server(job:dict, nodes:int):

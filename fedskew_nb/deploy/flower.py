@@ -21,7 +21,7 @@ from ..core.names import one_of
 from .hub import finish, hub_of, known_sites, tell_round, united
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Book, Node, Seal, letters, limits_of, node_of, order_of
+from .node import Book, Node, Seal, letters, limits_of, node_of, order_of, private_files
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 from ..engine.federation import Federation
@@ -229,7 +229,7 @@ def server_app():
     def main(grid, context): code_of(lambda: run(grid, context.run_config))
     def run(grid, said):
         job, out = job_of(json.loads(said['job'])), Path(said['out'])
-        with alone(out):
+        with private_files(), alone(out):
             hub = Post(grid, job, said['patience'], said['least']).hub(out, said)
             hub.fit(on_round=tell_round, progress=False)
             finish(hub, out)
@@ -272,7 +272,7 @@ def at_node(node:Node)->str:
     files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
     if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
     own = node.limits | dict(name=node.name, device=str(node.device), bad=node.bad)
-    if node.epsilon: own['epsilon'] = node.epsilon
+    if node.epsilon is not None: own['epsilon'] = node.epsilon
     said = own | {k: str(f.resolve()) for k, f in files.items()}
     for k in (k for k in files if '"' in said[k]):
         raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
@@ -423,7 +423,7 @@ from ..engine.federation import Federation
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
 def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
 
-def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), **how)->dict: # {name: Node}
+def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), most=(), **how)->dict: # {name: Node}
     "A node for each folder, with a memory of its own."
     nodes, keys = {}, home/'keys'
     for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
@@ -431,7 +431,7 @@ def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), **how)->
         name = Path(folder).resolve().name
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
         seal = Seal(keys/name, keys) if secure and folder in folders else None
-        tell, limits = None if nodes else say, limits_of(evaluate_only=folder in evaluate)
+        tell, limits = None if nodes else say, limits_of(evaluate_only=folder in evaluate, **dict(most))
         nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, limits=limits, **how)
     return nodes
 
@@ -507,6 +507,8 @@ def site_options(
     flare:bool=False, # write a job for NVFlare into `out`
     evaluate=(),      # it only evaluates
     hubs:int=0,       # rehearsed: between sites and server
+    colluders:int=1,  # rehearsed, as of a node: others who may tell the server what they sent
+    most_share:float=.8, # rehearsed, as of a node
     without=(),       # a member that has left
     from_:str=None,   # begin with this model.safetensors
     **kwargs,
@@ -516,7 +518,8 @@ def site_options(
     at_least(hubs=(hubs, 0, '0 is none'))
     begun = str(Path(from_).resolve()) if from_ else ''
     study = dict(lost=how['lost'], begun=begun, flare=flare, hubs=hubs)
-    own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without)
+    own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without,
+               most=dict(colluders=colluders, most_share=most_share))
     return own | study, how | study | dict(without=joined(without))
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
@@ -541,6 +544,7 @@ def federate_command(
     pixels:int=32,
     out:str='federation',
     classes:str=None, # a,b,c or union
+    most_images:int=1_000_000, # that a site may say it trains on
     **kwargs,
 ):
     "Train over sites that keep their images."
@@ -549,8 +553,9 @@ def federate_command(
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
     union = classes == 'union'
-    job = Job(method, model, pixels, setting, '', [] if union else split(classes))
-    with going_on(out):
+    at_least(most_images=(most_images, 1, 'a site trains on one or more'))
+    job = Job(method, model, pixels, setting, '', [] if union else split(classes), most_images)
+    with private_files(), going_on(out):
         if rehearse: return run_here(job, rehearse, out, union=union, **sites)
         handed(job, nodes, out, union=union, **how)
 

@@ -23,7 +23,7 @@ from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .node import Book, Judged, asked_of, letters, order_of
+from .node import Book, Judged, asked_of, job_mark, letters, order_of
 from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
@@ -121,6 +121,7 @@ class Elsewhere:
     at_once:int=16   # letters on the way
     judges:tuple=()  # sites that only evaluate, as clients
     members:tuple=() # what those who take part in a secure round have signed
+    last_sum:int=-1  # the last round of which parts of a sum were asked for
     book:Book|None=None      # its ledger
     far = True
 
@@ -131,12 +132,18 @@ def hub_of(job:Job, facts:list, post,
 )->Federation:
     "A federation of the sites that said this of themselves."
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
+    for f in (f for f in facts if f['n'] > job.most_images):
+        raise ValueError(f'{f["name"]} says {f["n"]:,} images, and the job takes {job.most_images:,} of a '
+                         f'site: if that is true, say --most-images {f["n"]}')
     going = bool(file and file.exists())
     if going or without: facts = members(facts, file, without)
     sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     sites.places(hub)
     sites.book = Book(out) if out else None
+    if out and hub.setting.secure:
+        asked = [r['round'] for r in sites.book.rows() if r.get('kind') == 'sum' and r['run'] == job.run]
+        sites.last_sum = max(asked, default=-1)
     if going: go_on(hub)
     elif file: good_of(file).unlink(missing_ok=True)
     if begun: sites.begun(hub, begun)
@@ -226,12 +233,24 @@ def opened(self:Elsewhere, fed:Federation, who:list)->Server:
     if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
     self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
     self.members = tuple(self.asked(fed, 'pledge', who))
+    self.note('sum', fed.round_no)
+    self.last_sum = fed.round_no
     return server_for(fed)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
+def note(self:Elsewhere, kind:str, round:int):
+    "What became of a secure round, in the ledger."
+    if self.book: self.book.write(run=self.job.run, job=job_mark(self.job), kind=kind, round=round)
+
+@patch
 def train(self:Elsewhere, fed:Federation, who:list):
-    "(answer, what stays: that is elsewhere) of each; None: it did not answer."
+    "(answer, what stays: that is elsewhere) of each; None: it did not answer, or the round is void."
+    if fed.round_no <= self.last_sum:
+        self.note('void', fed.round_no)
+        say(f'round {fed.round_no+1} broke off when parts of its sum had left: it is void, the model stays')
+        yield from [None]*len(who)
+        return
     server, done = self.opened(fed, who), fed.round_no+1
     for answer, c in zip(self.asked(fed, 'train', who), who):
         if answer is not None:

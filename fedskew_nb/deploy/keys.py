@@ -92,11 +92,20 @@ def check_sites(names):
         if not site_name(name).endswith('.pub'): continue
         raise ValueError(f'{name}: a site is not called like a public key')
 
+def check_whole(out:Path, *names):
+    "Refuse torn certificates, before one goes to a node."
+    for n in names:
+        try: certificate(out/n)
+        except ValueError:
+            raise ValueError(f'{out/n} is torn: bring the whole file back, or make another folder and give '
+                             'its ca.crt to every node') from None
+
 def check_server(out:Path):
     "Refuse a folder that has lost what its ca.crt, which nodes have, belongs to."
     for lost in (n for n in ('server.crt', 'server.key') if not (out/n).exists()):
         raise ValueError(f'{out} has lost {lost}, and nobody can make it again: give another folder, and its '
                          'ca.crt to every node')
+    check_whole(out, 'ca.crt', 'server.crt')
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #2d9b876a
 def write_pair(folder:Path, name:str):
@@ -116,9 +125,13 @@ def renewed(out:Path, hosts):
     if not (out/'ca.key').exists():
         raise ValueError(f'{out/"ca.key"} is not here, and only it can sign: bring it, or make another '
                          'folder')
-    ca = crypto('hazmat.primitives.serialization').load_pem_private_key(read_bytes(out/'ca.key'), None)
+    check_whole(out, 'ca.crt', 'server.crt')
+    try: ca = crypto('hazmat.primitives.serialization').load_pem_private_key(read_bytes(out/'ca.key'), None)
+    except ValueError: raise ValueError(f'{out/"ca.key"} is torn: bring the whole file back') from None
     names = certificate(out/'server.crt').extensions.get_extension_for_class(
         crypto('x509').SubjectAlternativeName).value
+    if certificate(out/'ca.crt').public_key() != ca.public_key():
+        raise ValueError(f'ca.crt and ca.key in {out} do not belong together: bring the right one back')
     write_certificates(out, [*(str(n.value) for n in names), *hosts], ca)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #02625c20

@@ -6,8 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
-import getpass, hashlib, json, os, platform, signal, threading, time
+import getpass, hashlib, json, math, os, platform, signal, threading, time
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,9 +22,9 @@ from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
 from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
-from ..core.names import message, one_of
-from ..run.recipes import parts_of, read_call, read_method
-from ..engine.lanes import pick_device
+from ..core.names import message, not_negative, one_of, real, spelt
+from ..run.recipes import ALIASES, MECHANISMS, METHODS, parts_of, read_call, read_method
+from ..engine.lanes import largest_of, pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
@@ -35,6 +36,7 @@ from .surface import Job, job_of, looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
+from ..engine.server import floats_in, unlike
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 class Order(Record):
@@ -68,14 +70,30 @@ def limits_of(
     most_parameters:int=200_000_000, # of the model
     most_minutes:float=240.,         # for an order
     most_threads:int=16,
+    most_share:float=.8,             # its own of a secure sum, without the heaviest others
+    colluders:int=1,                 # so many others, who may tell the server what they sent
     weights:str=None,                # file or folder that may be opened
+    downloads:bool=False,            # weights may be fetched by their names
     methods:str=None,                # a,b: no others
     evaluate_only:bool=False,        # no training
 )->dict:
-    "What an order may ask of a site at most."
-    most = dict(pixels=most_pixels, steps=most_steps, epochs=most_epochs, parameters=most_parameters)
-    return most | dict(minutes=most_minutes, threads=most_threads, weights=weights or '',
-                       methods=methods or '', evaluate_only=evaluate_only)
+    "What an order may ask of a site at most; no number in its range, no file, no method is refused."
+    most = dict(pixels=most_pixels, steps=most_steps, epochs=most_epochs, parameters=most_parameters,
+                minutes=most_minutes, threads=most_threads, share=most_share)
+    for k, v in {f'most_{k}': v for k, v in most.items()}.items() | dict(colluders=colluders).items():
+        low, high, step = RANGES.get(k, (1, 10**12, 1))
+        if real(v) and low <= v <= high and (not step or v == int(v)): continue
+        raise ValueError(f'{k} is {v!r}: give a {"whole " if step else ""}number from {low:,} to {high:,}')
+    if weights is not None and not (weights and Path(weights).exists()):
+        raise ValueError(f'--weights {weights}: there is no such file or folder')
+    agreed = [] if methods is None else [m.strip() for m in methods.split(',')]
+    if not all(agreed): raise ValueError(f'--methods {methods} has no name between its commas: give a,b')
+    names = [spelt(m, METHODS | MECHANISMS, 'method', ALIASES) for m in agreed]
+    return most | dict(colluders=colluders, weights=weights or '', downloads=downloads,
+                       methods=','.join(names), evaluate_only=evaluate_only)
+
+# from, to, step (0: any)
+RANGES = dict(most_minutes=(.001, 10**6, 0), most_share=(.001, 1, 0), colluders=(0, 1000, 1))
 
 # %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
 class Node:
@@ -96,6 +114,7 @@ class Node:
         self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
         self.white, self.seal, self.limits = window_of(white), seal, limits or limits_of()
         self.device, self.bad, self.epsilon = pick_device(device), bad, epsilon
+        if epsilon is not None: not_negative(epsilon=epsilon)
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
@@ -119,8 +138,9 @@ def allowed(self:Node, text:str)->bool:
 @patch
 def check_method(self:Node, job:Job):
     "Refuse one that the site has not agreed to."
-    agreed = [m.strip() for m in self.limits['methods'].split(',') if m.strip()]
-    for t in (t for t in parts_of(job.method) if agreed and read_call(t, 'name')[0] not in agreed):
+    agreed = [m for m in self.limits['methods'].split(',') if m]
+    for t in parts_of(job.method) if agreed else ():
+        if spelt(read_call(t, 'name')[1], METHODS | MECHANISMS, 'method', ALIASES) in agreed: continue
         raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
                          'ask for one of these, or start the node with --methods')
 
@@ -134,6 +154,10 @@ def admit(self:Node, job:Job):
     for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
+    weights = read_call(job.model, 'name')[2].get('weights')
+    if weights and not self.limits['downloads'] and not Path(weights).expanduser().is_file():
+        raise ValueError(f'the order asks for the weights {weights}, and {self.name} opens no connection for '
+                         'them: name a file that it has, or start the node with --downloads')
     with torch.device('meta'):                         # shapes without numbers
         net = job.net(len(job.classes) or 2)
         with suppress(NotImplementedError): net = read_method(job.method).adapt(net)    # some compare numbers
@@ -163,6 +187,13 @@ def now()->str: return datetime.now(timezone.utc).isoformat(timespec='seconds')
 def job_mark(job:Job)->str: return mark(json.dumps(asdict(job), sort_keys=True).encode())
 
 # %% ../../nbs/8_deploy/03_node.ipynb #6bd55588
+@contextmanager
+def private_files():
+    "What is written inside, its owner alone may read."
+    before = os.umask(0o077)
+    try: yield
+    finally: os.umask(before)
+
 class Book:
     "What came and what left, in a file that only grows: each line holds the digest of the one before."
     def __init__(self, folder): self.file = Path(folder)/'ledger.jsonl'
@@ -379,16 +410,26 @@ def recalled(self:Node, job:Job, order:dict)->dict:
 
 # %% ../../nbs/8_deploy/03_node.ipynb #a2543115
 @patch
+def check_order(self:Node, order:dict, like:dict): # a model like the one that is asked about
+    "Refuse tensors that are not the job's, or not finite."
+    why, numbers = unlike(order['model'], like), floats_in([order['model'], order['down']])
+    if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
+    if why: raise ValueError(f'{self.name} got another model than the job has ({why}): ask anew')
+
+@patch
 def train(self:Node, order:dict, job:Job)->dict:
     "Local training by an order: what the server gets."
     fed = self.federation(job, order['client'])
     members = self.members(order, job) if self.seal else []
+    at = copy(fed)
+    at.state = replace(fed.state, round=order['round'])
+    self.check_order(order, at.order(order['client'])['model'])
     anew, done = self.lost(job, order), order['round']+1
     answer, mine = fed.work(order, self.recalled(job, order))
     save_nest(mine, self.file(job, done))
     for old in self.folder(job).glob('[0-9]*.safetensors'):        # that of the last used round stays
         if old.stem not in (str(order['merged']), str(done)): old.unlink()
-    if members: answer = self.masked(answer, members, order, job)
+    if members: answer = self.masked(answer, members, job)
     return answer | dict(round=done, anew=anew)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #067508f3
@@ -397,6 +438,7 @@ def score(self:Node, order:dict, job:Job)->dict:
     "How many of the own test images are right."
     k, done = order['client'], order['round']
     fed, mine = self.federation(job, k), self.recalled(job, order)
+    self.check_order(order, {n: v for n, v in fed.server.items() if n not in fed.kept | fed.net.frozen})
     own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
     fed.state = replace(first, server=first.server | order['model'], own={k: own}, states={k: mine['states']},
                         down=order['down'], round=done)
@@ -516,6 +558,9 @@ class Pledge(Record):
     domain:str
     n:int         # training images
     key:str       # of its masks, the public half
+    def __post_init__(self):
+        for what, least in dict(round=0, client=0, n=1).items():
+            if (v := getattr(self, what)) < least: raise ValueError(f'{what} is {v}: at least {least}')
 
 class Signed(Record):
     said:Pledge
@@ -527,7 +572,7 @@ def sha(o)->str:
     return hashlib.sha256(data).hexdigest()
 
 def asked_of(order:dict)->str:
-    "Digest of an order, but for who gets it."
+    "Digest of an order, but for who gets it: its number is compared with the one that it signed."
     alike = {k: v for k, v in order.items() if k not in ('kind', 'client', 'asked', 'members')}
     return sha(to_bytes(alike))
 
@@ -580,6 +625,8 @@ def pledge(self:Node, order:dict, job:Job)->dict:
     what = sha(asdict(job)), job.run, order['round'], order['asked']
     me = self.name, client.id, client.domain, len(client.train)
     said = Pledge(*what, *me, key.public_key().public_bytes_raw().hex())
+    why = beyond(said, job) or self.answered(said)
+    if why: raise ValueError(f'{self.name} signs nothing for this round: {why}')
     signed = self.seal.signed(asdict(said))
     file = self.folder(job)/'pledge.json'
     with whole_file(file) as part:
@@ -588,8 +635,12 @@ def pledge(self:Node, order:dict, job:Job)->dict:
     return signed
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #32785c4a
+def beyond(p:Pledge, job:Job)->str: # '' if it is not
+    if p.n <= job.most_images: return ''
+    return f'{p.name} says {p.n:,} images, and the job takes {job.most_images:,} of a site'
+
 @patch
-def members(self:Node, order:dict, job:Job)->list: # of Pledge, by name; none if the sum is open
+def members(self:Node, order:dict, job:Job)->tuple: # (Pledge of its own, those of all, by name)
     "Those who take part, if what they signed is what this site was sent."
     file = self.folder(job)/'pledge.json'
     if not file.exists():
@@ -597,37 +648,53 @@ def members(self:Node, order:dict, job:Job)->list: # of Pledge, by name; none if
     try:
         mine = json.loads(read_bytes(file))['signed']
         ps = sorted(map(self.seal.checked, order['members']), key=lambda p: p.name)
+        if mine not in order['members']: raise ValueError('its own word is not among what they signed')
+        me = self.seal.checked(mine)
     except ValueError as e: raise ValueError(f'{self.name} answers no such round: {e}') from None
-    if why := self.unfit(ps, mine, order, job): raise ValueError(f'{self.name} answers no such round: {why}')
-    return ps
+    why = self.unfit(me, ps, order, job) or self.before(ps) or self.exposed(me, ps)
+    if why: raise ValueError(f'{self.name} answers no such round: {why}')
+    return me, ps
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #75741ccf
 @patch
-def unfit(self:Node, ps:list, mine:dict, order:dict, job:Job)->str: # '' if nothing is
-    "Why these members do not fit what was asked."
-    if mine not in order['members']: return 'its own word is not among what they signed'
+def unfit(self:Node, me:Pledge, ps:list, order:dict, job:Job)->str: # '' if nothing is
+    "Why the order does not fit what this site signed, or these members what was asked."
+    client, = self.fed.clients
+    for what, signed, now in (('site', me.name, self.name), ('number', me.client, order['client']),
+                              ('domain', me.domain, client.domain), ('images', me.n, len(client.train))):
+        if signed != now: return f'it signed {what} {signed}, and is asked as {what} {now}'
     if len({p.name for p in ps}) < max(3, len(ps)) or len({p.client for p in ps}) < len(ps):
         return 'there must be three members or more, each of them once'
     for p in ps:
         meant = sha(asdict(job)), job.run, order['round']
         if (p.job, p.run, p.round) != meant: return f'{p.name} signed for another round'
         if p.asked != asked_of(order): return f'{p.name} signed for another model than was sent'
-    if job.setting.get('participation', 1) != 1: return 'the members change from round to round'
-    return self.before(ps, job)
+        if why := beyond(p, job): return why
+    return 'the members change from round to round' if job.setting.get('participation', 1) != 1 else ''
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #ab8fc427
 @patch
-def before(self:Node, ps:list, job:Job, keep:bool=False)->str: # '' if nothing is
+def sums(self:Node)->dict: # {'members': names, 'rounds': {run/round: digest of what was signed}}
+    "The secure rounds that this site has answered."
+    file = self.memory/'secure.json'
+    return json.loads(read_bytes(file)) if file.exists() else dict(members=[], rounds={})
+
+@patch
+def answered(self:Node, p:Pledge)->str: # '' if it is not
+    "Whether a part of this round's sum has left: a round has one, whatever became of it."
+    if f'{p.run}/{p.round}' not in self.sums()['rounds']: return ''
+    return f'its part of the sum of round {p.round+1} has left already, so go on with the next'
+
+@patch
+def before(self:Node, ps:list, keep:bool=False)->str: # '' if nothing is
     "What contradicts the secure rounds that this site has answered; `keep` writes this one down."
-    file, p = self.memory/'secure.json', ps[0]
-    was = json.loads(read_bytes(file)) if file.exists() else dict(members=[p.name for p in ps], rounds={})
-    if was['members'] != [p.name for p in ps]:
+    was, names = self.sums(), [p.name for p in ps]
+    if was['members'] not in ([], names):
         return (f'it answered for {", ".join(was["members"])}, and two sums that differ by a site show its '
-                f'model, so only its owner may delete {file.name}')
-    what = sha([asdict(p) | dict(key='') for p in ps])
-    if was['rounds'].setdefault(f'{p.run}/{p.round}', what) != what:
-        return 'it answered this round already, for something else'
-    if keep: write_json(was, file)
+                'model, so only its owner may delete secure.json')
+    if why := self.answered(ps[0]): return why
+    rounds = was['rounds'] | {f'{ps[0].run}/{ps[0].round}': sha(list(map(asdict, ps)))}
+    if keep: write_json(dict(members=names, rounds=rounds), self.memory/'secure.json')
     return ''
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #f9d938c1
@@ -641,26 +708,42 @@ def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #d086ed8e
 @patch
-def share(self:Node, ps:list, order:dict)->float:
-    "This site's weight, from what all have signed."
+def shares(self:Node, ps:list)->dict: # {client: its weight}; all 0: nothing is averaged
+    "The weights of a round, from what all have signed."
     fed = copy(self.fed)
     fed.members = Members({p.client: Member(p.client, p.domain, p.n) for p in ps})
-    fed.state = replace(fed.state, round=order['round'])
+    fed.state = replace(fed.state, round=ps[0].round)
     who = sorted(fed.members.values(), key=lambda m: m.id)
     w = server_for(fed, who).w
-    return 0. if w is None else w.tolist()[[m.id for m in who].index(order['client'])]
+    return {m.id: 0. if w is None else w[i].item() for i, m in enumerate(who)}
+
+@patch
+def exposed(self:Node, me:Pledge, ps:list)->str: # '' if it is not
+    "Why the sum would not hide this site from a server that hears of so many others what they sent."
+    k, w = self.limits['colluders'], self.shares(ps)
+    own, others = w.pop(me.client), sorted(w.values())
+    left = others[:max(len(others)-k, 0)]
+    if len(left) < 2: return (
+        f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
+        f'takes two: let more sites take part, or start the node with --colluders {max(k-2+len(left), 0)}')
+    most, share = self.limits['share'], own/(own+sum(left) or 1.)
+    if share <= most: return ''
+    return (f'its model would be {share:.4f} of the sum without the heaviest {k} of the others, and it '
+            f'allows {most:g}: let others bring more images, or start the node with '
+            f'--most-share {share+.0001:.4f}')
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #b915784d
 @patch
-def masked(self:Node, answer:dict, ps:list, order:dict, job:Job)->dict:
-    "An answer whose model is a masked part of the sum."
+def masked(self:Node, answer:dict, members:tuple, job:Job)->dict:
+    "An answer whose model is a masked part of the sum; that it leaves is on the disk before."
     if answer['extra']: raise ValueError(f'{job.method} sends more than a model: no secure sum hides that')
-    p = self.share(ps, order)
+    me, ps = members
+    p = self.shares(ps)[me.client]
     parts = {n: fixed(v.cpu(), p, len(ps)) for n, v in sorted(answer['model'].items())}
     file = self.folder(job)/'pledge.json'
     secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
     file.unlink()                # used once; a second process fails here
-    if why := self.before(ps, job, keep=True): raise ValueError(f'{self.name} answers no such round: {why}')
+    if why := self.before(ps, keep=True): raise ValueError(f'{self.name} answers no such round: {why}')
     self.hide(parts, secret, ps)
     return answer | dict(model=parts)
 

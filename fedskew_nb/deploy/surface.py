@@ -36,6 +36,7 @@ class Job(Record):
     setting:dict={}      # fields of `Setting`
     run:str=''           # under this name a site keeps its memory
     classes:list[str]=[] # default: the sites'
+    most_images:int=1_000_000 # that a site may say it trains on
     def __post_init__(self):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')

@@ -116,16 +116,19 @@ def unlikely_scores(rows:list, k:int, done:int)->str: # '' if nothing is
     return 'a score is there twice' if twice else ''
 
 # %% ../../nbs/6_engine/03_server.ipynb #ab4c4984
-def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
-    "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
-    if why := misfit(answer, Answer): return why
-    if answer['client'] != k: return f'it is of client {answer["client"]}'
-    model = answer['model']
+def unlike(model:dict, wanted:dict)->str: # '' if nothing is
+    "The first tensor by which a model that was sent is not one like `wanted`."
     if lost := wanted.keys()-model.keys(): return f'{min(lost)} is missing'
     if more := model.keys()-wanted.keys(): return f'the model has no {min(map(str, more))}'
     for n, v in model.items():
         if not alike(v, wanted[n]): return f'{n} is {form_of(v)}, not {form_of(wanted[n])}'
-    return unlikely_scores(answer['rows'], k, done)
+    return ''
+
+def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
+    "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
+    if why := misfit(answer, Answer): return why
+    if answer['client'] != k: return f'it is of client {answer["client"]}'
+    return unlike(answer['model'], wanted) or unlikely_scores(answer['rows'], k, done)
 
 # %% ../../nbs/6_engine/03_server.ipynb #wanted01
 @patch

@@ -45,6 +45,7 @@ def cut(text:str, at:str=',')->list:
 # %% ../../nbs/7_app/09_recipes.ipynb #c5ea27d5
 def literal(text:str, noun:str='value'):
     "A Python literal; anything else is refused, not evaluated."
+    if text in ('true', 'false'): return text == 'true'      # as JSON and TOML write them
     try: return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError): pass
     if text.lstrip('+-').lower() in ('nan', 'inf', 'infinity'):

@@ -1,0 +1,179 @@
+"The boundary of a site: limits are numbers, orders fit the job, files are their owner's."
+import math, os, stat
+from dataclasses import replace
+import pytest, torch
+from test_deploy import cache, draw, first_model, job, place          # noqa: F401
+from fedskew_nb.data.folder import load_folder
+from fedskew_nb.data.load import load_suite
+from fedskew_nb.data.splits import dirichlet, mixed, people_in, shards
+from fedskew_nb.deploy import flower
+from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.keys import certs_command
+from fedskew_nb.deploy.node import Node, limits_of, order_of
+from fedskew_nb.deploy.surface import Job
+from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
+from fedskew_nb.engine.private import Plan
+from fedskew_nb.tools.cli import main, read_settings
+
+# ---- limits
+
+BAD = dict(
+    most_pixels=[0, -1, 1.5, math.nan, math.inf], most_steps=[0, -1, math.nan], most_epochs=[0],
+    most_threads=[0, True], most_parameters=[0, -5], most_minutes=[0, -5., math.nan, math.inf],
+    most_share=[0, 1.1, math.nan], colluders=[-1, .5, math.nan], weights=['nowhere', ''],
+    methods=[',', '', 'FedAvg,', 'Nope', 'FedAvg,Nope'])
+
+@pytest.mark.parametrize('option, v', [(k, v) for k, vs in BAD.items() for v in vs])
+def test_a_limit_that_is_none_is_refused_when_the_node_starts(place, option, v):
+    "By name, and not at the first order."
+    with pytest.raises(ValueError, match=f'{option}|method|{option.replace("_", "-")}'):
+        flower.node_of(place/'a', None, 'a', **{option: v})
+
+def test_a_command_refuses_it_too(place, capsys):
+    "As a number that argparse takes."
+    typed = dict(most_minutes='nan', most_threads='0', methods=',', epsilon='nan', weights='nowhere')
+    for option, v in typed.items():
+        assert main(['node', '--data', str(place/'a'), f'--{option.replace("_", "-")}', v]) == 2
+        assert option in capsys.readouterr().err.replace('-', '_')
+
+def test_the_method_that_a_site_agreed_to_is_taken_however_it_is_spelt(place, tmp_path):
+    said = ('FedAvg', 'FedAvg'), ('fedavg, FedProx', 'FedProx(mu=.1)'), ('FedProx,AdaBN', 'FedProx + AdaBN')
+    for methods, asked in said:
+        node = Node(place/'a', tmp_path, tell=None, limits=limits_of(methods=methods))
+        assert from_bytes(node(to_bytes(order_of(job(asked), 'facts'))))['name'] == 'a'
+    with pytest.raises(ValueError, match='a takes part in FedProx, AdaBN, .*FedBN'): node.admit(job('FedBN'))
+
+@pytest.mark.parametrize('epsilon', [-1, math.nan, math.inf])
+def test_a_most_of_epsilon_is_a_number(place, tmp_path, epsilon):
+    with pytest.raises(ValueError, match='epsilon is'): Node(place/'a', tmp_path, epsilon=epsilon)
+
+def test_an_epsilon_of_zero_is_a_limit(place, tmp_path):
+    "Here and as Flower's configuration carries it."
+    node = Node(place/'a', tmp_path, tell=None, epsilon=0)
+    assert 'epsilon=0' in flower.at_node(node)
+    with pytest.raises(ValueError, match='a trains with noise only'): node(to_bytes(order_of(job(), 'facts')))
+    pytest.importorskip('opacus')
+    spends = Plan(people=10, q=.5, steps=1, sigma=1., delta=.01)
+    with pytest.raises(ValueError, match='of ε 0 this site has spent'): node.ledger(job()).check(spends, 1)
+
+# ---- orders
+
+def spoilt(model, how):
+    n, v = next((n, v) for n, v in model.items() if n.endswith('head.weight'))
+    if how == 'missing': return {k: t for k, t in model.items() if k != n}
+    if how == 'extra': return model | dict(more=v)
+    return model | {n: dict(shape=v[:1], type=v.long(), nan=v*math.nan, infinite=v+math.inf, text='x')[how]}
+
+HOW = dict(missing='head.weight is missing', extra='the model has no more', shape='head.weight is',
+           type='int64', nan='NaN or infinity', infinite='NaN or infinity', text='a str, not')
+
+@pytest.mark.parametrize('kind', ['train', 'score'])
+@pytest.mark.parametrize('how', HOW)
+def test_tensors_of_an_order_are_those_of_the_job(place, tmp_path, kind, how):
+    "A site opens nothing of another model, and keeps nothing of the order."
+    node, model = Node(place/'a', tmp_path/'m', tell=None), first_model(job(), place/'a', tmp_path/'x')
+    order = to_bytes(order_of(job(), kind, model=spoilt(model, how)))
+    with pytest.raises(ValueError, match=f'a got another model than the job has .*{HOW[how]}'): node(order)
+    assert not list((tmp_path/'m').rglob('*.safetensors'))
+    node(to_bytes(order_of(job(), kind, model=model)))
+
+def test_what_is_sent_beside_a_model_is_finite(place, tmp_path):
+    model = first_model(job(), place/'a', tmp_path/'x')
+    order = order_of(job(), 'train', model=model, down=dict(c=torch.tensor([1., math.nan])))
+    node = Node(place/'a', tmp_path, tell=None)
+    with pytest.raises(ValueError, match='NaN or infinity'): node(to_bytes(order))
+
+# ---- models
+
+def test_a_net_of_torchvision_is_admitted_and_trained(place, tmp_path):
+    "Its numbers cannot be compared where it has none; its parameters are counted."
+    pytest.importorskip('torchvision')
+    how = dict(rounds=1, local_steps=1, batch_size=4, lr=.01)
+    what = Job('FedAvg', 'torchvision("mobilenet_v3_small")', 32, how)
+    with pytest.raises(ValueError, match='allows 1,000 parameters'):
+        Node(place/'a', tmp_path, limits=limits_of(most_parameters=1000)).admit(what)
+    hub = rehearsal(what, [place/'a', place/'b'], tmp_path)
+    hub.fit(progress=False)
+    fed = what.federation(replace(all_ := load_folder(place/'all', 32), clients=all_.clients[:2]))
+    fed.fit(progress=False)
+    assert all(torch.equal(v, fed.server[n]) for n, v in hub.server.items())
+
+NAMED = 'torchvision("resnet18", weights="DEFAULT")', 'timm("resnet18", weights="a1_in1k")'
+
+@pytest.mark.parametrize('net', NAMED)
+def test_no_connection_is_opened_for_weights(place, tmp_path, net):
+    "Unless the owner of the site says so."
+    what = Job('FedAvg', net, 32)
+    with pytest.raises(ValueError, match='opens no connection for them: .*--downloads'):
+        Node(place/'a', tmp_path).admit(what)
+    assert limits_of(downloads=True)['downloads']
+
+# ---- what is written down
+
+def test_a_switch_is_said_as_json_and_toml_say_it():
+    assert read_settings(['secure=true', 'flip=false', 'lr=.1']) == dict(secure=True, flip=False, lr=.1)
+
+def test_files_of_a_server_are_its_owners(place, tmp_path, monkeypatch):
+    "Checkpoint, its twin, history, report, model, run: whatever the shell's umask says."
+    monkeypatch.chdir(tmp_path)
+    small = '--rounds', '1', '--pixels', '16', '--model', 'small_conv(width=4)', '--set', 'local_steps=1'
+    here = '--rehearse', str(place/'a'), '--rehearse', str(place/'b')
+    before = os.umask(0o022)
+    try: assert main(['federate', 'FedAvg', *small, *here]) == 0
+    finally: after = os.umask(before)
+    made = [p for p in (tmp_path/'federation').rglob('*')]
+    named = {'state.safetensors', 'state.good.safetensors', 'history.json', 'report.html'}
+    assert named <= {p.name for p in made}
+    assert after == 0o022 and not [p for p in made if stat.S_IMODE(p.stat().st_mode) & 0o077]
+
+@pytest.mark.parametrize('torn', ['ca.crt', 'ca.key', 'server.crt'])
+def test_a_certificate_is_not_renewed_by_a_torn_authority(tmp_path, torn, capsys):
+    "Nothing is written."
+    pytest.importorskip('cryptography')
+    certs_command(tmp_path, node=['a'])
+    was = {f.name: f.read_bytes() for f in tmp_path.glob('*.*')}
+    (tmp_path/torn).write_bytes(was[torn][:100])
+    with pytest.raises(ValueError, match='is torn: bring'): certs_command(tmp_path, renew=True)
+    now = {f.name: f.read_bytes() for f in tmp_path.glob('*.*')}
+    assert {n for n in was if now[n] != was[n]} == {torn}
+    if torn == 'ca.crt':
+        with pytest.raises(ValueError, match='torn'): certs_command(tmp_path, node=['b'])
+
+def test_a_foreign_authority_renews_nothing(tmp_path):
+    pytest.importorskip('cryptography')
+    for at in 'one', 'two': certs_command(tmp_path/at)
+    (tmp_path/'one'/'ca.crt').write_bytes((tmp_path/'two'/'ca.crt').read_bytes())
+    with pytest.raises(ValueError, match='do not belong together'): certs_command(tmp_path/'one', renew=True)
+
+# ---- patients
+
+def with_patients(suite, images=4, shared=0):
+    "So many images of each; the first clients share so many."
+    def named(d, k): return replace(d, who=k*10**6+torch.arange(len(d))//images)
+    clients = [replace(c, train=named(c.train, 2*c.id), val=named(c.val, 2*c.id+1)) for c in suite.clients]
+    if shared: clients[1].train.who[:shared] = clients[0].train.who[:shared]
+    return replace(suite, clients=clients)
+
+def homes(suite): # {patient: clients}
+    at = {}
+    for c in suite.clients:
+        for w in people_in([c.train, c.val]).tolist(): at.setdefault(w, set()).add(c.id)
+    return at
+
+@pytest.mark.parametrize('share, clients', [(0, 1), (.3, 1), (.5, 2), (1, 3)])
+def test_a_patient_of_mixed_clients_is_at_one(share, clients):
+    "And each client gets about what it would get of images."
+    suite = load_suite('skew-digits', 'tiny')
+    own, plain = mixed(with_patients(suite), share, clients), mixed(suite, share, clients)
+    assert max(map(len, homes(own).values())) == 1
+    sizes = ([len(c.train) for c in s.clients] for s in (own, plain))
+    assert all(abs(a-b) <= 4*len(suite.clients) for a, b in zip(*sizes))
+    assert sum(len(c.train) for c in own.clients) == sum(len(c.train) for c in suite.clients)
+
+def test_a_deal_that_takes_patients_apart_is_refused():
+    suite = with_patients(load_suite('skew-digits', 'tiny'))
+    for deal in (lambda: dirichlet(suite, clients=2), lambda: shards(suite, clients=2)):
+        with pytest.raises(ValueError, match=r'would take \d+ patients apart'): deal()
+    assert len(shards(suite, clients=1).clients) == 5
+    both = with_patients(load_suite('skew-digits', 'tiny'), shared=4)      # who was at two before may be
+    assert len(homes(shards(both, clients=1))) == len(homes(both))
