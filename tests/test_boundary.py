@@ -20,8 +20,8 @@ from fedskew_nb.tools.cli import main, read_settings
 BAD = dict(
     most_pixels=[0, -1, 1.5, math.nan, math.inf], most_steps=[0, -1, math.nan], most_epochs=[0],
     most_threads=[0, True], most_parameters=[0, -5], most_minutes=[0, -5., math.nan, math.inf],
-    most_share=[0, 1.1, math.nan], colluders=[-1, .5, math.nan], weights=['nowhere', ''],
-    methods=[',', '', 'FedAvg,', 'Nope', 'FedAvg,Nope'])
+    most_share=[0, 1.1, math.nan], colluders=[-1, .5, 1.0, math.nan], weights=['nowhere', ''],
+    methods=[',', '', 'FedAvg,', 'Nope', 'FedAvg,Nope', 5], downloads=['no'])
 
 @pytest.mark.parametrize('option, v', [(k, v) for k, vs in BAD.items() for v in vs])
 def test_a_limit_that_is_none_is_refused_when_the_node_starts(place, option, v):
@@ -77,11 +77,18 @@ def test_tensors_of_an_order_are_those_of_the_job(place, tmp_path, kind, how):
     assert not list((tmp_path/'m').rglob('*.safetensors'))
     node(to_bytes(order_of(job(), kind, model=model)))
 
-def test_what_is_sent_beside_a_model_is_finite(place, tmp_path):
-    model = first_model(job(), place/'a', tmp_path/'x')
-    order = order_of(job(), 'train', model=model, down=dict(c=torch.tensor([1., math.nan])))
+BIAS = 'head.bias'
+BESIDE = dict(nan=dict(c=torch.tensor([1., math.nan])), text=dict(c=dict(d='x')), nothing=dict(c=None),
+              complex=dict(c=torch.ones(2, dtype=torch.complex64)), kind=dict(c={BIAS: torch.ones(2).long()}),
+              shape=dict(c={BIAS: torch.ones(1)}))
+
+@pytest.mark.parametrize('what', BESIDE)
+@pytest.mark.parametrize('kind', ['train', 'score'])
+def test_what_is_sent_beside_a_model_are_finite_numbers_like_it(place, tmp_path, kind, what):
+    model = first_model(job('SCAFFOLD'), place/'a', tmp_path/'x')
+    order = order_of(job('SCAFFOLD'), kind, model=model, down=BESIDE[what])
     node = Node(place/'a', tmp_path, tell=None)
-    with pytest.raises(ValueError, match='NaN or infinity'): node(to_bytes(order))
+    with pytest.raises(ValueError, match='a got another model than the job has'): node(to_bytes(order))
 
 # ---- models
 
@@ -98,7 +105,8 @@ def test_a_net_of_torchvision_is_admitted_and_trained(place, tmp_path):
     fed.fit(progress=False)
     assert all(torch.equal(v, fed.server[n]) for n, v in hub.server.items())
 
-NAMED = 'torchvision("resnet18", weights="DEFAULT")', 'timm("resnet18", weights="a1_in1k")'
+NAMED = [f'torchvision("resnet18", weights={w})' for w in ('"DEFAULT"', 'True', '("DEFAULT",)')]
+NAMED += ['timm("resnet18", weights="a1_in1k")']
 
 @pytest.mark.parametrize('net', NAMED)
 def test_no_connection_is_opened_for_weights(place, tmp_path, net):

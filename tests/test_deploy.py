@@ -88,6 +88,14 @@ def test_a_rehearsal_on_folders_is_fit_on_their_union(place, tmp_path, method, h
         mine = load_nest(files[-1]) if files else dict(kept={}, states={})
         assert same_nest(hub.own[k] | mine['kept'], fed.own[k]) and same_nest(mine['states'], fed.states[k])
 
+@pytest.mark.parametrize('method', ['FedAvg', 'F2DC', 'MOON'])
+def test_hubs_leave_counters_of_batches_with_their_sites(place, tmp_path, method):
+    "In the second round, too, whose model has none."
+    what = job(method, secure=True, rounds=2)
+    hub, fed = rehearsal(what, sites(place), tmp_path, hubs=2), fitted(place, what)
+    hub.fit(progress=False)
+    for n in fed.server.keys()-fed.kept: assert torch.equal(hub.server[n], fed.server[n]), n
+
 def test_sites_under_hubs_are_fit_with_secure(place, tmp_path, capsys, unsaved):
     "From the command line, with a stop in the middle; hubs are in the server's ledger."
     what, words = job('FedBN', secure=True, rounds=2), []

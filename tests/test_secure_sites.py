@@ -1,10 +1,13 @@
 "A secure sum over sites, and a server that lies: each lie is refused by the nodes before anything leaves."
-import json
+import json, shutil, threading
+from contextlib import suppress
+from pathlib import Path
 import pytest, torch
 from test_deploy import cache, draw          # noqa: F401
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import rehearsal
-from fedskew_nb.deploy.hub import hub_of
+from fedskew_nb.deploy import node
+from fedskew_nb.deploy.hub import finish, hub_of
 from fedskew_nb.deploy.keys import write_pair
 from fedskew_nb.deploy.node import Book, Node, Seal, limits_of, order_of
 from fedskew_nb.deploy.surface import Job
@@ -33,8 +36,9 @@ class Field:
         keys, how = place/'keys', dict(tell=None, limits=limits_of(**most))
         self.nodes = {s: Node(place/s, home/s, seal=Seal(keys/s, keys), **how) for s in which}
         self.job, self.lie, self.seen = job(), {}, []
-        self.ask = to_bytes(order_of(self.job, 'facts'))
-    def facts(self): return [from_bytes(n(self.ask)) for n in self.nodes.values()]
+    def facts(self):
+        ask = to_bytes(order_of(self.job, 'facts'))
+        return [from_bytes(n(ask)) for n in self.nodes.values()]
     def post(self, letters):
         answers = {}
         for name, data in letters.items():
@@ -129,22 +133,76 @@ def test_a_second_sum_without_a_site_is_refused_in_any_run(field, place):
     assert hub.round_no == 0 and len([1 for _, o, _ in field.seen if o['kind'] == 'train']) == 3
     del field.nodes['d']
     field.seen, field.job = [], job(run='other')
-    refused(field.hub(), 'answered for a, b, c, d, and two sums')
+    refused(field.hub(), 'answered for a .*, d .*, now a .*, c .*, and sums that differ by a site')
     assert not any(o['kind'] == 'train' for _, o, _ in field.seen)
     field.nodes['d'], field.lie, field.job = node, {}, job()
     before = hub.server
     hub.one_round()                                # it came back
-    assert hub.round_no == 1 and hub.server is before and hub.history.rounds[-1]['participants'] == []
+    assert hub.round_no == 1 and hub.history.rounds[-1]['participants'] == []
+    assert all(v.equal(before[n]) for n, v in hub.server.items())
     hub.one_round()
     assert hub.round_no == 2 and hub.history.rounds[-1]['participants'] == [0, 1, 2, 3]
 
 def test_a_round_is_summed_once(field):
-    "Asked for the same round again, with another model or the same, all refuse before they train."
+    "Asked for the same round again, with another model or the same, nobody signs or trains, and it is void."
     field.hub().one_round()
     for change in (0, 1):
-        again = field.hub()
+        again, field.seen = field.hub(), []
         again.state.server['head.bias'].add_(change)
-        refused(again, 'a signs nothing for this round: its part of the sum of round 1 has left already')
+        again.one_round()
+        assert {o['kind'] for _, o, _ in field.seen} == {'pledge'}
+        assert all(answer == dict(left=0) for *_, answer in field.seen)
+        assert again.history.rounds[-1]['participants'] == []
+
+def test_a_round_that_broke_before_any_part_left_is_made(field, tmp_path):
+    "A refusal costs no round, and what is killed after the signatures is asked anew."
+    field.lie['train', 'a'] = lambda o: dict(client=3)
+    for _ in range(2):
+        with pytest.raises(ValueError, match='it signed number 0'): field.hub(tmp_path/'out').one_round()
+    field.lie = {}
+    hub = field.hub(tmp_path/'out')
+    hub.one_round()
+    assert hub.history.rounds[-1]['participants'] == [0, 1, 2, 3]
+
+OTHERS = dict(uniform=True), dict(method='FedAvg + DomainAware(alpha=.1, beta=.9)')
+
+@pytest.mark.parametrize('other', OTHERS)
+def test_sums_of_other_weights_are_refused_in_any_run(place, tmp_path, other):
+    "As many sums of a round as members, each with other weights, would be equations for every model."
+    shutil.copytree(place, tmp_path/'p')
+    for k in range(5): (tmp_path/'p'/'b'/'dusk'/'dark'/f'{k}.png').unlink()     # sites of several sizes
+    field = Field(tmp_path/'p', tmp_path)
+    field.hub().one_round()
+    field.job = job(run='other', **other)
+    refused(field.hub(), 'and sums that differ by their weights show the models')
+    field.job = job(run='more', lr=.01)            # the same weights: the same sum of others
+    field.hub().one_round()
+
+def test_two_processes_that_answer_at_once_release_one_list(place, tmp_path, monkeypatch):
+    "Between what a site reads of its secure rounds and what it writes, nobody else is."
+    first, second = (Field(place, tmp_path, which) for which in ('abcd', 'abc'))
+    for f in (first, second):
+        for n in f.nodes.values(): n.limits |= dict(colluders=0)
+    second.job, meet, out = job(run='other'), threading.Barrier(2, timeout=3), []
+    was = node.write_json
+    def late(obj, path, **how):
+        if Path(path).name == 'secure.json':
+            with suppress(threading.BrokenBarrierError): meet.wait()
+        was(obj, path, **how)
+    monkeypatch.setattr(node, 'write_json', late)
+    def run(f):
+        try: out.append(f.hub().one_round() and 'summed')
+        except ValueError as e: out.append(str(e))
+    both = [threading.Thread(target=run, args=[f]) for f in (first, second)]
+    for t in both: t.start()
+    for t in both: t.join()
+    assert out.count('summed') < 2 and any('differ by a site' in o or 'such round' in o for o in out)
+
+@pytest.mark.parametrize('text', ['{"weights": ', '{"members": ["a", "b", "c", "d"], "rounds": {}}'])
+def test_a_torn_record_of_sums_and_one_of_before_is_refused(field, tmp_path, text):
+    (tmp_path/'a').mkdir()
+    (tmp_path/'a'/'secure.json').write_text(text)
+    refused(field.hub(), 'secure.json of a is no record of its secure rounds')
 
 def test_after_a_break_the_round_is_void_the_keys_are_fresh_and_the_ledger_says_so(field, tmp_path):
     "The server is killed, too: what it knows of the round is in its ledger."
@@ -156,13 +214,17 @@ def test_after_a_break_the_round_is_void_the_keys_are_fresh_and_the_ledger_says_
     hub = field.hub(tmp_path/'out')
     begun = {n: v.clone() for n, v in hub.server.items()}
     hub.one_round()
-    assert not field.seen and all(v.equal(begun[n]) for n, v in hub.server.items())
+    assert all(v.equal(begun[n]) for n, v in hub.server.items())
+    assert not [1 for _, o, _ in field.seen if o['kind'] == 'train']
     hub.one_round()
     assert hub.round_no == 2 and not hub.server['head.bias'].equal(begun['head.bias'])
     assert first.isdisjoint(o['members'][0]['said']['key'] for _, o, _ in field.seen if o['kind'] == 'train')
-    said = [(r['kind'], r['round']) for r in Book(tmp_path/'out').rows() if r['kind'] in ('sum', 'void')]
-    assert said == [('sum', 0), ('void', 0), ('sum', 1)]
+    said = [(r['round'], r['left']) for r in Book(tmp_path/'out').rows() if r['kind'] == 'void']
+    assert said == [(0, ['a', 'b', 'c'])]
     assert [*json.loads((tmp_path/'a'/'secure.json').read_text())['rounds']] == ['/0', '/1']
+    begins_nothing = field.hub(tmp_path/'x')       # its folder is gone: every round was summed
+    begins_nothing.fit(progress=False)
+    with pytest.raises(ValueError, match='every round was void'): finish(begins_nothing, tmp_path/'x')
 
 def test_that_a_part_leaves_is_on_the_disk_before_it_does(field, tmp_path, monkeypatch):
     "Killed while it hides its part, a site has answered this round: it sends no other."
@@ -171,7 +233,7 @@ def test_that_a_part_leaves_is_on_the_disk_before_it_does(field, tmp_path, monke
     with pytest.raises(KeyboardInterrupt): field.hub().one_round()
     assert '/0' in (tmp_path/'a'/'secure.json').read_text()
     monkeypatch.undo()
-    refused(field.hub(), 'a signs nothing for this round')
+    assert from_bytes(field.nodes['a'](to_bytes(order_of(field.job, 'pledge')))) == dict(left=0)
 
 # ---- whose number, whose weight
 
@@ -255,7 +317,7 @@ def test_three_are_needed_and_a_node_takes_part_in_nothing_else(place, tmp_path)
     ask = to_bytes(order_of(Job('FedAvg', 'small_conv(width=4)', 16, dict(rounds=2)), 'facts'))
     with pytest.raises(ValueError, match='in secure sums only'): few.nodes['a'](ask)
     bare = Node(place/'a', tmp_path/'x', tell=None)
-    with pytest.raises(ValueError, match='has no keys'): bare(few.ask)
+    with pytest.raises(ValueError, match='has no keys'): bare(to_bytes(order_of(few.job, 'facts')))
 
 def test_least_and_a_stranger_are_refused(field, place, tmp_path):
     hub = hub_of(field.job, field.facts(), field.post, least=3)
@@ -268,4 +330,4 @@ def test_the_private_half_of_a_mask_is_its_owners_alone_and_goes(field, tmp_path
     field.hub().one_round()
     assert not list(tmp_path.rglob('pledge.json'))
     said = json.loads((tmp_path/'a'/'secure.json').read_text())
-    assert said['members'] == [*SITES] and list(said['rounds']) == ['/0']
+    assert list(said['weights']) == [*SITES] and list(said['rounds']) == ['/0']

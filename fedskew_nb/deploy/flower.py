@@ -549,6 +549,7 @@ def federate_command(
 ):
     "Train over sites that keep their images."
     sites, how = site_options(**kwargs)
+    if nodes is not None: at_least(nodes=(nodes, 1, 'one node must train'))
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)

@@ -121,7 +121,6 @@ class Elsewhere:
     at_once:int=16   # letters on the way
     judges:tuple=()  # sites that only evaluate, as clients
     members:tuple=() # what those who take part in a secure round have signed
-    last_sum:int=-1  # the last round of which parts of a sum were asked for
     book:Book|None=None      # its ledger
     far = True
 
@@ -141,9 +140,6 @@ def hub_of(job:Job, facts:list, post,
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
     sites.places(hub)
     sites.book = Book(out) if out else None
-    if out and hub.setting.secure:
-        asked = [r['round'] for r in sites.book.rows() if r.get('kind') == 'sum' and r['run'] == job.run]
-        sites.last_sum = max(asked, default=-1)
     if going: go_on(hub)
     elif file: good_of(file).unlink(missing_ok=True)
     if begun: sites.begun(hub, begun)
@@ -227,31 +223,26 @@ def impossible(model:dict)->str: # '' if nothing is
 # %% ../../nbs/8_deploy/04_hub.ipynb #e2e26664
 @patch
 def opened(self:Elsewhere, fed:Federation, who:list)->Server:
-    "The server of a round; a secure one begins with what each of these signs for it."
+    "The server of a round; a secure one begins with what each of these signs, and None is a void one."
     self.members = ()
     if not fed.setting.secure: return server_for(fed)
     if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
     self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
     self.members = tuple(self.asked(fed, 'pledge', who))
-    self.note('sum', fed.round_no)
-    self.last_sum = fed.round_no
-    return server_for(fed)
+    left = [self.names[c.id] for c, said in zip(who, self.members) if 'left' in said]
+    if not left: return server_for(fed)
+    if self.book:
+        self.book.write(run=self.job.run, job=job_mark(self.job), kind='void', round=fed.round_no, left=left)
+    say(f'round {fed.round_no+1} broke off when {", ".join(left)} had answered: it is void, the model stays')
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
 @patch
-def note(self:Elsewhere, kind:str, round:int):
-    "What became of a secure round, in the ledger."
-    if self.book: self.book.write(run=self.job.run, job=job_mark(self.job), kind=kind, round=round)
-
-@patch
 def train(self:Elsewhere, fed:Federation, who:list):
     "(answer, what stays: that is elsewhere) of each; None: it did not answer, or the round is void."
-    if fed.round_no <= self.last_sum:
-        self.note('void', fed.round_no)
-        say(f'round {fed.round_no+1} broke off when parts of its sum had left: it is void, the model stays')
+    server, done = self.opened(fed, who), fed.round_no+1
+    if server is None:
         yield from [None]*len(who)
         return
-    server, done = self.opened(fed, who), fed.round_no+1
     for answer, c in zip(self.asked(fed, 'train', who), who):
         if answer is not None:
             server.sound(c.id, answer)
@@ -329,7 +320,10 @@ def tell_round(hub:Federation):
 # %% ../../nbs/8_deploy/04_hub.ipynb #4ea018a1
 def finish(hub:Federation, out):
     "Leave history, report, model; tables speak of who is here."
-    out, h, more = Path(out), hub.history, site_tables(hub)
+    out, h = Path(out), hub.history
+    if not any(r['participants'] for r in h.rounds):
+        raise ValueError('every round was void, so nothing was trained: begin anew with another --out')
+    more = site_tables(hub)
     h.save(out/'history.json')
     matplotlib.use('Agg')          # no window here
     here = {c.domain for c in (*hub.clients, *hub.sites.judges)}

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 import pandas as pd
 import torch
+from torch import Tensor
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from msgspec.structs import asdict
@@ -24,7 +25,7 @@ from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import message, not_negative, one_of, real, spelt
 from ..run.recipes import ALIASES, MECHANISMS, METHODS, parts_of, read_call, read_method
-from ..engine.lanes import largest_of, pick_device
+from ..engine.lanes import largest_of, leaves, pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
@@ -36,7 +37,7 @@ from .surface import Job, job_of, looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
 from ..engine.federation import Federation, batch_odd
 from ..engine.scoring import scores
-from ..engine.server import floats_in, unlike
+from ..engine.server import alike, counters, floats_in, form_of, unlike
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
 class Order(Record):
@@ -82,10 +83,12 @@ def limits_of(
                 minutes=most_minutes, threads=most_threads, share=most_share)
     for k, v in {f'most_{k}': v for k, v in most.items()}.items() | dict(colluders=colluders).items():
         low, high, step = RANGES.get(k, (1, 10**12, 1))
-        if real(v) and low <= v <= high and (not step or v == int(v)): continue
+        if real(v) and low <= v <= high and (not step or isinstance(v, int)): continue
         raise ValueError(f'{k} is {v!r}: give a {"whole " if step else ""}number from {low:,} to {high:,}')
     if weights is not None and not (weights and Path(weights).exists()):
         raise ValueError(f'--weights {weights}: there is no such file or folder')
+    if not isinstance(methods, str|None) or not isinstance(downloads, bool):
+        raise ValueError(f'methods is {methods!r}, downloads {downloads!r}: give a text, and True or False')
     agreed = [] if methods is None else [m.strip() for m in methods.split(',')]
     if not all(agreed): raise ValueError(f'--methods {methods} has no name between its commas: give a,b')
     names = [spelt(m, METHODS | MECHANISMS, 'method', ALIASES) for m in agreed]
@@ -155,7 +158,8 @@ def admit(self:Node, job:Job):
         raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
     weights = read_call(job.model, 'name')[2].get('weights')
-    if weights and not self.limits['downloads'] and not Path(weights).expanduser().is_file():
+    here = isinstance(weights, str) and Path(weights).expanduser().is_file()
+    if weights and not self.limits['downloads'] and not here:
         raise ValueError(f'the order asks for the weights {weights}, and {self.name} opens no connection for '
                          'them: name a file that it has, or start the node with --downloads')
     with torch.device('meta'):                         # shapes without numbers
@@ -205,6 +209,7 @@ class Book:
         line = json.dumps(dict(when=now()) | row | dict(before=before)).encode()
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(self.file, os.O_WRONLY|os.O_APPEND|os.O_CREAT, 0o600), 'ab') as f:
+            os.chmod(self.file, 0o600)
             f.write(b'\n'*bool(torn)+line+b'\n')
             f.flush()
             os.fsync(f.fileno())
@@ -409,10 +414,22 @@ def recalled(self:Node, job:Job, order:dict)->dict:
                      f'Bring {file.name} back, or let it begin anew: --lost fresh')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #a2543115
+def misshapen(down, like:dict)->str: # '' if nothing is
+    "What stands beside a model under the name of one of its tensors, and is not like it."
+    for n, v in down.items() if isinstance(down, dict) else ():
+        if why := misshapen(v, like): return why
+        if n in like and torch.is_tensor(v) and not alike(v, like[n]):
+            return f'{n} beside it is {form_of(v)}, not {form_of(like[n])}'
+    return ''
+
 @patch
 def check_order(self:Node, order:dict, like:dict): # a model like the one that is asked about
     "Refuse tensors that are not the job's, or not finite."
     why, numbers = unlike(order['model'], like), floats_in([order['model'], order['down']])
+    odd = [v for v in leaves(order['down']) if not isinstance(v, (Tensor, int, float)) or torch.is_tensor(v)
+           and v.is_complex()]
+    if not why and odd: why = f'beside it came {form_of(odd[0])}'
+    why = why or misshapen(order['down'], like)
     if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
     if why: raise ValueError(f'{self.name} got another model than the job has ({why}): ask anew')
 
@@ -423,7 +440,9 @@ def train(self:Node, order:dict, job:Job)->dict:
     members = self.members(order, job) if self.seal else []
     at = copy(fed)
     at.state = replace(fed.state, round=order['round'])
-    self.check_order(order, at.order(order['client'])['model'])
+    idle = counters(at.groups)-order['model'].keys()     # a sum leaves them with their sites
+    like = at.order(order['client'])['model']
+    self.check_order(order, {n: v for n, v in like.items() if n not in idle})
     anew, done = self.lost(job, order), order['round']+1
     answer, mine = fed.work(order, self.recalled(job, order))
     save_nest(mine, self.file(job, done))
@@ -542,7 +561,7 @@ from copy import copy
 from ..core.context import Member, Members
 from torch import Tensor
 import torch
-from ..core.files import read_bytes, record_of, whole_file, write_json
+from ..core.files import Number, locked, read_bytes, record_of, whole_file, write_json
 from .keys import crypto
 from ..engine.server import fixed, server_for
 
@@ -618,15 +637,15 @@ def check_sealed(self:Node, job:Job):
 # %% ../../nbs/8_deploy/08_secure.ipynb #05631ab7
 @patch
 def pledge(self:Node, order:dict, job:Job)->dict:
-    "Draw a fresh key for a round, and sign what this site takes part in."
+    "Draw a fresh key for a round, and sign what this site takes part in; `left`: its part was sent before."
     fed = self.federation(job, order['client'])
     client, = fed.clients
     key = X25519().X25519PrivateKey.generate()
     what = sha(asdict(job)), job.run, order['round'], order['asked']
     me = self.name, client.id, client.domain, len(client.train)
     said = Pledge(*what, *me, key.public_key().public_bytes_raw().hex())
-    why = beyond(said, job) or self.answered(said)
-    if why: raise ValueError(f'{self.name} signs nothing for this round: {why}')
+    if why := beyond(said, job): raise ValueError(f'{self.name} signs nothing for this round: {why}')
+    if self.answered(said): return dict(left=said.round)
     signed = self.seal.signed(asdict(said))
     file = self.folder(job)/'pledge.json'
     with whole_file(file) as part:
@@ -673,29 +692,39 @@ def unfit(self:Node, me:Pledge, ps:list, order:dict, job:Job)->str: # '' if noth
     return 'the members change from round to round' if job.setting.get('participation', 1) != 1 else ''
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #ab8fc427
-@patch
-def sums(self:Node)->dict: # {'members': names, 'rounds': {run/round: digest of what was signed}}
-    "The secure rounds that this site has answered."
-    file = self.memory/'secure.json'
-    return json.loads(read_bytes(file)) if file.exists() else dict(members=[], rounds={})
+class Sums(Record):
+    "The secure rounds that a site has answered."
+    weights:dict[str, Number]   # of every member, by name
+    rounds:dict[str, str]       # {run/round: digest of what was signed}
 
 @patch
-def answered(self:Node, p:Pledge)->str: # '' if it is not
-    "Whether a part of this round's sum has left: a round has one, whatever became of it."
-    if f'{p.run}/{p.round}' not in self.sums()['rounds']: return ''
-    return f'its part of the sum of round {p.round+1} has left already, so go on with the next'
+def sums(self:Node)->Sums:
+    file = self.memory/'secure.json'
+    try: return record_of(json.loads(read_bytes(file)), Sums) if file.exists() else Sums({}, {})
+    except ValueError as e:
+        raise ValueError(f'secure.json of {self.name} is no record of its secure rounds ({e}): only its '
+                         'owner may bring it back, or delete it') from None
+
+@patch
+def answered(self:Node, p:Pledge)->bool:
+    "Has a part of this round's sum left? A round has one, whatever became of it."
+    return f'{p.run}/{p.round}' in self.sums().rounds
 
 @patch
 def before(self:Node, ps:list, keep:bool=False)->str: # '' if nothing is
     "What contradicts the secure rounds that this site has answered; `keep` writes this one down."
-    was, names = self.sums(), [p.name for p in ps]
-    if was['members'] not in ([], names):
-        return (f'it answered for {", ".join(was["members"])}, and two sums that differ by a site show its '
-                'model, so only its owner may delete secure.json')
-    if why := self.answered(ps[0]): return why
-    rounds = was['rounds'] | {f'{ps[0].run}/{ps[0].round}': sha(list(map(asdict, ps)))}
-    if keep: write_json(dict(members=names, rounds=rounds), self.memory/'secure.json')
+    was, w = self.sums(), self.shares(ps)
+    weights = {p.name: w[p.client] for p in ps}
+    if was.weights and was.weights != weights:
+        of = 'a site' if was.weights.keys() != weights.keys() else 'their weights'
+        return (f'it answered for {spelt_out(was.weights)}, now {spelt_out(weights)}, and sums that differ '
+                f'by {of} show the models in them, so only its owner may delete secure.json')
+    if self.answered(ps[0]): return f'its part of the sum of round {ps[0].round+1} has left already'
+    rounds = was.rounds | {f'{ps[0].run}/{ps[0].round}': sha(list(map(asdict, ps)))}
+    if keep: write_json(dict(weights=weights, rounds=rounds), self.memory/'secure.json', sure=True)
     return ''
+
+def spelt_out(w:dict)->str: return ', '.join(f'{n} ({p:.3g})' for n, p in w.items())
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #f9d938c1
 def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
@@ -725,12 +754,12 @@ def exposed(self:Node, me:Pledge, ps:list)->str: # '' if it is not
     left = others[:max(len(others)-k, 0)]
     if len(left) < 2: return (
         f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
-        f'takes two: let more sites take part, or start the node with --colluders {max(k-2+len(left), 0)}')
+        f'takes two: let more sites take part, or start the node with --colluders {max(len(others)-2, 0)}')
     most, share = self.limits['share'], own/(own+sum(left) or 1.)
     if share <= most: return ''
     return (f'its model would be {share:.4f} of the sum without the heaviest {k} of the others, and it '
             f'allows {most:g}: let others bring more images, or start the node with '
-            f'--most-share {share+.0001:.4f}')
+            f'--most-share {min(share+.0001, 1):.4f}')
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #b915784d
 @patch
@@ -743,7 +772,8 @@ def masked(self:Node, answer:dict, members:tuple, job:Job)->dict:
     file = self.folder(job)/'pledge.json'
     secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
     file.unlink()                # used once; a second process fails here
-    if why := self.before(ps, keep=True): raise ValueError(f'{self.name} answers no such round: {why}')
+    with locked(self.memory/'.secure.lock'): why = self.before(ps, keep=True)
+    if why: raise ValueError(f'{self.name} answers no such round: {why}')
     self.hide(parts, secret, ps)
     return answer | dict(model=parts)
 
@@ -753,7 +783,7 @@ def hide(self:Node, parts:dict, secret, ps:list):
     "Add the masks of all pairs, in place."
     salt = bytes.fromhex(sha([[asdict(p) for p in ps], {n: list(v.shape) for n, v in parts.items()}]))
     sizes = [v.numel() for v in parts.values()]
-    for other in (p for p in ps if p.name != self.name):
+    for other in (p for p in ps if p.name != self.name and parts):
         sign = 1 if self.name < other.name else -1
         for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
             v.add_(m.view(v.shape), alpha=sign)

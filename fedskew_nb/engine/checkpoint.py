@@ -123,7 +123,8 @@ def good_of(out)->Path:
     "Where the last checkpoint lies whose model could be scored."
     return Path(out).with_suffix('.good.safetensors')
 
-def keep_good(out): shutil.copyfile(out, good_of(out))
+def keep_good(out):
+    with whole_file(good_of(out)) as part: shutil.copyfile(out, part)
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #75598818
 @contextmanager
