@@ -2,7 +2,7 @@
 import math, os, stat
 from dataclasses import replace
 import pytest, torch
-from test_deploy import cache, draw, first_model, job, place          # noqa: F401
+from test_deploy import cache, first_model, job, place
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import dirichlet, mixed, people_in, shards
