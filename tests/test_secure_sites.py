@@ -1,9 +1,9 @@
 "A secure sum over sites, and a server that lies: each lie is refused by the nodes before anything leaves."
 import json, shutil, threading
-from contextlib import suppress
-from pathlib import Path
+from contextlib import contextmanager
 import pytest, torch
 from test_deploy import cache, draw          # noqa: F401
+from fedskew_nb.core.files import locked
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.flower import rehearsal
 from fedskew_nb.deploy import node
@@ -178,25 +178,33 @@ def test_sums_of_other_weights_are_refused_in_any_run(place, tmp_path, other):
     field.job = job(run='more', lr=.01)            # the same weights: the same sum of others
     field.hub().one_round()
 
-def test_two_processes_that_answer_at_once_release_one_list(place, tmp_path, monkeypatch):
-    "Between what a site reads of its secure rounds and what it writes, nobody else is."
-    first, second = (Field(place, tmp_path, which) for which in ('abcd', 'abc'))
-    for f in (first, second):
-        for n in f.nodes.values(): n.limits |= dict(colluders=0)
-    second.job, meet, out = job(run='other'), threading.Barrier(2, timeout=3), []
-    was = node.write_json
-    def late(obj, path, **how):
-        if Path(path).name == 'secure.json':
-            with suppress(threading.BrokenBarrierError): meet.wait()
-        was(obj, path, **how)
-    monkeypatch.setattr(node, 'write_json', late)
-    def run(f):
-        try: out.append(f.hub().one_round() and 'summed')
-        except ValueError as e: out.append(str(e))
-    both = [threading.Thread(target=run, args=[f]) for f in (first, second)]
-    for t in both: t.start()
-    for t in both: t.join()
-    assert out.count('summed') < 2 and any('differ by a site' in o or 'such round' in o for o in out)
+def test_two_that_answer_at_once_release_one_list(field, tmp_path, monkeypatch):
+    "What a site has answered is read and written while no other process of it does."
+    held, was = [], Node.before
+    @contextmanager
+    def noted(path):
+        with locked(path):
+            held.append(path.parent.name)
+            yield
+            held.pop()
+    def before(self, ps, keep=False):
+        assert not keep or held == [self.name]
+        return was(self, ps, keep)
+    monkeypatch.setattr(node, 'locked', noted)
+    monkeypatch.setattr(Node, 'before', before)
+    field.hub().one_round()
+
+def test_a_lock_is_held_by_one(tmp_path):
+    order = []
+    def other():
+        with locked(tmp_path/'x'): order.append('other')
+    thread = threading.Thread(target=other)
+    with locked(tmp_path/'x'):
+        thread.start()
+        thread.join(.3)
+        order.append('first')
+    thread.join()
+    assert order == ['first', 'other']
 
 @pytest.mark.parametrize('text', ['{"weights": ', '{"members": ["a", "b", "c", "d"], "rounds": {}}'])
 def test_a_torn_record_of_sums_and_one_of_before_is_refused(field, tmp_path, text):

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 import msgspec
-try: import fcntl
-except ImportError: fcntl = None       # Windows
 from .names import nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
@@ -51,6 +49,9 @@ def sweep(folder, where:str=''): # where: '**/' for folders inside, too
         except OSError: pass                                  # it is somebody else's
 
 # %% ../../nbs/4_core/12_files.ipynb #e1b4a3d5
+try: import fcntl
+except ImportError: fcntl = None       # Windows
+
 def write_json(obj, path,
     sure:bool=False,     # and it is on the disk when this ends
 ):
