@@ -3,6 +3,7 @@ import configparser, json, shlex, shutil, sys
 from pathlib import Path
 import setuptools
 from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import editable_wheel
 
 cp = configparser.ConfigParser(delimiters=['='])
 cp.read('settings.ini', encoding='utf-8')
@@ -43,6 +44,15 @@ class Whole(build_py):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(bare(p), encoding='utf-8')
 
+class Clone(editable_wheel):
+    "A clone on the path, without an import hook, so that type checkers see the package; its stubs lie in it."
+    def finalize_options(self):
+        super().finalize_options()
+        self.mode = 'compat'
+    def run(self):
+        super().run()
+        write_stubs(Path('.'))
+
 setuptools.setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'], keywords=cfg['keywords'].split(),
     author=cfg['author'], author_email=cfg['author_email'], license={'apache2': 'Apache-2.0'}[cfg['license']], url=cfg['git_url'],
@@ -55,5 +65,5 @@ setuptools.setup(
     packages=setuptools.find_packages(include=[lib, lib + '.*']), include_package_data=True,
     python_requires='>=' + cfg['min_python'], install_requires=shlex.split(cfg['requirements']), extras_require=extras,
     entry_points={'nbdev': [f'{lib}={lib}._modidx:d'], 'console_scripts': shlex.split(cfg.get('console_scripts', ''))},
-    cmdclass={'build_py': Whole}, zip_safe=False,
+    cmdclass={'build_py': Whole, 'editable_wheel': Clone}, zip_safe=False,
 )

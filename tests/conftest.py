@@ -1,8 +1,6 @@
 "One thread, no window, and the tools of the project within reach, for every test."
 import gc, os, signal, sys, threading
-from functools import lru_cache
 from pathlib import Path
-from types import CodeType
 
 os.environ.update(OMP_NUM_THREADS='1', OMP_WAIT_POLICY='passive', MPLBACKEND='Agg', IN_TEST='1')
 sys.path[:0] = [str(Path(__file__).parent/room) for room in ('tools', 'bench')]
@@ -13,26 +11,7 @@ def pytest_addoption(parser):
     parser.addoption('--device', default='cpu', help="where the engine's federations are tested: cpu or cuda")
     parser.addoption('--halves', action='store_true', help='collect once, then test in two forked processes')
 
-def read_uncounted():
-    """Digests read code as it was written.
-
-    Before Python 3.12 SlipCover writes its counters into the code, and takes them out again while it runs."""
-    from slipcover.slipcover import Slipcover
-    written = {}
-    def noting(make):
-        def made(self, code, *args):
-            new = make(self, code, *args)
-            if isinstance(code, CodeType): written[new] = written.get(code, code)
-            return new
-        return made
-    for name in ('instrument', 'deinstrument'): setattr(Slipcover, name, noting(getattr(Slipcover, name)))
-    from fedskew_nb.core import identity        # not before: what is imported is counted
-    def as_written(look): return lru_cache(None)(lambda code, *made: look(written.get(code, code), *made))
-    for name in ('outline', 'reads_in', 'writes_in'):
-        setattr(identity, name, as_written(getattr(identity, name)))
-
 def pytest_configure(config):
-    if 'slipcover' in sys.modules and sys.version_info < (3, 12): read_uncounted()
     if config.getoption('halves'):
         from halves import Halves
         if config.getoption('numprocesses', None): raise pytest.UsageError('--halves or -n: one of the two')

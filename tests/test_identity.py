@@ -1,8 +1,10 @@
 "What changes the letters of a method or a net: code and numbers. What does not: prose and places."
-import importlib, inspect, os, random, subprocess, sys, types
+import importlib, inspect, linecache, os, random, subprocess, sys, types
+from itertools import count
 from importlib.util import module_from_spec, spec_from_file_location
 import pytest, torch
-from fedskew_nb.core.identity import Walk, digest, home_of, outline, reads_in, writes_in
+from fedskew_nb.core.identity import Walk, digest
+from fedskew_nb.core.source import home_of, node_of, reads_in, text_of, writes_in
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import MODELS, small_conv
 from fedskew_nb.core.names import registry
@@ -225,10 +227,13 @@ def test_a_moved_module_is_the_same(letters):
 # ---- what is read
 
 def body(source, **names):
-    "The function `f` of this source."
-    made = dict(__name__='mine') | names
-    exec(source, made)
+    "The function `f` of this source, whose text Python knows as that of a notebook's cell."
+    made, name = dict(__name__='mine') | names, f'<cell {next(CELLS)}>'
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    exec(compile(source, name, 'exec'), made)
     return made['f']
+
+CELLS = count()
 
 def test_reads():
     f = body("""
@@ -264,9 +269,37 @@ def test_a_library_is_known_by_its_name_and_not_imported_for_it():
     assert digest(body(gone)) != digest(body(late)) != digest(body(late.replace('xml.sax.saxutils', 'html')))
     assert digest(body(gone)) != digest(body(gone.replace('no_such', 'no_other')))
 
-def test_names_of_arguments_count_those_of_variables_do_not():
-    one, two = 'def f(a, b):\n    c = a-b\n    return c', 'def f(b, a):\n    c = b-a\n    return c'
-    assert digest(body(one)) == digest(body(one.replace('c', 'd'))) != digest(body(two))
+def test_names_of_arguments_count():
+    one, two = 'def f(a, b): return a-b', 'def f(b, a): return b-a'
+    assert digest(body(one)) == digest(body(one)) != digest(body(two))
+
+def test_a_function_without_a_text_is_its_instructions():
+    "Made by `exec`, or typed into a bare shell: what it does counts, and what it reads."
+    def made(source):
+        names = dict(__name__='mine')
+        exec(source, names)
+        return names['f']
+    source = 'SCALE = 2\ndef f(x): return [SCALE*y for y in x]'
+    assert node_of(made(source).__code__) is None and digest(made(source)) == digest(made(source))
+    for other in (source.replace('= 2', '= 3'), source.replace('*y', '/y')):
+        assert digest(made(other)) != digest(made(source))
+
+def test_functions_of_one_line_are_told_apart():
+    f, g, h = (lambda x: x+1), (lambda x: x*2), (lambda x: (lambda x: x*2)(x))
+    assert len({digest(v) for v in (f, g, h)}) == 3 and digest(g) == digest(lambda x: x*2)
+
+def test_a_method_in_its_class_and_patched_into_it_has_the_same_letters(letters):
+    "Names of runs do not hang on where a notebook writes a method down."
+    def whole(s):
+        first, begin, rest = s.replace(PATCHED, '').partition('    @cached_property\n')
+        return f'{first}    def finish(self, c): return dict(sent=8)\n{begin}{rest}'
+    assert PATCHED in SOURCE and letters(whole) == letters()
+
+PATCHED = '''@patch
+def finish(self:Mine, c):
+    "Patched in."
+    return dict(sent=8)
+'''
 
 def test_a_wrapper_of_a_library_shows_what_it_wraps():
     def made(by):
@@ -280,6 +313,38 @@ def test_many_constants():
     added = ''.join(f'        x += {i+1000}\n' for i in range(254))
     source = 'def f(x):\n{}    for i in x:\n' + added + '    return x\n'
     assert digest(body(source.format(''))) == digest(body(source.format('    "Long."\n')))
+
+FIXED = '''
+from dataclasses import dataclass, field
+import math
+SCALE, TABLE = 2., {'a': (1, None)}
+def near(x, *more, by=3, **rest):
+    "A docstring."
+    try: return [f'{y:.{by}f} of {x!r}' for y in more if (z := y) > SCALE] or {**rest, 'z': lambda: x@by}
+    except* ValueError as e: raise TypeError('no') from e
+    finally:
+        with open(x) as f, open('b'): pass
+@dataclass(frozen=True)
+class Small:
+    "Of three fields."
+    a:int = 1
+    b:list = field(default_factory=lambda: [math.pi, ...])
+    c:float = -0.
+    def go(self, x:int|None=None)->'it':
+        match x:
+            case {'k': [1, *rest]} if rest: return near(*rest, by=self.a)
+            case str() | None: return TABLE['a'][0]
+        async def later(): return [y async for y in x]
+        class Inside(list):
+            size:int = 4
+            def __len__(self): return self.size
+        return Inside, later, (x if x else not x)
+def f(x): return Small(x).go(x)
+'''
+
+def test_the_letters_of_a_fixed_source_are_those_of_any_version_of_python():
+    "Stored under 3.11.7; made again under 3.12.1 and 3.13.0."
+    assert digest(body(FIXED)) == 'bc9378437088bdba'
 
 # ---- what changes in use
 
@@ -460,7 +525,7 @@ def test_code_stays_while_it_is_used():
     f = body('def f(n):\n    s = 0\n    for i in range(n): s += i*2.5\n    return [s+j for j in range(n)]')
     before = digest(f)
     for _ in range(50): f(100)
-    outline.cache_clear()
+    text_of.cache_clear()
     assert digest(f) == before
 
 def test_nets_stay_while_they_answer():

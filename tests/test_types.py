@@ -29,7 +29,7 @@ SEEN = {        # an expression of a user: the type that mypy sees
     'F2DC.adapt': 'def (net: Any, seed: int =)',
     'F2DC(sigma=.3)': 'fedskew_nb.core.method.Method',
     'F2DC + FPL': 'fedskew_nb.core.method.Method',
-    'fs.compare': 'keep_models: Any =, **kwargs: Any) -> fedskew_nb.analysis.comparison.Comparison',
+    'fs.compare': '-> fedskew_nb.analysis.comparison.Comparison',
     "compare('FedAvg').table": '-> fedskew_nb.analysis.table.Table',
     'suite.clients': 'list[',
     'suite.chance': 'float',
@@ -41,6 +41,36 @@ REFUSED = {     # a mistake: what mypy says
     'Federation(3, net, suite)': 'expected "Method"',
     "fed.fit(rounds=3)": 'Unexpected keyword argument "rounds"',
 }
+REFUSED |= {     # everyday mistakes at the front door
+    "Federation(F2DC, net, suite, rounds='many')": 'expected "int"',
+    "Federation(F2DC, net, suite, lr='fast')": 'expected "float"',
+    'Federation(F2DC, net, suite, roundz=3)': 'did you mean "rounds"?',
+    'Federation(F2DC, net, suite, batch_size=1.5)': 'expected "int"',
+    'compare(3)': 'Argument 1 to "compare"',
+    "compare('FedAvg', seeds='three')": 'Argument "seeds"',
+    "compare('FedAvg', size='enormous')": 'Argument "size"',
+    "compare('FedAvg', lrr=.1)": 'did you mean "lr"?',
+    "compare('FedAvg', jobs='2')": 'Argument "jobs"',
+    "compare('FedAvg', control='no')": 'Argument "control"',
+    'F2DC(sigmaa=.3)': 'did you mean "sigma"?',
+    "F2DC(sigma='x')": 'expected "float"',
+    "diagnose('d', rounds='many')": 'expected "int"',
+    "fed.fit('all')": 'expected "int | None"',
+    'plot_curves(hist, view=1)': 'Unexpected keyword argument "view"',
+    "fed.predict(images, client='a')": 'expected "int | None"',
+    "small_conv('ten')": 'expected "int"',
+    'load_suite(5)': 'expected "str"',
+    "tune('FedAvg', trials='all')": 'expected "int"',
+}
+TAKEN = [        # what is right, in all its spellings
+    "compare(['FedAvg', F2DC + FPL], lambda seed: suite, seeds=[0, 4], size='tiny', model=small_conv, lr=1)",
+    "compare('FedAvg,FedBN', ['emoji-pacs', suite], clip=None, adamw=True, rates={'FedBN': .1}, out='runs')",
+    "Federation(FedProx(mu=1), net, suite, rounds=2, clip=10, stack=False, device='cpu')",
+    "F2DC(preset='released', DFD__sigma=.2, DFC__lam=1)",
+    "tune('FedAvg', own={'FedProx': {'mu': [.1]}}, rounds=3)",
+    "diagnose(suite, seeds=2, rounds=4, model='resnet10', jobs=2)",
+    "load_folder('mine', white=(0., 4095.), n=8, unseen=['x'])",
+]
 
 def twelve_lines():
     "The example of README.md."
@@ -56,7 +86,8 @@ def said(tmp_path_factory):
         copy.write_text(text, encoding='utf-8')
     every = [f'import {name}' for name in stubs.modules()]
     asked = [f'reveal_type({e})' for e in SEEN]
-    lines = [*twelve_lines().splitlines(), 'import fedskew_nb as fs', *asked, *REFUSED, *every]
+    begin = [*twelve_lines().splitlines(), 'import fedskew_nb as fs', 'images = suite.clients[0].test.x']
+    lines = [*begin, *asked, *REFUSED, *TAKEN, *every]
     (to/'script.py').write_text('\n'.join(lines), encoding='utf-8')
     (to/'mypy.ini').write_text(CONFIG)
     command = [sys.executable, '-m', 'mypy', '--config-file', 'mypy.ini', 'script.py']
@@ -82,6 +113,13 @@ def test_mypy_sees(said, expression):
 @pytest.mark.parametrize('line', REFUSED)
 def test_mypy_refuses(said, line): assert REFUSED[line] in messages(said, line)
 
+def test_stubs_are_made_where_nothing_is_installed():
+    "As in the bare environment in which pip builds a wheel, or links a clone."
+    tools = str(ROOT/'tests'/'tools')
+    code = f'import sys; sys.path.insert(0, {tools!r}); import stubs; print(len(stubs.stubs()))'
+    r = subprocess.run([sys.executable, '-S', '-c', code], cwd=ROOT, capture_output=True, text=True)
+    assert r.stdout == f'{len(stubs.stubs())}\n', r.stderr
+
 # ---- stubs and what is there ----
 @lru_cache(None)
 def stub_of(module): return ast.parse(stubs.stubs()[LIB/f'{module.replace(".", "/")}.pyi'])
@@ -98,7 +136,9 @@ def lacking(name, module):
     value, node = getattr(fs, name), names_in(stub_of(module).body).get(name)
     if node is None: return [name]
     if isinstance(node, ast.AnnAssign):
-        kind = ast.unparse(node.annotation).removeprefix('_')
+        kind = ast.unparse(node.annotation)
+        own = names_in(stub_of(module).body).get(kind)        # a method with its own hyper-parameters
+        kind = ast.unparse(own.bases[0]) if own else kind.removeprefix('_')
         return [] if kind == 'Any' or kind in kinds(value) else [f'{name}: {kind}']
     if not isinstance(value, type): return []
     own = {n for n, v in vars(value).items() if hasattr(v, '__get__') and not n.startswith('_')}

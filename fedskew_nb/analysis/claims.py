@@ -41,16 +41,13 @@ class Claim:
     pending: str = ''      # needs this first
     instead: str = ''      # of a verdict: 'not testable here: …'
     ours: bool = False     # `needed` is our own size: the paper prints none
+    @property
+    def methods(self)->tuple:
+        "The methods that it speaks of."
+        return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
+    def __hash__(self): return hash(self.id)     # other fields may be lists
 
 # %% ../../nbs/3_results/12_claims.ipynb #3eb1d62c
-@patch(as_prop=True)
-def methods(self:Claim)->tuple:
-    "The methods that it speaks of."
-    return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
-
-@patch
-def __hash__(self:Claim): return hash(self.id)     # other fields may be lists
-
 @patch
 def variant(self:Claim, name:str, **changes)->Claim:
     "The same sentence of a variant of the method, or at another budget; no headline."

@@ -54,24 +54,21 @@ class Comparison:
     def __repr__(self):
         who, where = ', '.join(self.methods), ', '.join(self.suites)
         return f'Comparison({len(self)} runs: {who} on {where}, {len(self.seeds)} seeds)'
+    @property
+    def suites(self)->list:
+        "The names of its suites."
+        return _seen(self, lambda h: deal_of(h)[0])
+    @property
+    def methods(self)->list:
+        "The names of its methods."
+        return _seen(self, lambda h: h.setting['method'])
+    @property
+    def seeds(self)->list:
+        "All its seeds, in order."
+        return sorted(_seen(self, lambda h: h.setting['seed']))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000008
 def _seen(cmp, get)->list: return list(dict.fromkeys(map(get, cmp.histories)))
-
-@patch(as_prop=True)
-def suites(self:Comparison)->list:
-    "The names of its suites."
-    return _seen(self, lambda h: deal_of(h)[0])
-
-@patch(as_prop=True)
-def methods(self:Comparison)->list:
-    "The names of its methods."
-    return _seen(self, lambda h: h.setting['method'])
-
-@patch(as_prop=True)
-def seeds(self:Comparison)->list:
-    "All its seeds, in order."
-    return sorted(_seen(self, lambda h: h.setting['seed']))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #973cbdeb
 def one_kind(runs:list):

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from fastcore.basics import patch
 from .stats import ABOVE, span
 
 # %% auto #0
@@ -39,23 +38,18 @@ class Cell:
     p:float              # by Holm's rule over a table; nan where it is judged alone
     above:str            # yes, below, open
     seeds:tuple
-
-# %% ../../nbs/3_results/26_index.ipynb #83666d99
-@patch(as_prop=True)
-def budget(self:Cell)->str: # 24 × 20 steps
-    each = f'{self.steps} steps' if self.steps else f'{self.epochs} epoch{"s"*(self.epochs > 1)}'
-    return f'{self.rounds} × {each}'
-
-@patch(as_prop=True)
-def verdict(self:Cell)->str:
-    "above 0, below 0 or open, as its table says; open by Holm where its interval alone excludes 0."
-    by_holm = self.above == 'open' and self.n > 1 and not self.lo <= 0 <= self.hi
-    return ABOVE[self.above] + ' by Holm'*by_holm
-
-@patch
-def __str__(self:Cell)->str: # +5.1 (3.8 to 6.4)
-    mean = f'{round(self.mean, 1)+0.:+.1f}'                       # no -0.0
-    return mean + (f' ({span(self.lo, self.hi)})' if self.n > 1 else '')
+    @property
+    def budget(self)->str: # 24 × 20 steps
+        each = f'{self.steps} steps' if self.steps else f'{self.epochs} epoch{"s"*(self.epochs > 1)}'
+        return f'{self.rounds} × {each}'
+    @property
+    def verdict(self)->str:
+        "above 0, below 0 or open, as its table says; open by Holm where its interval alone excludes 0."
+        by_holm = self.above == 'open' and self.n > 1 and not self.lo <= 0 <= self.hi
+        return ABOVE[self.above] + ' by Holm'*by_holm
+    def __str__(self)->str: # +5.1 (3.8 to 6.4)
+        mean = f'{round(self.mean, 1)+0.:+.1f}'                       # no -0.0
+        return mean + (f' ({span(self.lo, self.hi)})' if self.n > 1 else '')
 
 # %% ../../nbs/3_results/26_index.ipynb #f837a7bb
 RESULTS = 'quick-2026-11-25'     # the stored comparison that pages of results read: what, and the day

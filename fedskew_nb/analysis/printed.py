@@ -57,22 +57,15 @@ class Protocol(Printed):
     lists:bool=False         # may the folder have its own lists?
     fields:tuple=()          # of Field
     notes:tuple=()           # what is no field
-
-# %% ../../nbs/3_results/23_printed.ipynb #2d1fb6ae
-@patch
-def numbers(self:Protocol)->dict: # {their name of a method: {heading: percent}}
-    "What was printed."
-    lines = [line.rsplit(None, len(self.columns)) for line in self.printed.strip().splitlines()]
-    return {name.strip(): dict(zip(self.columns, map(float, values))) for name, *values in lines}
-
-@patch
-def methods(self:Protocol)->dict: # {their name: ours}
-    return {name: self.ours.get(name, name) for name in self.numbers()}
-
-@patch
-def left_out(self:Protocol)->list: # of domains
-    "Those that are left out in turn."
-    return [d for d in self.columns.values() if self.apart and d != 'AVG']
+    def numbers(self)->dict: # {their name of a method: {heading: percent}}
+        "What was printed."
+        lines = [line.rsplit(None, len(self.columns)) for line in self.printed.strip().splitlines()]
+        return {name.strip(): dict(zip(self.columns, map(float, values))) for name, *values in lines}
+    def methods(self)->dict: # {their name: ours}
+        return {name: self.ours.get(name, name) for name in self.numbers()}
+    def left_out(self)->list: # of domains
+        "Those that are left out in turn."
+        return [d for d in self.columns.values() if self.apart and d != 'AVG']
 
 # %% ../../nbs/3_results/23_printed.ipynb #29128db0
 @dataclass(frozen=True)

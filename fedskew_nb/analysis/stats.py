@@ -34,21 +34,16 @@ class Interval:
         "For a file, without the seeds' values."
         return dict(n=self.n, mean=self.mean, se=self.se, lo=self.lo, hi=self.hi)
     def __str__(self)->str: return f'{self:}'
-
-# %% ../../nbs/3_results/08_stats.ipynb #19522142
-@patch
-def __format__(self:Interval, how:str)->str:
-    "`2.8 (1.1 to 4.6)`; how: + for a sign, .2 for digits, then words behind the mean."
-    sign, digits, unit = re.fullmatch(r'([+]?)(?:\.(\d))?(.*)', how).groups()
-    digits = int(digits or 1)
-    mean = f'{round(self.mean, digits)+0.:{sign}.{digits}f}{unit}'      # no -0.0
-    return mean + (f' ({span(self.lo, self.hi, digits)})' if self.n > 1 else '')
-
-@patch
-def __getitem__(self:Interval, name:str):
-    "As of the dict that it was in 0.1; until 0.3."
-    deprecated(f'interval[{name!r}]', f'interval.{name}', since='0.2', until='0.3')
-    return getattr(self, name)
+    def __format__(self, how:str)->str:
+        "`2.8 (1.1 to 4.6)`; how: + for a sign, .2 for digits, then words behind the mean."
+        sign, digits, unit = re.fullmatch(r'([+]?)(?:\.(\d))?(.*)', how).groups()
+        digits = int(digits or 1)
+        mean = f'{round(self.mean, digits)+0.:{sign}.{digits}f}{unit}'      # no -0.0
+        return mean + (f' ({span(self.lo, self.hi, digits)})' if self.n > 1 else '')
+    def __getitem__(self, name:str):
+        "As of the dict that it was in 0.1; until 0.3."
+        deprecated(f'interval[{name!r}]', f'interval.{name}', since='0.2', until='0.3')
+        return getattr(self, name)
 
 # %% ../../nbs/3_results/08_stats.ipynb #e333432e
 def t_interval(

@@ -429,7 +429,6 @@ def trust_figures(
 # %% ../../nbs/3_results/24_sites.ipynb #5426f34e
 from dataclasses import dataclass
 from math import nan
-from fastcore.basics import patch
 from .plots import client_domain_heatmap
 from .table import named_rows
 from ..core.names import one_of
@@ -476,6 +475,11 @@ class SiteScores:
         return Table(f'{self.method}: each site on its own test images, %', named_rows(cells, 'site'), notes)
     def _repr_markdown_(self): return self.table().markdown()
     def __repr__(self): return repr(self.table())
+    def plot(self, site:str, ax=None):
+        "The confusion matrix of a site: of 100 images of a class (row) so many are called what (column)."
+        M = self.confusion[one_of(site, self.confusion, 'site')]
+        shares = 100*M.div(M.sum(axis=1).where(lambda n: n > 0), axis=0)
+        return client_domain_heatmap(shares.fillna(0), {c: c for c in M}, 0, 100, ax)
 
 # %% ../../nbs/3_results/24_sites.ipynb #f8e2669d
 def site_scores(fed:Federation)->SiteScores:
@@ -490,11 +494,3 @@ def site_scores(fed:Federation)->SiteScores:
         rows[site] = scores_from(p, y)
         matrices[site] = pd.DataFrame(confusion(p, y).numpy(), names, names)
     return SiteScores(fed.method.name, pd.DataFrame(rows).T, matrices)
-
-# %% ../../nbs/3_results/24_sites.ipynb #0f2660ca
-@patch
-def plot(self:SiteScores, site:str, ax=None):
-    "The confusion matrix of a site: of 100 images of a class (row) so many are called what (column)."
-    M = self.confusion[one_of(site, self.confusion, 'site')]
-    shares = 100*M.div(M.sum(axis=1).where(lambda n: n > 0), axis=0)
-    return client_domain_heatmap(shares.fillna(0), {c: c for c in M}, 0, 100, ax)

@@ -50,29 +50,23 @@ class ClientContext(Context):
         self.n_classes, self.phase = n_classes, 'all'
         self.steps, self.steps_of, self.learnt = 0, {}, set()
         self._receive, self._received, self._streams, self._said = receive, None, {}, {}
-
-# %% ../../nbs/4_core/07_context.ipynb #0000000c
-@patch
-def params(self:ClientContext)->dict: # {name: parameter}
-    "The parameters of the net in training."
-    return dict(self.net.named_parameters())
-
-@patch
-def gen(self:ClientContext,
-    purpose,
-    lasting=False,     # a stream that does not turn with the round, always from its beginning
-)->torch.Generator:
-    "The random stream of this seed, round, client, phase and purpose."
-    if lasting: return generator(self.seed, self.id, 'lasting', purpose)
-    key = (self.phase, purpose)
-    if key not in self._streams: self._streams[key] = generator(self.seed, self.round, self.id, *key)
-    return self._streams[key]
-
-@patch(as_prop=True)
-def received(self:ClientContext):
-    "The model as the client got it: frozen, in eval, made on first use."
-    if self._received is None: self._received = self._receive().eval().requires_grad_(False)
-    return self._received
+    def params(self)->dict: # {name: parameter}
+        "The parameters of the net in training."
+        return dict(self.net.named_parameters())
+    def gen(self,
+        purpose,
+        lasting=False,     # a stream that does not turn with the round, always from its beginning
+    )->torch.Generator:
+        "The random stream of this seed, round, client, phase and purpose."
+        if lasting: return generator(self.seed, self.id, 'lasting', purpose)
+        key = (self.phase, purpose)
+        if key not in self._streams: self._streams[key] = generator(self.seed, self.round, self.id, *key)
+        return self._streams[key]
+    @property
+    def received(self):
+        "The model as the client got it: frozen, in eval, made on first use."
+        if self._received is None: self._received = self._receive().eval().requires_grad_(False)
+        return self._received
 
 # %% ../../nbs/4_core/07_context.ipynb #0c0ce001
 @patch
@@ -130,18 +124,13 @@ class ServerContext(Context):
         self.names, self.shapes, self.uniform = list(names), list(shapes), uniform
         self.n_classes = n_classes
     def gen(self, purpose)->torch.Generator: return generator(self.seed, self.round, 'server', purpose)
-
-# %% ../../nbs/4_core/07_context.ipynb #00000017
-@patch
-def split(self:ServerContext, V:Tensor)->dict:
-    "Rows (..., P) as {name: (..., *shape)}."
-    parts = V.split([s.numel() for s in self.shapes], -1)
-    return {n: v.reshape((*V.shape[:-1], *s)) for n, v, s in zip(self.names, parts, self.shapes)}
-
-@patch
-def share(self:ServerContext, client:int)->float:
-    "What a client counts among all, also those that sit out: n_k / Σ n, or 1/N where all count alike."
-    return 1/len(self.sizes) if self.uniform else self.sizes[client]/sum(self.sizes.values())
+    def split(self, V:Tensor)->dict:
+        "Rows (..., P) as {name: (..., *shape)}."
+        parts = V.split([s.numel() for s in self.shapes], -1)
+        return {n: v.reshape((*V.shape[:-1], *s)) for n, v, s in zip(self.names, parts, self.shapes)}
+    def share(self, client:int)->float:
+        "What a client counts among all, also those that sit out: n_k / Σ n, or 1/N where all count alike."
+        return 1/len(self.sizes) if self.uniform else self.sizes[client]/sum(self.sizes.values())
 
 # %% ../../nbs/4_core/07_context.ipynb #3bce1be1
 class Each(dict):

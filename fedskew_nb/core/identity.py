@@ -6,13 +6,13 @@
 __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
-import functools, hashlib, io, logging, re, threading, types, weakref
+import functools, hashlib, inspect, io, logging, re, threading, types, weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import singledispatch
 import numpy as np
 import torch
-from fastcore.basics import patch
+from .source import NONE, Read, found_at, home_of, text_of, used_by, writes_in
 
 # %% ../../nbs/4_core/13_identity.ipynb #10a44a79
 def in_slots(o)->dict:
@@ -119,11 +119,11 @@ def of_library(f)->str: # '' for ours and yours
 def _of_function(o):
     if name := known_by_name(o, o.__module__): return name
     held = [Read(v, c, n) for n, (v, c) in own_names(o).items() if c is not o]
-    if library := of_library(o): return [library, o.__code__.co_qualname, held]
-    return [o.__code__, o.__defaults__, o.__kwdefaults__, held, used_by(o)]
+    if library := of_library(o): return [library, o.__code__.co_name, held]
+    return [text_of(o.__code__), o.__defaults__, o.__kwdefaults__, held, used_by(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #bb2b5081
-of_kinds(types.CodeType, parts=lambda o: [outline(o).text, outline(o).inside])
+of_kinds(types.CodeType, parts=lambda o: [text_of(o)])
 of_kinds(types.BuiltinFunctionType, parts=lambda o: [str(o.__module__), o.__qualname__])
 of_kinds(types.MethodType, parts=lambda o: [o.__func__, o.__self__])
 of_kinds(staticmethod, classmethod, parts=lambda o: [o.__func__])
@@ -133,14 +133,26 @@ of_kinds(type(functools.lru_cache(len)), parts=lambda o: [o.__wrapped__])       
 of_kinds(functools.partial, parts=lambda o: [o.func, o.args, o.keywords])
 
 # %% ../../nbs/4_core/13_identity.ipynb #08181c9c
+BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ __dataclass_params__
+    _abc_impl __firstlineno__ __static_attributes__ __annotations__ __annotate__ __annotate_func__
+    __annotations_cache__ __slotnames__ __orig_bases__ __parameters__ __type_params__ __match_args__
+    __replace__'''.split())
+
 @made_from.register(type)
 def _of_class(o):
     if name := known_by_name(o, o.__module__): return name
+    def made_by_itself(k, v): # by Python, dataclass, NamedTuple or fastcore
+        code = getattr(inspect.unwrap(v), '__code__', None) if callable(v) else None
+        named = getattr(o, '_fields', ())           # of a NamedTuple
+        made = k in named or code and ('__create_fn__' in code.co_qualname or named and k == '__new__')
+        return made or k in BY_PYTHON or k[:6] == '_orig_'
     methods = [f.__code__ for f in vars(o).values() if isinstance(f, types.FunctionType)]
     changed = [p for code in methods for p in writes_in(code) if p[:2] == ('*', *code.co_varnames[:1])]
     filled = {p[2] for p in changed if len(p) > 2 and isinstance(vars(o).get(p[2]), (dict, list, set))}
-    own = {k: v for k, v in vars(o).items() if k not in BY_PYTHON | filled}     # tables that methods fill
-    return [o.__qualname__, o.__bases__, own]
+    own = {k: v for k, v in vars(o).items() if k not in filled and not made_by_itself(k, v)}
+    fields = vars(o).get('__dataclass_fields__', {}).values()
+    fields = [[f.name, f.default, f.default_factory, f.init] for f in fields]
+    return [o.__qualname__, o.__bases__, own, fields]
 
 # %% ../../nbs/4_core/13_identity.ipynb #54f00de4
 @made_from.register(types.ModuleType)
@@ -150,6 +162,13 @@ def _of_module(o):
     return [{k: v for k, v in vars(o).items() if k[:2] != '__' and not is_inside(k, v)}]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9f881737
+ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module
+KINDS, TABLES = frozenset(PLAIN), (dict, OrderedDict)
+
+def way_of(kind:type, ends:tuple):
+    "What says of such things what they are made of; None at the end of a way."
+    return None if issubclass(kind, ends) else made_from.dispatch(kind)
+
 class Walk:
     "Through the parts of things, into a hash."
     def __init__(self,
@@ -172,62 +191,44 @@ class Walk:
         self.say(f'{len(o)} bytes;')
         self.letters()
         self.hash.update(o)
-
-# %% ../../nbs/4_core/13_identity.ipynb #23c6a87f
-@patch
-def enter(self:Walk, o):
-    self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
-    self.count += 1
-
-@patch
-def parts(self:Walk, o)->list:
-    "What it is made of, without its memory."
-    _, parts = self.known.get(id(o), (o, None))
-    if parts is None: parts = self.ways[type(o)](o)
-    if id(o) not in self.whose: return parts
-    mine = {n for i, n in self.memory if i == id(o)}
-    def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
-    return list(map(kept, parts))
-
-@patch
-def into(self:Walk, name:str, *rows):
-    "Into a table, as `go` into its parts would."
-    self.go(name)
-    for k, v in rows:
+    def enter(self, o):
+        self.met[id(o)] = self.count, o        # kept, so that nothing else gets its id
         self.count += 1
-        self.say('tuple of 2:')
-        self.go(k)
-        self.go(v)
-
-# %% ../../nbs/4_core/13_identity.ipynb #0fdb21a1
-ONCE = type, types.FunctionType, types.ModuleType, torch.nn.Module
-KINDS, TABLES = frozenset(PLAIN), (dict, OrderedDict)
-
-def way_of(kind:type, ends:tuple):
-    "What says of such things what they are made of; None at the end of a way."
-    return None if issubclass(kind, ends) else made_from.dispatch(kind)
-
-# %% ../../nbs/4_core/13_identity.ipynb #ae07b417
-@patch
-def go(self:Walk, o):
-    "Into one thing."
-    kind = type(o)
-    if kind in KINDS: return self.say(f'{kind.__name__} {o!r};')
-    if kind is Read:
-        kept = (id(o.owner), o.name) not in self.memory
-        return self.go(seed_of(o.value)) if kept else self.say('memory;')
-    if o is NONE: return self.say('nothing;')
-    if kind not in self.ways: self.ways[kind] = way_of(kind, FLAT)
-    if not self.ways[kind]: return self.flat(o)
-    if (id(o), None) in self.memory: return self.say('memory;')
-    if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
-    self.enter(o)
-    parts = self.parts(o)
-    self.say(f'{kind.__name__} of {len(parts)}:')
-    if kind in TABLES: self.into(*parts)
-    else:
-        for p in parts: self.go(p)
-    if not isinstance(o, ONCE): del self.met[id(o)]
+    def parts(self, o)->list:
+        "What it is made of, without its memory."
+        _, parts = self.known.get(id(o), (o, None))
+        if parts is None: parts = self.ways[type(o)](o)
+        if id(o) not in self.whose: return parts
+        mine = {n for i, n in self.memory if i == id(o)}
+        def kept(p): return {k: v for k, v in p.items() if k not in mine} if isinstance(p, dict) else p
+        return list(map(kept, parts))
+    def into(self, name:str, *rows):
+        "Into a table, as `go` into its parts would."
+        self.go(name)
+        for k, v in rows:
+            self.count += 1
+            self.say('tuple of 2:')
+            self.go(k)
+            self.go(v)
+    def go(self, o):
+        "Into one thing."
+        kind = type(o)
+        if kind in KINDS: return self.say(f'{kind.__name__} {o!r};')
+        if kind is Read:
+            kept = (id(o.owner), o.name) not in self.memory
+            return self.go(seed_of(o.value)) if kept else self.say('memory;')
+        if o is NONE: return self.say('nothing;')
+        if kind not in self.ways: self.ways[kind] = way_of(kind, FLAT)
+        if not self.ways[kind]: return self.flat(o)
+        if (id(o), None) in self.memory: return self.say('memory;')
+        if id(o) in self.met: return self.say(f'number {self.met[id(o)][0]};')
+        self.enter(o)
+        parts = self.parts(o)
+        self.say(f'{kind.__name__} of {len(parts)}:')
+        if kind in TABLES: self.into(*parts)
+        else:
+            for p in parts: self.go(p)
+        if not isinstance(o, ONCE): del self.met[id(o)]
 
 # %% ../../nbs/4_core/13_identity.ipynb #9197f8b7
 LEAVES = *FLAT, torch.Tensor, np.ndarray, torch.Generator     # no code in them
@@ -256,258 +257,3 @@ def digest(
     walk = Walk(*searched(things))
     walk.go(things)
     return walk.letters()
-
-# %% ../../nbs/4_core/17_instructions.ipynb #f23cb541
-import bisect, dis, importlib.util, re, sys, types
-from functools import lru_cache
-from itertools import takewhile
-from pathlib import Path
-from typing import NamedTuple
-
-# %% ../../nbs/4_core/17_instructions.ipynb #8367539e
-class Step(NamedTuple):
-    "An instruction."
-    op:str
-    arg:object      # its number
-    value:object    # the name or constant that the number stands for
-    adds:int        # values that it puts on the stack, less those that it takes
-    at:int          # its place
-
-SILENT = {'NOP', 'CACHE', 'EXTENDED_ARG'}    # they do nothing by themselves
-
-def split(i:dis.Instruction)->list: # of Step
-    "An instruction that loads or stores two names, as two: Python has such from 3.13 on."
-    both = zip(re.findall('(LOAD|STORE)_FAST', i.opname), divmod(i.arg, 16), i.argval)
-    return [Step(f'{do}_FAST', arg, n, 1 if do == 'LOAD' else -1, i.offset) for do, arg, n in both]
-
-# %% ../../nbs/4_core/17_instructions.ipynb #685d13e2
-def steps_in(code)->list: # of Step
-    "The instructions of a code object."
-    steps = []
-    for i in dis.get_instructions(code):
-        if i.opname in SILENT: continue
-        if 'FAST' in i.opname and isinstance(i.argval, tuple): steps += split(i)
-        else:
-            value = code.co_consts[i.arg] if i.opcode in dis.hasconst else i.argval
-            adds = dis.stack_effect(i.opcode, i.arg, jump=False)
-            steps.append(Step(i.opname, i.arg, value, adds, i.offset))
-    return steps
-
-# %% ../../nbs/4_core/17_instructions.ipynb #a75b63e2
-def start_of(steps:list, k:int)->int:
-    "Where the expression begins whose value lies on the stack before step `k`."
-    height = 0
-    while height < 1 and k > 0:
-        k -= 1
-        height += steps[k].adds
-    return k
-
-# %% ../../nbs/4_core/17_instructions.ipynb #9a5c5e46
-BY_PYTHON = set('''__dict__ __weakref__ __doc__ __module__ __dataclass_fields__ __dataclass_params__
-    _abc_impl __firstlineno__ __static_attributes__ __annotations__ __annotate__ __annotate_func__
-    __annotations_cache__ __slotnames__ __orig_bases__ __parameters__ __type_params__'''.split())
-
-# %% ../../nbs/4_core/17_instructions.ipynb #38393cb5
-def prose_at(steps:list, k:int)->set: # of places in steps
-    "The steps that store a docstring, a line number or type hints, step `k` being the last of them."
-    op, value, arg = steps[k].op, steps[k].value, steps[k].arg or 0
-    if op == 'SETUP_ANNOTATIONS': return {k}
-    if op == 'STORE_NAME' and value in BY_PYTHON: return {*range(start_of(steps, k), k+1)}
-    in_class = op == 'STORE_SUBSCR' and steps[k-2].value == '__annotations__'
-    if in_class: return {*range(start_of(steps, k-2), k+1)}
-    if op == 'SET_FUNCTION_ATTRIBUTE' and arg in (4, 16):     # hints, since 3.13
-        end = start_of(steps, k)
-        return {k, *range(start_of(steps, end), end)}
-    if op != 'MAKE_FUNCTION' or not arg & 4: return set()
-    end = start_of(steps, k-1) if arg & 8 else k-1            # behind it: what it closes over
-    return {*range(start_of(steps, end), end)}
-
-# %% ../../nbs/4_core/17_instructions.ipynb #e999998a
-JUMPS = {*dis.hasjrel, *dis.hasjabs}
-
-def argument(s:Step, places:list)->object:
-    "What a step says beside its operation; `places` of all."
-    op = dis.opmap[s.op]
-    if s.op == 'MAKE_FUNCTION': return (s.arg or 0) & ~4
-    if op in JUMPS: return bisect.bisect_left(places, s.value)
-    if op not in dis.hasconst and op not in dis.hasname: return s.arg
-    return f'{type(s.value).__name__} {s.value!r}' if isinstance(s.value, CONSTANTS) else '*'
-
-# %% ../../nbs/4_core/17_instructions.ipynb #15626a0f
-FLAGS = 0x04 | 0x08 | 0x20 | 0x80 | 0x100 | 0x200    # *args, **kwargs, generator, coroutine, asynchronous
-
-def signature(code)->str:
-    "How many arguments, which kind of function, and the names of the arguments."
-    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    return f'{code.co_argcount} {code.co_posonlyargcount} {code.co_flags & FLAGS} {code.co_varnames[:n]}'
-
-class Outline(NamedTuple):
-    "A code object without its prose."
-    steps:tuple
-    text:str        # the steps, and what catches errors
-    inside:tuple    # constants that are no text
-
-# %% ../../nbs/4_core/17_instructions.ipynb #564dfe0a
-@lru_cache(2**14)
-def outline(code)->Outline:
-    "What of a code object counts."
-    steps = steps_in(code)
-    prose = set().union(*(prose_at(steps, k) for k in range(len(steps))))
-    steps = [s for k, s in enumerate(steps) if k not in prose]
-    places = [s.at for s in steps]
-    step = lambda at: bisect.bisect_left(places, at)
-    caught = [(*map(step, (e.start, e.end, e.target)), e.depth) for e in dis.Bytecode(code).exception_entries]
-    where = {j for k, s in enumerate(steps) if s.op == 'IMPORT_NAME' for j in (k-2, k)}    # from which module
-    said = [f'{s.op} {"*" if k in where else argument(s, places)}' for k, s in enumerate(steps)]
-    constants = [s.value for s in steps if dis.opmap[s.op] in dis.hasconst]
-    inside = tuple(v for v in constants if not isinstance(v, CONSTANTS))
-    return Outline(tuple(steps), '\n'.join([signature(code), *said, str(caught)]), inside)
-
-# %% ../../nbs/4_core/17_instructions.ipynb #6801c0b2
-def imports_in(steps)->dict: # {name: (module, attribute …)}
-    "The names that imports inside a function make."
-    found = {}
-    for k, s in enumerate(steps):
-        if s.op != 'IMPORT_NAME': continue
-        module = '.'*steps[k-2].value + s.value
-        if steps[k-1].value:                       # from module import old as new
-            rest = [*takewhile(lambda s: s.op != 'POP_TOP', steps[k+1:])]
-            found |= {b.value: (module, a.value) for a, b in zip(rest, rest[1:]) if a.op == 'IMPORT_FROM'}
-        else:
-            name = next(s.value for s in steps[k:] if s.op.startswith('STORE_'))
-            whole = steps[k+1].op == 'IMPORT_FROM'    # import a.b as c
-            found[name] = (module if whole else module.partition('.')[0],)
-    return found
-
-# %% ../../nbs/4_core/17_instructions.ipynb #2bbe72a3
-LOOKED_UP  = {'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'}     # the last two: in a class body
-ATTRIBUTES = {'LOAD_ATTR', 'LOAD_METHOD'}
-
-def root_of(s:Step, made:dict)->tuple|None: # ('', global), (module, …) or ('*', local)
-    "What a step puts on the stack by a name; `made` by imports."
-    if s.op in LOOKED_UP: return made.get(s.value, ('', s.value))
-    return made.get(s.value, ('*', s.value)) if re.match('LOAD_.*(FAST|DEREF)', s.op) else None
-
-def inner(code)->list:
-    "The code of the functions and classes inside."
-    return [c for c in outline(code).inside if isinstance(c, types.CodeType)]
-
-# %% ../../nbs/4_core/17_instructions.ipynb #7f0ba50a
-@lru_cache(2**14)
-def reads_in(code, made=())->tuple: # of paths; made: by imports around it, as pairs
-    "Every global and every import that the code, or a function inside it, may look up, as they come."
-    steps, found = outline(code).steps, {}
-    made = dict(made) | imports_in(steps)
-    for k, s in enumerate(steps):
-        root, asked = root_of(s, made), takewhile(lambda s: s.op in ATTRIBUTES, steps[k+1:])
-        if root and root[0] != '*': found[(*root, *(a.value for a in asked))] = None
-    return *found, *(p for c in inner(code) for p in reads_in(c, tuple(made.items())) if p not in found)
-
-# %% ../../nbs/4_core/17_instructions.ipynb #2ad78ed0
-LIBRARIES = {'site-packages', 'dist-packages'}
-
-def file_of(module:str|None)->str:
-    "The file of a module, imported or not; '' for one that has none."
-    if module in sys.modules: return getattr(sys.modules[module], '__file__', None) or ''
-    try: spec = importlib.util.find_spec((module or '').partition('.')[0])
-    except (ImportError, ValueError): return ''
-    return spec and spec.origin or ''
-
-# %% ../../nbs/4_core/17_instructions.ipynb #93a63b0e
-@lru_cache(None)
-def is_installed(file:str)->bool:
-    "Does a file lie in a folder of libraries?"
-    return not LIBRARIES.isdisjoint(Path(file).parts)
-
-def home_of(module:str|None)->str:
-    "Whose code a module is: 'ours', 'library' (Python's own, too) or 'yours'."
-    top = (module or '').partition('.')[0]
-    if top == 'fedskew_nb': return 'ours'
-    if top in sys.stdlib_module_names: return 'library'
-    return 'library' if is_installed(file_of(module)) else 'yours'
-
-# %% ../../nbs/4_core/17_instructions.ipynb #8829279b
-def source_of(module:str)->bytes:
-    "The file of a module that was imported; nothing for one that has none."
-    file = file_of(module) if module in sys.modules else ''
-    return Path(file).read_bytes() if file and Path(file).is_file() else b''
-
-# %% ../../nbs/4_core/17_instructions.ipynb #25f396e5
-PLACE = set('''__name__ __file__ __package__ __path__ __spec__ __loader__ __cached__ __doc__
-    __builtins__'''.split())
-NONE = object()    # there is nothing
-
-class Read(NamedTuple):
-    "A value, and where it was found: under which name of what."
-    value:object
-    owner:object
-    name:str
-
-def imported(name:str):
-    "A module, imported if it is ours or yours; else its name."
-    if home_of(name) == 'library': return name
-    try: return importlib.import_module(name)
-    except ImportError: return NONE
-
-def asked_of(module, name:str):
-    "What a module has under a name; of a package also a module that was not imported yet."
-    if hasattr(module, name): return getattr(module, name)
-    return imported(f'{module.__name__}.{name}') if hasattr(module, '__path__') else NONE
-
-# %% ../../nbs/4_core/17_instructions.ipynb #bb8743ff
-def first_of(path:tuple, scope:dict, own:dict)->tuple: # Read, names that are left
-    "Where a path begins, seen from a function with these globals and these names of its own."
-    root, *names = path
-    if root in ('', '=', '*'):
-        held = own if root == '*' else scope
-        return Read(held.get(names[0], NONE), held, names[0]), names[1:]
-    package = scope.get('__package__') or (scope.get('__name__') or '').rpartition('.')[0]
-    try: module = imported(importlib.util.resolve_name(root, package))
-    except ImportError: module = NONE
-    return Read(module, scope, root), names
-
-# %% ../../nbs/4_core/17_instructions.ipynb #9810044d
-def found_at(path:tuple, scope:dict, own:dict)->tuple: # Read, names that are left
-    "What lies at a path, and what of it is asked of no module."
-    found, left = first_of(path, scope, own)
-    while left and isinstance(m := found.value, types.ModuleType) and home_of(m.__name__) != 'library':
-        name, *left = left
-        found = Read(asked_of(m, name), vars(m), name)
-    return found, left
-
-def used_by(f)->list: # of (names, Read)
-    "What a function reads; where an imported module lies is no part of it."
-    read = [(p, found_at(p, f.__globals__, {})[0]) for p in reads_in(f.__code__)]
-    return [(p if p[0] and r.value is NONE else p[1:], r) for p, r in read if r.name not in PLACE]
-
-# %% ../../nbs/4_core/17_instructions.ipynb #658976bc
-CHANGING = set('''append appendleft extend insert pop popleft popitem remove clear update setdefault
-    add discard sort reverse manual_seed seed set_state'''.split())
-
-# %% ../../nbs/4_core/17_instructions.ipynb #20cd1331
-def changed_at(steps, k:int)->tuple|None: # (the step after its expression, its attribute)
-    "What step `k` changes, if it changes a thing."
-    op, arg, value, *_ = steps[k]
-    before = [s[:2] for s in steps[max(0, k-2):k]]
-    if before == [('COPY', 2)]*2: return start_of(steps, k-2), ()                # a[b] += c
-    if op == 'STORE_SUBSCR' and before[1:] == [('SWAP', 2)]: return None         # its last step
-    if op in ('STORE_SUBSCR', 'DELETE_SUBSCR'): return start_of(steps, k), ()    # a[b] = c
-    if op in ('STORE_ATTR', 'DELETE_ATTR'): return k, (value,)                   # a.b = c
-    if op in ATTRIBUTES and before[1:] == [('COPY', 1)]: return k-1, (value,)    # a.b += c
-    in_place = op in ATTRIBUTES and (value in CHANGING or re.fullmatch('[^_].*_', value))
-    return (k, ()) if in_place else None                                         # a.append(c), a.add_(c)
-
-# %% ../../nbs/4_core/17_instructions.ipynb #34788f73
-@lru_cache(2**14)
-def writes_in(code, made=())->frozenset: # of paths; made: by imports around it, as pairs
-    "Everything with a name that the code, or a function inside it, changes."
-    steps = outline(code).steps
-    made = dict(made) | imports_in(steps)
-    found = set().union(*(writes_in(c, tuple(made.items())) for c in inner(code)))
-    found |= {('=', s.value) for s in steps if s.op in ('STORE_GLOBAL', 'DELETE_GLOBAL')}
-    found |= {('*', s.value) for s in steps if s.op == 'STORE_DEREF' and s.value in code.co_freevars}
-    for k, attribute in filter(None, (changed_at(steps, k) for k in range(len(steps)))):
-        asked = [s.value for s in takewhile(lambda s: s.op in ATTRIBUTES, reversed(steps[:k]))]
-        root = root_of(steps[k-1-len(asked)], made) if k > len(asked) else None
-        if root: found.add((*root, *reversed(asked), *attribute))
-    return frozenset(found)

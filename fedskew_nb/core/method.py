@@ -72,25 +72,17 @@ class Method:
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
         self.aliases = other_names(aliases)
         self.run = self._agreed()
-
-# %% ../../nbs/4_core/06_method.ipynb #00000011
-@patch
-def __eq__(self:Method, o):
-    "Equal name, equal mechanisms."
-    return isinstance(o, Method) and (self.name, self.mechanisms) == (o.name, o.mechanisms)
-
-@patch
-def __hash__(self:Method): return hash(self.name)
-
-@patch(as_prop=True)
-def about(self:Method)->dict: # arguments of a method
-    "What is said of it beside its mechanisms; copies hand it on."
-    return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
-
-@patch
-def __repr__(self:Method):
-    "As one would write it."
-    return f'Method({", ".join([repr(self.name), *map(repr, self.mechanisms)])})'
+    def __eq__(self, o):
+        "Equal name, equal mechanisms."
+        return isinstance(o, Method) and (self.name, self.mechanisms) == (o.name, o.mechanisms)
+    def __hash__(self): return hash(self.name)
+    @property
+    def about(self)->dict: # arguments of a method
+        "What is said of it beside its mechanisms; copies hand it on."
+        return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
+    def __repr__(self):
+        "As one would write it."
+        return f'Method({", ".join([repr(self.name), *map(repr, self.mechanisms)])})'
 
 # %% ../../nbs/4_core/06_method.ipynb #00000013
 @patch

@@ -63,25 +63,18 @@ class Net(nn.Module):
         super().__init__()
         self.body, self.neck, self.pool, self.head = body, neck or nn.Identity(), pool, head
         self.tray = Tray()
-
-# %% ../../nbs/4_core/01_net.ipynb #0000000a
-@patch
-def entry(self:Net, x:Tensor)->Tensor: # (B, 3, H, W) → as the body takes it
-    "Images are three channels, equal ones if grey: some nets take one."
-    return x if self.channels == 3 else x[:, :1].contiguous()
-
-@patch
-def forward(self:Net, x:Tensor)->Out:
-    self.tray.clear()
-    fmap = self.body(self.entry(x))
-    return self.answer(*_split(self.neck(getattr(fmap, 'last_hidden_state', fmap)), 'fmap'))
-
-@patch
-def answer(self:Net, fmap:Tensor, aux:dict|None=None)->Out:
-    "What pool and head make of a feature map."
-    feat, of_pool = _split(self.pool(fmap), 'feat')
-    logits, of_head = _split(self.head(feat), 'logits')
-    return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
+    def entry(self, x:Tensor)->Tensor: # (B, 3, H, W) → as the body takes it
+        "Images are three channels, equal ones if grey: some nets take one."
+        return x if self.channels == 3 else x[:, :1].contiguous()
+    def forward(self, x:Tensor)->Out:
+        self.tray.clear()
+        fmap = self.body(self.entry(x))
+        return self.answer(*_split(self.neck(getattr(fmap, 'last_hidden_state', fmap)), 'fmap'))
+    def answer(self, fmap:Tensor, aux:dict|None=None)->Out:
+        "What pool and head make of a feature map."
+        feat, of_pool = _split(self.pool(fmap), 'feat')
+        logits, of_head = _split(self.head(feat), 'logits')
+        return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
 
 # %% ../../nbs/4_core/01_net.ipynb #922aadcb
 def normalise(

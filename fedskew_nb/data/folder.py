@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from typing import Literal
 import torch
 from ..core.names import Recipe, some_text, whole
 from ..core.pictures import content, image_files, read_image, unread_note, window_of
@@ -218,14 +219,14 @@ def load_arrays(root, size, test, seed, name, boxes, copies, white, more)->Suite
 
 # %% ../../nbs/5_data/05_folder.ipynb #b9fa2c35
 def load_folder(
-    root,              # <domain>/<class>/<image>; or a CSV
+    root:str|Path,     # <domain>/<class>/<image>; or a CSV
     size:int=32,       # pixels of the squares
     test:float=.2,     # part of each class
-    bad:str='strict',  # or 'skip': omit broken files
+    bad:Literal['strict', 'skip']='strict',    # skip: omit broken files
     data_seed:int=0, name:str|None=None, cache:bool=True,
-    boxes=None,        # CSV of boxes
-    copies:str='once', # or 'keep': count only
-    white=None,        # in scans: 4095 of 12 bits, or a window
+    boxes:str|Path|None=None,    # CSV of boxes
+    copies:Literal['once', 'keep']='once',    # keep: count only
+    white:float|tuple|str|None=None,    # in scans: 4095 of 12 bits, or a window
     **more,            # clients, n, val, unseen, alone, …
 )->Suite:
     "A suite from one's own images."

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from fastcore.basics import patch
 from torch import Tensor
 from ..core.pictures import ONES, WIDE, Depth, as_bytes, depth_of, tell_lost, to_rgb, window_of
 
@@ -31,10 +30,8 @@ class Data:
         shape = '×'.join(map(str, self.x.shape[1:]))
         more = [k for k in ('masks', 'boxes') if getattr(self, k) is not None]
         return f'Data({", ".join([f"{len(self)} images {shape}".rstrip(), *more])})'
-
-# %% ../../nbs/5_data/01_images.ipynb #priv0101
-@patch(as_prop=True)
-def nbytes(self:Data)->int: return sum(t.nbytes for t in vars(self).values() if t is not None)
+    @property
+    def nbytes(self)->int: return sum(t.nbytes for t in vars(self).values() if t is not None)
 
 # %% ../../nbs/5_data/01_images.ipynb #5f0c2e92
 @dataclass(eq=False)

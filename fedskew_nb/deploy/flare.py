@@ -58,15 +58,12 @@ class Carrier:
             if self.stop.triggered: raise ConnectionError('NVFlare stopped the job: its log says why')
             time.sleep(.05)
         return said
-
-# %% ../../nbs/8_deploy/11_flare.ipynb #0f1a2e78
-@patch
-def __call__(self:Carrier, letters:dict)->dict: # {site: bytes} → {site: bytes}
-    "What the sites answer; a refusal ends the run with its sentence."
-    said = self.send(letters)
-    for n in (n for n, a in said.items() if 'why' in a):
-        raise RuntimeError(f'{n} cannot go on: {said[n]["why"]}')
-    return {n: a['answer'] for n, a in said.items() if isinstance(a.get('answer'), bytes)}
+    def __call__(self, letters:dict)->dict: # {site: bytes} → {site: bytes}
+        "What the sites answer; a refusal ends the run with its sentence."
+        said = self.send(letters)
+        for n in (n for n, a in said.items() if 'why' in a):
+            raise RuntimeError(f'{n} cannot go on: {said[n]["why"]}')
+        return {n: a['answer'] for n, a in said.items() if isinstance(a.get('answer'), bytes)}
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #1030c746
 @patch

@@ -65,79 +65,67 @@ class Post:
         self.book = None                          # ledger
         self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
         self.until = time.time()+patience # of what is waited for now
+    def send(self, letters:dict)->dict: # both {node's number: bytes}
+        "Answers that came; who works on an earlier one gets none."
+        seconds = max(self.until-time.time(), 1.) if self.least else LONG
+        self.busy = {i: m for i, m in self.busy.items() if not [*self.grid.pull_messages([m])]}
+        new, free = flower('app').Message, letters.keys()-self.busy.keys()
+        sent = [new(record_of(letters[i]), i, 'query') for i in sorted(free)]
+        replies = self.grid.send_and_receive(sent, timeout=seconds) if sent else []
+        to, answers = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}, {}
+        for r in replies:
+            i = to.pop(r.metadata.reply_to_message_id, 0)
+            if i and not r.has_error(): answers[i] = bytes_of(r.content)
+            elif i and r.error.code not in DEAD: self.hear(i, r.error.reason)
+        self.busy |= {i: m for m, i in to.items()}
+        return answers
+    def awaited(self, names)->set:
+        "Those for whom patience is kept: not who was away before, nor who said why it cannot answer."
+        return {n for n in set(names)-self.away if self.ids.get(n) not in self.sick}
+    def hear(self, i:int, reason:str):
+        "An error stops the run with its sentence; where fewer may do, its site is away."
+        said = re.fullmatch(r"<class '.*?'>:<'(.*)'>", reason, re.DOTALL)     # Flower's way to write one
+        who = self.online() | {k: name for name, k in self.ids.items()}
+        self.sick[i] = f'{who.get(i) or "a site"} cannot go on: {said[1] if said else reason}'
+        if self.book: self.book.write(site=who.get(i, ''), refused=self.sick[i])
+        if not self.least: raise RuntimeError(self.sick[i])
+        say(self.sick[i])
+    def online(self)->dict: # {node's number: whose key it has, or ''}
+        return {node.node_id: node.name for node in self.grid.get_nodes()}
+    def named(self, i:int, data:bytes, online:dict)->tuple: # (name, facts)
+        "Who answered; a name is believed with its key only."
+        name = str((f := from_bytes(data)).get('name'))
+        if not any(online.values()) or online[i] == name: return name, f
+        raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
+    def meet(self, silent=()): # names
+        "Ask who is new."
+        online, order = self.online(), to_bytes(order_of(self.job, self.kind))
+        ask = dict.fromkeys(online.keys()-set(self.ids.values())-self.sick.keys(), order)
+        for i, data in self.send(ask).items():
+            name, f = self.named(i, data, online)
+            if self.book: self.book.write(site=name, **letters(self.job, self.kind, 0, order, data))
+            if self.ids.get(name) in online and name not in silent:
+                raise ValueError(f'two sites are called {name}: say --name')
+            self.ids[name] = i
+            if name in self.without: continue
+            if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
+                raise ValueError(f'{name} has other images now: put the earlier back')
+            say(f'{name} is here')
+    def expected(self, n:int, known)->list: # of facts
+        "The members that have not left."
+        here = [f for f in known if f.get('here', True) and f['name'] not in self.without]
+        if len(here) <= n: return [{k: v for k, v in f.items() if k not in ('since', 'here')} for f in here]
+        raise ValueError(f'{", ".join(f["name"] for f in here)} are members, and --nodes is {n}: '
+                         'say more, or --without NAME for who has left')
+    def once(self, letters:dict)->dict: # {name: bytes} → {name: bytes}
+        "Ask those who are here."
+        online = self.online()
+        there = online.keys()-self.sick.keys()
+        here = {self.ids[n]: n for n in letters if self.ids.get(n) in there}
+        got = self.send({i: letters[n] for i, n in here.items()})
+        return {here[i]: data for i, data in got.items()}
 
 LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #a380baac
-@patch
-def send(self:Post, letters:dict)->dict: # both {node's number: bytes}
-    "Answers that came; who works on an earlier one gets none."
-    seconds = max(self.until-time.time(), 1.) if self.least else LONG
-    self.busy = {i: m for i, m in self.busy.items() if not [*self.grid.pull_messages([m])]}
-    new, free = flower('app').Message, letters.keys()-self.busy.keys()
-    sent = [new(record_of(letters[i]), i, 'query') for i in sorted(free)]
-    replies = self.grid.send_and_receive(sent, timeout=seconds) if sent else []
-    to, answers = {m.metadata.message_id: m.metadata.dst_node_id for m in sent}, {}
-    for r in replies:
-        i = to.pop(r.metadata.reply_to_message_id, 0)
-        if i and not r.has_error(): answers[i] = bytes_of(r.content)
-        elif i and r.error.code not in DEAD: self.hear(i, r.error.reason)
-    self.busy |= {i: m for m, i in to.items()}
-    return answers
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #b3c1d0e7
-@patch
-def awaited(self:Post, names)->set:
-    "Those for whom patience is kept: not who was away before, nor who said why it cannot answer."
-    return {n for n in set(names)-self.away if self.ids.get(n) not in self.sick}
-
-@patch
-def hear(self:Post, i:int, reason:str):
-    "An error stops the run with its sentence; where fewer may do, its site is away."
-    said = re.fullmatch(r"<class '.*?'>:<'(.*)'>", reason, re.DOTALL)     # Flower's way to write one
-    who = self.online() | {k: name for name, k in self.ids.items()}
-    self.sick[i] = f'{who.get(i) or "a site"} cannot go on: {said[1] if said else reason}'
-    if self.book: self.book.write(site=who.get(i, ''), refused=self.sick[i])
-    if not self.least: raise RuntimeError(self.sick[i])
-    say(self.sick[i])
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #dd0ab456
-@patch
-def online(self:Post)->dict: # {node's number: whose key it has, or ''}
-    return {node.node_id: node.name for node in self.grid.get_nodes()}
-
-@patch
-def named(self:Post, i:int, data:bytes, online:dict)->tuple: # (name, facts)
-    "Who answered; a name is believed with its key only."
-    name = str((f := from_bytes(data)).get('name'))
-    if not any(online.values()) or online[i] == name: return name, f
-    raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #aa9349a6
-@patch
-def meet(self:Post, silent=()): # names
-    "Ask who is new."
-    online, order = self.online(), to_bytes(order_of(self.job, self.kind))
-    ask = dict.fromkeys(online.keys()-set(self.ids.values())-self.sick.keys(), order)
-    for i, data in self.send(ask).items():
-        name, f = self.named(i, data, online)
-        if self.book: self.book.write(site=name, **letters(self.job, self.kind, 0, order, data))
-        if self.ids.get(name) in online and name not in silent:
-            raise ValueError(f'two sites are called {name}: say --name')
-        self.ids[name] = i
-        if name in self.without: continue
-        if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
-            raise ValueError(f'{name} has other images now: put the earlier back')
-        say(f'{name} is here')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #ba28d310
-@patch
-def expected(self:Post, n:int, known)->list: # of facts
-    "The members that have not left."
-    here = [f for f in known if f.get('here', True) and f['name'] not in self.without]
-    if len(here) <= n: return [{k: v for k, v in f.items() if k not in ('since', 'here')} for f in here]
-    raise ValueError(f'{", ".join(f["name"] for f in here)} are members, and --nodes is {n}: '
-                     'say more, or --without NAME for who has left')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #c5b56500
 @patch
@@ -157,16 +145,6 @@ def gather(self:Post, n:int, known=())->list: # of facts
     self.least = least
     if len(self.facts) == n: return [*self.facts.values()]
     raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #9877906b
-@patch
-def once(self:Post, letters:dict)->dict: # {name: bytes} → {name: bytes}
-    "Ask those who are here."
-    online = self.online()
-    there = online.keys()-self.sick.keys()
-    here = {self.ids[n]: n for n in letters if self.ids.get(n) in there}
-    got = self.send({i: letters[n] for i, n in here.items()})
-    return {here[i]: data for i, data in got.items()}
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #44741833
 @patch

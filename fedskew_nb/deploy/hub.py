@@ -123,6 +123,30 @@ class Elsewhere:
     members:tuple=() # what those who take part in a secure round have signed
     book:Book|None=None      # its ledger
     far = True
+    def places(self, hub:Federation):
+        "Those who are here: who trains, and who only evaluates."
+        facts = hub.suite.facts
+        check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
+        here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
+        hub.clients = [c for c in hub.clients if c.id in here]
+        self.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
+        hub.history.setting['sites'] = [dict(since=0, here=True) | f for f in facts]
+        if not hub.clients: raise ValueError('nobody here trains: one site must')
+        if not self.judges or not hub.is_personal(): return
+        raise ValueError(f'{hub.method.name} leaves parts of its models with the sites, so there is none for '
+                         f'{self.names[self.judges[0].id]}, which only evaluates: leave it out')
+    def letter(self, fed:Federation, k:int, kind:str)->bytes:
+        "What site `k` is asked; `merged` is the last round of it that was used."
+        stays = fed.kept | fed.net.frozen
+        if kind == 'pledge':
+            return to_bytes(order_of(self.job, kind, client=k, round=fed.round_no, asked=self.digest))
+        state, down = (fed.state_of(k), fed.state.sent_to(k)) if k in fed.members else (fed.server, {})
+        model = {n: v for n, v in state.items() if n not in stays}
+        whole = dict(client=k, round=fed.round_no, down=down, model=model)
+        order = fed.order(k) | dict(members=list(self.members)) if kind == 'train' else whole
+        used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
+        said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
+        return to_bytes(order_of(self.job, kind, **said) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
 def hub_of(job:Job, facts:list, post,
@@ -144,36 +168,6 @@ def hub_of(job:Job, facts:list, post,
     elif file: good_of(file).unlink(missing_ok=True)
     if begun: sites.begun(hub, begun)
     return hub
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #a2c5f326
-@patch
-def places(self:Elsewhere, hub:Federation):
-    "Those who are here: who trains, and who only evaluates."
-    facts = hub.suite.facts
-    check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
-    here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
-    hub.clients = [c for c in hub.clients if c.id in here]
-    self.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
-    hub.history.setting['sites'] = [dict(since=0, here=True) | f for f in facts]
-    if not hub.clients: raise ValueError('nobody here trains: one site must')
-    if not self.judges or not hub.is_personal(): return
-    raise ValueError(f'{hub.method.name} leaves parts of its models with the sites, so there is none for '
-                     f'{self.names[self.judges[0].id]}, which only evaluates: leave it out')
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #ab195e3f
-@patch
-def letter(self:Elsewhere, fed:Federation, k:int, kind:str)->bytes:
-    "What site `k` is asked; `merged` is the last round of it that was used."
-    stays = fed.kept | fed.net.frozen
-    if kind == 'pledge':
-        return to_bytes(order_of(self.job, kind, client=k, round=fed.round_no, asked=self.digest))
-    state, down = (fed.state_of(k), fed.state.sent_to(k)) if k in fed.members else (fed.server, {})
-    model = {n: v for n, v in state.items() if n not in stays}
-    whole = dict(client=k, round=fed.round_no, down=down, model=model)
-    order = fed.order(k) | dict(members=list(self.members)) if kind == 'train' else whole
-    used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
-    said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
-    return to_bytes(order_of(self.job, kind, **said) | order)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
 @patch
@@ -489,6 +483,20 @@ class Branch:
         at_once:int=16,
     ):
         self.names, self.post, self.at_once = list(names), post, at_once
+    def __call__(self, letter:bytes)->bytes:
+        "What its sites answer to an order; in place of their models one sum."
+        order, said, total = from_bytes(letter), {}, {}
+        to, shares, parts = (order.pop(k) for k in ('to', 'shares', 'parts'))
+        order['job']['setting'].pop('secure', None)
+        for some in chunked(to or self.names, self.at_once):
+            asked = {n: order | dict(client=to.get(n, 0)) for n in some}
+            answers = self.post({n: to_bytes(o) for n, o in asked.items()})
+            for n, o in asked.items():
+                if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
+                said[n] = read_answer(n, answers.pop(n))
+                if o['kind'] != 'train': continue
+                for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
+        return to_bytes(dict(said=said, model=total))
 
 def branches(names, post, n:int)->dict: # {name: Branch}
     "So many hubs; sites go to them in turn."
@@ -512,23 +520,6 @@ def part(self:Branch, name:str, order:dict, answer:dict, share:float, parts:int)
     try: return {n: fixed(v, share, parts) for n, v in model.items()}
     except FloatingPointError as e: raise FloatingPointError(f'{name}: {e}') from None
 
-# %% ../../nbs/8_deploy/12_tree.ipynb #ec7506cf
-@patch
-def __call__(self:Branch, letter:bytes)->bytes:
-    "What its sites answer to an order; in place of their models one sum."
-    order, said, total = from_bytes(letter), {}, {}
-    to, shares, parts = (order.pop(k) for k in ('to', 'shares', 'parts'))
-    order['job']['setting'].pop('secure', None)
-    for some in chunked(to or self.names, self.at_once):
-        asked = {n: order | dict(client=to.get(n, 0)) for n in some}
-        answers = self.post({n: to_bytes(o) for n, o in asked.items()})
-        for n, o in asked.items():
-            if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
-            said[n] = read_answer(n, answers.pop(n))
-            if o['kind'] != 'train': continue
-            for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
-    return to_bytes(dict(said=said, model=total))
-
 # %% ../../nbs/8_deploy/12_tree.ipynb #ae4a6cd7
 class Sum(Record):
     "What a hub answers."
@@ -539,35 +530,27 @@ class Sum(Record):
 class Tree(Elsewhere):
     "Sites that are reached through hubs."
     above:dict=field(default_factory=dict)     # {site's name: its hub}
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #e6f09fb4
-@patch
-def opened(self:Tree, fed:Federation, who:list)->Server:
-    "The server of a round, and what each model counts in the sum."
-    if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
-    server = server_for(fed, who)
-    shares = [0.]*len(who) if server.w is None else server.w.tolist()
-    self.shares = {self.names[c.id]: p for c, p in zip(who, shares)}
-    return server
-
-@patch
-def letter(self:Tree, fed:Federation, who:list, kind:str)->bytes:
-    "One order for all of these sites."
-    to = {self.names[c.id]: c.id for c in who}
-    more = dict(to=to, shares={}, parts=0)
-    if kind == 'train': more |= dict(shares={n: self.shares[n] for n in to}, parts=len(self.shares))
-    return to_bytes(from_bytes(Elsewhere.letter(self, fed, who[0].id, kind)) | more)
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #3c122f7f
-@patch
-def heard(self:Tree, fed:Federation, kind:str, hub:str, who:list)->tuple: # (answers, sum)
-    "What a hub says of its sites, in the order of `who`."
-    answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
-    if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
-    answer = read_answer(hub, answers[hub])
-    why = misfit(answer, Sum) or ('' if {*names} == {*answer['said']} else 'it is of other sites')
-    if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
-    return [answer['said'][n] for n in names], answer['model']
+    def opened(self, fed:Federation, who:list)->Server:
+        "The server of a round, and what each model counts in the sum."
+        if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
+        server = server_for(fed, who)
+        shares = [0.]*len(who) if server.w is None else server.w.tolist()
+        self.shares = {self.names[c.id]: p for c, p in zip(who, shares)}
+        return server
+    def letter(self, fed:Federation, who:list, kind:str)->bytes:
+        "One order for all of these sites."
+        to = {self.names[c.id]: c.id for c in who}
+        more = dict(to=to, shares={}, parts=0)
+        if kind == 'train': more |= dict(shares={n: self.shares[n] for n in to}, parts=len(self.shares))
+        return to_bytes(from_bytes(Elsewhere.letter(self, fed, who[0].id, kind)) | more)
+    def heard(self, fed:Federation, kind:str, hub:str, who:list)->tuple: # (answers, sum)
+        "What a hub says of its sites, in the order of `who`."
+        answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
+        if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
+        answer = read_answer(hub, answers[hub])
+        why = misfit(answer, Sum) or ('' if {*names} == {*answer['said']} else 'it is of other sites')
+        if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
+        return [answer['said'][n] for n in names], answer['model']
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #5be1f0a2
 @patch

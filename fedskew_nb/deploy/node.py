@@ -119,6 +119,19 @@ class Node:
         self.device, self.bad, self.epsilon = pick_device(device), bad, epsilon
         if epsilon is not None: not_negative(epsilon=epsilon)
         self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
+    def allowed(self, text:str)->bool:
+        "Is it a name, or a file that may be opened?"
+        named, there = Path(text).expanduser(), self.limits['weights']
+        is_path = named.name != text or named.suffix in ('.pt', '.pth', '.bin', '.safetensors')
+        if not is_path and not named.exists(): return True
+        return bool(there) and named.resolve().is_relative_to(Path(there).resolve())
+    def check_method(self, job:Job):
+        "Refuse one that the site has not agreed to."
+        agreed = [m for m in self.limits['methods'].split(',') if m]
+        for t in parts_of(job.method) if agreed else ():
+            if spelt(read_call(t, 'name')[1], METHODS | MECHANISMS, 'method', ALIASES) in agreed: continue
+            raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
+                             'ask for one of these, or start the node with --methods')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
 @patch
@@ -128,24 +141,6 @@ def check_limits(self:Node, **asked): # what is asked, by the limit's name
         if n <= self.limits[what]: continue
         raise ValueError(f'{self.name} allows {self.limits[what]:,} {what}, and the order asks for {n:,}: '
                          f'ask for less, or start the node with --most-{what} {n}')
-
-@patch
-def allowed(self:Node, text:str)->bool:
-    "Is it a name, or a file that may be opened?"
-    named, there = Path(text).expanduser(), self.limits['weights']
-    is_path = named.name != text or named.suffix in ('.pt', '.pth', '.bin', '.safetensors')
-    if not is_path and not named.exists(): return True
-    return bool(there) and named.resolve().is_relative_to(Path(there).resolve())
-
-# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e13
-@patch
-def check_method(self:Node, job:Job):
-    "Refuse one that the site has not agreed to."
-    agreed = [m for m in self.limits['methods'].split(',') if m]
-    for t in parts_of(job.method) if agreed else ():
-        if spelt(read_call(t, 'name')[1], METHODS | MECHANISMS, 'method', ALIASES) in agreed: continue
-        raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
-                         'ask for one of these, or start the node with --methods')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #f8ade0d0
 @patch
@@ -213,25 +208,20 @@ class Book:
             f.write(b'\n'*bool(torn)+line+b'\n')
             f.flush()
             os.fsync(f.fileno())
-
-# %% ../../nbs/8_deploy/03_node.ipynb #d4ab546c
-@patch
-def rows(self:Book)->list: # of dicts
-    "All that was written; a line that was changed or taken out is said."
-    found, before = [], b''
-    for k, line in enumerate(filter(None, self.lines()), 1):
-        try: row = json.loads(line)
-        except ValueError: row = {}                # a kill in the middle of a line
-        if row and row.get('before') != mark(before):
-            raise ValueError(f'{self.file}: line {k-1} was changed, or a line before {k} is missing')
-        if row: found.append(row)
-        before = line
-    return found
-
-@patch
-def table(self:Book)->str:
-    d = pd.DataFrame(self.rows()).drop(columns='before', errors='ignore').fillna('')
-    return d.to_markdown(index=False) if len(d) else f'nothing is written in {self.file}'
+    def rows(self)->list: # of dicts
+        "All that was written; a line that was changed or taken out is said."
+        found, before = [], b''
+        for k, line in enumerate(filter(None, self.lines()), 1):
+            try: row = json.loads(line)
+            except ValueError: row = {}                # a kill in the middle of a line
+            if row and row.get('before') != mark(before):
+                raise ValueError(f'{self.file}: line {k-1} was changed, or a line before {k} is missing')
+            if row: found.append(row)
+            before = line
+        return found
+    def table(self)->str:
+        d = pd.DataFrame(self.rows()).drop(columns='before', errors='ignore').fillna('')
+        return d.to_markdown(index=False) if len(d) else f'nothing is written in {self.file}'
 
 # %% ../../nbs/8_deploy/03_node.ipynb #3163b611
 def letters(job:Job, kind:str, round:int, order:bytes, answer:bytes, **more)->dict:
@@ -612,18 +602,15 @@ class Seal:
         self.how = crypto('hazmat.primitives.asymmetric.ec').ECDSA(SHA256())
     def signed(self, said:dict)->dict:
         return dict(said=said, sign=self.key.sign(sha(said).encode(), self.how).hex())
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #82027b09
-@patch
-def checked(self:Seal, signed)->Pledge:
-    "A pledge that its site has signed."
-    it = record_of(signed, Signed)
-    name = it.said.name
-    if name not in self.known: raise ValueError(f'there is no {name}.pub in {self.files["secure"]}')
-    try: self.known[name].verify(bytes.fromhex(it.sign), sha(signed['said']).encode(), self.how)
-    except (ValueError, crypto('exceptions').InvalidSignature):
-        raise ValueError(f'{name} did not sign what is said of it') from None
-    return it.said
+    def checked(self, signed)->Pledge:
+        "A pledge that its site has signed."
+        it = record_of(signed, Signed)
+        name = it.said.name
+        if name not in self.known: raise ValueError(f'there is no {name}.pub in {self.files["secure"]}')
+        try: self.known[name].verify(bytes.fromhex(it.sign), sha(signed['said']).encode(), self.how)
+        except (ValueError, crypto('exceptions').InvalidSignature):
+            raise ValueError(f'{name} did not sign what is said of it') from None
+        return it.said
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #b7e84e2f
 @patch

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 import pandas as pd
 import torch
-from fastcore.basics import patch
 from msgspec.structs import asdict, replace
 from torch import Tensor
 from ..run.recipes import file_of, parts_of, read_method, read_model
@@ -44,6 +43,13 @@ class Job(Record):
         known_names(self.setting, ['house', *(f.name for f in fields(Setting))], 'setting')
         for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
             raise ValueError(f'{k} needs images or answers of all sites: leave it out')
+    def net(self, n_classes:int)->Net:
+        "Its first model, the same everywhere."
+        return read_model(self.model, n_classes, self.pixels, self.setting.get('seed', 0))
+    def federation(self, suite:Suite, **more)->Federation:
+        "A federation of these clients, each trained alone, as a site would."
+        how = dict(device='cpu', lanes=1, stack=False) | self.setting | more
+        return Federation(read_method(self.method), self.net(suite.n_classes), suite, **how)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #3bff13a3
 def job_of(d)->Job:
@@ -51,17 +57,6 @@ def job_of(d)->Job:
     why = misfit(d, Job) or next((f'it has no {k}' for k in Job.__struct_fields__ if k not in d), '')
     if why: raise ValueError(f'this is no job ({why}): is the other side of this version?')
     return record_of(d, Job)
-
-@patch
-def net(self:Job, n_classes:int)->Net:
-    "Its first model, the same everywhere."
-    return read_model(self.model, n_classes, self.pixels, self.setting.get('seed', 0))
-
-@patch
-def federation(self:Job, suite:Suite, **more)->Federation:
-    "A federation of these clients, each trained alone, as a site would."
-    how = dict(device='cpu', lanes=1, stack=False) | self.setting | more
-    return Federation(read_method(self.method), self.net(suite.n_classes), suite, **how)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a71c2d3d
 def noise(k:int, n_classes:int, pixels:int, n=0, others=slice(0))->Data:

@@ -42,25 +42,19 @@ class Worker:
         self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
         self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
         self.met = {}    # what a frozen prefix has looked at
+    def load(self, state:dict):
+        "Become the model with this state."
+        copy_into(self.net.state_dict(keep_vars=True), state, self.net.frozen)
+    def state(self)->dict: # {name: tensor}
+        "A copy of the model's state."
+        return cloned(self.net.state_dict(keep_vars=True))
+    def copy(self, state:dict)->Net:
+        "An independent model with this state, in eval."
+        net = deepcopy(self.net)
+        copy_into(net.state_dict(keep_vars=True), state, net.frozen)
+        return net.eval()
 
 # %% ../../nbs/6_engine/02_client.ipynb #7ebb17ec
-@patch
-def load(self:Worker, state:dict):
-    "Become the model with this state."
-    copy_into(self.net.state_dict(keep_vars=True), state, self.net.frozen)
-
-@patch
-def state(self:Worker)->dict: # {name: tensor}
-    "A copy of the model's state."
-    return cloned(self.net.state_dict(keep_vars=True))
-
-@patch
-def copy(self:Worker, state:dict)->Net:
-    "An independent model with this state, in eval."
-    net = deepcopy(self.net)
-    copy_into(net.state_dict(keep_vars=True), state, net.frozen)
-    return net.eval()
-
 @patch
 def twin(self:Worker)->Worker:
     "Another worker of the same kind, for another lane."

@@ -10,6 +10,7 @@ import time, warnings
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from typing import Unpack
 import torch
 from fastcore.basics import patch
 from torch import Tensor
@@ -32,7 +33,7 @@ from .history import (
 from .scoring import own_tests, trained_rows, HERE
 from .server import server_for, staying, summed_early
 from ..core.rules import rule_groups
-from .setting import due, in_full, setting_for
+from .setting import SettingArgs, due, in_full, setting_for
 from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000008
@@ -47,50 +48,44 @@ class Federation:
         out=None,            # file of the checkpoint
         lanes:int|None=None, # clients at once; default: a core each
         sites=HERE,          # who holds the images
-        **setting,           # of `Setting`
+        **setting:Unpack[SettingArgs],    # of `Setting`
     ):
         check_federation(method, net, suite, out)
         self.method, self.house, self.out, self.sites = copy_of(method), house, out, sites
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
         self._assemble(net, suite.to(self.device))
         self._begin(lanes)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #677ced81
-@patch
-def _assemble(self:Federation, net:Net, suite:Suite):
-    "One resident model, clients; what cannot run is refused."
-    suite = as_expected(suite, net)
-    net = made_ready(self.method.adapt(net, self.setting.seed), suite)
-    far = self.sites.far
-    if not far: check_fits(self.method, net, suite, self.setting, self.device)
-    self.suite, self.worker = suite, worker_for(self.method, net, suite, self.setting, self.device)
-    self.net, self.kept = self.worker.net, self.worker.kept
-    self.groups = rule_groups(self.method.rules(self.net))
-    self.clients = suite.clients if far else who_trains(self.worker, suite)
-    if self.setting.record and not far: self.clients = own_tests(self.clients)
-    self.why_lanes = why_one_by_one(self)
-    self.height = 1 if self.why_lanes else HEIGHT
-    if self.device.type == 'cpu' and not far: keep_freed_memory()
+    def _assemble(self, net:Net, suite:Suite):
+        "One resident model, clients; what cannot run is refused."
+        suite = as_expected(suite, net)
+        net = made_ready(self.method.adapt(net, self.setting.seed), suite)
+        far = self.sites.far
+        if not far: check_fits(self.method, net, suite, self.setting, self.device)
+        self.suite, self.worker = suite, worker_for(self.method, net, suite, self.setting, self.device)
+        self.net, self.kept = self.worker.net, self.worker.kept
+        self.groups = rule_groups(self.method.rules(self.net))
+        self.clients = suite.clients if far else who_trains(self.worker, suite)
+        if self.setting.record and not far: self.clients = own_tests(self.clients)
+        self.why_lanes = why_one_by_one(self)
+        self.height = 1 if self.why_lanes else HEIGHT
+        if self.device.type == 'cpu' and not far: keep_freed_memory()
+    def _begin(self, lanes):
+        "Round 0: one model for all, empty memories, idle lanes."
+        n = lane_count(lanes, self.setting, self.device)
+        self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
+        self.by_id = {c.id: c for c in self.clients}
+        self.members = Members({k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()})
+        first = self.worker.state()
+        own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
+        self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)
+        self.state = State(first, own, states, history=History(describe(self)))
+        self.saved = 0                     # the round of the last checkpoint
+        if self.setting.patience: judges(self)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #00000009
 Federation.server, Federation.own, Federation.states = map(state_field, ('server', 'own', 'states'))
 Federation.memory, Federation.down, Federation.history = map(state_field, ('memory', 'down', 'history'))
 Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
-
-# %% ../../nbs/6_engine/05_federation.ipynb #13f5ccfa
-@patch
-def _begin(self:Federation, lanes):
-    "Round 0: one model for all, empty memories, idle lanes."
-    n = lane_count(lanes, self.setting, self.device)
-    self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
-    self.by_id = {c.id: c for c in self.clients}
-    self.members = Members({k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()})
-    first = self.worker.state()
-    own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
-    self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)
-    self.state = State(first, own, states, history=History(describe(self)))
-    self.saved = 0                     # the round of the last checkpoint
-    if self.setting.patience: judges(self)
 
 # %% ../../nbs/6_engine/05_federation.ipynb #0000000d
 @patch

@@ -49,18 +49,14 @@ class History:
         "A longer history; this one stays."
         grown = dict(rounds=[*self.rounds, *rounds], rows=[*self.rows, *rows])
         return replace(self, timing=[*self.timing], **grown)
-
-# %% ../../nbs/6_engine/04_history.ipynb #a9cf69db
-@patch
-def as_dict(self:History)->dict:
-    "Its fields, for a file."
-    return dict(vars(self))
-
-@patch(as_prop=True)
-def df(self:History)->'pd.DataFrame':
-    "The scores as a tidy frame, with an accuracy in percent."
-    d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
-    return d.assign(acc=100*d.correct/d.n)
+    def as_dict(self)->dict:
+        "Its fields, for a file."
+        return dict(vars(self))
+    @property
+    def df(self)->'pd.DataFrame':
+        "The scores as a tidy frame, with an accuracy in percent."
+        d = pd.DataFrame(self.rows, columns=ROW_COLUMNS)
+        return d.assign(acc=100*d.correct/d.n)
 
 # %% ../../nbs/6_engine/04_history.ipynb #abb2dbea
 @patch
@@ -247,17 +243,12 @@ class State:
     round:int=0           # how many rounds have happened
     scored:int=0          # after which one the models were last scored
     best:dict=field(default_factory=dict)    # with `patience`: these fields after the best check
-
-# %% ../../nbs/6_engine/04_history.ipynb #a062eb42
-@patch
-def of(self:State, client:int)->dict:
-    "The state of a client's model: the server's, overwritten by its own."
-    return self.server | self.own[client]
-
-@patch
-def sent_to(self:State, client:int)->dict:
-    "What the server's mechanisms send a client beside the model."
-    return received_by(self.down, client)
+    def of(self, client:int)->dict:
+        "The state of a client's model: the server's, overwritten by its own."
+        return self.server | self.own[client]
+    def sent_to(self, client:int)->dict:
+        "What the server's mechanisms send a client beside the model."
+        return received_by(self.down, client)
 
 # %% ../../nbs/6_engine/04_history.ipynb #73380855
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ __all__ = ['pick_device']
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000003
 import contextlib, queue, threading, time
-from fastcore.basics import patch
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 import torch
@@ -101,13 +100,10 @@ class Lanes:
         try: yield from in_order(f if n == 1 else self._on_stream(f), workers, jobs, self.threads, stop)
         finally:
             for w in workers: w.stop = threading.Event()
-
-# %% ../../nbs/6_engine/10_lanes.ipynb #d84df541
-@patch
-def _on_stream(self:Lanes, f):
-    def do(worker, job):
-        with stream_for(self.device): return f(worker, job)
-    return do
+    def _on_stream(self, f):
+        def do(worker, job):
+            with stream_for(self.device): return f(worker, job)
+        return do
 
 # %% ../../nbs/6_engine/13_device.ipynb #02812684
 import contextlib, ctypes, math, os, sys

@@ -119,6 +119,20 @@ class Ledger:
         raise ValueError(f'{self.file} is torn: bring it back')
     def spent(self)->list: return [(r['sigma'], r['q'], r['steps']) for r in self.rows()]
     def epsilon(self, delta:float, *more)->float: return epsilon_of([*self.spent(), *more], delta)
+    def begin(self, s:Setting, d:Data, sigma:float|None=None):
+        "Refuse a run that would cost more than there is; what it has trained already is paid."
+        done = {r['round'] for r in self.rows() if self.run and r['run'] == self.run}
+        self.check(plan_of(s, d, sigma), s.rounds-len(done))
+    def write(self, plan:Plan, round:int):
+        "One more round, on the disk before it is trained."
+        self.check(plan, 1)
+        sigma, q, steps = plan.cost(1)
+        row = dict(sigma=sigma, q=q, steps=steps, run=self.run, round=round)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 'w') as f:
+            f.write(json.dumps(row)+'\n')
+            f.flush()
+            os.fsync(f.fileno())
 
 # %% ../../nbs/6_engine/18_private.ipynb #bad00d80
 @patch
@@ -129,25 +143,6 @@ def check(self:Ledger, plan:Plan, rounds:int):
     if would <= self.most: return
     raise ValueError(f'of ε {self.most:g} this site has spent {had:.2f}, and {rounds} more rounds would make '
                      f'it {would:.2f}: ask for a smaller epsilon or fewer rounds')
-
-# %% ../../nbs/6_engine/18_private.ipynb #7a025a12
-@patch
-def begin(self:Ledger, s:Setting, d:Data, sigma:float|None=None):
-    "Refuse a run that would cost more than there is; what it has trained already is paid."
-    done = {r['round'] for r in self.rows() if self.run and r['run'] == self.run}
-    self.check(plan_of(s, d, sigma), s.rounds-len(done))
-
-@patch
-def write(self:Ledger, plan:Plan, round:int):
-    "One more round, on the disk before it is trained."
-    self.check(plan, 1)
-    sigma, q, steps = plan.cost(1)
-    row = dict(sigma=sigma, q=q, steps=steps, run=self.run, round=round)
-    self.file.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 'w') as f:
-        f.write(json.dumps(row)+'\n')
-        f.flush()
-        os.fsync(f.fileno())
 
 # %% ../../nbs/6_engine/18_private.ipynb #a0b94583
 def refused(method:Method, why:str):
@@ -190,29 +185,38 @@ class Private(Worker):
         self.plan = plan_of(self.setting, t.client.train, self.sigma)
         if self.ledger: self.ledger.write(self.plan, t.round)
         return Worker.train(self, t)
+    def check(self):
+        "Refuse what such sums cannot train."
+        s, method, names = self.setting, self.method, {m: n for n, m in self.net.named_modules()}
+        if s.clip is None: raise ValueError("epsilon needs clip, a person's longest gradient: say clip=1")
+        if s.pad or s.flip or s.turn or s.patience:
+            raise ValueError('epsilon does not cover pad, flip, turn, patience: leave them out')
+        for m in moving_norms(self.net):
+            raise ValueError(f'{names[m]}, a BatchNorm, asks the images beside each: freeze the '
+                             "body, or take GroupNorm (norm='group')")
+        whys = [f'{kind(m)} changes what a batch is' for h in ('batch', 'forward') for m in method.each(h)]
+        whys += [f'{n} draws noise for a batch' for m, n in names.items() if isinstance(m, DICE)]
+        if whys: raise refused(method, whys[0])
+    def answer(self, c, b:dict)->Out:
+        with self.precise(): return widened(self.method.run_forward(c, b))
+    def step(self, c, i:Tensor, opt)->dict: # i: is drawn anew
+        "One step along a noised sum."
+        p, most, learn = self.plan, self.setting.clip, opt.param_groups[0]['params']
+        drawn = self.chance.uniform(p.people) < p.q
+        i = drawn[c.whose].nonzero()[:, 0].to(self.device)
+        b = self.ready_batch(batch_of(c.data.train, i, self.device))
+        self.inner(c, b)
+        total = clipped_sum(self.gradients(c, b), c.whose[i.cpu()].to(self.device), most).cpu().double()
+        mean = (total+self.chance.normal(len(total))*p.sigma*most)/(p.q*p.people)
+        for w, g in zip(learn, mean.split([w.numel() for w in learn])): w.grad = g.view_as(w).to(w)
+        opt.step()
+        c.steps += 1
+        return {}
 
 # %% ../../nbs/6_engine/18_private.ipynb #3464a4e9
 DICE = Random, nn.modules.dropout._DropoutNd
 
-@patch
-def check(self:Private):
-    "Refuse what such sums cannot train."
-    s, method, names = self.setting, self.method, {m: n for n, m in self.net.named_modules()}
-    if s.clip is None: raise ValueError("epsilon needs clip, a person's longest gradient: say clip=1")
-    if s.pad or s.flip or s.turn or s.patience:
-        raise ValueError('epsilon does not cover pad, flip, turn, patience: leave them out')
-    for m in moving_norms(self.net):
-        raise ValueError(f'{names[m]}, a BatchNorm, asks the images beside each: freeze the '
-                         "body, or take GroupNorm (norm='group')")
-    whys = [f'{kind(m)} changes what a batch is' for h in ('batch', 'forward') for m in method.each(h)]
-    whys += [f'{n} draws noise for a batch' for m, n in names.items() if isinstance(m, DICE)]
-    if whys: raise refused(method, whys[0])
-
 # %% ../../nbs/6_engine/18_private.ipynb #154ee80c
-@patch
-def answer(self:Private, c, b:dict)->Out:
-    with self.precise(): return widened(self.method.run_forward(c, b))
-
 @patch
 def gradients(self:Private, c, b:dict)->Tensor: # (B, D)
     "Of each image of a batch, over all that learns."
@@ -223,22 +227,6 @@ def gradients(self:Private, c, b:dict)->Tensor: # (B, D)
     with torch.no_grad(): maps = [m(self.net.entry(b['x'])) for m in one.prefix]
     each = vmap(grad(loss), in_dims=(None, 0, 0), chunk_size=64)(learn, b, maps)
     return torch.cat([g.flatten(1) for g in each.values()], 1)
-
-# %% ../../nbs/6_engine/18_private.ipynb #98885fc3
-@patch
-def step(self:Private, c, i:Tensor, opt)->dict: # i: is drawn anew
-    "One step along a noised sum."
-    p, most, learn = self.plan, self.setting.clip, opt.param_groups[0]['params']
-    drawn = self.chance.uniform(p.people) < p.q
-    i = drawn[c.whose].nonzero()[:, 0].to(self.device)
-    b = self.ready_batch(batch_of(c.data.train, i, self.device))
-    self.inner(c, b)
-    total = clipped_sum(self.gradients(c, b), c.whose[i.cpu()].to(self.device), most).cpu().double()
-    mean = (total+self.chance.normal(len(total))*p.sigma*most)/(p.q*p.people)
-    for w, g in zip(learn, mean.split([w.numel() for w in learn])): w.grad = g.view_as(w).to(w)
-    opt.step()
-    c.steps += 1
-    return {}
 
 # %% ../../nbs/6_engine/18_private.ipynb #d9857e76
 @patch

@@ -71,6 +71,9 @@ class Server:
     def _upload(self, k:int, model:dict, extra:dict)->Upload:
         m = self.fed.members[k]
         return Upload(m.id, m.n, m.domain, model, extra)
+    def weights(self, ups:list)->Tensor:
+        "(K,) p_k of these uploads."
+        return weights_of(self.fed.method, self.context(ups), ups)
 
 # %% ../../nbs/6_engine/03_server.ipynb #0000000e
 @patch
@@ -80,11 +83,6 @@ def context(self:Server, ups:list, **more)->ServerContext:
     return ServerContext(
         self.memory, [u.id for u in ups], dict(members.sizes), dict(members.domains), round=self.state.round,
         rounds=s.rounds, seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
-
-@patch
-def weights(self:Server, ups:list)->Tensor:
-    "(K,) p_k of these uploads."
-    return weights_of(self.fed.method, self.context(ups), ups)
 
 # %% ../../nbs/6_engine/03_server.ipynb #5dc8d31d
 class OwnRow(ScoreRow): domain:str|None
@@ -290,6 +288,13 @@ class Adder(Server):
     def wanted(self, k:int)->dict:
         like = super().wanted(k)
         return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
+    def aggregate(self)->State:
+        self.sums = floats(self.sums, self.state.server)
+        self.sums |= {n: self.state.server[n] for n in counters(self.fed.groups)}
+        return Server.aggregate(self)
+    def traffic(self)->dict:
+        bytes = Server.traffic(self)
+        return bytes | dict(up=2*bytes['up'])      # 64 bits in place of 32
 
 # %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
 @patch
@@ -299,18 +304,7 @@ def receive(self:Adder, up:Upload):
     raise ValueError(f'{self.fed.method.name} sends {beside} beside the model, and secure=True hides sums of '
                      'models only: leave one of them out')
 
-@patch
-def aggregate(self:Adder)->State:
-    self.sums = floats(self.sums, self.state.server)
-    self.sums |= {n: self.state.server[n] for n in counters(self.fed.groups)}
-    return Server.aggregate(self)
-
 # %% ../../nbs/6_engine/17_fixed.ipynb #4cca91eb
-@patch
-def traffic(self:Adder)->dict:
-    bytes = Server.traffic(self)
-    return bytes | dict(up=2*bytes['up'])      # 64 bits in place of 32
-
 def server_for(fed, who:list=(), ups:list=())->Server:
     "The server of a round of these participants, or, for a sum, of who sent these uploads."
     return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)

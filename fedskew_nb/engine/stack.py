@@ -117,18 +117,15 @@ class _Stack:
         self.batches = Batches(worker, cs)
         self.total, self.counted = defaultdict(float), defaultdict(int)
         for p in self.params.values(): p.requires_grad_(True)
-
-# %% ../../nbs/6_engine/11_stack.ipynb #e743f173
-@patch
-def _call(self:_Stack, ks:list):
-    "The step of one client as a function of what differs between the clients `ks`."
-    gens = {n: [g[k] for k in ks] for n, g in self.gens.items()}
-    def one(params, buffers, received, tensors, who, b):
-        state = {f'net.{n}': v for n, v in (params | buffers).items()}
-        state |= {f'received.{n}': v for n, v in received.items()}
-        memory = with_tensors(self.nest, iter(tensors))
-        return functional_call(self.terms, state, (b, memory, who, gens))
-    return one
+    def _call(self, ks:list):
+        "The step of one client as a function of what differs between the clients `ks`."
+        gens = {n: [g[k] for k in ks] for n, g in self.gens.items()}
+        def one(params, buffers, received, tensors, who, b):
+            state = {f'net.{n}': v for n, v in (params | buffers).items()}
+            state |= {f'received.{n}': v for n, v in received.items()}
+            memory = with_tensors(self.nest, iter(tensors))
+            return functional_call(self.terms, state, (b, memory, who, gens))
+        return one
 
 # %% ../../nbs/6_engine/11_stack.ipynb #076407af
 @patch
@@ -328,15 +325,12 @@ class Terms(nn.Module):
         c = _AnyClient(self.net, self.received, memory['states'], memory['caches'], facts)
         with self.worker.precise(): out = widened(self.worker.method.run_forward(c, b))
         return self.worker.method.terms(c, b, out)
-
-# %% ../../nbs/6_engine/12_together.ipynb #de563e55
-@patch
-def learn(self:Terms, c, each:set):
-    "Take from one client what all know of the round; entries in `each` differ between them."
-    same = ('seed', 'round', 'rounds', 'device', 'lr', 'n_classes', 'kept', 'phase', 'images')
-    down = {n: v for n, v in c.down.items() if n not in each}
-    learnt = {n for n, _ in self.net.named_parameters()}
-    self.facts = {k: getattr(c, k) for k in same} | dict(down=down, learnt=learnt)
+    def learn(self, c, each:set):
+        "Take from one client what all know of the round; entries in `each` differ between them."
+        same = ('seed', 'round', 'rounds', 'device', 'lr', 'n_classes', 'kept', 'phase', 'images')
+        down = {n: v for n, v in c.down.items() if n not in each}
+        learnt = {n for n, _ in self.net.named_parameters()}
+        self.facts = {k: getattr(c, k) for k in same} | dict(down=down, learnt=learnt)
 
 # %% ../../nbs/6_engine/12_together.ipynb #d764d031
 def hooks_in_steps(m:Mechanism)->list: return [h for h in IN_STEPS if fills(m, h)]
@@ -361,29 +355,23 @@ class Batches:
         own = worker.method.each('batch') or s.pad or s.flip or s.turn
         self.data = None if own else join([c.data.train for c in cs])
         self.plain = worker.device.type != 'cpu'    # order in memory
-
-# %% ../../nbs/6_engine/12_together.ipynb #1d2f14e8
-@patch
-def alike(self:Batches, t:int)->list: # of lists of places in `cs`
-    "Who still takes a step, those with equally large batches together."
-    groups = defaultdict(list)
-    for k, cut in enumerate(self.cuts):
-        if t < len(cut): groups[len(cut[t])].append(k)
-    return list(groups.values())
-
-# %% ../../nbs/6_engine/12_together.ipynb #31ff5fb9
-@patch
-def of(self:Batches, ks:list, t:int)->dict: # {entry: (K, B, …)}
-    "The batches of some clients side by side."
-    if self.data is None:
-        raw = [self.worker.raw_batch(self.cs[k], self.cuts[k][t]) for k in ks]
-        b = {k: torch.cat([r[k] for r in raw]) for k in raw[0]}
-    else:
-        i = torch.stack([self.cuts[k][t] for k in ks])
-        rows = (i+self.begin[ks, None]).flatten()
-        b = dict(i=i.flatten(), **batch_of(self.data, rows, self.worker.device))
-    ready = {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
-    return {k: v.contiguous() for k, v in ready.items()} if self.plain else ready
+    def alike(self, t:int)->list: # of lists of places in `cs`
+        "Who still takes a step, those with equally large batches together."
+        groups = defaultdict(list)
+        for k, cut in enumerate(self.cuts):
+            if t < len(cut): groups[len(cut[t])].append(k)
+        return list(groups.values())
+    def of(self, ks:list, t:int)->dict: # {entry: (K, B, …)}
+        "The batches of some clients side by side."
+        if self.data is None:
+            raw = [self.worker.raw_batch(self.cs[k], self.cuts[k][t]) for k in ks]
+            b = {k: torch.cat([r[k] for r in raw]) for k in raw[0]}
+        else:
+            i = torch.stack([self.cuts[k][t] for k in ks])
+            rows = (i+self.begin[ks, None]).flatten()
+            b = dict(i=i.flatten(), **batch_of(self.data, rows, self.worker.device))
+        ready = {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
+        return {k: v.contiguous() for k, v in ready.items()} if self.plain else ready
 
 # %% ../../nbs/6_engine/12_together.ipynb #605e2258
 def clip_each(params:list, most:float): # params: (K, …)

@@ -139,16 +139,14 @@ class Remember(nn.Module):
         fmaps = dict(zip(new, self.computed(x[new])))
         return torch.stack([fmaps[i] if i in fmaps else known[k] for i, k in enumerate(keys)])
     def maps(self, x:Tensor)->Maps: return maps_of(self.prefix_name(x), self.most)
+    @torch.no_grad()
+    def computed(self, x:Tensor)->Tensor:
+        "Maps of images, the same number at a time."
+        n, order = 8 if x.device.type == 'cpu' else 64, order_of(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.cat([self.body(filled(part, n, order))[:len(part)] for part in x.split(n)])
 
 # %% ../../nbs/4_core/16_remember.ipynb #a7079257
-@patch
-@torch.no_grad()
-def computed(self:Remember, x:Tensor)->Tensor:
-    "Maps of images, the same number at a time."
-    n, order = 8 if x.device.type == 'cpu' else 64, order_of(x)
-    with torch.autocast(x.device.type, enabled=False):
-        return torch.cat([self.body(filled(part, n, order))[:len(part)] for part in x.split(n)])
-
 def parts(module:nn.Module)->list:
     "The module and all in it; torch's own walk takes longer than a step of what stands behind."
     found = [module]

@@ -8,7 +8,8 @@ import json, re, warnings
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, Unpack
 from fastcore.basics import patch
 from fastcore.meta import delegates
 from msgspec import UNSET, UnsetType, structs
@@ -18,14 +19,18 @@ from .plan import (
     as_list, check_arguments, check_tuned, checked, grid_of,
     grid_runs, known_name, planned, read_tuned, ready_runs, schedule_of, which_seeds)
 from .recipes import cut, files_in, read_method
-from .run import finished, noted, run_all, run_name
+from .run import (
+    federation_of, files_of, finished, models_file, noted, run_all, run_name, stamped)
 from ..core.files import Number, Record, read_json, record_of, write_json
+from ..core.identity import digest
 from ..core.method import Method
 from ..core.names import one_of
 from ..data.check import real
 from ..data.folder import folder
-from ..engine.history import read_history
-from ..engine.setting import Setting, setting_for
+from ..engine.checkpoint import NOT_ASKED, in_single_facts
+from ..engine.history import describe, read_history
+from ..data.suite import Suite
+from ..engine.setting import Setting, SettingArgs, setting_for
 
 # %% auto #0
 __all__ = ['compare', 'resume']
@@ -61,17 +66,17 @@ def opened(todo:list, executor, out, seeds, size, want:dict)->tuple: # (stamped 
 @checked
 @delegates(planned, keep=True)
 def compare(
-    methods,             # 'FedAvg,FedProx(mu=1)', or a list
-    suite='skew-digits', # a name, a Suite, a function, a list
-    seeds=3,             # or which
-    size='quick',        # tiny, quick, standard, full
-    out=None,            # folder for runs
-    jobs=1, executor=None,  # processes; or anything with submit
-    per_device=1,
-    measure=None, # federation → dict
-    progress=None, on_run=None, on_seed=None,
-    rates=None, # {method: lr}
-    **kwargs, # model, lr, …
+    methods:str|Method|Sequence[str|Method],    # 'FedAvg,FedProx(mu=1)', or a list
+    suite:str|Suite|Callable|Sequence[str|Suite|Callable]='skew-digits',    # a name, or what makes one
+    seeds:int|Sequence[int]=3,    # or which
+    size:Literal['tiny', 'quick', 'standard', 'full']='quick',
+    out:str|Path|None=None,    # folder for runs
+    jobs:int=1, executor:Any=None,    # processes; or anything with submit
+    per_device:int=1,
+    measure:Callable|None=None,    # federation → dict
+    progress:bool|None=None, on_run:Callable|None=None, on_seed:Callable|None=None,
+    rates:dict[str, float]|None=None,    # {method: lr}
+    **kwargs:Unpack[SettingArgs],    # model, lr, …
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
     todo = at_rates(planned(methods, suite, seeds, size, **kwargs), rates)
@@ -316,3 +321,39 @@ def runs_in(out)->Comparison|None:
         try: done.append(read_history(p))
         except ValueError as e: warnings.warn(f'left out: {e}')
     return Comparison(done) if done else None
+
+# %% ../../nbs/7_app/14_compare.ipynb #ad0b7002
+LETTERS = 'code', 'first_net', 'versions'
+
+def adopt(out, trust_code:bool=False)->list: # of (name before, name now)
+    "Give the finished runs in `out` the names of today, where they differ in letters of code alone."
+    given = trusted_request(out, trust_code)
+    rates, measure = given.pop('rates', None), grid_of(given['grid'])[1] if 'grid' in given else None
+    todo = stamped(grid_runs(given.pop('grid'), **given) if measure else at_rates(planned(**given), rates))
+    held, moved, found = {}, [], {}
+    for p in sorted((Path(out)/'runs').glob('*.json')):
+        found.setdefault(p.stem.rpartition('_')[0], []).append(p)
+    for run in todo:
+        new, models = files_of(run, Path(out)/'runs')[0], models_file(run, Path(out)/'runs')
+        old = [] if new.exists() else found.get(new.stem.rpartition('_')[0], [])
+        if not old: continue
+        fed = federation_of(run, held)
+        alike = [(p, h) for p in old if (h := finished(p)) and not differs(h.setting, describe(fed))]
+        if len(alike) != 1: continue               # none, or nobody knows which
+        (p, h), = alike
+        h.setting['made_of'] = h.setting['made_of'] | {k: fed.made_of[k] for k in ('code', 'first_net')}
+        if h.measured_by: h.measured_by = digest(measure)
+        h.save(new)
+        for end in ('.safetensors', '.json'):
+            if (kept := models.with_name(p.stem+end)).exists(): kept.rename(models.with_name(new.stem+end))
+        p.unlink()
+        moved.append((p.stem, new.stem))
+    read_request(out).save(out, todo)
+    return moved
+
+def differs(was:dict, here:dict)->list: # of facts
+    "In what two runs differ but for the letters of their code."
+    torch = was['versions']['torch'] == here['versions']['torch']
+    was, here = in_single_facts(was), in_single_facts(here)
+    other = [k for k in here if k not in (*NOT_ASKED, *LETTERS) and was.get(k) != here[k]]
+    return other + ['torch']*(not torch)

@@ -16,7 +16,7 @@ import torch
 from fastcore.basics import patch
 from tqdm.auto import tqdm
 from .scripts import check_seen
-from ..core.identity import file_of, home_of
+from ..core.source import file_of, home_of
 from ..core.names import extra, portable
 from ..engine.history import versions
 
@@ -97,18 +97,15 @@ class Processes:
         how = self.share, environ, self.began, self.leash
         return cf.ProcessPoolExecutor(1, self.start, _begin_worker, how)
     def submit(self, f, *args): return self.threads.submit(self.result, f, *args)
-
-# %% ../../nbs/7_app/12_executors.ipynb #936d5dd9
-@patch
-def result(self:Processes, f, *args):
-    "What one process makes of it."
-    pool, gpu = self.pools.get()
-    try: return pool.submit(f, *args).result()
-    except cf.BrokenExecutor:
-        pool = self.pool(gpu)
-        if self.began.is_set(): raise
-        raise ChildProcessError('no process could begin: say jobs=1') from None
-    finally: self.pools.put((pool, gpu))
+    def result(self, f, *args):
+        "What one process makes of it."
+        pool, gpu = self.pools.get()
+        try: return pool.submit(f, *args).result()
+        except cf.BrokenExecutor:
+            pool = self.pool(gpu)
+            if self.began.is_set(): raise
+            raise ChildProcessError('no process could begin: say jobs=1') from None
+        finally: self.pools.put((pool, gpu))
 
 # %% ../../nbs/7_app/12_executors.ipynb #5a288990
 def gpu_of_each(n:int, per_device:int)->list:

@@ -12,7 +12,8 @@ from inspect import Parameter, signature
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, Unpack
 import torch
 from msgspec import Meta
 from .recipes import (
@@ -26,7 +27,7 @@ from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
 from ..engine.lanes import pick_device
 from ..engine.guard import copy_of
-from ..engine.setting import HOUSES, Setting, Training, setting_for
+from ..engine.setting import HOUSES, Setting, SettingArgs, Training, setting_for
 
 # %% auto #0
 __all__ = ['SCHEDULE']
@@ -227,11 +228,11 @@ def lines_of(methods, control:bool, pooled:bool)->list: # of (method, deal)
 # %% ../../nbs/7_app/13_plan.ipynb #a053e3a3
 def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
-    control=True,  # FedAvg, IID
-    pooled=False,  # one has all
-    model='small_conv', house=None, device='auto', tuned=None, trust=False,
-    keep_models=False,
-    **setting,     # fields of Setting
+    control:bool=True,  # FedAvg, IID
+    pooled:bool=False,  # one has all
+    model:str|Callable='small_conv', house:str|None=None, device:str='auto', tuned:Any=None,
+    trust:bool=False, keep_models:bool=False,
+    **setting:Unpack[SettingArgs],     # fields of Setting
 )->list: # of Run
     "Every run, seed by seed."
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')

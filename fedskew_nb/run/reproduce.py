@@ -12,7 +12,6 @@ from inspect import signature
 from pathlib import Path
 from time import perf_counter
 import pandas as pd, torch
-from fastcore.basics import patch
 from fastcore.meta import delegates
 from ..analysis.comparison import write_whole
 from ..analysis.printed import Protocol, setting_of
@@ -183,15 +182,13 @@ class Reproduction:
     def table(self)->Table: return self.protocol.beside(self.runs(), self.notes)
     def __repr__(self): return repr(self.table())
     def _repr_markdown_(self): return self.table().markdown()
+    def html(self)->str:
+        "A page: the table, above what else is told of its runs."
+        first, *others = self.comparison.suites
+        tables = {first: dict(printed=self.table())} | dict.fromkeys(others, {})
+        return report_html(self.comparison, {}, self.protocol.name, tables)
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #2112498f
-@patch
-def html(self:Reproduction)->str:
-    "A page: the table, above what else is told of its runs."
-    first, *others = self.comparison.suites
-    tables = {first: dict(printed=self.table())} | dict.fromkeys(others, {})
-    return report_html(self.comparison, {}, self.protocol.name, tables)
-
 def chosen(p:Protocol, methods)->list: # of their names
     "The methods that are asked for, by the paper's names or ours; default: all."
     names = p.methods()

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from fastcore.basics import patch
 from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
 from ..analysis.trust import trust_measures
@@ -53,13 +52,12 @@ class Run:
     keep_models:bool=False   # beside its history
     made_of:dict|None=None   # see `stamped`
     beside:Run|None=None     # trains alike, see `paired`
+    @property
+    def title(self)->str:
+        "What a table calls it: `FedAvg, IID deal`."
+        return self.method.name + DEALS[self.deal]
 
 # %% ../../nbs/7_app/11_run.ipynb #797ac73a
-@patch(as_prop=True)
-def title(self:Run)->str:
-    "What a table calls it: `FedAvg, IID deal`."
-    return self.method.name + DEALS[self.deal]
-
 def method_of(run:Run)->Method:
     "The method with its tuned hyper-parameters; its name stays."
     method = run.method.made
@@ -285,18 +283,15 @@ class Watch:
         if i in self.stored: return
         self.bar.update()
         if self.on_seed and self.todo[i].deal == 'skew': self.tell_of_seeds(self.todo[i].seed)
-
-# %% ../../nbs/7_app/11_run.ipynb #dda3a0ce
-@patch
-def tell_of_seeds(self:Watch, seed:int):
-    "Call `on_seed` if every method of this seed has ended; controls, which come last, may follow."
-    methods = [i for i, run in enumerate(self.todo) if run.deal == 'skew']
-    wanted = Counter(self.todo[i].seed for i in methods)
-    got = Counter(self.todo[i].seed for i in methods if i in self.histories)
-    if got[seed] < wanted[seed]: return
-    whole = {s for s in wanted if got[s] == wanted[s]}
-    pairs = [h for i, h in self.histories.items() if self.todo[i].seed in whole]
-    self.on_seed(len(whole), len(wanted), Comparison(pairs))
+    def tell_of_seeds(self, seed:int):
+        "Call `on_seed` if every method of this seed has ended; controls, which come last, may follow."
+        methods = [i for i, run in enumerate(self.todo) if run.deal == 'skew']
+        wanted = Counter(self.todo[i].seed for i in methods)
+        got = Counter(self.todo[i].seed for i in methods if i in self.histories)
+        if got[seed] < wanted[seed]: return
+        whole = {s for s in wanted if got[s] == wanted[s]}
+        pairs = [h for i, h in self.histories.items() if self.todo[i].seed in whole]
+        self.on_seed(len(whole), len(wanted), Comparison(pairs))
 
 # %% ../../nbs/7_app/11_run.ipynb #e55da88d
 def elsewhere(todo:list, train, watch, executor, folder, per_device=1, measure=None):

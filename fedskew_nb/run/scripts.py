@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FunctionType
 from unittest import mock
 import torch
-from ..core.identity import home_of, source_of
+from ..core.source import home_of, source_of
 from ..core.names import nearest
 
 # %% auto #0

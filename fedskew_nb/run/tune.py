@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Literal, Unpack
 import pandas as pd
 from fastcore.meta import delegates
 from ..analysis.claims import accuracy
@@ -20,6 +22,7 @@ from ..core.method import Method
 from ..core.names import Recipe, one_of
 from ..data.images import join
 from ..data.suite import Suite
+from ..engine.setting import SettingArgs
 from ..engine.history import History
 
 # %% auto #0
@@ -171,14 +174,15 @@ def try_all(searches, *how):
 @checked
 @delegates(planned, keep=True, but=['control', 'pooled', 'tuned'])
 def tune(
-    methods,        # FedAvg comes along
-    suite='skew-digits',
-    seeds=PILOTS,   # from 100 on
-    trials=4,       # of each method, at first
-    size='quick', own=None,   # own: {'FedProx': {'mu': [.1, 1]}}
-    out=None,       # folder
-    jobs=1, executor=None, per_device=1, progress=None, on_run=None,
-    **kwargs,       # model, rounds and so on
+    methods:str|Method|Sequence[str|Method],    # FedAvg comes along
+    suite:str|Suite|Callable|Sequence[str|Suite|Callable]='skew-digits',
+    seeds:int|Sequence[int]=PILOTS,    # from 100 on
+    trials:int=4,    # of each method, at first
+    size:Literal['tiny', 'quick', 'standard', 'full']='quick',
+    own:dict|None=None,    # {'FedProx': {'mu': [.1, 1]}}
+    out:str|Path|None=None,    # folder
+    jobs:int=1, executor:Any=None, per_device:int=1, progress:bool|None=None, on_run:Callable|None=None,
+    **kwargs:Unpack[SettingArgs],    # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
     runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)

@@ -26,7 +26,7 @@ from .join import join_command
 from ..downloads.prepare import prepare_command
 from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
-from ..run.compare import compare, compare_grid, read_request, resume, stored_runs
+from ..run.compare import adopt, compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
 from .questions import SETTINGS
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite, set_values
@@ -235,6 +235,16 @@ def resume_command(
     "Finish an interrupted comparison, or run its stored setting again; finished runs are kept."
     show(resume(out, trust_code, **executor_options(**kwargs), **meanwhile(json)), out, json)
 
+def adopt_command(
+    out,                # folder of a compare by an earlier version
+    trust_code:bool=False,    # run the Python files that the folder names
+):
+    "Give finished runs of an earlier version today's names, where they differ in letters of code alone."
+    moved, of = adopt(out, trust_code), len(read_request(out).runs)
+    for old, new in moved: print(f'{old} → {new}')
+    there = sum(h is not None for _, h in stored_runs(out))
+    print(f'{len(moved)} runs have new names; of {of} that were asked for {there} are finished')
+
 # %% ../../nbs/7_app/03_cli.ipynb #0000001f
 def report_command(
     out,                # folder of an earlier compare
@@ -270,6 +280,7 @@ def diagnose_command(
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000021
 COMMANDS = dict(list=list_command, tune=tune_command, compare=compare_command, resume=resume_command,
+                adopt=adopt_command,
                 report=report_command, export=export_command, predict=predict_command,
                 join=join_command, diagnose=diagnose_command, prepare=prepare_command,
                 reproduce=reproduce_command, boxes=boxes_command, notebooks=notebooks_command,

@@ -9,7 +9,9 @@ from time import perf_counter
 from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Literal, Unpack      # noqa: F401
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from fastcore.meta import delegates
@@ -34,6 +36,7 @@ from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import Recipe, plain, some
 from ..data.suite import Suite
+from ..engine.setting import SettingArgs
 from ..data.folder import picture_counts, too_few
 from ..engine.history import Where
 
@@ -69,11 +72,9 @@ class Diagnosis:
             for key, word in dict(right='', adabn=' + AdaBN', tuned=', tuned').items():
                 if key in h.measures: rows.setdefault(name+word, {})[seed] = h.measures[key]
         return rows
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #54a5223e
-@patch(as_prop=True)
-def effects(self:Diagnosis)->dict: # {name: difference}
-    return {k: difference(self.rights[a], self.rights[b], self.n) for k, (_, a, b) in EFFECTS.items()}
+    @property
+    def effects(self)->dict: # {name: difference}
+        return {k: difference(self.rights[a], self.rights[b], self.n) for k, (_, a, b) in EFFECTS.items()}
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #b51d034f
 @patch
@@ -415,13 +416,13 @@ def examined(recipe:Recipe, seeds:list, on_found, on_price, **how)->Diagnosis:
 @checked
 @delegates(compare, keep=True, but=['methods', 'measure', 'on_seed', 'control', 'pooled', 'trust', 'tuned'])
 def diagnose(
-    suite,             # a folder(…), a name, a Suite, a function of the seed
-    seeds=3,           # or which
-    out=None,          # folder for runs, diagnosis.html and diagnosis.json
-    jobs=1,            # processes side by side
-    on_found=None,     # called with what was found, before anything is trained
-    on_price=None,     # called with what the runs take, in words
-    **kwargs,          # rounds, model, device and so on
+    suite:str|Suite|Callable,    # a folder(…), a name, a Suite, a function of the seed
+    seeds:int|Sequence[int]=3,    # or which
+    out:str|Path|None=None,    # folder for runs, diagnosis.html and diagnosis.json
+    jobs:int=1,        # processes side by side
+    on_found:Callable|None=None,     # called with what was found, before anything is trained
+    on_price:Callable|None=None,     # called with what the runs take, in words
+    **kwargs:Unpack[SettingArgs],    # rounds, model, device and so on
 )->Diagnosis:
     "What lies in images, what federating gains, what their skew costs, and what to try first."
     recipe = suite_recipe(suite, kwargs.get('size', 'quick'))

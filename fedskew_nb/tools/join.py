@@ -145,6 +145,34 @@ class Joined:
         return sum(pixels in seen for pixels in pixel_digests(self.held.x))
     def _repr_markdown_(self): return self.table().markdown()
     def __repr__(self): return repr(self.table())
+    def predict(self, images, way:str)->Tensor:     # (N, n_classes)
+        "Class probabilities for images, or files."
+        x = as_batch(images, self.fed.suite)
+        check_colour(x, self.fed.suite)
+        return self.fed.worker.probabilities(x, net=self.model(way))['']
+    def right(self)->dict: # {way: (N,) bool}
+        "Which held-out images each way gets right."
+        return {way: self.predict(self.held.x, way).argmax(1).cpu() == self.held.y.cpu() for way in self.ways}
+    def notes(self)->list:
+        "What stands below the table."
+        known, kept = self.known(), self.fed.is_personal() and not self.fed.method.each('prepare')
+        down = sum(v.nbytes for v in self.model('as it is').state_dict().values())
+        says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
+                f'From the server: {down/1e6:.2f} MB, once; nothing leaves the site.',
+                f'{known} of the held-out were trained on: no word on a new site.' if known else '',
+                f'{self.near} of the held-out look like images that were trained on.' if self.near else '',
+                'What clients keep is averaged: each sends it, once.' if kept else '',
+                'turned: images that became right and wrong, against the model as it is.']
+        return [*filter(None, says)]
+    def table(self)->Table:
+        "One row for each way."
+        found, n = self.right(), len(self.held)
+        cells = {way: [self.ways[way][1], f'{int(r.sum())} of {n}', f'{100*float(r.float().mean()):.1f} %',
+                       turned(r, found['as it is'])] for way, r in found.items()}
+        cells = pd.DataFrame(cells, ['needs','right','accuracy','turned']).T
+        numbers = pd.DataFrame(dict(way=[*found], right=[int(r.sum()) for r in found.values()], images=n))
+        caption = f'{self.site} joins {self.fed.method.name}'
+        return Table(caption, named_rows(cells, 'way'), self.notes(), numbers)
 
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def looks(part:str, d:Data)->list: # of Picture
@@ -165,14 +193,6 @@ def tell_known(j:Joined):
     if k := j.known(): warnings.warn(f'{j.site}: {k} {of} were trained on')
     if j.near: warnings.warn(f'{j.site}: {j.near} {of} look like some of training')
 
-# %% ../../nbs/7_app/05_join.ipynb #2b511c47
-@patch
-def predict(self:Joined, images, way:str)->Tensor:     # (N, n_classes)
-    "Class probabilities for images, or files."
-    x = as_batch(images, self.fed.suite)
-    check_colour(x, self.fed.suite)
-    return self.fed.worker.probabilities(x, net=self.model(way))['']
-
 # %% ../../nbs/7_app/05_join.ipynb #d089a5ed
 def join_site(
     fed:Federation,          # trained
@@ -191,40 +211,9 @@ def join_site(
     return j
 
 # %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
-@patch
-def right(self:Joined)->dict: # {way: (N,) bool}
-    "Which held-out images each way gets right."
-    return {way: self.predict(self.held.x, way).argmax(1).cpu() == self.held.y.cpu() for way in self.ways}
-
 def turned(now:Tensor, before:Tensor)->str:
     "How many images became right, and how many wrong."
     return f'+{int((now & ~before).sum())} −{int((before & ~now).sum())}'
-
-# %% ../../nbs/7_app/05_join.ipynb #e532038c
-@patch
-def notes(self:Joined)->list:
-    "What stands below the table."
-    known, kept = self.known(), self.fed.is_personal() and not self.fed.method.each('prepare')
-    down = sum(v.nbytes for v in self.model('as it is').state_dict().values())
-    says = [f'Held out: {len(self.held)} images. To adapt to: {self.adapted}, {self.labels} with labels.',
-            f'From the server: {down/1e6:.2f} MB, once; nothing leaves the site.',
-            f'{known} of the held-out were trained on: no word on a new site.' if known else '',
-            f'{self.near} of the held-out look like images that were trained on.' if self.near else '',
-            'What clients keep is averaged: each sends it, once.' if kept else '',
-            'turned: images that became right and wrong, against the model as it is.']
-    return [*filter(None, says)]
-
-# %% ../../nbs/7_app/05_join.ipynb #1a6f7c77
-@patch
-def table(self:Joined)->Table:
-    "One row for each way."
-    found, n = self.right(), len(self.held)
-    cells = {way: [self.ways[way][1], f'{int(r.sum())} of {n}', f'{100*float(r.float().mean()):.1f} %',
-                   turned(r, found['as it is'])] for way, r in found.items()}
-    cells = pd.DataFrame(cells, ['needs','right','accuracy','turned']).T
-    numbers = pd.DataFrame(dict(way=[*found], right=[int(r.sum()) for r in found.values()], images=n))
-    caption = f'{self.site} joins {self.fed.method.name}'
-    return Table(caption, named_rows(cells, 'way'), self.notes(), numbers)
 
 # %% ../../nbs/7_app/05_join.ipynb #73d23a54
 @patch

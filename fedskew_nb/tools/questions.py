@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 import numpy as np, torch
-from fastcore.basics import patch
 from scipy.special import ndtr, stdtrit
+from fastcore.basics import patch      # noqa: F401
 from ..analysis.pairs import image_error
 from ..analysis.explain import adabn, answers
 from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
@@ -45,6 +45,23 @@ class Found:
         if READ[kind] in (c := self.counted()): return c[READ[kind]]
         return number_of(READ[kind], self.same[kind])
     def __repr__(self): return '\n'.join([*self.sentences(), '', str(self.table()), ''])
+    def sentences(self)->list:
+        "What was found, in words."
+        c = picture_counts(self.pictures)
+        lines = [f'{c.values.sum()} pictures of {c.shape[1]} classes in {len(c)} domains.']
+        if self.counted() and self.suite.source: return [*lines, f'Images: {self.suite.source}.']
+        for kind, words in KINDS.items():
+            groups = self.same[kind]
+            n, first = self.number(kind), first_path(groups[0]) if groups else ''
+            if n: lines.append(f'{n} {words}{first and f", first {first}"}.')
+        if self.broken: lines.append(f'{len(self.broken)} files cannot be read, first {self.broken[0]}.')
+        return lines
+    def table(self)->Table:
+        "Pictures of each domain and class; of a folder the sizes of its files, too."
+        cells, sizes = picture_counts(self.pictures).astype(str), file_sizes(self.pictures)
+        def ends(d): return '{}×{} to {}×{}'.format(*sizes[d][0], *sizes[d][2])
+        if sizes: cells['files'] = [ends(d) for d in cells.index]
+        return Table(f'{self.name}: pictures of each class', named_rows(cells, 'domain'))
 
 # %% ../../nbs/7_app/18_questions.ipynb #ba08f9d5
 def found_in(recipe:Recipe, seed:int)->Found:
@@ -66,29 +83,6 @@ KINDS = dict(labels='lie under two labels', domains='lie in two domains', twice=
 READ = dict(labels='contradictions', domains='across_sites', twice='copies', tested='train_and_test')
 
 def first_path(group:list)->str: return ' = '.join(p.path for p in group if p.path)
-
-# %% ../../nbs/7_app/18_questions.ipynb #c5513332
-@patch
-def sentences(self:Found)->list:
-    "What was found, in words."
-    c = picture_counts(self.pictures)
-    lines = [f'{c.values.sum()} pictures of {c.shape[1]} classes in {len(c)} domains.']
-    if self.counted() and self.suite.source: return [*lines, f'Images: {self.suite.source}.']
-    for kind, words in KINDS.items():
-        groups = self.same[kind]
-        n, first = self.number(kind), first_path(groups[0]) if groups else ''
-        if n: lines.append(f'{n} {words}{first and f", first {first}"}.')
-    if self.broken: lines.append(f'{len(self.broken)} files cannot be read, first {self.broken[0]}.')
-    return lines
-
-# %% ../../nbs/7_app/18_questions.ipynb #814d579b
-@patch
-def table(self:Found)->Table:
-    "Pictures of each domain and class; of a folder the sizes of its files, too."
-    cells, sizes = picture_counts(self.pictures).astype(str), file_sizes(self.pictures)
-    def ends(d): return '{}×{} to {}×{}'.format(*sizes[d][0], *sizes[d][2])
-    if sizes: cells['files'] = [ends(d) for d in cells.index]
-    return Table(f'{self.name}: pictures of each class', named_rows(cells, 'domain'))
 
 # %% ../../nbs/7_app/18_questions.ipynb #c1486e3c
 def check_own_tests(suite:Suite):
@@ -196,29 +190,23 @@ class Difference(Interval):
         side = self.sign(self.p) if abs(self.mean) > self.pictures else 0
         if side or self.alike: return {1: 'above', -1: 'below', 0: 'open'}[side]
         return 'small' if max(-self.lo, self.hi, self.pictures) < NEEDED else 'open'
+    @property
+    def word(self)->str:
+        "What is told, in the words of all tables; the margin is NEEDED."
+        return SAID[self.told]
+    @property
+    def seeds(self)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
+    def as_dict(self)->dict:
+        "For a file."
+        more = 'values', 'pictures', 'showable', 'seeds', 'told', *(['p'] if self.p is not None else [])
+        return Interval.as_dict(self) | {k: getattr(self, k) for k in more} | dict(verdict=self.word)
+    def elsewhere(self)->tuple: # (lo, hi)
+        "The interval for other pictures like these: what seeds and what pictures leave open, by squares."
+        half = math.hypot(self.hi-self.mean, self.pictures)
+        return self.mean-half, self.mean+half
 
 # %% ../../nbs/7_app/18_questions.ipynb #136cac3d
 SAID = dict(above=ABOVE['yes'], below=ABOVE['below'], small=WITHIN['yes'], open=ABOVE['open'])
-
-@patch(as_prop=True)
-def word(self:Difference)->str:
-    "What is told, in the words of all tables; the margin is NEEDED."
-    return SAID[self.told]
-
-@patch(as_prop=True)
-def seeds(self:Difference)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
-
-@patch
-def as_dict(self:Difference)->dict:
-    "For a file."
-    more = 'values', 'pictures', 'showable', 'seeds', 'told', *(['p'] if self.p is not None else [])
-    return Interval.as_dict(self) | {k: getattr(self, k) for k in more} | dict(verdict=self.word)
-
-@patch
-def elsewhere(self:Difference)->tuple: # (lo, hi)
-    "The interval for other pictures like these: what seeds and what pictures leave open, by squares."
-    half = math.hypot(self.hi-self.mean, self.pictures)
-    return self.mean-half, self.mean+half
 
 # %% ../../nbs/7_app/18_questions.ipynb #c104c2d3
 def difference(

@@ -3,7 +3,6 @@
 import ast, configparser, json, re
 from functools import lru_cache
 from pathlib import Path
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NBS = ROOT / 'nbs'
@@ -41,6 +40,8 @@ def named(items):
 
 def sidebar(folder=NBS):
     "The parts of the site, or one for all, as sidebar.yml has them."
+    import yaml  # late: an installation makes stubs without it
+
     found = yaml.safe_load((Path(folder) / 'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']
     return found if isinstance(found, list) else [found]
 

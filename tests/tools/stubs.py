@@ -175,6 +175,9 @@ class Spelled(ast.NodeTransformer):
     def visit_Constant(self, n):
         return self.visit(ast.parse(n.value, mode='eval').body) if isinstance(n.value, str) else n
 
+    def visit_Subscript(self, n):
+        return n if name_of(n.value) == 'Literal' else self.generic_visit(n)  # its texts are values
+
     def visit_Name(self, n):
         if n.id not in self.hidden:
             return n
@@ -384,6 +387,31 @@ class Stub:
         head = f'class {cls.name}{f"({bases})" if bases else ""}:'
         return [f'@{ast.unparse(d)}' for d in cls.decorator_list] + with_doc(head, doc_of(cls), '', body)
 
+    # ---- what a user types ----
+    def keywords(self, name, record):
+        "`TypedDict(name, {… for f in fields(Record)})` as a class: an editor knows each setting."
+        self.need(self.module, 'TypedDict')
+        rows = fields_of(self.module, record)
+        body = [f'    {n.target.id}: {self.type(home, n.annotation)}' for home, n in rows]
+        return ['', f'class {name}(TypedDict, total=False):', *body, '']
+
+    def method(self, name, call):
+        "A method of the package, which a call changes: its hyper-parameters by name."
+        parts = [c for c in call.args if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
+        rows = [(part.func.id, home, n) for part in parts for home, n in fields_of(self.module, part.func.id)]
+        names = [n.target.id for _, _, n in rows]
+        out = {}
+        for part, home, n in rows:
+            own = n.target.id
+            said = f': {self.type(home, n.annotation)} = ...'
+            out |= {f'{part}__{own}': said} | ({own: said} if names.count(own) == 1 else {})
+        args = ', '.join(f'{n}{t}' for n, t in sorted(out.items(), key=lambda i: '__' in i[0]))
+        head = f'preset: str | None = None{", *, " if args else ""}{args}'
+        self.need(self.module, 'Method')
+        kind = f'_{name}'
+        body = f'    def __call__(self, {head}) -> Method: ...  # type: ignore[override]'
+        return ['', f'class {kind}(Method):', body, '', f'{name}: {kind}']
+
     # ---- the whole ----
     def alias(self, name):
         if hasattr(builtins, name):
@@ -399,8 +427,13 @@ class Stub:
         for name, v in self.module.values.items():
             if name.startswith('_') or isinstance(v, ast.Name) and v.id in self.module.defs:
                 continue
-            kind = typed(self.module, v)
-            self.body.append(f'{name}: {self.type(*kind) if kind else ANY}')
+            if isinstance(v, ast.Call) and name_of(v) == 'TypedDict':
+                self.body += self.keywords(name, v.args[1].generators[0].iter.args[0].id)
+            elif isinstance(v, ast.Call) and defined(self.module, name_of(v))[2] == 'Method':
+                self.body += self.method(name, v)
+            else:
+                kind = typed(self.module, v)
+                self.body.append(f'{name}: {self.type(*kind) if kind else ANY}')
         lines = set(map(imported, self.imports.items())) - {''}
         lines = sorted(lines, key=lambda t: (t.startswith('from'), t))
         body = '\n'.join(self.body)
@@ -409,6 +442,18 @@ class Stub:
         if self.module.all:
             lines.append(f'__all__ = {self.module.all}')
         return HEAD.format(self.module.path.name) + '\n'.join([*lines, '', body]).rstrip() + '\n'
+
+def fields_of(module, name):
+    "[(module, node)]: the fields of a dataclass and its bases, as far as they lie in the package."
+    home, cls, _ = defined(module, name)
+    if not isinstance(cls, ast.ClassDef):
+        return []
+    rows = {}
+    for b in cls.bases:
+        if isinstance(b, ast.Name):
+            rows |= {n.target.id: (h, n) for h, n in fields_of(home, b.id)}
+    own = [n for n in cls.body if isinstance(n, ast.AnnAssign) and name_of(n.annotation) != 'ClassVar']
+    return [*(rows | {n.target.id: (home, n) for n in own}).values()]
 
 def is_data(cls):
     return any(name_of(d) == 'dataclass' for d in cls.decorator_list)

@@ -8,7 +8,6 @@ __all__ = ['FedFA_aug', 'statistics', 'restyled', 'fusion', 'FeatureAugment']
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #71a9c919
 from dataclasses import dataclass
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -49,30 +48,23 @@ class FFA(Random):
         "Is this batch to be left as it is?"
         if not self.training or len(x) < 2 or x[0, 0].numel() < 2: return True
         return float(torch.rand((), generator=self.generator)) >= self.p
-
-# %% ../../../nbs/2_methods/baselines/14_augment.ipynb #afb807da
-@patch
-def drawn(self:FFA, s:Tensor, spread:Tensor)->Tensor: # like s
-    "s + ε √((γ+1) Σ²): one of both statistics, with noise."
-    var = (fusion(spread)[:, None, None]+1)*(s.var(0, keepdim=True)+1e-6)
-    noise = torch.randn(s.shape, generator=self.generator).to(s)
-    return s+noise*var.sqrt()
-
-@patch
-@torch.no_grad()
-def remember(self:FFA, *own:Tensor):
-    "Running means of the batch's mean statistics."
-    for running, s in zip((self.mean, self.std), own):
-        running.lerp_(s.mean(0).flatten(), 1-self.momentum)
-
-@patch
-def forward(self:FFA, x:Tensor)->Tensor:
-    if self.idle(x): return x
-    v = at_least_float32(x)
-    own = statistics(v)
-    self.remember(*own)
-    new = [self.drawn(s, spread) for s, spread in zip(own, (self.spread_mean, self.spread_std))]
-    return restyled(v, own, new).to(x.dtype)
+    def drawn(self, s:Tensor, spread:Tensor)->Tensor: # like s
+        "s + ε √((γ+1) Σ²): one of both statistics, with noise."
+        var = (fusion(spread)[:, None, None]+1)*(s.var(0, keepdim=True)+1e-6)
+        noise = torch.randn(s.shape, generator=self.generator).to(s)
+        return s+noise*var.sqrt()
+    @torch.no_grad()
+    def remember(self, *own:Tensor):
+        "Running means of the batch's mean statistics."
+        for running, s in zip((self.mean, self.std), own):
+            running.lerp_(s.mean(0).flatten(), 1-self.momentum)
+    def forward(self, x:Tensor)->Tensor:
+        if self.idle(x): return x
+        v = at_least_float32(x)
+        own = statistics(v)
+        self.remember(*own)
+        new = [self.drawn(s, spread) for s, spread in zip(own, (self.spread_mean, self.spread_std))]
+        return restyled(v, own, new).to(x.dtype)
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #a86d7f6a
 def _spread(V, w, srv, variance):
@@ -120,22 +112,16 @@ class FeatureAugment(Mechanism):
         if 0 <= self.p <= 1 and 0 <= self.momentum < 1: return
         raise ValueError(f'FeatureAugment: p={self.p}, momentum={self.momentum}: give p from 0 to 1 '
                          'and a momentum from 0 to below 1')
-
-# %% ../../../nbs/2_methods/baselines/14_augment.ipynb #678d2312
-@patch
-def adapt(self:FeatureAugment, net):
-    "A layer at the end of each stage."
-    if not self.p: return net
-    for name, channels in stage_channels(net).items():
-        net.body.get_submodule(name).add_module('ffa', FFA(channels, self.p, self.momentum))
-    return net.to(next(net.parameters()))
-
-# %% ../../../nbs/2_methods/baselines/14_augment.ipynb #678d2313
-@patch
-def rules(self:FeatureAugment, net):
-    "All buffers of the layers go together, for a spread is made of the running means beside it."
-    buffers = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
-    return [Rule(buffers.__contains__, SPREADS[self.across], by_layer)]
+    def adapt(self, net):
+        "A layer at the end of each stage."
+        if not self.p: return net
+        for name, channels in stage_channels(net).items():
+            net.body.get_submodule(name).add_module('ffa', FFA(channels, self.p, self.momentum))
+        return net.to(next(net.parameters()))
+    def rules(self, net):
+        "All buffers of the layers go together, for a spread is made of the running means beside it."
+        buffers = {f'{n}.{b}' for n, m in net.named_modules() if isinstance(m, FFA) for b in m.state_dict()}
+        return [Rule(buffers.__contains__, SPREADS[self.across], by_layer)]
 
 # %% ../../../nbs/2_methods/baselines/14_augment.ipynb #d7e8a135
 FAMILY = dict(augment='Noise on the style of features')    # {page: its head in every list}

@@ -349,19 +349,16 @@ class AdjustGaps(Mechanism):
         c.state['sent'] = self._loss(c)
         return dict(gap=c.cache.pop('gap')) if 'gap' in c.cache else {}
     def _loss(self, c): return _mean_loss(c, c.data.val if len(c.data.val) else c.data.train)
-
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #19acdd0c
-@patch
-def weights(self:AdjustGaps, srv, ups):
-    "a_k, after the gaps that came with these uploads; FedAvg's where all who are there have 0."
-    a = srv.state.setdefault('a', {k: srv.share(k) for k in srv.sizes})
-    G = {u.id: float(u.extra['gap']) for u in ups if 'gap' in u.extra}
-    most = max(map(abs, G.values()), default=0) or 1
-    d = self.step*(1-(srv.round-1)/srv.rounds)/len(a)
-    for k, v in G.items(): a[k] = min(max(a[k]+d*v/most, 0), 1)
-    a.update({k: v/sum(a.values()) for k, v in a.items()})
-    w = torch.tensor([a[u.id] for u in ups], dtype=torch.float64)
-    return w if w.sum() > 0 and self.step else Mechanism.weights(self, srv, ups)
+    def weights(self, srv, ups):
+        "a_k, after the gaps that came with these uploads; FedAvg's where all who are there have 0."
+        a = srv.state.setdefault('a', {k: srv.share(k) for k in srv.sizes})
+        G = {u.id: float(u.extra['gap']) for u in ups if 'gap' in u.extra}
+        most = max(map(abs, G.values()), default=0) or 1
+        d = self.step*(1-(srv.round-1)/srv.rounds)/len(a)
+        for k, v in G.items(): a[k] = min(max(a[k]+d*v/most, 0), 1)
+        a.update({k: v/sum(a.values()) for k, v in a.items()})
+        w = torch.tensor([a[u.id] for u in ups], dtype=torch.float64)
+        return w if w.sum() > 0 and self.step else Mechanism.weights(self, srv, ups)
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #3c1b1662
 AFL = Method('AFL', StartLoss(), WorstDomains(), page=_PAGE,

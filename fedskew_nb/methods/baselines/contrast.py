@@ -37,6 +37,17 @@ class ModelContrast(Mechanism):
         at_least(proj=(self.proj, 0, 'ModelContrast: 0 means no projection head'))
         if 0 < self.tau < math.inf: return
         raise ValueError(f'ModelContrast: tau is {self.tau}: give a number above 0')
+    def loss(self, c, b, out):
+        "μ·ℓ_con (MOON, Eq. 4); the received model and the client's last one are in eval."
+        if not self.mu: return {}
+        with torch.no_grad():
+            z_prev = z_glob = c.received(b['x']).feat
+            if 'previous' in c.state: z_prev = with_state(c.received, c.state['previous'], b['x']).feat
+        return dict(moon=self.mu*model_contrast(out.feat, z_glob, z_prev, self.tau))
+    def finish(self, c):
+        "Remember the model as it is now; nothing is sent."
+        if self.mu: c.state['previous'] = {n: v.detach().clone() for n, v in c.net.state_dict().items()}
+        return {}
 
 MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
@@ -44,22 +55,6 @@ MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
 FAMILY = dict(    # {page: its head in every list}
     contrast='Contrast at the client', views='Views in the style of other clients')
-
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #fc37e3b0
-@patch
-def loss(self:ModelContrast, c, b, out):
-    "μ·ℓ_con (MOON, Eq. 4); the received model and the client's last one are in eval."
-    if not self.mu: return {}
-    with torch.no_grad():
-        z_prev = z_glob = c.received(b['x']).feat
-        if 'previous' in c.state: z_prev = with_state(c.received, c.state['previous'], b['x']).feat
-    return dict(moon=self.mu*model_contrast(out.feat, z_glob, z_prev, self.tau))
-
-@patch
-def finish(self:ModelContrast, c):
-    "Remember the model as it is now; nothing is sent."
-    if self.mu: c.state['previous'] = {n: v.detach().clone() for n, v in c.net.state_dict().items()}
-    return {}
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #04ce146b
 @patch
@@ -130,31 +125,26 @@ class RelaxedContrast(Mechanism):
         if 0 < self.tau < math.inf and -1 <= self.threshold <= 1: return
         raise ValueError(f'RelaxedContrast: tau={self.tau}, threshold={self.threshold}: '
                          'give tau above 0, and a cosine from -1 to 1')
-
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #515f4d63
-@patch
-def adapt(self:RelaxedContrast, net):
-    "A hook on each block, or on its last ReLU."
-    if not self.weight and not self.beta: return net
-    for i, block in enumerate(map(net.get_submodule, block_names(net, self.levels))):
-        relus, hook = [m for m in block.modules() if isinstance(m, nn.ReLU)], LevelHook(net.tray, i)
-        if relus and self.before_relu: relus[-1].register_forward_pre_hook(hook)
-        else: block.register_forward_hook(hook)
-    return net
+    def adapt(self, net):
+        "A hook on each block, or on its last ReLU."
+        if not self.weight and not self.beta: return net
+        for i, block in enumerate(map(net.get_submodule, block_names(net, self.levels))):
+            relus, hook = [m for m in block.modules() if isinstance(m, nn.ReLU)], LevelHook(net.tray, i)
+            if relus and self.before_relu: relus[-1].register_forward_pre_hook(hook)
+            else: block.register_forward_hook(hook)
+        return net
+    def loss(self, c, b, out):
+        "Both losses, each the mean over the levels that train."
+        S = [cosines(f) for f in out.aux.get('levels', {}).values()]
+        if not S: return {}
+        same, terms = b['y'][:, None] == b['y'], {}
+        if self.weight: terms['attract'] = self.weight*sum(attract(s, same, self.tau) for s in S)/len(S)
+        if self.beta:
+            push = [diverge(s, same, self.tau, self.threshold) for s in S]
+            terms['diverge'] = self.beta*sum(push)/len(S)
+        return terms
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #69632dad
-@patch
-def loss(self:RelaxedContrast, c, b, out):
-    "Both losses, each the mean over the levels that train."
-    S = [cosines(f) for f in out.aux.get('levels', {}).values()]
-    if not S: return {}
-    same, terms = b['y'][:, None] == b['y'], {}
-    if self.weight: terms['attract'] = self.weight*sum(attract(s, same, self.tau) for s in S)/len(S)
-    if self.beta:
-        push = [diverge(s, same, self.tau, self.threshold) for s in S]
-        terms['diverge'] = self.beta*sum(push)/len(S)
-    return terms
-
 FedRCL = Method('FedRCL', RelaxedContrast(), page='2_methods/baselines/06_contrast',
                 says='Blocks see a class as alike, yet never as one point.')
 
@@ -255,20 +245,22 @@ class StyleViews(Mechanism):
         at_least(views=(self.views, 0, 'StyleViews: an image has so many views'))
         if 0 <= self.r <= 1 and 0 < self.alpha < math.inf: return
         raise ValueError(f'StyleViews: r={self.r}, alpha={self.alpha}: give r from 0 to 1, alpha above 0')
-
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #7605eb12
-@patch
-def batch(self:StyleViews, c, b):
-    "The views, as x_style0, x_style1 …"
-    pool, x = c.down.get('styles'), b['x']
-    def view(rng): return augmix(x if pool is None else mixstyle(x, pool, rng, self.alpha), rng)
-    return b | {f'x_style{k}': view(dice(c.gen(f'view{k}'))) for k in range(self.views)}
-
-@patch
-def loss(self:StyleViews, c, b, out):
-    "The cross-entropy of the views."
-    if not self.views: return {}
-    return dict(views=sum(F.cross_entropy(o.logits, b['y']) for o in style_views(self, out)))
+    def batch(self, c, b):
+        "The views, as x_style0, x_style1 …"
+        pool, x = c.down.get('styles'), b['x']
+        def view(rng): return augmix(x if pool is None else mixstyle(x, pool, rng, self.alpha), rng)
+        return b | {f'x_style{k}': view(dice(c.gen(f'view{k}'))) for k in range(self.views)}
+    def loss(self, c, b, out):
+        "The cross-entropy of the views."
+        if not self.views: return {}
+        return dict(views=sum(F.cross_entropy(o.logits, b['y']) for o in style_views(self, out)))
+    def finish(self, c):
+        "The styles of some images."
+        if not self.views or not self.r: return {}
+        return dict(styles=styles_of(sent_images(c, self.r, lasting=not self.anew)))
+    def extras(self, srv, ups):
+        "To each client the styles of all others."
+        return of_others(srv, ups, 'styles') if self.views and self.r else {}
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #ffea77c1
 def style_views(m, out)->list: # [Out, …]
@@ -291,18 +283,6 @@ def of_others(srv, ups, name:str)->dict:
     parts = {k: [s for j, s in sorted(srv.state.items()) if j != k] for k in srv.sizes}
     return {name: Each({k: torch.cat(p) for k, p in parts.items() if p})}
 
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #795c9d96
-@patch
-def finish(self:StyleViews, c):
-    "The styles of some images."
-    if not self.views or not self.r: return {}
-    return dict(styles=styles_of(sent_images(c, self.r, lasting=not self.anew)))
-
-@patch
-def extras(self:StyleViews, srv, ups):
-    "To each client the styles of all others."
-    return of_others(srv, ups, 'styles') if self.views and self.r else {}
-
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #a50fdc6b
 @dataclass
 class AlignViews(Mechanism):
@@ -316,17 +296,14 @@ class AlignViews(Mechanism):
         not_negative('AlignViews', lambda1=self.lambda1, lambda2=self.lambda2)
         if 0 < self.t < math.inf: return
         raise ValueError(f'AlignViews: t is {self.t}: give a number above 0')
+    def loss(self, c, b, out):
+        if not any(n.startswith('x_style') for n in b): return {}
+        views, y, terms = style_views(self, out), b['y'].repeat(2), {}
+        if self.lambda1:
+            pairs = [supcon(torch.cat([o.feat, out.feat]), y, self.t) for o in views]
+            terms['supcon'] = self.lambda1*sum(pairs)/len(pairs)
+        if self.lambda2: terms['js'] = self.lambda2*js([out.logits, *(o.logits for o in views)])
+        return terms
 
 FedCCRL = Method('FedCCRL', StyleViews(), AlignViews(), page='2_methods/baselines/13_views',
                  says="Views in other clients' styles, aligned in feature and prediction.")
-
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #da44e7f5
-@patch
-def loss(self:AlignViews, c, b, out):
-    if not any(n.startswith('x_style') for n in b): return {}
-    views, y, terms = style_views(self, out), b['y'].repeat(2), {}
-    if self.lambda1:
-        pairs = [supcon(torch.cat([o.feat, out.feat]), y, self.t) for o in views]
-        terms['supcon'] = self.lambda1*sum(pairs)/len(pairs)
-    if self.lambda2: terms['js'] = self.lambda2*js([out.logits, *(o.logits for o in views)])
-    return terms

@@ -8,7 +8,6 @@ __all__ = ['MixStyle', 'DSU', 'FedDG', 'FedSR', 'FedPLVM', 'OtherStyles', 'Fouri
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #ccb95029
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -103,32 +102,25 @@ class FourierViews(Mechanism):
     def loss(self, c, b, out):
         if 'x_fourier' not in b: return {}
         return dict(fourier=F.cross_entropy(out.views['fourier'].logits, b['y']))
+    def batch(self, c, b):
+        "The views, once there is a pool."
+        pool, x, g = c.down.get('amplitudes'), b['x'], c.gen('view')
+        if pool is None: return b
+        i, lam = torch.randint(len(pool), (len(x),), generator=g), torch.rand(len(x), 1, 1, 1, generator=g)
+        theirs = pool[i.to(pool.device)].to(x.device)
+        return b | dict(x_fourier=exchanged(x, theirs, lam if self.drawn else torch.ones_like(lam)))
+    def finish(self, c):
+        "Amplitudes of some images, the same in every round."
+        if not self.share: return {}
+        x = sent_images(c, self.share, lasting=True)
+        return dict(amplitudes=lowest(spectrum(x), int(self.window*min(x.shape[-2:])/2)).abs().float())
+    def extras(self, srv, ups):
+        "To each client the amplitudes of all others."
+        return of_others(srv, ups, 'amplitudes') if self.share else {}
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #ba45e9ab
 FedDG = Method('FedDG', FourierViews(), page=_PAGE, presets=dict(released=dict(window=0., drawn=False)),
                aliases=('ELCFS',), says="Views with other clients' amplitudes of low frequencies.")
-
-# %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #ba39159d
-@patch
-def batch(self:FourierViews, c, b):
-    "The views, once there is a pool."
-    pool, x, g = c.down.get('amplitudes'), b['x'], c.gen('view')
-    if pool is None: return b
-    i, lam = torch.randint(len(pool), (len(x),), generator=g), torch.rand(len(x), 1, 1, 1, generator=g)
-    theirs = pool[i.to(pool.device)].to(x.device)
-    return b | dict(x_fourier=exchanged(x, theirs, lam if self.drawn else torch.ones_like(lam)))
-
-@patch
-def finish(self:FourierViews, c):
-    "Amplitudes of some images, the same in every round."
-    if not self.share: return {}
-    x = sent_images(c, self.share, lasting=True)
-    return dict(amplitudes=lowest(spectrum(x), int(self.window*min(x.shape[-2:])/2)).abs().float())
-
-@patch
-def extras(self:FourierViews, srv, ups):
-    "To each client the amplitudes of all others."
-    return of_others(srv, ups, 'amplitudes') if self.share else {}
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #cbdc866a
 def cmi(
@@ -164,26 +156,21 @@ class SimpleFeature(Mechanism):
     def loss(self, c, b, out):
         terms = dict(l2r=self.l2r*out.feat.norm(dim=1).mean()) if self.l2r else {}
         return terms | (dict(cmi=self.cmi*c.cache['cmi']) if self.cmi else {})
+    def start(self, c):
+        if not self.cmi: return
+        w = c.net.pool.both.weight
+        K, d = c.n_classes, w.shape[1]
+        r = c.state or dict(m=w.new_zeros(K, d), rho=w.new_ones(K, d), s=w.new_ones(()))
+        c.state.update({k: v.clone() for k, v in r.items()})
+        r = {k: v.detach().requires_grad_() for k, v in c.state.items()}    # the same numbers
+        c.cache.update(r=r, learn=c.learner(r.values()))
+    def inner(self, c, b, out):
+        if not self.cmi: return
+        mu, sigma, y, r = out.aux['z_mu'], out.aux['z_sigma'], b['y'], c.cache['r']
+        c.cache['cmi'] = cmi(mu, sigma, y, {k: v.detach().clone() for k, v in r.items()})
+        c.cache['learn'](self.cmi*cmi(mu.detach(), sigma.detach(), y, r))
 
 FedSR = Method('FedSR', SimpleFeature(), page=_PAGE, says="Drawn features: short, near their class's.")
-
-# %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #d84c11db
-@patch
-def start(self:SimpleFeature, c):
-    if not self.cmi: return
-    w = c.net.pool.both.weight
-    K, d = c.n_classes, w.shape[1]
-    r = c.state or dict(m=w.new_zeros(K, d), rho=w.new_ones(K, d), s=w.new_ones(()))
-    c.state.update({k: v.clone() for k, v in r.items()})
-    r = {k: v.detach().requires_grad_() for k, v in c.state.items()}    # the same numbers
-    c.cache.update(r=r, learn=c.learner(r.values()))
-
-@patch
-def inner(self:SimpleFeature, c, b, out):
-    if not self.cmi: return
-    mu, sigma, y, r = out.aux['z_mu'], out.aux['z_sigma'], b['y'], c.cache['r']
-    c.cache['cmi'] = cmi(mu, sigma, y, {k: v.detach().clone() for k, v in r.items()})
-    c.cache['learn'](self.cmi*cmi(mu.detach(), sigma.detach(), y, r))
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #d8242d12
 def clusters(f:Tensor, y:Tensor, n_classes:int)->tuple: # (M, d), (M,)
@@ -219,25 +206,21 @@ class TwoLevels(Mechanism):
         if not self.lam: return {}
         with evaluating(c.net): f = torch.cat([c.net(c.images(x)).feat for x in d.x.split(64)])
         return dict(zip(('level1', 'level1_of'), clusters(f, d.y.to(c.device), c.n_classes)))
+    def extras(self, srv, ups):
+        "The clusters of what all participants sent."
+        if not self.lam: return {}
+        P, of = (torch.cat([u.extra[k] for u in ups]) for k in ('level1', 'level1_of'))
+        return dict(zip(('level2', 'level2_of'), clusters(P, of, srv.n_classes)))
+    def loss(self, c, b, out):
+        "Nothing before the first clusters are there."
+        if 'level2' not in c.down: return {}
+        f, y, P, of = out.feat, b['y'], c.down['level2'], c.down['level2_of']
+        U, n = class_means(P, of, c.n_classes)
+        return dict(sparse=self.lam*sparse_contrast(f, y, P, of, self.alpha, self.tau),
+                    correction=self.lam*correction(f, y, U, n > 0))
 
 FedPLVM = Method('FedPLVM', TwoLevels(), page=_PAGE, presets=dict(released=dict(lam=100.)),
                  says='Features lean on clusters of clusters.')
 
 # %% ../../../nbs/2_methods/baselines/16_generalise.ipynb #affba8c2
-@patch
-def extras(self:TwoLevels, srv, ups):
-    "The clusters of what all participants sent."
-    if not self.lam: return {}
-    P, of = (torch.cat([u.extra[k] for u in ups]) for k in ('level1', 'level1_of'))
-    return dict(zip(('level2', 'level2_of'), clusters(P, of, srv.n_classes)))
-
-@patch
-def loss(self:TwoLevels, c, b, out):
-    "Nothing before the first clusters are there."
-    if 'level2' not in c.down: return {}
-    f, y, P, of = out.feat, b['y'], c.down['level2'], c.down['level2_of']
-    U, n = class_means(P, of, c.n_classes)
-    return dict(sparse=self.lam*sparse_contrast(f, y, P, of, self.alpha, self.tau),
-                correction=self.lam*correction(f, y, U, n > 0))
-
 FAMILY = dict(generalise='Beyond the own domain')    # {page: its head in every list}

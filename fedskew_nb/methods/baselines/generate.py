@@ -63,6 +63,41 @@ class LatentGenerator(Mechanism):
     hidden:int=256      # width of the generator
     relies_on = {'head': 'sent'}
     def __post_init__(self): _check(self)
+    def adapt(self, net):
+        "Nothing changes; the head must be linear, for the server has no net to put it into."
+        if isinstance(net.head, nn.Linear): return net
+        raise ValueError(f'LatentGenerator makes features for a linear head, and this one is a '
+                         f'{type(net.head).__name__}: wrap the model with as_net(model, body=…, head=…)')
+    def start(self, c):
+        "The generator as it came, frozen; none in the first round."
+        c.cache.clear()
+        if 'generator' not in c.down: return
+        with torch.device('meta'):          # without first weights, so nothing is drawn
+            G = FeatureGenerator(c.n_classes, c.net.head.in_features, self.noise, self.hidden)
+        G.load_state_dict(c.down['generator'], assign=True)
+        c.cache['G'] = G.eval().requires_grad_(False)
+    def _made(self, c, y:Tensor)->Tensor:
+        "What the client's head says of made features with these labels."
+        eps = torch.randn(len(y), self.noise, generator=c.gen('noise')).to(c.net.head.weight)
+        return c.net.head(c.cache['G'](y, eps))
+    def loss(self, c, b, out):
+        "CE on made features, and KL from what the head says of them to what the model says of the images."
+        if 'G' not in c.cache: return {}
+        classes, fade, terms = c.down['classes'], self.fade**c.round, {}
+        if self.alpha:
+            drawn = torch.randint(len(classes), (self.size,), generator=c.gen('labels'))
+            y = classes[drawn.to(classes.device)]
+            terms['made'] = self.alpha*fade*F.cross_entropy(self._made(c, y), y)
+        if self.beta:
+            target = self._made(c, b['y']).softmax(1).detach()
+            gap = F.kl_div(out.logits.log_softmax(1), target, reduction='batchmean')
+            terms['latent'] = self.beta*fade*gap
+        return terms
+    def finish(self, c):
+        "The head and the class counts; nothing where both terms are off."
+        if not (self.alpha or self.beta): return {}
+        counts = c.data.train.y.bincount(minlength=c.n_classes)
+        return {'head': dict(c.net.head.state_dict()), 'counts': counts}
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #2b8d8dd1
 def _check(m:LatentGenerator):
@@ -76,55 +111,6 @@ FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_genera
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #ac2ec60d
 FAMILY = dict(generate='A generator on the server')    # {page: its head in every list}
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #a7e2d78e
-@patch
-def adapt(self:LatentGenerator, net):
-    "Nothing changes; the head must be linear, for the server has no net to put it into."
-    if isinstance(net.head, nn.Linear): return net
-    raise ValueError(f'LatentGenerator makes features for a linear head, and this one is a '
-                     f'{type(net.head).__name__}: wrap the model with as_net(model, body=…, head=…)')
-
-@patch
-def start(self:LatentGenerator, c):
-    "The generator as it came, frozen; none in the first round."
-    c.cache.clear()
-    if 'generator' not in c.down: return
-    with torch.device('meta'):          # without first weights, so nothing is drawn
-        G = FeatureGenerator(c.n_classes, c.net.head.in_features, self.noise, self.hidden)
-    G.load_state_dict(c.down['generator'], assign=True)
-    c.cache['G'] = G.eval().requires_grad_(False)
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #11061400
-@patch
-def _made(self:LatentGenerator, c, y:Tensor)->Tensor:
-    "What the client's head says of made features with these labels."
-    eps = torch.randn(len(y), self.noise, generator=c.gen('noise')).to(c.net.head.weight)
-    return c.net.head(c.cache['G'](y, eps))
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #484d2fe5
-@patch
-def loss(self:LatentGenerator, c, b, out):
-    "CE on made features, and KL from what the head says of them to what the model says of the images."
-    if 'G' not in c.cache: return {}
-    classes, fade, terms = c.down['classes'], self.fade**c.round, {}
-    if self.alpha:
-        drawn = torch.randint(len(classes), (self.size,), generator=c.gen('labels'))
-        y = classes[drawn.to(classes.device)]
-        terms['made'] = self.alpha*fade*F.cross_entropy(self._made(c, y), y)
-    if self.beta:
-        target = self._made(c, b['y']).softmax(1).detach()
-        gap = F.kl_div(out.logits.log_softmax(1), target, reduction='batchmean')
-        terms['latent'] = self.beta*fade*gap
-    return terms
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #9a515b89
-@patch
-def finish(self:LatentGenerator, c):
-    "The head and the class counts; nothing where both terms are off."
-    if not (self.alpha or self.beta): return {}
-    counts = c.data.train.y.bincount(minlength=c.n_classes)
-    return {'head': dict(c.net.head.state_dict()), 'counts': counts}
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #886f0deb
 @patch

@@ -9,7 +9,6 @@ __all__ = ['FedIIR', 'MCGDM', 'HeadAlignment', 'GradientMatching']
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor
 from torch.func import functional_call
 from ...core.context import Each
@@ -41,47 +40,38 @@ class HeadAlignment(Mechanism):
         not_negative('HeadAlignment', gamma=self.gamma)
         if 0 <= self.ema < 1: return
         raise ValueError(f'HeadAlignment: ema is {self.ema}: give a share from 0 to below 1')
+    def loss(self, c, b, out):
+        "γ times how far the head's gradient lies from everyone's mean (FedIIR)."
+        head = trained_head(c) if self.gamma else {}
+        if not head: return {}
+        mean = c.down.get('head_gradient', {})
+        own = head_gradient(F.cross_entropy(out.logits, b['y']), head)
+        return dict(align=self.gamma*sum((g-mean.get(n, 0)).square().sum() for n, g in own.items()))
+    def finish(self, c):
+        "Send the head's gradient at the received model, of the mean cross-entropy over all images."
+        if not self.gamma: return {}
+        head = {n: p.detach().requires_grad_() for n, p in c.received.named_parameters() if in_head(n)}
+        if not head: return {}
+        x, y = c.data.train.x, c.data.train.y.to(c.device)
+        total = {}
+        for a, t in zip(x.split(64), y.split(64)):
+            logits = functional_call(c.received, head, (c.images(a),)).logits
+            gradient = head_gradient(F.cross_entropy(logits, t, reduction='sum'), head, graph=False)
+            total = {n: total.get(n, 0)+g for n, g in gradient.items()}
+        return dict(head_gradient={n: g/len(y) for n, g in total.items()})
+    def extras(self, srv, ups):
+        "The running mean, from 0 on, as the authors'."
+        if 'head_gradient' not in ups[0].extra: return {}
+        n, old = sum(u.n for u in ups), srv.state.get('mean', {})
+        new = {k: sum(u.n/n*u.extra['head_gradient'][k] for u in ups) for k in ups[0].extra['head_gradient']}
+        srv.state['mean'] = {k: self.ema*old.get(k, 0)+(1-self.ema)*g for k, g in new.items()}
+        return dict(head_gradient=srv.state['mean'])
 
 FedIIR = Method('FedIIR', HeadAlignment(), page='2_methods/baselines/12_gradients',
                 says="Every client's head gradient stays near the mean of all.")
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #dcae1797
 FAMILY = dict(gradients='What the heads ask for')    # {page: its head in every list}
-
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a962
-@patch
-def loss(self:HeadAlignment, c, b, out):
-    "γ times how far the head's gradient lies from everyone's mean (FedIIR)."
-    head = trained_head(c) if self.gamma else {}
-    if not head: return {}
-    mean = c.down.get('head_gradient', {})
-    own = head_gradient(F.cross_entropy(out.logits, b['y']), head)
-    return dict(align=self.gamma*sum((g-mean.get(n, 0)).square().sum() for n, g in own.items()))
-
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #a747a963
-@patch
-def finish(self:HeadAlignment, c):
-    "Send the head's gradient at the received model, of the mean cross-entropy over all images."
-    if not self.gamma: return {}
-    head = {n: p.detach().requires_grad_() for n, p in c.received.named_parameters() if in_head(n)}
-    if not head: return {}
-    x, y = c.data.train.x, c.data.train.y.to(c.device)
-    total = {}
-    for a, t in zip(x.split(64), y.split(64)):
-        logits = functional_call(c.received, head, (c.images(a),)).logits
-        gradient = head_gradient(F.cross_entropy(logits, t, reduction='sum'), head, graph=False)
-        total = {n: total.get(n, 0)+g for n, g in gradient.items()}
-    return dict(head_gradient={n: g/len(y) for n, g in total.items()})
-
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #f787173d
-@patch
-def extras(self:HeadAlignment, srv, ups):
-    "The running mean, from 0 on, as the authors'."
-    if 'head_gradient' not in ups[0].extra: return {}
-    n, old = sum(u.n for u in ups), srv.state.get('mean', {})
-    new = {k: sum(u.n/n*u.extra['head_gradient'][k] for u in ups) for k in ups[0].extra['head_gradient']}
-    srv.state['mean'] = {k: self.ema*old.get(k, 0)+(1-self.ema)*g for k, g in new.items()}
-    return dict(head_gradient=srv.state['mean'])
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #953856eb
 def discrepancy(g:dict, h:dict)->Tensor:
@@ -118,58 +108,47 @@ class GradientMatching(Mechanism):
         not_negative('GradientMatching', lam_intra=self.lam_intra, lam_inter=self.lam_inter)
         if 0 <= self.strong <= 1: return
         raise ValueError(f'GradientMatching: strong is {self.strong}: give a share from 0 to 1')
+    def batch(self, c, b):
+        "Adds the changed copies."
+        if not (self.strong or self.lam_intra or (self.lam_inter and self.inter_changed)): return b
+        return b | dict(x_strong=strong_view(b['x'], c.gen('view')))
+    def task(self, c, b, out):
+        "Cross-entropy on both views."
+        if not self.strong: return Default
+        plain, changed = (F.cross_entropy(o.logits, b['y']) for o in (out, out.views['strong']))
+        return (1-self.strong)*plain+self.strong*changed
+    def loss(self, c, b, out):
+        "How little the head's gradients agree, within the client and with the others (MCGDM)."
+        head, heads = trained_head(c), c.down.get('heads', {}) if self.lam_inter else {}
+        if not head or not (self.lam_intra or heads): return {}
+        terms, ce = {}, lambda logits: F.cross_entropy(logits, b['y'])
+        own = head_gradient(ce(out.logits), head)
+        if self.lam_intra or self.inter_changed: changed = head_gradient(ce(out.views['strong'].logits), head)
+        if self.lam_intra: terms['intra'] = self.lam_intra*discrepancy(own, changed)
+        if heads:
+            mine = changed if self.inter_changed else own
+            theirs = [under_head(c.net.head, h, out.feat, ce) for h in heads.values()]
+            terms['inter'] = self.lam_inter*sum(discrepancy(mine, g) for g in theirs)/len(theirs)
+        return terms
+    def finish(self, c):
+        "Send the head."
+        if not self.lam_inter: return {}
+        return dict(heads={n: v.detach() for n, v in c.params().items() if in_head(n)})
+    def extras(self, srv, ups):
+        "Every client gets the others' heads, of those who sat out their last."
+        if not self.lam_inter: return {}
+        heads = srv.state.setdefault('heads', {})
+        heads.update({u.id: u.extra['heads'] for u in ups})
+        return dict(heads=Each({k: {j: h for j, h in heads.items() if j != k} for k in srv.sizes}))
 
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #956c5942
-@patch
-def batch(self:GradientMatching, c, b):
-    "Adds the changed copies."
-    if not (self.strong or self.lam_intra or (self.lam_inter and self.inter_changed)): return b
-    return b | dict(x_strong=strong_view(b['x'], c.gen('view')))
-
-@patch
-def task(self:GradientMatching, c, b, out):
-    "Cross-entropy on both views."
-    if not self.strong: return Default
-    plain, changed = (F.cross_entropy(o.logits, b['y']) for o in (out, out.views['strong']))
-    return (1-self.strong)*plain+self.strong*changed
-
 def under_head(module, head:dict, feat:Tensor, ce)->dict:
     "The gradient that these features would give another client's head, which stays as it is."
     head = {n: v.detach().requires_grad_() for n, v in head.items()}
     own_names = {n.removeprefix('head.'): v for n, v in head.items()}
     return head_gradient(ce(functional_call(module, own_names, feat)), head)
 
-# %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #c1d902a9
-@patch
-def loss(self:GradientMatching, c, b, out):
-    "How little the head's gradients agree, within the client and with the others (MCGDM)."
-    head, heads = trained_head(c), c.down.get('heads', {}) if self.lam_inter else {}
-    if not head or not (self.lam_intra or heads): return {}
-    terms, ce = {}, lambda logits: F.cross_entropy(logits, b['y'])
-    own = head_gradient(ce(out.logits), head)
-    if self.lam_intra or self.inter_changed: changed = head_gradient(ce(out.views['strong'].logits), head)
-    if self.lam_intra: terms['intra'] = self.lam_intra*discrepancy(own, changed)
-    if heads:
-        mine = changed if self.inter_changed else own
-        theirs = [under_head(c.net.head, h, out.feat, ce) for h in heads.values()]
-        terms['inter'] = self.lam_inter*sum(discrepancy(mine, g) for g in theirs)/len(theirs)
-    return terms
-
 # %% ../../../nbs/2_methods/baselines/12_gradients.ipynb #82bf940b
-@patch
-def finish(self:GradientMatching, c):
-    "Send the head."
-    if not self.lam_inter: return {}
-    return dict(heads={n: v.detach() for n, v in c.params().items() if in_head(n)})
-
-@patch
-def extras(self:GradientMatching, srv, ups):
-    "Every client gets the others' heads, of those who sat out their last."
-    if not self.lam_inter: return {}
-    heads = srv.state.setdefault('heads', {})
-    heads.update({u.id: u.extra['heads'] for u in ups})
-    return dict(heads=Each({k: {j: h for j, h in heads.items() if j != k} for k in srv.sizes}))
-
 MCGDM = Method('MCGDM', GradientMatching(), page='2_methods/baselines/12_gradients',
                presets=dict(released=dict(inter_changed=True)),
                says='Head gradients agree over two views and under all heads.')

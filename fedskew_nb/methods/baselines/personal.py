@@ -256,7 +256,6 @@ PartialFed_Adaptive = Method('PartialFed-Adaptive', LearnToLoad(), page='2_metho
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #188ec74c
 import torch
-from fastcore.basics import patch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from ...core.net import at_least_float32, evaluating, moving_norms, swapped
@@ -307,17 +306,14 @@ class HybridNorm(_BatchNorm):
         for name in ('mean', 'var'):
             self.register_buffer(f'global_{name}', getattr(bn, f'running_{name}').clone(), persistent=False)
     def _check_input_dim(self, x): pass
-
-# %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #c87b9f50
-@patch
-def forward(self:HybridNorm, x):
-    if not self.training or self.momentum is None: return _BatchNorm.forward(self, x)
-    v, a = at_least_float32(x), self.mix.sigmoid()
-    dims = [0, *range(2, v.ndim)]
-    mean = self.global_mean.lerp(v.mean(dims), a)
-    var = self.global_var.lerp(v.var(dims, unbiased=False), a)
-    if self.seen is not None: self.seen.append((len(v), mean, var))
-    return scaled(v, mean, var+self.eps, self.weight, self.bias).to(x.dtype)
+    def forward(self, x):
+        if not self.training or self.momentum is None: return _BatchNorm.forward(self, x)
+        v, a = at_least_float32(x), self.mix.sigmoid()
+        dims = [0, *range(2, v.ndim)]
+        mean = self.global_mean.lerp(v.mean(dims), a)
+        var = self.global_var.lerp(v.var(dims, unbiased=False), a)
+        if self.seen is not None: self.seen.append((len(v), mean, var))
+        return scaled(v, mean, var+self.eps, self.weight, self.bias).to(x.dtype)
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #72baa988
 def scaled(v:Tensor, mean:Tensor, var:Tensor, weight, bias)->Tensor:
@@ -354,18 +350,25 @@ class MixStatistics(Mechanism):
         "Nothing beside the model; each mix is remembered."
         c.state.update({n: m.mix.detach().clone() for n, m in hybrid_norms(c.net).items()})
         return {}
-
-# %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #aee609f2
-@patch
-def start(self:MixStatistics, c):
-    "The client's own mix comes back, and its images are measured."
-    norms = hybrid_norms(c.net)
-    with torch.no_grad():
-        for n, m in norms.items():
-            m.global_mean.copy_(m.running_mean)
-            m.global_var.copy_(m.running_var)
-            if n in c.state: m.mix.copy_(c.state[n])
-    measure(c.net, norms.values(), map(c.images, pieces(c.data.train.x, self.size)))
+    def start(self, c):
+        "The client's own mix comes back, and its images are measured."
+        norms = hybrid_norms(c.net)
+        with torch.no_grad():
+            for n, m in norms.items():
+                m.global_mean.copy_(m.running_mean)
+                m.global_var.copy_(m.running_var)
+                if n in c.state: m.mix.copy_(c.state[n])
+        measure(c.net, norms.values(), map(c.images, pieces(c.data.train.x, self.size)))
+    def rules(self, net):
+        "Statistics of hybrid layers are pooled."
+        norms = hybrid_norms(net)
+        def claims(name):
+            layer, _, end = name.rpartition('.')
+            return layer in norms and end in ('running_mean', 'running_var')
+        def pool(V, g, w, srv):
+            new = torch.cat(pooled(w.to(V), *srv.split(V).values()))
+            return g[0].lerp(new, self.rate)
+        return [Rule(claims, pool, by_layer)]
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #fa25e8c5
 def measure(net:nn.Module, norms, batches):
@@ -380,19 +383,6 @@ def measure(net:nn.Module, norms, batches):
             m.running_mean.copy_(mean)
             m.running_var.copy_(var)
             m.seen = None
-
-# %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #0e5e17e4
-@patch
-def rules(self:MixStatistics, net):
-    "Statistics of hybrid layers are pooled."
-    norms = hybrid_norms(net)
-    def claims(name):
-        layer, _, end = name.rpartition('.')
-        return layer in norms and end in ('running_mean', 'running_var')
-    def pool(V, g, w, srv):
-        new = torch.cat(pooled(w.to(V), *srv.split(V).values()))
-        return g[0].lerp(new, self.rate)
-    return [Rule(claims, pool, by_layer)]
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #fe66662f
 HBN = Method('HBN', MixStatistics(), page=_PAGE, aliases=('FedHBN', 'HybridBN'),

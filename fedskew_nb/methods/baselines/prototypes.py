@@ -8,8 +8,8 @@ __all__ = ['FedProto', 'FPL', 'class_means', 'global_prototypes', 'ClassMeans', 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #266f47af
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
+from fastcore.basics import patch      # noqa: F401
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.net import at_least_float32, everything, evaluating
@@ -165,19 +165,17 @@ class ClusterPull(Mechanism):
         if not self.contrast and not self.unbiased: return {}
         P, of = clusters_of(*sent_means(ups))
         return dict(clusters=P, clusters_of=of)
+    def loss(self, c, b, out):
+        "L_CPCL and L_UPCR; none before the first clusters are there."
+        P, of = (c.down.get(k, ()) for k in ('clusters', 'clusters_of'))
+        if not len(P): return {}
+        f, y, terms = out.feat, b['y'], {}
+        if self.contrast: terms['cpcl'] = self.contrast*cluster_contrast(f, y, P, of, self.tau)
+        U, n = class_means(P, of, c.n_classes)
+        if self.unbiased: terms['upcr'] = self.unbiased*to_prototypes(f, y, U, n > 0)
+        return terms
 
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #97e72df8
-@patch
-def loss(self:ClusterPull, c, b, out):
-    "L_CPCL and L_UPCR; none before the first clusters are there."
-    P, of = (c.down.get(k, ()) for k in ('clusters', 'clusters_of'))
-    if not len(P): return {}
-    f, y, terms = out.feat, b['y'], {}
-    if self.contrast: terms['cpcl'] = self.contrast*cluster_contrast(f, y, P, of, self.tau)
-    U, n = class_means(P, of, c.n_classes)
-    if self.unbiased: terms['upcr'] = self.unbiased*to_prototypes(f, y, U, n > 0)
-    return terms
-
 FPL = Method('FPL', ClassMeans(), ClusterPull(), page=_PAGE,
              says='Features lean on clusters of prototypes, and on their mean.')
 
@@ -253,34 +251,29 @@ class TGP(SendsPrototypes):
     def loss(self, c, b, out):
         if not self.lam or 'tgp' not in c.down: return {}
         return dict(tgp=self.lam*to_prototypes(out.feat, b['y'], c.down['tgp'], c.down['tgp_had']))
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #49970739
-@patch
-def _trained(self:TGP, table, srv, means, has):
-    "Train a class table on this round's prototypes."
-    p, y, every = means[has], has.nonzero()[:, 1], torch.arange(means.shape[1], device=means.device)
-    gap = nearest_gaps(global_prototypes(means, has)[0][has.any(0)]).max().clamp(max=self.cap)
-    opt, order = torch.optim.SGD(table.parameters(), self.lr), srv.gen('order')
-    for _ in range(self.epochs):
-        for i in torch.randperm(len(p), generator=order).to(y).split(self.size):
-            opt.zero_grad()
-            margin_loss(p[i], y[i], table(every), gap).backward()
-            opt.step()
-    return table(every).detach()
+    def _trained(self, table, srv, means, has):
+        "Train a class table on this round's prototypes."
+        p, y, every = means[has], has.nonzero()[:, 1], torch.arange(means.shape[1], device=means.device)
+        gap = nearest_gaps(global_prototypes(means, has)[0][has.any(0)]).max().clamp(max=self.cap)
+        opt, order = torch.optim.SGD(table.parameters(), self.lr), srv.gen('order')
+        for _ in range(self.epochs):
+            for i in torch.randperm(len(p), generator=order).to(y).split(self.size):
+                opt.zero_grad()
+                margin_loss(p[i], y[i], table(every), gap).backward()
+                opt.step()
+        return table(every).detach()
+    def extras(self, srv, ups):
+        "The trained vectors; the table goes on from round to round."
+        if not self.lam: return {}
+        means, has = sent_means(ups)
+        with seeded(srv.gen('first').initial_seed()): table = class_table(*means.shape[1:]).to(means)
+        if 'table' in srv.state: table.load_state_dict(srv.state['table'])
+        A = self._trained(table, srv, means, has)
+        srv.state['had'] = has.any(0) | srv.state.get('had', torch.zeros_like(has[0]))
+        srv.state['table'] = {k: v.detach().clone() for k, v in table.state_dict().items()}
+        return dict(tgp=A, tgp_had=srv.state['had'])
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #379a3489
-@patch
-def extras(self:TGP, srv, ups):
-    "The trained vectors; the table goes on from round to round."
-    if not self.lam: return {}
-    means, has = sent_means(ups)
-    with seeded(srv.gen('first').initial_seed()): table = class_table(*means.shape[1:]).to(means)
-    if 'table' in srv.state: table.load_state_dict(srv.state['table'])
-    A = self._trained(table, srv, means, has)
-    srv.state['had'] = has.any(0) | srv.state.get('had', torch.zeros_like(has[0]))
-    srv.state['table'] = {k: v.detach().clone() for k, v in table.state_dict().items()}
-    return dict(tgp=A, tgp_had=srv.state['had'])
-
 _ANCHORS = '2_methods/baselines/08_anchors'
 FedTGP = Method('FedTGP', ClassMeans(), TGP(), page=_ANCHORS,
                 says='Features lean on class vectors that the server trains apart.')
@@ -382,64 +375,49 @@ class FeatureAnchors(Mechanism):
     def loss(self, c, b, out):
         if not self.lam: return {}
         return dict(anchor_distance=self.lam*balanced_distance(out.feat, b['y'], c.cache['A']))
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e6af730a
-@patch
-def inner(self:FeatureAnchors, c, b, out):
-    "Add up the features of an epoch by class."
-    if not self._on: return
-    f, y, s = out.feat.detach(), b['y'], c.cache
-    if 'A' not in s:
-        A = c.down.get('feature_anchors')
-        A = unit_anchors(c.seed, c.n_classes, f) if A is None else A.to(f)
-        s.update(A=A, own=A, sum=torch.zeros_like(A), n=f.new_zeros(len(A)), seen=0)
-    s['sum'].index_add_(0, y, f)
-    s['n'] += y.bincount(minlength=len(s['n']))
-    s['seen'] += len(y)
-    if s['seen'] >= len(c.data.train): self._end_epoch(s)
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #e6af730b
-@patch
-def _end_epoch(self:FeatureAnchors, s):
-    "Move the client's copy of the anchors that it has features of."
-    n, m = s['n'][:, None], self.momentum
-    s['own'] = torch.where(n > 0, m*s['own']+(1-m)*s['sum']/n.clamp(min=1), s['own'])
-    s.update(sum=torch.zeros_like(s['sum']), n=torch.zeros_like(s['n']), seen=0)
-
-@patch
-def _head_step(self:FeatureAnchors, c):
-    "A step towards naming the anchors."
-    head = [p for p in c.net.head.parameters() if p.requires_grad]
-    if not self.calibrate or not head: return
-    s = c.cache
-    if 'adam' not in s: s['adam'] = torch.optim.Adam(head, self.calibrate)
-    grads = torch.autograd.grad(names_anchors(c.net.head, s['A']), head, materialize_grads=True)
-    for p, g in zip(head, grads): p.grad = g
-    s['adam'].step()
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #967429bb
-@patch
-def batch(self:FeatureAnchors, c, b):
-    "The batch as it is; before it the head's step that belongs to the batch before."
-    if c.steps: self._head_step(c)
-    return b
-
-@patch
-def finish(self:FeatureAnchors, c):
-    "The head's last step, and the client's copy of the anchors."
-    if not self._on: return {}
-    self._head_step(c)
-    if c.cache['seen']: self._end_epoch(c.cache)
-    return dict(feature_anchors=c.cache['own'])
+    def inner(self, c, b, out):
+        "Add up the features of an epoch by class."
+        if not self._on: return
+        f, y, s = out.feat.detach(), b['y'], c.cache
+        if 'A' not in s:
+            A = c.down.get('feature_anchors')
+            A = unit_anchors(c.seed, c.n_classes, f) if A is None else A.to(f)
+            s.update(A=A, own=A, sum=torch.zeros_like(A), n=f.new_zeros(len(A)), seen=0)
+        s['sum'].index_add_(0, y, f)
+        s['n'] += y.bincount(minlength=len(s['n']))
+        s['seen'] += len(y)
+        if s['seen'] >= len(c.data.train): self._end_epoch(s)
+    def _end_epoch(self, s):
+        "Move the client's copy of the anchors that it has features of."
+        n, m = s['n'][:, None], self.momentum
+        s['own'] = torch.where(n > 0, m*s['own']+(1-m)*s['sum']/n.clamp(min=1), s['own'])
+        s.update(sum=torch.zeros_like(s['sum']), n=torch.zeros_like(s['n']), seen=0)
+    def _head_step(self, c):
+        "A step towards naming the anchors."
+        head = [p for p in c.net.head.parameters() if p.requires_grad]
+        if not self.calibrate or not head: return
+        s = c.cache
+        if 'adam' not in s: s['adam'] = torch.optim.Adam(head, self.calibrate)
+        grads = torch.autograd.grad(names_anchors(c.net.head, s['A']), head, materialize_grads=True)
+        for p, g in zip(head, grads): p.grad = g
+        s['adam'].step()
+    def batch(self, c, b):
+        "The batch as it is; before it the head's step that belongs to the batch before."
+        if c.steps: self._head_step(c)
+        return b
+    def finish(self, c):
+        "The head's last step, and the client's copy of the anchors."
+        if not self._on: return {}
+        self._head_step(c)
+        if c.cache['seen']: self._end_epoch(c.cache)
+        return dict(feature_anchors=c.cache['own'])
+    def extras(self, srv, ups):
+        "The mean of the participants' copies, weighted by their images."
+        if not self._on: return {}
+        total = sum(u.n for u in ups)
+        return dict(feature_anchors=sum(u.n/total*u.extra['feature_anchors'] for u in ups))
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #a0ceccac
-@patch
-def extras(self:FeatureAnchors, srv, ups):
-    "The mean of the participants' copies, weighted by their images."
-    if not self._on: return {}
-    total = sum(u.n for u in ups)
-    return dict(feature_anchors=sum(u.n/total*u.extra['feature_anchors'] for u in ups))
-
 FedFA_anchors = Method('FedFA-anchors', FeatureAnchors(), page=_ANCHORS,
                        says='Features lean on anchors; the head is kept able to name them.',
                        aliases=dict(FedFA='anchors, TMC 2023'))

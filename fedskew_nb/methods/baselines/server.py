@@ -125,17 +125,15 @@ class Twins(Mechanism):
         out.views.update({n[2:]: net(b[n]) for n in sorted(b) if n.startswith('x_')})
         return out
     def predict(self, net, out): return {'one': out.aux['first'].exp()} if 'first' in out.aux else {}
+    def rules(self, net):
+        "Every member for itself: the mean over those who trained it; what nobody trained stays."
+        def has_turn(member, k, round, seed): return member == f'members.{turn(seed, round, k, self.K)}'
+        def own_mean(V, g, w, srv):
+            m = _member(srv.names[0])
+            members = [i for i, k in enumerate(srv.ids) if has_turn(m, k, srv.round, srv.seed)]
+            return mean(V[members], g, w[members]/w[members].sum(), srv) if members else g[0]
+        return [Rule(under('members'), own_mean, _member, has_turn)] if self.K > 1 else []
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #dba152eb
-@patch
-def rules(self:Twins, net):
-    "Every member for itself: the mean over those who trained it; what nobody trained stays."
-    def has_turn(member, k, round, seed): return member == f'members.{turn(seed, round, k, self.K)}'
-    def own_mean(V, g, w, srv):
-        m = _member(srv.names[0])
-        members = [i for i, k in enumerate(srv.ids) if has_turn(m, k, srv.round, srv.seed)]
-        return mean(V[members], g, w[members]/w[members].sum(), srv) if members else g[0]
-    return [Rule(under('members'), own_mean, _member, has_turn)] if self.K > 1 else []
-
 Fed_ensemble = Method('Fed-ensemble', Twins(), page='2_methods/baselines/10_server',
                       says='Several models take turns at the clients; their answers are averaged.')

@@ -210,6 +210,16 @@ class Branches(Mechanism):
         one_of(self.predictor_step, BRANCH_STEPS, 'step for P')
         if 0 < self.first < 1: return
         raise ValueError(f'Branches: first is {self.first}: both steps learn, so give one in (0, 1)')
+    def adapt(self, net):
+        "Two extractors in place of one, and P on both features; sizes are read off the net."
+        _fits(net)
+        out = probe(net)
+        d, K = out.feat.shape[1], out.logits.shape[1]
+        net.body, net.pool = Both(net.body, False, self.fresh), Both(net.pool, True, self.fresh)
+        net.head = seq(fc=nn.Linear(2*d, d), relu=nn.ReLU(), out=nn.Linear(d, K))
+        net.to(out.feat)
+        _straight(net)
+        return net
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #3836ab13
 def _fits(net):
@@ -230,19 +240,6 @@ def _straight(net):
     if same: return
     raise ValueError(f'Branches: {type(net).__name__} does something after its head, and P alone answers to '
                      'foreign features: let the head come last, or wrap the model with as_net(model, …)')
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #9a2611b3
-@patch
-def adapt(self:Branches, net):
-    "Two extractors in place of one, and P on both features; sizes are read off the net."
-    _fits(net)
-    out = probe(net)
-    d, K = out.feat.shape[1], out.logits.shape[1]
-    net.body, net.pool = Both(net.body, False, self.fresh), Both(net.pool, True, self.fresh)
-    net.head = seq(fc=nn.Linear(2*d, d), relu=nn.ReLU(), out=nn.Linear(d, K))
-    net.to(out.feat)
-    _straight(net)
-    return net
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #01cc1f31
 @patch

@@ -35,26 +35,21 @@ class Critic(Mechanism):
         not_negative(name, **{n: getattr(self, n) for n in (self._mu, 'critic_lr', 'floor')})
         at_least(critic_steps=(self.critic_steps, 1, f'{name}: a critic that never learns sees nothing'),
                  hidden=(self.hidden, 1, f'{name}: a critic has hidden layers'))
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #f3325a54
-@patch
-def start(self:Critic, c):
-    "The critic and Adam's moments as this client left them; the first time fresh."
-    if not getattr(self, self._mu): return
-    P = next(c.net.head.parameters())
-    d, like = c.net.head.fc.in_features//2, at_least_float32(P.detach())
-    p = c.state.get('critic') or new_critic(d, d, self.hidden, c.gen('critic', lasting=True))
-    p = {n: v.detach().to(like, copy=True).requires_grad_() for n, v in p.items()}
-    adam = torch.optim.Adam(p.values(), self.critic_lr, maximize=True, foreach=True)
-    if 'adam' in c.state: adam.load_state_dict(c.state['adam'])
-    c.cache.update(critic=p, adam=adam)
-
-@patch
-def finish(self:Critic, c):
-    "Both are kept for the next round; nothing is sent."
-    if not getattr(self, self._mu): return {}
-    c.state.update(critic=dict(c.cache['critic']), adam=c.cache['adam'].state_dict())
-    return {}
+    def start(self, c):
+        "The critic and Adam's moments as this client left them; the first time fresh."
+        if not getattr(self, self._mu): return
+        P = next(c.net.head.parameters())
+        d, like = c.net.head.fc.in_features//2, at_least_float32(P.detach())
+        p = c.state.get('critic') or new_critic(d, d, self.hidden, c.gen('critic', lasting=True))
+        p = {n: v.detach().to(like, copy=True).requires_grad_() for n, v in p.items()}
+        adam = torch.optim.Adam(p.values(), self.critic_lr, maximize=True, foreach=True)
+        if 'adam' in c.state: adam.load_state_dict(c.state['adam'])
+        c.cache.update(critic=p, adam=adam)
+    def finish(self, c):
+        "Both are kept for the next round; nothing is sent."
+        if not getattr(self, self._mu): return {}
+        c.state.update(critic=dict(c.cache['critic']), adam=c.cache['adam'].state_dict())
+        return {}
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #2eeda438
 @patch
@@ -152,49 +147,39 @@ class Transfer(Mechanism):
         one_of(self.source, ('peers', 'own'), 'source')
         if self.n_transfer is not None:
             at_least(n_transfer=(self.n_transfer, 0, 'Transfer counts clients; None means all'))
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #fcdc54ba
-@patch
-def finish(self:Transfer, c):
-    "Send E_s."
-    if not self.lam or self.n_transfer == 0 or self.source == 'own': return {}
-    E_s = branch(c.net, 'E_s')
-    stays = either(under('prefix'), is_batchnorm(E_s) if self.peer_bn == 'own' else lambda n: False)
-    return dict(E_s={n: v for n, v in state_of(E_s).items() if v.is_floating_point() and not stays(n)})
-
-@patch
-def extras(self:Transfer, srv, ups):
-    "Whose E_s each client gets: drawn every round, never its own."
-    sent, gen = {u.id: u.extra['E_s'] for u in ups if 'E_s' in u.extra}, srv.gen('peers')
-    drawn = {k: _drawn([j for j in sent if j != k], self.n_transfer, gen) for k in srv.sizes}
-    lent = Each({k: {j: sent[j] for j in J} for k, J in drawn.items() if J})
-    return dict(E_s=lent) if lent else {}
+    def finish(self, c):
+        "Send E_s."
+        if not self.lam or self.n_transfer == 0 or self.source == 'own': return {}
+        E_s = branch(c.net, 'E_s')
+        stays = either(under('prefix'), is_batchnorm(E_s) if self.peer_bn == 'own' else lambda n: False)
+        return dict(E_s={n: v for n, v in state_of(E_s).items() if v.is_floating_point() and not stays(n)})
+    def extras(self, srv, ups):
+        "Whose E_s each client gets: drawn every round, never its own."
+        sent, gen = {u.id: u.extra['E_s'] for u in ups if 'E_s' in u.extra}, srv.gen('peers')
+        drawn = {k: _drawn([j for j in sent if j != k], self.n_transfer, gen) for k in srv.sizes}
+        lent = Each({k: {j: sent[j] for j in J} for k, J in drawn.items() if J})
+        return dict(E_s=lent) if lent else {}
+    def loss(self, c, b, out):
+        "λ times the mean cross-entropy over the foreign E_s, whose images and labels are one's own."
+        foreign = self._foreign(c, b, out) if self.lam else []
+        if not foreign: return {}
+        E_c = halves(out)[1]
+        R = torch.cat([torch.cat([E_s, E_c], 1) for E_s in foreign])         # Eq. 7
+        return dict(transfer=self.lam*F.cross_entropy(c.net.head(R), b['y'].repeat(len(foreign))))
+    @torch.no_grad()
+    def _foreign(self, c, b, out)->list: # [(B, d)]
+        "E_s^j(x) for every j that was sent, frozen and in eval."
+        if self.source == 'own': return [halves(out)[0].detach()] if c.round else []
+        lent = c.down.get('E_s', {})
+        if not lent: return []
+        E = branch(c.received, 'E_s')
+        return [c.once(j, partial(with_state, E, E_s), b) for j, E_s in lent.items()]
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #5102c491
 def _drawn(ids:list, n:int|None, gen)->list:
     "`n` of them, or all there are, in their order."
     order = torch.randperm(len(ids), generator=gen)[:n]
     return [ids[i] for i in sorted(order.tolist())]
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #ffa39b85
-@patch
-def loss(self:Transfer, c, b, out):
-    "λ times the mean cross-entropy over the foreign E_s, whose images and labels are one's own."
-    foreign = self._foreign(c, b, out) if self.lam else []
-    if not foreign: return {}
-    E_c = halves(out)[1]
-    R = torch.cat([torch.cat([E_s, E_c], 1) for E_s in foreign])         # Eq. 7
-    return dict(transfer=self.lam*F.cross_entropy(c.net.head(R), b['y'].repeat(len(foreign))))
-
-@patch
-@torch.no_grad()
-def _foreign(self:Transfer, c, b, out)->list: # [(B, d)]
-    "E_s^j(x) for every j that was sent, frozen and in eval."
-    if self.source == 'own': return [halves(out)[0].detach()] if c.round else []
-    lent = c.down.get('E_s', {})
-    if not lent: return []
-    E = branch(c.received, 'E_s')
-    return [c.once(j, partial(with_state, E, E_s), b) for j, E_s in lent.items()]
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ff406fa1
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),

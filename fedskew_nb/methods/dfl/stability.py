@@ -8,7 +8,6 @@ __all__ = ['Tamed', 'held_out', 'still_shared', 'branch_probes']
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #b2546d05
 from dataclasses import dataclass
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from ...analysis.explain import answers
 from ...core.net import at_least_float32
@@ -31,6 +30,22 @@ class Tamed(Separate):
         super().__post_init__()
         not_negative('Tamed', clip=self.clip or 0, bound=self.bound or 0)
         at_least(warm=(self.warm, 0, 'Tamed counts rounds'))
+    def _features(self, c, b, out, detach:bool=False)->list:
+        "Both features as the critic reads them."
+        E_s, E_c = self._pair(c, b, out)
+        if self.clip: E_s = clipped(E_s, self.clip)
+        if self.raw: return [at_least_float32(z) for z in (E_s, E_c)]
+        return [standardised(z, self.floor, detach) for z in (E_s, E_c)]
+    def inner(self, c, b, out):
+        "The critic climbs, within its bound."
+        Separate.inner(self, c, b, out)
+        if not self.bound or not self._at_work(c, b): return
+        with torch.no_grad():
+            for p in c.cache['critic'].values(): p.clamp_(-self.bound, self.bound)
+    def loss(self, c, b, out):
+        "+μ_s I_s, whose weight may rise from 0."
+        share = min(1, c.round/self.warm) if self.warm else 1
+        return {n: share*v for n, v in Separate.loss(self, c, b, out).items()}
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #4ee7cb6d
 def clipped(z:Tensor, most:float)->Tensor:
@@ -39,29 +54,6 @@ def clipped(z:Tensor, most:float)->Tensor:
     z = z.view_as(z)
     z.register_hook(lambda g: g*(most/g.norm().clamp_min(1e-12)).clamp_max(1))
     return z
-
-# %% ../../../nbs/2_methods/dfl/05_stability.ipynb #bb6eb368
-@patch
-def _features(self:Tamed, c, b, out, detach:bool=False)->list:
-    "Both features as the critic reads them."
-    E_s, E_c = self._pair(c, b, out)
-    if self.clip: E_s = clipped(E_s, self.clip)
-    if self.raw: return [at_least_float32(z) for z in (E_s, E_c)]
-    return [standardised(z, self.floor, detach) for z in (E_s, E_c)]
-
-@patch
-def inner(self:Tamed, c, b, out):
-    "The critic climbs, within its bound."
-    Separate.inner(self, c, b, out)
-    if not self.bound or not self._at_work(c, b): return
-    with torch.no_grad():
-        for p in c.cache['critic'].values(): p.clamp_(-self.bound, self.bound)
-
-@patch
-def loss(self:Tamed, c, b, out):
-    "+μ_s I_s, whose weight may rise from 0."
-    share = min(1, c.round/self.warm) if self.warm else 1
-    return {n: share*v for n, v in Separate.loss(self, c, b, out).items()}
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #7de3128f
 def held_out_pairs(fed:Federation, k:int)->tuple: # E_s(x), E_c(x), each (n, d)

@@ -37,6 +37,17 @@ class Decoupler(Random):
     def add_corrector(self):
         "A_C moves in: the shape of A_D, weights of its own."
         self.A_C = bottleneck(self.m.in_features, self.dfd.hidden, self.dfd.depth).to(self.m.weight)
+    def forward(self, f:Tensor):    # (B, C, H, W)
+        "f~ and everything that the losses read."
+        M = self.mask(self.A_D(f))                                # Eq. 3
+        plus, minus = decouple(f, M)                              # Eq. 4
+        parts, tilde = dict(plus=plus, minus=minus), f
+        if self.A_C is not None:                                  # DFC has moved in
+            repair = correction(minus, M, self.A_C)
+            parts['star'], tilde = minus+repair, f+repair         # Eq. 6
+        l = {k: rF(v) for k, v in parts.items()}
+        m = {k: self.m(v.to(self.m.weight.dtype)) for k, v in l.items()}
+        return tilde, dict(f=f, M=M, **parts, l=l, m=m)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000008
 @patch
@@ -47,20 +58,6 @@ def mask(self:Decoupler, S):
     if self.training: u = self.rand(S.shape, like)
     elif self.dfd.test_noise: u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
     return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)
-
-# %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000009
-@patch
-def forward(self:Decoupler, f:Tensor):    # (B, C, H, W)
-    "f~ and everything that the losses read."
-    M = self.mask(self.A_D(f))                                # Eq. 3
-    plus, minus = decouple(f, M)                              # Eq. 4
-    parts, tilde = dict(plus=plus, minus=minus), f
-    if self.A_C is not None:                                  # DFC has moved in
-        repair = correction(minus, M, self.A_C)
-        parts['star'], tilde = minus+repair, f+repair         # Eq. 6
-    l = {k: rF(v) for k, v in parts.items()}
-    m = {k: self.m(v.to(self.m.weight.dtype)) for k, v in l.items()}
-    return tilde, dict(f=f, M=M, **parts, l=l, m=m)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000c
 def _checked(dfd):
@@ -87,6 +84,9 @@ class DFD(Mechanism):
     share:bool=True         # average A_D, A_C and m too, as released; the paper's text: no
     stacks, everywhere = True, True    # each client's model is scored on every domain
     def __post_init__(self): _checked(self)
+    def rules(self, net):
+        "Unless shared, the modules stay."
+        return [] if self.share else [Rule(under('neck'), keep)]
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000e
 @patch
@@ -104,11 +104,6 @@ def adapt(self:DFD, net):
                       'masks are per channel')
     net.neck = Decoupler(C, n_classes, self).to(out.fmap)
     return net
-
-@patch
-def rules(self:DFD, net):
-    "Unless shared, the modules stay."
-    return [] if self.share else [Rule(under('neck'), keep)]
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000011
 @patch

@@ -55,16 +55,14 @@ class Erase(Mechanism):
     whole:bool=False     # leave whole what cannot be split, instead of refusing
     joins = {'FDSE adapted': (is_eraser, _moved_in)}
     def __post_init__(self): at_least(pad11=(self.pad11 or 0, 0, 'it counts pixels'))
+    def adapt(self, net):
+        "Decompose body and pool."
+        if self.pad11 is not None: pad_11(net, self.pad11)
+        net = decompose(net, self.G, self.ghost, self.ghost_fc, self.relu, self.whole)
+        if self.own_bias: own_biases(net)
+        return net
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000000a
-@patch
-def adapt(self:Erase, net):
-    "Decompose body and pool."
-    if self.pad11 is not None: pad_11(net, self.pad11)
-    net = decompose(net, self.G, self.ghost, self.ghost_fc, self.relu, self.whole)
-    if self.own_bias: own_biases(net)
-    return net
-
 @patch
 def rules(self:Erase, net)->list:
     "BN_DSE's statistics stay; BN_DFE's are averaged, every client counting the same."
@@ -168,25 +166,20 @@ class Consistency(Mechanism):
             raise ValueError(f'Consistency: lam={self.lam}, beta={self.beta}, gamma={self.gamma}: '
                              'lam and beta must be at least 0, gamma between 0 and 1, all finite')
         one_of(self.reg, REGULARISERS, 'reg')
-
-# %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001b
-@patch
-def start(self:Consistency, c):
-    "From the second round on: the statistics as received."
-    c.cache.clear()
-    if not self.lam or c.round == 0: return
-    norms = [b.bn_dfe for b in erased_blocks(c.net).values()]
-    c.cache['received'] = [(bn.running_mean.clone(), bn.running_var.clone()) for bn in norms]
-    c.cache['moving'] = list(c.cache['received'])
-
-@patch
-def loss(self:Consistency, c, b, out):
-    "λ Σ_l w_l L_l; a frozen block gives nothing out, and the others keep their weights."
-    erased = out.aux.get('erased', {})
-    if 'received' not in c.cache or not erased: return {}
-    L = torch.stack(REGULARISERS[self.reg](self, c, erased))                        # Eq. 6
-    w = layer_weights(len(c.cache['received']), self.beta)[list(erased)].to(L)      # Eq. 7
-    return dict(consistency=self.lam*(w*L).sum())
+    def start(self, c):
+        "From the second round on: the statistics as received."
+        c.cache.clear()
+        if not self.lam or c.round == 0: return
+        norms = [b.bn_dfe for b in erased_blocks(c.net).values()]
+        c.cache['received'] = [(bn.running_mean.clone(), bn.running_var.clone()) for bn in norms]
+        c.cache['moving'] = list(c.cache['received'])
+    def loss(self, c, b, out):
+        "λ Σ_l w_l L_l; a frozen block gives nothing out, and the others keep their weights."
+        erased = out.aux.get('erased', {})
+        if 'received' not in c.cache or not erased: return {}
+        L = torch.stack(REGULARISERS[self.reg](self, c, erased))                        # Eq. 6
+        w = layer_weights(len(c.cache['received']), self.beta)[list(erased)].to(L)      # Eq. 7
+        return dict(consistency=self.lam*(w*L).sum())
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000001f
 FDSE = Method('FDSE', Erase(), Consensus(), Peers(), Consistency(),

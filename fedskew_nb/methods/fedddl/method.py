@@ -101,43 +101,34 @@ class DEB(Mechanism):
         at_least(first=(self.first, 0, 'a round'), turned=(self.turned, 0, 'a shift'))
         if self.lam >= 0 and self.tau > 0: return
         raise ValueError(f'DEB: lam={self.lam}, tau={self.tau}: give lam of 0 or more and tau above 0')
-
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bde7adef
-@patch
-def finish(self:DEB, c):
-    "U_L, Eq. 10: sums in float64, so that no order of the images shows."
-    if not self.lam: return {}
-    d = c.data.train
-    if 'objects' not in c.cache: c.cache['objects'] = object_crops(d.x, object_boxes(d))
-    with torch.no_grad(): f = [c.received(c.images(o)).feat for o in c.cache['objects'].split(64)]
-    means, counts = class_means(torch.cat(f), d.y.to(c.device), c.n_classes)
-    return dict(prototypes=means, has=counts > 0)
-
-@patch
-def extras(self:DEB, srv, ups):
-    "U_G, Eq. 11."
-    if not self.lam: return {}
-    sent = [torch.stack([u.extra[k] for u in ups]) for k in ('prototypes', 'has')]
-    old = tuple(srv.state.values())
-    srv.state['prototypes'], srv.state['had'] = global_prototypes(*sent, old)
-    return dict(srv.state)
+    def finish(self, c):
+        "U_L, Eq. 10: sums in float64, so that no order of the images shows."
+        if not self.lam: return {}
+        d = c.data.train
+        if 'objects' not in c.cache: c.cache['objects'] = object_crops(d.x, object_boxes(d))
+        with torch.no_grad(): f = [c.received(c.images(o)).feat for o in c.cache['objects'].split(64)]
+        means, counts = class_means(torch.cat(f), d.y.to(c.device), c.n_classes)
+        return dict(prototypes=means, has=counts > 0)
+    def extras(self, srv, ups):
+        "U_G, Eq. 11."
+        if not self.lam: return {}
+        sent = [torch.stack([u.extra[k] for u in ups]) for k in ('prototypes', 'has')]
+        old = tuple(srv.state.values())
+        srv.state['prototypes'], srv.state['had'] = global_prototypes(*sent, old)
+        return dict(srv.state)
+    def batch(self, c, b):
+        "Says whether this round reads counterfactuals."
+        return b | dict(cf_read=self.counter and _at_work(self, c))
+    def loss(self, c, b, out):
+        "λ L_CR, Eq. 12, over the features of both views; none before the first prototypes are there."
+        if not _at_work(self, c): return {}
+        views = _views(self, out)
+        U, had = (c.down[k].roll(-self.turned, 0) for k in ('prototypes', 'had'))
+        f, y = torch.cat([o.feat for o in views]), b['y'].repeat(len(views))
+        return dict(prototype=self.lam*pull(f, U.to(f), y, self.tau, had, self.cosine))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #2e484ae7
-@patch
-def batch(self:DEB, c, b):
-    "Says whether this round reads counterfactuals."
-    return b | dict(cf_read=self.counter and _at_work(self, c))
-
 DEC.after = (DEB,)      # DEC asks
-
-@patch
-def loss(self:DEB, c, b, out):
-    "λ L_CR, Eq. 12, over the features of both views; none before the first prototypes are there."
-    if not _at_work(self, c): return {}
-    views = _views(self, out)
-    U, had = (c.down[k].roll(-self.turned, 0) for k in ('prototypes', 'had'))
-    f, y = torch.cat([o.feat for o in views]), b['y'].repeat(len(views))
-    return dict(prototype=self.lam*pull(f, U.to(f), y, self.tau, had, self.cosine))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bae45d1b
 def _at_work(deb, c)->bool: return bool(deb.lam) and c.round >= deb.first and 'prototypes' in c.down

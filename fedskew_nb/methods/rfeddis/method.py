@@ -69,6 +69,14 @@ class TwoHeads(Mechanism):
     def rules(self, net):
         "What stays with its client."
         return [Rule(under(*(f'head.{p}' for p in SHARED[self.share])), keep)]
+    def adapt(self, net):
+        "Put both heads where the head was; their sizes are read off the net."
+        out = probe(net)
+        K = out.logits.shape[1]
+        at_least(classes=(K, 2, 'TwoHeads: evidence for one class alone leaves nothing to doubt'))
+        net.head = Heads(out.feat.shape[1], self.hidden, K, FUSERS[self.fuse]).to(out.feat)
+        _last(net)
+        return net
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #f3972ead
 def _last(net):
@@ -77,17 +85,6 @@ def _last(net):
     if 'e' in out.aux and torch.equal(out.logits, _expected(out.aux['e']).log()): return
     raise ValueError(f'TwoHeads: {type(net).__name__} does something after its head, and evidence is read '
                      'from the head: let the head come last, or wrap the model with as_net(model, …)')
-
-# %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #fff2fa11
-@patch
-def adapt(self:TwoHeads, net):
-    "Put both heads where the head was; their sizes are read off the net."
-    out = probe(net)
-    K = out.logits.shape[1]
-    at_least(classes=(K, 2, 'TwoHeads: evidence for one class alone leaves nothing to doubt'))
-    net.head = Heads(out.feat.shape[1], self.hidden, K, FUSERS[self.fuse]).to(out.feat)
-    _last(net)
-    return net
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #22be1618
 @dataclass
