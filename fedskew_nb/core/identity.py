@@ -6,7 +6,7 @@
 __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
-import functools, hashlib, inspect, io, logging, re, threading, types, weakref
+import functools, hashlib, inspect, io, logging, re, sys, threading, types, weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import singledispatch
@@ -107,6 +107,8 @@ def seed_of(o)->object:
 # %% ../../nbs/4_core/13_identity.ipynb #6dfb30ff
 def known_by_name(o, module)->list|None:
     "How something of a library is known, and `digest`; None for ours and yours."
+    top = (module or '').partition('.')[0]
+    if top in sys.stdlib_module_names: module = top.lstrip('_')       # Python moves its own about inside
     if home_of(module) == 'library': return [module, getattr(o, '__qualname__', repr(o))]
     return ['digest'] if o is digest else None
 
