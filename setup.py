@@ -45,13 +45,10 @@ class Whole(build_py):
             copy.write_text(bare(p), encoding='utf-8')
 
 class Clone(editable_wheel):
-    "A clone on the path, without an import hook, so that type checkers see the package; its stubs lie in it."
+    "A clone on the path, without an import hook, so that type checkers see the package."
     def finalize_options(self):
         super().finalize_options()
         self.mode = 'compat'
-    def run(self):
-        super().run()
-        write_stubs(Path('.'))
 
 setuptools.setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'], keywords=cfg['keywords'].split(),

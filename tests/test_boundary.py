@@ -116,6 +116,13 @@ def test_no_connection_is_opened_for_weights(place, tmp_path, net):
         Node(place/'a', tmp_path).admit(what)
     assert limits_of(downloads=True)['downloads']
 
+OF_NODES = [['--peers'], ['--colluders', '0'], ['--most-share', '.5'], ['--evaluate', 'x']]
+
+@pytest.mark.parametrize('option', OF_NODES)
+def test_what_is_said_of_rehearsed_sites_is_not_dropped_for_others(option, capsys):
+    assert main(['federate', 'FedAvg', '--nodes', '4', *option]) == 2
+    assert f'{option[0]} is for rehearsed sites: a node of --nodes says it' in capsys.readouterr().err
+
 # ---- what is written down
 
 def test_a_switch_is_said_as_json_and_toml_say_it():

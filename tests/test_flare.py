@@ -81,7 +81,7 @@ def test_it_is_a_rehearsal(place, tmp_path, no_flare):
 def test_a_secure_sum_is_that_of_a_rehearsal(place, tmp_path, no_flare):
     "Keys are options of the site, too."
     what = job(rounds=1, secure=True)
-    hub = rehearsal(what, [place/s for s in 'abc'], tmp_path/'here', most=dict(colluders=0))
+    hub = rehearsal(what, [place/s for s in 'abc'], tmp_path/'here', limits=dict(colluders=0))
     hub.fit(progress=False)
     field = Field(place, tmp_path, asked(what), secure='../keys', colluders=0)
     for s in 'abc':

@@ -51,7 +51,10 @@ def helper(x, by=3):
             weight:float = 4.
             def go(self, v:int)->int:
                 "Go."
-                return v*self.weight
+                class Heir(list):
+                    "An heir."
+                    own = 1
+                return v*self.weight*Heir.own
         return Local().go(y)*z
     return inside(x, z=by)*SCALE + TABLE['a']
 
@@ -143,6 +146,7 @@ PROSE = dict(
     doc_of_class_dropped=change('    "A mechanism."\n', ''),
     doc_of_local_class=change('            "A class in a function."\n', ''),
     doc_of_local_method=change('"Go."', '"Goes."'),
+    doc_of_local_heir=change('                    "An heir."\n', ''),
     doc_of_hook=change('        "Its loss."\n', ''),
     doc_of_patch=change('    "Patched in."\n', ''),
     doc_of_cached=change('"Worked out once."', '"Once."'),
@@ -279,7 +283,7 @@ def test_a_function_without_a_text_is_its_instructions():
         names = dict(__name__='mine')
         exec(source, names)
         return names['f']
-    source = 'SCALE = 2\ndef f(x): return [SCALE*y for y in x]'
+    source = 'SCALE = 2\ndef f(x): return [SCALE*y for y in x if y not in {"a", "b", "c"}]'
     assert node_of(made(source).__code__) is None and digest(made(source)) == digest(made(source))
     for other in (source.replace('= 2', '= 3'), source.replace('*y', '/y')):
         assert digest(made(other)) != digest(made(source))
@@ -539,7 +543,10 @@ def test_nets_stay_while_they_answer():
 def all_letters(methods, seed):
     "The letters of all methods, asked in some order, and of all models."
     names = random.Random(seed).sample(sorted(methods), len(methods))
-    return {n: digest(methods[n].mechanisms) for n in names} | {n: digest(f(3)) for n, f in MODELS.items()}
+    made = {}
+    exec('def f(x): return x in {"a", "b", "c", ("d", "e")}', made)      # a set of constants, without a text
+    found = {n: digest(methods[n].mechanisms) for n in names} | {n: digest(f(3)) for n, f in MODELS.items()}
+    return found | dict(made=digest(made['f']))
 
 ALL = """
 import random

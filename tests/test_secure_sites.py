@@ -187,9 +187,9 @@ def test_two_that_answer_at_once_release_one_list(field, tmp_path, monkeypatch):
             held.append(path.parent.name)
             yield
             held.pop()
-    def before(self, ps, keep=False):
+    def before(self, ps, w, keep=False):
         assert not keep or held == [self.name]
-        return was(self, ps, keep)
+        return was(self, ps, w, keep)
     monkeypatch.setattr(node, 'locked', noted)
     monkeypatch.setattr(Node, 'before', before)
     field.hub().one_round()

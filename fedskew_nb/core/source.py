@@ -76,7 +76,8 @@ UNSAID = {'annotation', 'returns', 'type_comment', 'type_params', 'type_ignores'
 def told(node, in_fields:bool=False)->str: # in_fields: of a class whose hints make fields
     "A tree as text, without prose and places; the same in each version of Python."
     if isinstance(node, list):
-        return f'[{" ".join(told(v, in_fields) for v in node if in_fields or not is_prose(v))}]'
+        said = [v for v in node if not is_prose(v) or in_fields and isinstance(v, ast.AnnAssign)]
+        return f'[{" ".join(told(v, in_fields) for v in said)}]'
     if not isinstance(node, ast.AST): return f'{type(node).__name__} {node!r}'
     if isinstance(node, ast.AnnAssign):
         made = 'field' if in_fields else 'Assign'
@@ -93,7 +94,10 @@ def text_of(code)->str:
     "What of a function's code counts."
     node = node_of(code)
     if node is None:                           # no text: its instructions, which differ between versions
-        inside = [text_of(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
+        def said(c): # a set has no order
+            if isinstance(c, frozenset): return str(sorted(map(said, c)))
+            return text_of(c) if isinstance(c, types.CodeType) else f'{type(c).__name__} {c!r}'
+        inside = list(map(said, code.co_consts))
         return f'{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_flags} {inside}'
     args = {k: told(getattr(node.args, k)) for k in ('posonlyargs', 'args', 'vararg', 'kwonlyargs', 'kwarg')}
     return f'{type(node).__name__} {args} {told(node.body)}'

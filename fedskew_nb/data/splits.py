@@ -53,7 +53,7 @@ def dealt_as(
     shares:list,    # numbers of images, counted through: (training, validation) of each client in turn
 )->Suite:
     "The suite with its images dealt to clients; a deal that takes a patient apart is refused."
-    some, whose, at = picked(parts, shares) if parts else [], people_in(parts), {}
+    whose, at = people_in(parts), {}
     for k in range(len(domains)) if whose is not None else ():
         for w in whose[torch.cat([*shares[2*k:2*k+2]])].tolist(): at.setdefault(w, set()).add(k)
     before = [{*people_in([c.train, c.val]).tolist()} for c in suite.clients] if at else []
@@ -61,6 +61,7 @@ def dealt_as(
     if apart: raise ValueError(
         f'{name} would take {len(apart)} patients apart, and each client counts them as its own: '
         'deal whole sites or domains, mixed(…), or leave the patients unnamed')
+    some = picked(parts, shares) if parts else []
     tests = {d: tests_of(suite, d) for d in dict.fromkeys(domains)}
     clients = [Client(i, d, *some[2*i:2*i+2], tests[d]) for i, d in enumerate(domains)]
     return replace(suite, name=name, deal='skew', clients=clients, files=[])
@@ -242,10 +243,10 @@ def mixed(
             i = torch.randperm(sum(map(len, new)), generator=generator('mixed', seed, d, part))
             cuts = whole_shares(of_each(own, d, share), len(i)).cumsum(0)[:-1]
             if (whose := people_in(new)) is not None:      # a patient's images stand together, uncut
-                _, whose, n = whose[i].unique(return_inverse=True, return_counts=True)
-                first = torch.full_like(n, len(i)).scatter_reduce(0, whose, torch.arange(len(i)), 'amin')
-                i, ends = i[first[whose].argsort(stable=True)], n[first.argsort()].cumsum(0)
-                ends = torch.cat([ends.new_zeros(1), ends])
+                people = {}
+                for j, w in zip(i.tolist(), whose[i].tolist()): people.setdefault(w, []).append(j)
+                i = torch.tensor([j for own_of in people.values() for j in own_of])
+                ends = torch.tensor([0, *map(len, people.values())]).cumsum(0)
                 cuts = ends[(ends-cuts[:, None]).abs().argmin(1)]
             found.append((start+i).tensor_split(cuts))
             parts += new

@@ -11,11 +11,11 @@ from pathlib import Path
 from fastcore.basics import patch
 from msgspec import defstruct
 from msgspec.structs import asdict, replace
-from ..core.files import Record, read_bytes, record_of, write_json
+from ..core.files import Record, private_files, read_bytes, record_of, write_json
 from ..core.names import extra, message
 from ..data.check import known_names
 from .hub import Facts, finish, hub_of, tell_round
-from .node import Node, node_of, order_of, private_files, sentence_of
+from .node import Node, node_of, order_of, sentence_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, to_bytes
 

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
 import http.client as http
 import json, os, re, secrets, shutil, socket, ssl, subprocess, tempfile, time
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from fastcore.meta import delegates
 from msgspec import structs
@@ -16,12 +16,12 @@ from itertools import count
 from pathlib import Path
 from fastcore.basics import patch
 from ..tools.shell import code_of, say
-from ..core.files import read_bytes
+from ..core.files import locked, private_files, read_bytes
 from ..core.names import one_of
 from .hub import finish, hub_of, known_sites, tell_round, united
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Book, Node, Seal, letters, limits_of, node_of, order_of, private_files
+from .node import Book, Node, Seal, letters, limits_of, node_of, order_of
 from .surface import Job, job_of
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 from ..engine.federation import Federation
@@ -165,9 +165,6 @@ def __call__(self:Post, letters:dict)->dict:
     return answers
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
-try: import fcntl
-except ImportError: fcntl = None       # Windows
-
 @contextmanager
 def alone(
     out:Path,         # folder
@@ -175,14 +172,10 @@ def alone(
 ):
     "One run at a time writes a folder; one whose process has ended holds nothing."
     out.mkdir(parents=True, exist_ok=True)
-    until = time.time()+seconds
-    with open(out/'.lock', 'ab') as f:
-        while fcntl:
-            try: fcntl.flock(f, fcntl.LOCK_EX|fcntl.LOCK_NB)
-            except OSError: time.sleep(.2)
-            else: break
-            if time.time() < until: continue
-            raise ValueError(f'another run works in {out}: await its end, or give another --out')
+    with ExitStack() as held:
+        try: held.enter_context(locked(out/'.lock', seconds))
+        except BlockingIOError:
+            raise ValueError(f'another run works in {out}: await its end, or give another --out') from None
         yield
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #d725b9a5
@@ -389,6 +382,7 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #78507653
+from inspect import signature
 from ..tools.cli import read_settings
 from ..tools.shell import complain, joined, say
 from ..core.names import at_least, one_of
@@ -401,16 +395,17 @@ from ..engine.federation import Federation
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
 def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
 
-def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), most=(), **how)->dict: # {name: Node}
-    "A node for each folder, with a memory of its own."
+def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), limits=None, **how)->dict:
+    "A node for each folder, by name, with a memory of its own."
     nodes, keys = {}, home/'keys'
     for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
     for folder in (*folders, *evaluate):
         name = Path(folder).resolve().name
         if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
         seal = Seal(keys/name, keys) if secure and folder in folders else None
-        tell, limits = None if nodes else say, limits_of(evaluate_only=folder in evaluate, **dict(most))
-        nodes[name] = Node(folder, home/name, peers=peers, tell=tell, seal=seal, limits=limits, **how)
+        most = limits_of(evaluate_only=folder in evaluate, **(limits or {}))
+        how = dict(tell=None if nodes else say) | how
+        nodes[name] = Node(folder, home/name, peers=peers, seal=seal, limits=most, **how)
     return nodes
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
@@ -497,7 +492,7 @@ def site_options(
     begun = str(Path(from_).resolve()) if from_ else ''
     study = dict(lost=how['lost'], begun=begun, flare=flare, hubs=hubs)
     own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without,
-               most=dict(colluders=colluders, most_share=most_share))
+               limits=dict(colluders=colluders, most_share=most_share))
     return own | study, how | study | dict(without=joined(without))
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
@@ -511,6 +506,8 @@ def handed(job:Job, nodes:int, out, flare:bool, union:bool, hubs:int, **how):
     print(f'job: {write_job(job, nodes, out)}')
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
+OF_NODES = 'peers', 'white', 'skip_broken', 'evaluate', 'colluders', 'most_share'
+
 @delegates(site_options)
 def federate_command(
     method,           # name or sum
@@ -528,6 +525,10 @@ def federate_command(
     "Train over sites that keep their images."
     sites, how = site_options(**kwargs)
     if nodes is not None: at_least(nodes=(nodes, 1, 'one node must train'))
+    usual = signature(site_options).parameters
+    for k in OF_NODES if nodes else ():
+        if kwargs.get(k, usual[k].default) == usual[k].default: continue
+        raise ValueError(f'--{k.replace("_", "-")} is for rehearsed sites: a node of --nodes says it itself')
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)

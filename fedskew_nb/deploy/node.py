@@ -23,8 +23,8 @@ from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
 from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
-from ..core.names import message, not_negative, one_of, real, spelt
-from ..run.recipes import ALIASES, MECHANISMS, METHODS, parts_of, read_call, read_method
+from ..core.names import message, not_negative, one_of, real
+from ..run.recipes import parts_of, read_call, read_method, summand_name
 from ..engine.lanes import largest_of, leaves, pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
@@ -91,9 +91,8 @@ def limits_of(
         raise ValueError(f'methods is {methods!r}, downloads {downloads!r}: give a text, and True or False')
     agreed = [] if methods is None else [m.strip() for m in methods.split(',')]
     if not all(agreed): raise ValueError(f'--methods {methods} has no name between its commas: give a,b')
-    names = [spelt(m, METHODS | MECHANISMS, 'method', ALIASES) for m in agreed]
     return most | dict(colluders=colluders, weights=weights or '', downloads=downloads,
-                       methods=','.join(names), evaluate_only=evaluate_only)
+                       methods=','.join(map(summand_name, agreed)), evaluate_only=evaluate_only)
 
 # from, to, step (0: any)
 RANGES = dict(most_minutes=(.001, 10**6, 0), most_share=(.001, 1, 0), colluders=(0, 1000, 1))
@@ -129,7 +128,7 @@ class Node:
         "Refuse one that the site has not agreed to."
         agreed = [m for m in self.limits['methods'].split(',') if m]
         for t in parts_of(job.method) if agreed else ():
-            if spelt(read_call(t, 'name')[1], METHODS | MECHANISMS, 'method', ALIASES) in agreed: continue
+            if summand_name(read_call(t, 'name')[1]) in agreed: continue
             raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
                              'ask for one of these, or start the node with --methods')
 
@@ -186,13 +185,6 @@ def now()->str: return datetime.now(timezone.utc).isoformat(timespec='seconds')
 def job_mark(job:Job)->str: return mark(json.dumps(asdict(job), sort_keys=True).encode())
 
 # %% ../../nbs/8_deploy/03_node.ipynb #6bd55588
-@contextmanager
-def private_files():
-    "What is written inside, its owner alone may read."
-    before = os.umask(0o077)
-    try: yield
-    finally: os.umask(before)
-
 class Book:
     "What came and what left, in a file that only grows: each line holds the digest of the one before."
     def __init__(self, folder): self.file = Path(folder)/'ledger.jsonl'
@@ -416,8 +408,8 @@ def misshapen(down, like:dict)->str: # '' if nothing is
 def check_order(self:Node, order:dict, like:dict): # a model like the one that is asked about
     "Refuse tensors that are not the job's, or not finite."
     why, numbers = unlike(order['model'], like), floats_in([order['model'], order['down']])
-    odd = [v for v in leaves(order['down']) if not isinstance(v, (Tensor, int, float)) or torch.is_tensor(v)
-           and v.is_complex()]
+    def number(v): return isinstance(v, (int, float)) or isinstance(v, Tensor) and not v.is_complex()
+    odd = [v for v in leaves(order['down']) if not number(v)]
     if not why and odd: why = f'beside it came {form_of(odd[0])}'
     why = why or misshapen(order['down'], like)
     if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
@@ -646,7 +638,7 @@ def beyond(p:Pledge, job:Job)->str: # '' if it is not
     return f'{p.name} says {p.n:,} images, and the job takes {job.most_images:,} of a site'
 
 @patch
-def members(self:Node, order:dict, job:Job)->tuple: # (Pledge of its own, those of all, by name)
+def members(self:Node, order:dict, job:Job)->tuple: # (what all have signed, by name; {name: weight})
     "Those who take part, if what they signed is what this site was sent."
     file = self.folder(job)/'pledge.json'
     if not file.exists():
@@ -657,9 +649,11 @@ def members(self:Node, order:dict, job:Job)->tuple: # (Pledge of its own, those 
         if mine not in order['members']: raise ValueError('its own word is not among what they signed')
         me = self.seal.checked(mine)
     except ValueError as e: raise ValueError(f'{self.name} answers no such round: {e}') from None
-    why = self.unfit(me, ps, order, job) or self.before(ps) or self.exposed(me, ps)
+    if not (why := self.unfit(me, ps, order, job)):
+        w = self.shares(ps)
+        why = self.before(ps, w) or self.exposed(w)
     if why: raise ValueError(f'{self.name} answers no such round: {why}')
-    return me, ps
+    return ps, w
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #75741ccf
 @patch
@@ -698,20 +692,51 @@ def answered(self:Node, p:Pledge)->bool:
     return f'{p.run}/{p.round}' in self.sums().rounds
 
 @patch
-def before(self:Node, ps:list, keep:bool=False)->str: # '' if nothing is
+def before(self:Node, ps:list, w:dict, keep:bool=False)->str: # '' if nothing is
     "What contradicts the secure rounds that this site has answered; `keep` writes this one down."
-    was, w = self.sums(), self.shares(ps)
-    weights = {p.name: w[p.client] for p in ps}
-    if was.weights and was.weights != weights:
-        of = 'a site' if was.weights.keys() != weights.keys() else 'their weights'
-        return (f'it answered for {spelt_out(was.weights)}, now {spelt_out(weights)}, and sums that differ '
-                f'by {of} show the models in them, so only its owner may delete secure.json')
+    was = self.sums()
+    if was.weights and was.weights != w:
+        then, now = (', '.join(f'{n} ({p:.3g})' for n, p in sorted(d.items())) for d in (was.weights, w))
+        of = 'a site' if was.weights.keys() != w.keys() else 'their weights'
+        return (f'it answered for {then}, now {now}, and sums that differ by {of} show the models in them, '
+                'so only its owner may delete secure.json')
     if self.answered(ps[0]): return f'its part of the sum of round {ps[0].round+1} has left already'
     rounds = was.rounds | {f'{ps[0].run}/{ps[0].round}': sha(list(map(asdict, ps)))}
-    if keep: write_json(dict(weights=weights, rounds=rounds), self.memory/'secure.json', sure=True)
+    if keep: write_json(dict(weights=w, rounds=rounds), self.memory/'secure.json', sure=True)
     return ''
 
-def spelt_out(w:dict)->str: return ', '.join(f'{n} ({p:.3g})' for n, p in w.items())
+# %% ../../nbs/8_deploy/08_secure.ipynb #a2251578
+def rest(others, k:int)->list: # of weights
+    "Those of the others without the heaviest `k`."
+    return sorted(others)[:max(len(others)-k, 0)]
+
+def share(own:float, others, k:int)->float:
+    "A site's part of a sum of which the heaviest `k` others are known."
+    return own/(own+sum(rest(others, k)) or 1.)
+
+# %% ../../nbs/8_deploy/08_secure.ipynb #d40aef03
+@patch
+def shares(self:Node, ps:list)->dict: # {name: its weight}; all 0: nothing is averaged
+    "The weights of a round, from what all have signed."
+    fed = copy(self.fed)
+    fed.members = Members({p.client: Member(p.client, p.domain, p.n) for p in ps})
+    fed.state = replace(fed.state, round=ps[0].round)
+    who = sorted(ps, key=lambda p: p.client)
+    w = server_for(fed, [fed.members[p.client] for p in who]).w
+    return {p.name: 0. if w is None else w[i].item() for i, p in enumerate(who)}
+
+@patch
+def exposed(self:Node, w:dict)->str: # '' if it is not
+    "Why a sum of these weights would not hide this site."
+    k, others = self.limits['colluders'], [v for n, v in w.items() if n != self.name]
+    if len(rest(others, k)) < 2: return (
+        f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
+        f'takes two: let more sites take part, or start the node with --colluders {max(len(others)-2, 0)}')
+    most, own = self.limits['share'], share(w[self.name], others, k)
+    if own <= most: return ''
+    return (f'its model would be {own:.4f} of the sum without the heaviest {k} of the others, and it '
+            f'allows {most:g}: let others bring more images, or start the node with '
+            f'--most-share {min(own+.0001, 1):.4f}')
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #f9d938c1
 def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
@@ -724,42 +749,15 @@ def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #d086ed8e
 @patch
-def shares(self:Node, ps:list)->dict: # {client: its weight}; all 0: nothing is averaged
-    "The weights of a round, from what all have signed."
-    fed = copy(self.fed)
-    fed.members = Members({p.client: Member(p.client, p.domain, p.n) for p in ps})
-    fed.state = replace(fed.state, round=ps[0].round)
-    who = sorted(fed.members.values(), key=lambda m: m.id)
-    w = server_for(fed, who).w
-    return {m.id: 0. if w is None else w[i].item() for i, m in enumerate(who)}
-
-@patch
-def exposed(self:Node, me:Pledge, ps:list)->str: # '' if it is not
-    "Why the sum would not hide this site from a server that hears of so many others what they sent."
-    k, w = self.limits['colluders'], self.shares(ps)
-    own, others = w.pop(me.client), sorted(w.values())
-    left = others[:max(len(others)-k, 0)]
-    if len(left) < 2: return (
-        f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
-        f'takes two: let more sites take part, or start the node with --colluders {max(len(others)-2, 0)}')
-    most, share = self.limits['share'], own/(own+sum(left) or 1.)
-    if share <= most: return ''
-    return (f'its model would be {share:.4f} of the sum without the heaviest {k} of the others, and it '
-            f'allows {most:g}: let others bring more images, or start the node with '
-            f'--most-share {min(share+.0001, 1):.4f}')
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #b915784d
-@patch
 def masked(self:Node, answer:dict, members:tuple, job:Job)->dict:
     "An answer whose model is a masked part of the sum; that it leaves is on the disk before."
     if answer['extra']: raise ValueError(f'{job.method} sends more than a model: no secure sum hides that')
-    me, ps = members
-    p = self.shares(ps)[me.client]
-    parts = {n: fixed(v.cpu(), p, len(ps)) for n, v in sorted(answer['model'].items())}
+    ps, w = members
+    parts = {n: fixed(v.cpu(), w[self.name], len(ps)) for n, v in sorted(answer['model'].items())}
     file = self.folder(job)/'pledge.json'
     secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
     file.unlink()                # used once; a second process fails here
-    with locked(self.memory/'.secure.lock'): why = self.before(ps, keep=True)
+    with locked(self.memory/'.secure.lock'): why = self.before(ps, w, keep=True)
     if why: raise ValueError(f'{self.name} answers no such round: {why}')
     self.hide(parts, secret, ps)
     return answer | dict(model=parts)

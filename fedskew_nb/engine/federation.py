@@ -196,7 +196,7 @@ def one_round(self:Federation)->dict:
         up = server.sound(c.id, answer, finite=False)
         server.receive(up)                           # ③ upload
         local.append(Result(up, answer['terms'], answer['rows'], **mine))
-    with naming(self): state = server.aggregate() if local else self.state    # ④ aggregate
+    with naming(self): state = server.aggregate() if local else self.state    # ④ aggregate, if anybody came
     self.state = after_round(state, local, server.traffic())
     if self.sites.far and self.out: self.save(self.out)    # their memories have gone on
     return self.history.rounds[-1]

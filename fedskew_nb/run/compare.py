@@ -325,12 +325,12 @@ def runs_in(out)->Comparison|None:
 # %% ../../nbs/7_app/14_compare.ipynb #ad0b7002
 LETTERS = 'code', 'first_net', 'versions'
 
-def adopt(out, trust_code:bool=False)->list: # of (name before, name now)
+def adopt(out, trust_code:bool=False)->tuple: # {name before: name now}, {name before: why it keeps it}
     "Give the finished runs in `out` the names of today, where they differ in letters of code alone."
     given = trusted_request(out, trust_code)
     rates, measure = given.pop('rates', None), grid_of(given['grid'])[1] if 'grid' in given else None
     todo = stamped(grid_runs(given.pop('grid'), **given) if measure else at_rates(planned(**given), rates))
-    held, moved, found = {}, [], {}
+    held, moved, stay, found = {}, {}, {}, {}
     for p in sorted((Path(out)/'runs').glob('*.json')):
         found.setdefault(p.stem.rpartition('_')[0], []).append(p)
     for run in todo:
@@ -338,18 +338,20 @@ def adopt(out, trust_code:bool=False)->list: # of (name before, name now)
         old = [] if new.exists() else found.get(new.stem.rpartition('_')[0], [])
         if not old: continue
         fed = federation_of(run, held)
-        alike = [(p, h) for p in old if (h := finished(p)) and not differs(h.setting, describe(fed))]
-        if len(alike) != 1: continue               # none, or nobody knows which
-        (p, h), = alike
+        told = {p: (h, differs(h.setting, describe(fed))) for p in old if (h := finished(p))}
+        alike = [p for p, (_, other) in told.items() if not other]
+        stay |= {p.stem: f'other {", ".join(other)}' for p, (_, other) in told.items() if other}
+        if len(alike) > 1: stay |= {p.stem: 'another run differs from it in its code alone' for p in alike}
+        if len(alike) != 1: continue
+        p, h = alike[0], told[alike[0]][0]
         h.setting['made_of'] = h.setting['made_of'] | {k: fed.made_of[k] for k in ('code', 'first_net')}
-        if h.measured_by: h.measured_by = digest(measure)
+        if measure and h.measured_by: h.measured_by = digest(measure)
         h.save(new)
-        for end in ('.safetensors', '.json'):
-            if (kept := models.with_name(p.stem+end)).exists(): kept.rename(models.with_name(new.stem+end))
+        if (kept := models.with_name(f'{p.stem}.safetensors')).exists(): kept.rename(models)
         p.unlink()
-        moved.append((p.stem, new.stem))
+        moved[p.stem] = new.stem
     read_request(out).save(out, todo)
-    return moved
+    return moved, stay
 
 def differs(was:dict, here:dict)->list: # of facts
     "In what two runs differ but for the letters of their code."

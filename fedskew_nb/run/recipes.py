@@ -152,11 +152,15 @@ def files_in(text:str)->tuple:
     "The Python files that the text of a method, a suite or a model names."
     return tuple(filter(None, map(file_of, parts_of(text))))
 
+def summand_name(name:str)->str:
+    "Of a method or a mechanism, however it was typed."
+    return spelt(name, METHODS | MECHANISMS, 'method', ALIASES)
+
 def read_summand(text:str)->Method|Summand:
     "What one summand names."
     file, name, hp = read_call(text, 'preset')
     if file: return as_method(from_file(file, name), name, hp)
-    name = spelt(name, METHODS | MECHANISMS, 'method', ALIASES)
+    name = summand_name(name)
     return as_summand(MECHANISMS[name], hp) if name in MECHANISMS else as_method(METHODS[name], name, hp)
 
 # %% ../../nbs/7_app/09_recipes.ipynb #0000000e

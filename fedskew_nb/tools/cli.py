@@ -240,8 +240,9 @@ def adopt_command(
     trust_code:bool=False,    # run the Python files that the folder names
 ):
     "Give finished runs of an earlier version today's names, where they differ in letters of code alone."
-    moved, of = adopt(out, trust_code), len(read_request(out).runs)
-    for old, new in moved: print(f'{old} → {new}')
+    (moved, stay), of = adopt(out, trust_code), len(read_request(out).runs)
+    for old, new in moved.items(): print(f'{old} → {new}')
+    for old, why in stay.items(): print(f'{old} stays: {why}')
     there = sum(h is not None for _, h in stored_runs(out))
     print(f'{len(moved)} runs have new names; of {of} that were asked for {there} are finished')
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.resources import files
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack      # noqa: F401
+from typing import Any, Literal, Unpack      # noqa: F401  (`delegates` brings annotations of compare)
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from fastcore.meta import delegates

@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass, replace
 import numpy as np, torch
 from scipy.special import ndtr, stdtrit
-from fastcore.basics import patch      # noqa: F401
 from ..analysis.pairs import image_error
 from ..analysis.explain import adabn, answers
 from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
@@ -250,6 +249,7 @@ def left_open(i:Difference)->str:
 import shlex
 from dataclasses import fields
 from typing import NamedTuple
+from fastcore.basics import patch
 from ..analysis.index import best, found, usual
 from ..analysis.stats import span
 from ..engine.setting import Setting

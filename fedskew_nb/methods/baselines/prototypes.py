@@ -9,7 +9,6 @@ __all__ = ['FedProto', 'FPL', 'class_means', 'global_prototypes', 'ClassMeans', 
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
 from torch import Tensor, nn
-from fastcore.basics import patch      # noqa: F401
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...core.net import at_least_float32, everything, evaluating
@@ -213,6 +212,7 @@ def stars_picture(ax, means:Tensor, stars:list):
     ax.set_aspect('equal')
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #5e045033
+from fastcore.basics import patch
 from ...core.context import Each
 from ...core.net import _split
 from ...core.names import at_least
