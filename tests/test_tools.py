@@ -584,7 +584,7 @@ def test_pages_are_numbered_as_they_are_read():
         assert read == sorted(read), part['id']
 
 # ---- a notebook is source and test; a page is what somebody reads
-PAGES = 112  # with a study, NVFlare and photographs; may only fall; without the references of the rooms
+PAGES = 112  # with a study, NVFlare, photographs, privacy; may only fall; without the references of the rooms
 
 def test_what_is_a_page():
     "What the sidebar names, and the first page. Each other notebook has a module, so a reference has it."
