@@ -7,10 +7,11 @@ from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import dirichlet, mixed, people_in, shards
 from fedskew_nb.deploy import flower
-from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.deploy.keys import certs_command
-from fedskew_nb.deploy.node import Node, limits_of, order_of
-from fedskew_nb.deploy.surface import Job
+from fedskew_nb.deploy.node import Node
+from fedskew_nb.deploy.admit import admit, limits_of
+from fedskew_nb.deploy.order import Job, order_of
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.private import Plan
 from fedskew_nb.tools.cli import main, read_settings
@@ -41,7 +42,8 @@ def test_the_method_that_a_site_agreed_to_is_taken_however_it_is_spelt(place, tm
     for methods, asked in said:
         node = Node(place/'a', tmp_path, tell=None, limits=limits_of(methods=methods))
         assert from_bytes(node(to_bytes(order_of(job(asked), 'facts'))))['name'] == 'a'
-    with pytest.raises(ValueError, match='a takes part in FedProx, AdaBN, .*FedBN'): node.admit(job('FedBN'))
+    refused = pytest.raises(ValueError, match='a takes part in FedProx, AdaBN, .*FedBN')
+    with refused: node(to_bytes(order_of(job('FedBN'), 'facts')))
 
 @pytest.mark.parametrize('epsilon', [-1, math.nan, math.inf])
 def test_a_most_of_epsilon_is_a_number(place, tmp_path, epsilon):
@@ -98,7 +100,7 @@ def test_a_net_of_torchvision_is_admitted_and_trained(place, tmp_path):
     how = dict(rounds=1, local_steps=1, batch_size=4, lr=.01)
     what = Job('FedAvg', 'torchvision("mobilenet_v3_small")', 32, how)
     with pytest.raises(ValueError, match='allows 1,000 parameters'):
-        Node(place/'a', tmp_path, limits=limits_of(most_parameters=1000)).admit(what)
+        admit(what, 'a', limits_of(most_parameters=1000))
     hub = rehearsal(what, [place/'a', place/'b'], tmp_path)
     hub.fit(progress=False)
     fed = what.federation(replace(all_ := load_folder(place/'all', 32), clients=all_.clients[:2]))
@@ -113,7 +115,7 @@ def test_no_connection_is_opened_for_weights(place, tmp_path, net):
     "Unless the owner of the site says so."
     what = Job('FedAvg', net, 32)
     with pytest.raises(ValueError, match='opens no connection for them: .*--downloads'):
-        Node(place/'a', tmp_path).admit(what)
+        admit(what, 'a', limits_of())
     assert limits_of(downloads=True)['downloads']
 
 OF_NODES = [['--peers'], ['--colluders', '0'], ['--most-share', '.5'], ['--evaluate', 'x']]

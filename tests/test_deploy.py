@@ -19,9 +19,11 @@ from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.data.images import join
 from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
-from fedskew_nb.deploy.node import Book, Node, limits_of, order_of
-from fedskew_nb.deploy.flower import rehearsal
-from fedskew_nb.deploy.surface import Job, byte_rows, handed_on, surface_of
+from fedskew_nb.deploy.order import Book, Job, order_of
+from fedskew_nb.deploy.node import Node
+from fedskew_nb.deploy.admit import admit, limits_of
+from fedskew_nb.deploy.rehearse import rehearsal, run_here
+from fedskew_nb.deploy.surface import byte_rows, handed_on, surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
 from fedskew_nb.run.compare import compare
@@ -737,7 +739,7 @@ def test_parameters_are_counted_with_the_jobs_classes_and_what_the_method_adds(p
     for what in (many, job('Fed-ensemble(K=100)')):
         with pytest.raises(ValueError, match='a allows 20,000 parameters, and the order asks for'):
             node(to_bytes(order_of(what, 'facts')))
-    for method in ('DFL', 'RFedDis', 'F2DC'): node.admit(job(method))
+    for method in ('DFL', 'RFedDis', 'F2DC'): admit(job(method), 'a', node.limits)
 
 def test_whose_own_nets_are_not_counted():
     "The page names them: they compare numbers when they build a net."
@@ -952,7 +954,7 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
         run(None)
         assert re.fullmatch('fedskew: another run works in .*out: .*\n', capsys.readouterr().err)
         for call in (lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
-                     lambda: flower.run_here(job(), sites(place), tmp_path/'out', False, '')):
+                     lambda: run_here(job(), sites(place), tmp_path/'out', False, '')):
             with pytest.raises(ValueError, match='another run works in .*out: await its end'): call()
     (tmp_path/'out'/'.lock').write_text('of a program that was killed')
     run(Grid(place, tmp_path), patience=60.)

@@ -5,7 +5,7 @@ import pytest
 from test_deploy import DOMAINS, draw, job
 from test_every_method import same_nest
 from fedskew_nb.deploy.flare import write_job
-from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from test_deploy import DOMAINS, draw, job
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy.flower import free_port, rehearsal
+from fedskew_nb.deploy.flower import free_port
+from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.deploy.keys import certs_command
-from fedskew_nb.deploy.node import Book
+from fedskew_nb.deploy.order import Book
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.engine.history import History
 from project import NBS, read, source

@@ -3,11 +3,12 @@ import re, shlex, sys
 import pytest, yaml
 from test_deploy import draw
 from fedskew_nb import _main
-from fedskew_nb.deploy.flower import COMMANDS
+from fedskew_nb.deploy import flower, rehearse
 from fedskew_nb.tools.shell import parsed
 from project import NBS, read, source
 
 PAGE = NBS/'8_deploy'/'01_hospitals.ipynb'
+COMMANDS = flower.COMMANDS | rehearse.COMMANDS
 
 def blocks(language)->list:
     text = '\n'.join(source(c) for c in read(PAGE)['cells'] if c['cell_type'] == 'markdown')

@@ -7,8 +7,10 @@ from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.core.context import Upload
 from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.deploy import hub as hub_code
-from fedskew_nb.deploy.hub import Elsewhere, branches, hub_of, tree_of
-from fedskew_nb.deploy.surface import Job, noise
+from fedskew_nb.deploy.hub import Elsewhere, hub_of
+from fedskew_nb.deploy.tree import branches, tree_of
+from fedskew_nb.deploy.order import Job
+from fedskew_nb.deploy.surface import noise
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 
 # ---- what the server holds

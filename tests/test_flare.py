@@ -5,7 +5,7 @@ import pytest
 from test_deploy import cache, job, place, rehearsal
 from test_every_method import same_nest
 from fedskew_nb.deploy import flare
-from fedskew_nb.deploy.flower import federate_command
+from fedskew_nb.deploy.rehearse import federate_command
 from fedskew_nb.deploy.keys import write_pair
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
@@ -139,7 +139,8 @@ def test_an_option_of_a_site_reaches_its_node(place, tmp_path, no_flare):
     "Paths begin at the kit."
     Field(place, tmp_path, asked(job()), memory='mine', most_steps=7, peers=True, skip_broken=True)
     node = flare.node_at(tmp_path/'b', 'b', None)
-    assert (node.memory, node.limits['steps'], node.peers, node.bad) == (tmp_path/'b'/'mine', 7, True, 'skip')
+    had = node.memory, node.limits['steps'], node.peers, node.images.bad
+    assert had == (tmp_path/'b'/'mine', 7, True, 'skip')
     (tmp_path/'b'/'local'/'fedskew.json').unlink()
     with pytest.raises(ValueError, match='json cannot be read'): flare.node_at(tmp_path/'b', 'b', None)
 

@@ -6,7 +6,7 @@ from fedskew_nb import FedAvg, FedBN, export, small_conv
 from fedskew_nb.core.files import check_ours, reserve, starts_with
 from fedskew_nb.core.method import Method
 from fedskew_nb.deploy.hub import impossible
-from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.engine.checkpoint import from_bytes, good_of, load_nest, to_bytes
 from fedskew_nb.methods.baselines.personal import AdaBN
 from fedskew_nb.methods.baselines.average import Prox

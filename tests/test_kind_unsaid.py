@@ -7,8 +7,8 @@ from fedskew_nb.analysis.claims import Claim, claims_table, gain, verdicts
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.deploy.hub import unlikely
-from fedskew_nb.deploy.flower import rehearsal
-from fedskew_nb.deploy.surface import Job
+from fedskew_nb.deploy.rehearse import rehearsal
+from fedskew_nb.deploy.order import Job
 from fedskew_nb.tools import after, predict
 from feds import fed_of
 from test_deploy import cache, job, place, sites    # noqa: F401

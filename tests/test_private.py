@@ -8,10 +8,10 @@ from test_deploy import cache, draw          # noqa: F401
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.deploy.flower import rehearsal
+from fedskew_nb.deploy.rehearse import rehearsal
 from fedskew_nb.deploy.hub import tell_round
-from fedskew_nb.deploy.node import Node, order_of
-from fedskew_nb.deploy.surface import Job
+from fedskew_nb.deploy.node import Node
+from fedskew_nb.deploy.order import Job, order_of
 from fedskew_nb.engine.checkpoint import to_bytes
 from fedskew_nb.engine.history import Task
 from fedskew_nb.engine.private import (
@@ -239,7 +239,7 @@ def test_the_gradients_are_those_of_opacus(opacus, suite):
 def place(tmp_path_factory, monkeypatch):
     "Two sites, of which one names its patients, and a small net without BatchNorm."
     model = group_norms(small_conv(2, size=16, width=4, seed=0))
-    monkeypatch.setattr('fedskew_nb.deploy.surface.read_model', lambda *said: model)
+    monkeypatch.setattr('fedskew_nb.deploy.order.read_model', lambda *said: model)
     home = tmp_path_factory.mktemp('sites')
     for site, domain in zip('ab', ('dawn', 'dusk')): draw(home/site, domain)
     lines = [f'dawn/{c}/{i}.png,{c}{i//2}' for c in ('bright', 'dark') for i in range(8)]

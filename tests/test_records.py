@@ -3,8 +3,7 @@ import pytest, torch
 from fedskew_nb.core.files import misfit, record_of
 from fedskew_nb.data.arrays import Arrays
 from fedskew_nb.deploy.hub import Facts
-from fedskew_nb.deploy.node import Order
-from fedskew_nb.deploy.surface import Job
+from fedskew_nb.deploy.order import Job, Order
 from fedskew_nb.engine.checkpoint import Nest
 from fedskew_nb.engine.history import StoredRun
 from fedskew_nb.engine.server import Answer

@@ -5,12 +5,14 @@ import pytest, torch
 from test_deploy import cache, draw          # noqa: F401
 from fedskew_nb.core.files import locked
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.deploy.flower import rehearsal
-from fedskew_nb.deploy import node
+from fedskew_nb.deploy.rehearse import rehearsal
+from fedskew_nb.deploy import secure
 from fedskew_nb.deploy.hub import finish, hub_of
 from fedskew_nb.deploy.keys import write_pair
-from fedskew_nb.deploy.node import Book, Node, Seal, limits_of, order_of
-from fedskew_nb.deploy.surface import Job
+from fedskew_nb.deploy.order import Book, Job, order_of
+from fedskew_nb.deploy.node import Node
+from fedskew_nb.deploy.secure import Seal, SecureSum
+from fedskew_nb.deploy.admit import limits_of
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.server import SCALE
 
@@ -180,7 +182,7 @@ def test_sums_of_other_weights_are_refused_in_any_run(place, tmp_path, other):
 
 def test_two_that_answer_at_once_release_one_list(field, tmp_path, monkeypatch):
     "What a site has answered is read and written while no other process of it does."
-    held, was = [], Node.before
+    held, was = [], SecureSum.before
     @contextmanager
     def noted(path):
         with locked(path):
@@ -190,8 +192,8 @@ def test_two_that_answer_at_once_release_one_list(field, tmp_path, monkeypatch):
     def before(self, ps, w, keep=False):
         assert not keep or held == [self.name]
         return was(self, ps, w, keep)
-    monkeypatch.setattr(node, 'locked', noted)
-    monkeypatch.setattr(Node, 'before', before)
+    monkeypatch.setattr(secure, 'locked', noted)
+    monkeypatch.setattr(SecureSum, 'before', before)
     field.hub().one_round()
 
 def test_a_lock_is_held_by_one(tmp_path):
@@ -237,7 +239,7 @@ def test_after_a_break_the_round_is_void_the_keys_are_fresh_and_the_ledger_says_
 def test_that_a_part_leaves_is_on_the_disk_before_it_does(field, tmp_path, monkeypatch):
     "Killed while it hides its part, a site has answered this round: it sends no other."
     def killed(*_): raise KeyboardInterrupt
-    monkeypatch.setattr(Node, 'hide', killed)
+    monkeypatch.setattr(SecureSum, 'hide', killed)
     with pytest.raises(KeyboardInterrupt): field.hub().one_round()
     assert '/0' in (tmp_path/'a'/'secure.json').read_text()
     monkeypatch.undo()
@@ -253,15 +255,16 @@ def test_another_sites_number_is_refused_by_name(field):
 
 def signs(field, site, **more):
     "What a colluder signs in place of the truth, and keeps as its own word; it refuses nothing."
-    node, was = field.nodes[site], field.nodes[site].pledge
-    node.exposed = lambda *_: ''
-    if site != 'a': node.unfit = lambda *_: ''
-    def lie(order, job):
-        signed = node.seal.signed(was(order, job)['said'] | more)
-        file = node.folder(job)/'pledge.json'
+    side = field.nodes[site].secure
+    was = side.pledge
+    side.exposed = lambda *_: ''
+    if site != 'a': side.unfit = lambda *_: ''
+    def lie(order, job, fed, folder):
+        signed = side.seal.signed(was(order, job, fed, folder)['said'] | more)
+        file = folder/'pledge.json'
         file.write_text(json.dumps(json.loads(file.read_text()) | dict(signed=signed)))
         return signed
-    node.pledge = lie
+    side.pledge = lie
 
 def test_a_colluder_with_a_giant_number_of_images_opens_nobody(field):
     "It signs ten million, and the server tells site a that it has the colluder's number."
@@ -331,7 +334,7 @@ def test_least_and_a_stranger_are_refused(field, place, tmp_path):
     hub = hub_of(field.job, field.facts(), field.post, least=3)
     with pytest.raises(ValueError, match='leave --least out'): hub.one_round()
     write_pair(tmp_path/'keys', 'd')
-    field.nodes['d'].seal = Seal(tmp_path/'keys'/'d', place/'keys')
+    field.nodes['d'].secure.seal = Seal(tmp_path/'keys'/'d', place/'keys')
     refused(field.hub(), 'd did not sign')
 
 def test_the_private_half_of_a_mask_is_its_owners_alone_and_goes(field, tmp_path):

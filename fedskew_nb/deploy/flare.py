@@ -5,18 +5,17 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/11_flare.ipynb #5951c59a
+# %% ../../nbs/8_deploy/11_flare.ipynb #6dfd01d2
 import inspect, json, os, re, time
 from pathlib import Path
-from fastcore.basics import patch
 from msgspec import defstruct
 from msgspec.structs import asdict, replace
 from ..core.files import Record, private_files, read_bytes, record_of, write_json
 from ..core.names import extra, message
 from ..data.check import known_names
 from .hub import Facts, finish, hub_of, tell_round
-from .node import Node, node_of, order_of, sentence_of
-from .surface import Job, job_of
+from .node import Node, node_of, sentence_of
+from .order import Job, job_of, order_of
 from ..engine.checkpoint import from_bytes, to_bytes
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #8781ac42
@@ -43,10 +42,22 @@ def flare(part:str):
 
 def shared(**what): return flare('apis.shareable').Shareable(what)
 
-# %% ../../nbs/8_deploy/11_flare.ipynb #71de6071
+# %% ../../nbs/8_deploy/11_flare.ipynb #ef2966d8
 class Carrier:
     "Letters to the sites of a job, by name."
     def __init__(self, controller, ctx, stop): self.controller, self.ctx, self.stop = controller, ctx, stop
+    def facts(self, job:Job, nodes:int)->list:
+        "What the sites say of themselves; NVFlare knows who they are."
+        names = sorted(c.name for c in self.ctx.get_engine().get_clients())
+        if len(names) != nodes: raise ValueError(f'--nodes is {nodes}, and there are {", ".join(names)}')
+        asked = dict.fromkeys(names, to_bytes(order_of(job, 'facts')))
+        said = {n: from_bytes(a) for n, a in self(asked).items()}
+        silent = [n for n in names if n not in said]
+        if silent: raise ConnectionError(f'{", ".join(silent)} did not answer: its log says why')
+        for n, f in said.items():
+            if (name := record_of(f, Facts).name) == n: continue
+            raise ValueError(f'the site {n} says that it is {name}')
+        return list(said.values())
     def send(self, letters:dict)->dict: # {site: bytes} → {site: what it said}
         "Give each its letter and wait for all."
         said, tasks, Task = {}, [], flare('apis.controller_spec').Task
@@ -64,20 +75,6 @@ class Carrier:
         for n in (n for n, a in said.items() if 'why' in a):
             raise RuntimeError(f'{n} cannot go on: {said[n]["why"]}')
         return {n: a['answer'] for n, a in said.items() if isinstance(a.get('answer'), bytes)}
-
-# %% ../../nbs/8_deploy/11_flare.ipynb #1030c746
-@patch
-def facts(self:Carrier, job:Job, nodes:int)->list:
-    "What the sites say of themselves; NVFlare knows who they are."
-    names = sorted(c.name for c in self.ctx.get_engine().get_clients())
-    if len(names) != nodes: raise ValueError(f'--nodes is {nodes}, and there are {", ".join(names)}')
-    said = {n: from_bytes(a) for n, a in self(dict.fromkeys(names, to_bytes(order_of(job, 'facts')))).items()}
-    silent = [n for n in names if n not in said]
-    if silent: raise ConnectionError(f'{", ".join(silent)} did not answer: its log says why')
-    for n, f in said.items():
-        if (name := record_of(f, Facts).name) == n: continue
-        raise ValueError(f'the site {n} says that it is {name}')
-    return list(said.values())
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #dac6eede
 def run(job:Job, nodes:int, controller, ctx, stop):

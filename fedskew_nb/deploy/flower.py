@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #faa7543b
+# %% ../../nbs/8_deploy/05_flower.ipynb #50da8f32
 import http.client as http
 import json, os, re, secrets, shutil, socket, ssl, subprocess, tempfile, time
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -14,15 +14,17 @@ from fastcore.meta import delegates
 from msgspec import structs
 from itertools import count
 from pathlib import Path
-from fastcore.basics import patch
 from ..tools.shell import code_of, say
 from ..core.files import locked, private_files, read_bytes
 from ..core.names import one_of
-from .hub import finish, hub_of, known_sites, tell_round, united
+from .admit import limits_of
+from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Book, Node, Seal, letters, limits_of, node_of, order_of
-from .surface import Job, job_of
+from .node import Node, node_of
+from .order import Book, Job, job_of, letters, order_of
+from .secure import Seal
+from .study import known_sites, united
 from ..engine.checkpoint import from_bytes, load_nest, to_bytes
 from ..engine.federation import Federation
 
@@ -50,8 +52,11 @@ def client_app():
         return Message(record_of(node.reply(bytes_of(letter.content))), reply_to=letter)
     return app
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #7d3d80eb
+# %% ../../nbs/8_deploy/05_flower.ipynb #6ca347ad
 DEAD = (5, 8)     # Flower's codes: the node is gone, its app was killed
+LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
+
+def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
 
 class Post:
     "Letters to nodes, by name."
@@ -65,6 +70,48 @@ class Post:
         self.book = None                          # ledger
         self.sick, self.busy = {}, {}     # by number: what went wrong, the letter that is still open
         self.until = time.time()+patience # of what is waited for now
+    def hub(self, out:Path, said)->Federation: # said: of the run
+        "The server of this post's job, when its nodes have come."
+        self.book = Book(out)
+        known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
+        if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
+        elif said['union']:
+            self.kind = 'classes'
+            self.job = united(self.job, self.gather(said['nodes']))
+            self.kind, self.ids, self.facts = 'facts', {}, {}      # they are asked for facts next
+        facts, how = self.gather(said['nodes'], known), (said['least'], said['lost'], said['at_once'])
+        return hub_of(self.job, facts, self, out, *how, self.without, said['begun'])
+    def gather(self, n:int, known=())->list: # of facts
+        "Wait for so many; of those known some may lack."
+        old, least = self.expected(n, known), self.least
+        say(f'waiting for {n} nodes')
+        self.until = time.time()+self.patience
+        self.least = least*(len(old) == n)    # at first all
+        while len(self.facts) < n:
+            self.meet()
+            time.sleep(1)
+            if not self.least or len(self.facts) < least or time.time() <= self.until: continue
+            gone = {f['name']: f for f in old if f['name'] not in self.facts}
+            self.facts, self.away = self.facts | gone, self.away | gone.keys()
+            if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
+        self.least = least
+        if len(self.facts) == n: return [*self.facts.values()]
+        raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
+    def __call__(self, letters:dict)->dict:
+        "The answers that come before patience ends."
+        self.until, self.sick = time.time()+self.patience, {}
+        if self.away: self.meet(silent=self.away)
+        answers = self.once(letters)
+        late = self.awaited(letters.keys()-answers.keys())
+        if late and time.time() < self.until:
+            say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
+        while left := {n: data for n, data in letters.items() if n not in answers}:
+            if not self.awaited(left) or time.time() > self.until: break
+            time.sleep(1)
+            self.meet(silent=left)
+            answers |= self.once(left)
+        self.away = self.away-answers.keys() | left.keys()
+        return answers
     def send(self, letters:dict)->dict: # both {node's number: bytes}
         "Answers that came; who works on an earlier one gets none."
         seconds = max(self.until-time.time(), 1.) if self.least else LONG
@@ -125,45 +172,6 @@ class Post:
         got = self.send({i: letters[n] for i, n in here.items()})
         return {here[i]: data for i, data in got.items()}
 
-LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #c5b56500
-@patch
-def gather(self:Post, n:int, known=())->list: # of facts
-    "Wait for so many; of those known some may lack."
-    old, least = self.expected(n, known), self.least
-    say(f'waiting for {n} nodes')
-    self.until = time.time()+self.patience
-    self.least = least*(len(old) == n)    # at first all
-    while len(self.facts) < n:
-        self.meet()
-        time.sleep(1)
-        if not self.least or len(self.facts) < least or time.time() <= self.until: continue
-        gone = {f['name']: f for f in old if f['name'] not in self.facts}
-        self.facts, self.away = self.facts | gone, self.away | gone.keys()
-        if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
-    self.least = least
-    if len(self.facts) == n: return [*self.facts.values()]
-    raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #44741833
-@patch
-def __call__(self:Post, letters:dict)->dict:
-    "The answers that come before patience ends."
-    self.until, self.sick = time.time()+self.patience, {}
-    if self.away: self.meet(silent=self.away)
-    answers = self.once(letters)
-    late = self.awaited(letters.keys()-answers.keys())
-    if late and time.time() < self.until:
-        say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
-    while left := {n: data for n, data in letters.items() if n not in answers}:
-        if not self.awaited(left) or time.time() > self.until: break
-        time.sleep(1)
-        self.meet(silent=left)
-        answers |= self.once(left)
-    self.away = self.away-answers.keys() | left.keys()
-    return answers
-
 # %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
 @contextmanager
 def alone(
@@ -177,20 +185,6 @@ def alone(
         except BlockingIOError:
             raise ValueError(f'another run works in {out}: await its end, or give another --out') from None
         yield
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #d725b9a5
-@patch
-def hub(self:Post, out:Path, said)->Federation: # said: of the run
-    "The server of this post's job, when its nodes have come."
-    self.book = Book(out)
-    known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
-    if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
-    elif said['union']:
-        self.kind = 'classes'
-        self.job = united(self.job, self.gather(said['nodes']))
-        self.kind, self.ids, self.facts = 'facts', {}, {}      # they are asked for facts next
-    facts, how = self.gather(said['nodes'], known), (said['least'], said['lost'], said['at_once'])
-    return hub_of(self.job, facts, self, out, *how, self.without, said['begun'])
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #d2e117f6
 def server_app():
@@ -232,7 +226,7 @@ def write_app(folder:Path)->Path:
     for name, text in (APP | {'__init__': ''}).items(): (code/f'{name}.py').write_text(text)
     return folder/'app'
 
-# %% ../../nbs/8_deploy/05_flower.ipynb #20f11582
+# %% ../../nbs/8_deploy/05_flower.ipynb #c8cb2195
 def free_port()->int:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
@@ -240,14 +234,15 @@ def free_port()->int:
 
 def at_node(node:Node)->str:
     "What a node knows, as Flower wants it."
-    files = dict(data=node.data, memory=node.memory) | (node.seal.files if node.seal else {})
+    files = dict(data=node.images.folder, memory=node.memory)
+    if node.secure: files |= node.secure.seal.files
     if node.limits['weights']: files['weights'] = Path(node.limits['weights'])
-    own = node.limits | dict(name=node.name, device=str(node.device), bad=node.bad)
+    own = node.limits | dict(name=node.name, device=str(node.device), bad=node.images.bad)
     if node.epsilon is not None: own['epsilon'] = node.epsilon
     said = own | {k: str(f.resolve()) for k, f in files.items()}
     for k in (k for k in files if '"' in said[k]):
         raise ValueError(f'--{k} {said[k]} holds a ", which Flower cannot carry: give another name')
-    if node.white: said['white'] = ','.join(f'{v:g}' for v in node.white)
+    if node.images.white: said['white'] = ','.join(f'{v:g}' for v in node.images.white)
     return as_toml(said | dict(peers=node.peers), sep=' ')
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #ef88858d
@@ -380,164 +375,3 @@ def submit(job:Job, nodes:int, out, server:str, ca:str|None=None, **how):
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #09d8e679
 COMMANDS = dict(serve=serve_command, node=node_command, certs=certs_command)
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #78507653
-from inspect import signature
-from ..tools.cli import read_settings
-from ..tools.shell import complain, joined, say
-from ..core.names import at_least, one_of
-from .flare import write_job
-from .hub import branches, tree_of
-from .keys import write_pair
-from .node import BAD
-from ..engine.federation import Federation
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #5d5d33ec
-def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
-
-def nodes_of(folders, home:Path, peers:bool, secure=False, evaluate=(), limits=None, **how)->dict:
-    "A node for each folder, by name, with a memory of its own."
-    nodes, keys = {}, home/'keys'
-    for folder in folders if secure else (): write_pair(keys, Path(folder).resolve().name)
-    for folder in (*folders, *evaluate):
-        name = Path(folder).resolve().name
-        if name in nodes: raise ValueError(f'two folders are called {name}: give each a name of its own')
-        seal = Seal(keys/name, keys) if secure and folder in folders else None
-        most = limits_of(evaluate_only=folder in evaluate, **(limits or {}))
-        how = dict(tell=None if nodes else say) | how
-        nodes[name] = Node(folder, home/name, peers=peers, seal=seal, limits=most, **how)
-    return nodes
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #3407bfec
-def asked_here(job:Job, nodes:dict, kind:str, book:Book)->list:
-    "What these nodes say before the first round."
-    order, said = to_bytes(order_of(job, kind)), []
-    for n, node in nodes.items():
-        book.write(site=n, **letters(job, kind, 0, order, answer := node(order)))
-        said.append(from_bytes(answer))
-    return said
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #ddb39ba2
-def rehearsal(
-    job:Job,
-    folders,          # of the sites
-    out:Path,         # checkpoint, sites
-    peers:bool=False, # others get what is sent
-    lost:str='', union:bool=False, without=(), begun='',
-    hubs:int=0,       # between
-    **how,            # of nodes
-)->Federation:
-    "A hub and its nodes; it goes on where an earlier one stopped."
-    nodes = nodes_of(folders, Path(out)/'sites', peers, job.setting.get('secure') and not hubs, **how)
-    def ask(kind): return asked_here(job, nodes, kind, Book(out))
-    def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
-    how = dict(out=out, lost=lost, without=without, begun=begun)
-    if hubs: return tree_of(job, branches(nodes, post, hubs), **how)
-    if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
-    return hub_of(job, ask('facts'), post, **how)
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #46ce7662
-def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
-    "A rehearsal from beginning to end."
-    if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
-    if how.get('hubs') and how.get('union'):
-        raise ValueError('hubs are told the classes: say --classes a,b,c')
-    hub = rehearsal(job, folders, out, peers, lost, **how)
-    with alone(Path(out)):
-        hub.fit(on_round=tell_round)
-        finish(hub, out)
-
-@contextmanager
-def going_on(out):
-    "After Ctrl-C it is said how to go on."
-    try: yield
-    except KeyboardInterrupt:
-        complain(f'what was merged is kept in {out}: the same call goes on')
-        raise
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46855
-def network_options(
-    server:str='127.0.0.1:8000',
-    ca:str=None,         # its certificate
-    patience:float=300., # seconds for a node that died to come back
-    least:int=None,      # then go on with so many answers; default: stop
-    lost:str=None,       # 'fresh': a site whose memory is gone begins anew; default: stop
-    at_once:int=16,      # letters on the way
-)->dict:
-    "Where nodes are found, and what to do when one stays away."
-    if lost: one_of(lost, ['fresh'], 'way to treat a lost memory')
-    if not 0 <= patience < 1e9: raise ValueError(f'--patience {patience}: give seconds, such as 300')
-    if least is not None: at_least(least=(least, 1, 'a round needs an answer'))
-    at_least(at_once=(at_once, 1, 'one letter must be on its way'))
-    return dict(server=server, ca=ca, patience=patience, least=least or 0, lost=lost or '', at_once=at_once)
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46856
-@delegates(network_options)
-def site_options(
-    peers:bool=False, # sites get what others sent
-    white:str=None,   # in scans
-    skip_broken:bool=False,
-    flare:bool=False, # write a job for NVFlare into `out`
-    evaluate=(),      # it only evaluates
-    hubs:int=0,       # rehearsed: between sites and server
-    colluders:int=1,  # rehearsed, as of a node: others who may tell the server what they sent
-    most_share:float=.8, # rehearsed, as of a node
-    without=(),       # a member that has left
-    from_:str=None,   # begin with this model.safetensors
-    **kwargs,
-)->tuple:
-    "What is said of rehearsed sites, and of the others."
-    how = network_options(**kwargs)
-    at_least(hubs=(hubs, 0, '0 is none'))
-    begun = str(Path(from_).resolve()) if from_ else ''
-    study = dict(lost=how['lost'], begun=begun, flare=flare, hubs=hubs)
-    own = dict(peers=peers, white=white, bad=BAD[skip_broken], evaluate=evaluate, without=without,
-               limits=dict(colluders=colluders, most_share=most_share))
-    return own | study, how | study | dict(without=joined(without))
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #9cf46857
-def handed(job:Job, nodes:int, out, flare:bool, union:bool, hubs:int, **how):
-    "A job, to a server or into a folder."
-    if hubs: raise ValueError('hubs are rehearsed only: say --rehearse FOLDER for each site')
-    if not flare: return submit(job, nodes, out, union=union, **how)
-    if union: raise ValueError('--flare writes the classes into the job: say --classes a,b,c')
-    if how != network_options() | dict(begun='', without=''):
-        raise ValueError('--flare asks no server: leave out what is said of one')
-    print(f'job: {write_job(job, nodes, out)}')
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #32206ce6
-OF_NODES = 'peers', 'white', 'skip_broken', 'evaluate', 'colluders', 'most_share'
-
-@delegates(site_options)
-def federate_command(
-    method,           # name or sum
-    rehearse=(),      # a site's folder
-    nodes:int=None,   # or: at a server
-    rounds:int=10,
-    set=(),           # of the setting
-    model:str='small_conv',
-    pixels:int=32,
-    out:str='federation',
-    classes:str=None, # a,b,c or union
-    most_images:int=1_000_000, # that a site may say it trains on
-    **kwargs,
-):
-    "Train over sites that keep their images."
-    sites, how = site_options(**kwargs)
-    if nodes is not None: at_least(nodes=(nodes, 1, 'one node must train'))
-    usual = signature(site_options).parameters
-    for k in OF_NODES if nodes else ():
-        if kwargs.get(k, usual[k].default) == usual[k].default: continue
-        raise ValueError(f'--{k.replace("_", "-")} is for rehearsed sites: a node of --nodes says it itself')
-    if bool(rehearse) == bool(nodes):
-        raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
-    setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
-    union = classes == 'union'
-    at_least(most_images=(most_images, 1, 'a site trains on one or more'))
-    job = Job(method, model, pixels, setting, '', [] if union else split(classes), most_images)
-    with private_files(), going_on(out):
-        if rehearse: return run_here(job, rehearse, out, union=union, **sites)
-        handed(job, nodes, out, union=union, **how)
-
-# %% ../../nbs/8_deploy/06_rehearse.ipynb #1c0926e6
-COMMANDS['federate'] = federate_command

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #650852f0
+# %% ../../nbs/8_deploy/04_hub.ipynb #8613e7d2
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 import matplotlib
-from fastcore.basics import chunked, patch
+from fastcore.basics import chunked
 from .. import __version__
 from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
@@ -23,8 +23,8 @@ from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .node import Book, Judged, asked_of, job_mark, letters, order_of
-from .surface import Job
+from .order import Book, Job, Judged, asked_of, job_mark, letters, order_of
+from .study import begin_with, go_on, in_line, members, site_tables
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.guard import note_odd
@@ -77,7 +77,7 @@ class Facts(Record):
     def __post_init__(self):
         if (self.n if self.trains else self.tests) <= 0: raise ValueError('it has no images')
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #6494a5be
+# %% ../../nbs/8_deploy/04_hub.ipynb #7493f1a0
 ALIKE = dict(version='version', code='code of the method', classes='classes', norm='normalisation',
              first_net='first model')
 
@@ -88,10 +88,6 @@ def check_alike(facts:list):
         if other[what] == one[what]: continue
         raise ValueError(f'{one["name"]} and {other["name"]} differ in the {words} ({one[what]} and '
                          f'{other[what]}): make them equal')
-
-def in_line(f:dict)->tuple:
-    "Who came first has the first number, and of those who came together who trains."
-    return f.get('since', 0), not f['trains'], f['name']
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #4e9df304
 def agreed(facts:list)->list:
@@ -109,7 +105,53 @@ def agreed(facts:list)->list:
         if len(kinds) > 1: say(f'{what}: {words}, so the bits are not those of one process')
     return facts
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #e505d9d1
+# %% ../../nbs/8_deploy/04_hub.ipynb #1f56a572
+def read_answer(name:str, letter:bytes)->dict:
+    "What a letter says, or of whom it is."
+    try: return from_bytes(letter)
+    except ValueError as e: raise ValueError(f'{name} sent no answer: {e}') from None
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #b12f00d1
+def impossible(model:dict)->str: # '' if nothing is
+    "A BatchNorm's statistics that cannot be: negative variances or counts, and what no image can lead to."
+    for n, v in model.items():
+        kind = n.rpartition('.')[2]
+        least = float(v.min()) if is_statistic(n) and v.numel() else 0.
+        if kind != 'running_mean' and least < 0: return f'{n} of {least:g}'
+    return ''
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #1245c091
+class Scored(Marks):
+    "What a site says of a model that it was asked about."
+    odd:str=''    # that the answers depend on their batch
+    site:Judged|None=None    # of one that only evaluates
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #13380f01
+def unlikely(fed:Federation, c:Client, answer)->str: # '' if nothing is
+    "What cannot be in the scores of a site."
+    if why := misfit(answer, Scored): return why
+    if answer['client'] != c.id: return f'they are of client {answer["client"]}'
+    rows, trains = answer['rows'], c.id in fed.members
+    asked = {(fed.round_no, moment, c.domain, trains) for moment in ('post_agg', 'adabn')}
+    said = {(r['round'], r['moment'], r['domain'], r['view'] != 'unseen') for r in rows}
+    if said-asked or {r['client'] for r in rows}-{c.id, -1}: return 'they are of another model'
+    if trains == bool(answer.get('site')): return 'it says that it trains, and not'
+    return 'one is there twice' if len({*map(spot, rows)}) < len(rows) else ''
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #287a6dca
+def spot(row:dict)->tuple:
+    "Which model was asked about which images."
+    return tuple(v for n, v in row.items() if n not in ('n', 'correct'))
+
+def added(rows:list)->list:
+    "One row for the sites that asked one model about one domain."
+    found = {}
+    for r in rows:
+        there = found.setdefault(spot(r), dict(r, n=0, correct=0))
+        there |= {n: there[n]+r[n] for n in ('n', 'correct')}
+    return list(found.values())
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #0913b244
 @dataclass
 class Elsewhere:
     "Images lie at sites that get letters, and what a method keeps there does, too."
@@ -147,8 +189,81 @@ class Elsewhere:
         used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
         said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
         return to_bytes(order_of(self.job, kind, **said) | order)
+    def sent(self, fed:Federation, kind:str, to:dict)->dict: # {name: number} → {name: bytes}
+        "Answers to letters, both in the ledger."
+        orders = {n: self.letter(fed, k, kind) for n, k in to.items()}
+        answers = self.post(orders)
+        for n, data in answers.items() if self.book else ():
+            self.book.write(site=n, **letters(self.job, kind, fed.round_no, orders[n], data))
+        return answers
+    def asked(self, fed:Federation, kind:str, who:list):
+        "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
+        away, all_ = [], len(who)
+        for some in chunked(who, self.at_once):
+            to = {self.names[c.id]: c.id for c in some}
+            answers = self.sent(fed, kind, to)
+            away += [n for n in to if n not in answers]
+            if away and all_-len(away) < min(self.least or all_, all_):
+                raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
+                                      'or let fewer do by --least')
+            for n in to:
+                yield read_answer(n, answers.pop(n)) if n in answers else None
+        if away: say(f'{", ".join(away)} did not answer: on with {all_-len(away)} of {all_}')
+    def opened(self, fed:Federation, who:list)->Server:
+        "The server of a round; a secure one begins with what each of these signs, and None is a void one."
+        self.members = ()
+        if not fed.setting.secure: return server_for(fed)
+        if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
+        self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
+        self.members = tuple(self.asked(fed, 'pledge', who))
+        left = [self.names[c.id] for c, said in zip(who, self.members) if 'left' in said]
+        if not left: return server_for(fed)
+        void = dict(run=self.job.run, job=job_mark(self.job), kind='void', round=fed.round_no, left=left)
+        if self.book: self.book.write(**void)
+        say(f'round {fed.round_no+1} broke off when {", ".join(left)} had answered: it is void, '
+            'the model stays')
+    def train(self, fed:Federation, who:list):
+        "(answer, what stays: that is elsewhere) of each; None: it did not answer, or the round is void."
+        server, done = self.opened(fed, who), fed.round_no+1
+        if server is None:
+            yield from [None]*len(who)
+            return
+        for answer, c in zip(self.asked(fed, 'train', who), who):
+            if answer is not None:
+                name = self.names[c.id]
+                server.sound(c.id, answer)
+                if why := '' if self.members else impossible(answer['model']):
+                    raise ValueError(f'{name} sent {why}: no BatchNorm has that, so nothing was merged; '
+                                     'look there, call again')
+                if answer.get('round') != done:
+                    raise ValueError(f'{name} answered late: round {answer.get("round")}, not {done}')
+                if answer.get('anew'): say(f'{name} lost its memory and began anew in round {done}')
+            yield answer and (answer, dict(kept={}, states={}))
+    def score(self, fed:Federation, piece)->list: # of rows
+        "Every site asks the model that it got; the global one's rows first."
+        rows, odd, judged = [], {}, fed.history.measures.get('sites', {})
+        who = [*fed.clients, *self.called(fed)]
+        for answer, c in zip(self.asked(fed, 'score', who), who):
+            if answer is None: continue
+            name = self.names[c.id]
+            if why := unlikely(fed, c, answer):
+                raise ValueError(f'{name} sent scores that cannot be ({why}): ask it again')
+            rows += answer['rows']
+            if answer.get('site'): judged[name] = answer['site'] | dict(round=fed.round_no)
+            odd |= {said.partition(': ')[2]: said} if (said := answer.get('odd')) else {}
+        for said in odd.values(): note_odd(fed, said)        # once for a layer, however many sites it has
+        if judged: fed.history.measures['sites'] = judged
+        one = not fed.is_personal()
+        rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] == 'personal'))
+        return added(rows)
+    def called(self, fed:Federation)->tuple: # of clients
+        "Sites that only evaluate, where there is a model for them."
+        if not self.judges or not fed.is_personal(): return self.judges
+        names = ', '.join(self.names[c.id] for c in self.judges)
+        say(f'{fed.method.name} has no model for all, so {names}, which only evaluates, is not asked')
+        return ()
 
-# %% ../../nbs/8_deploy/04_hub.ipynb #a46a2dab
+# %% ../../nbs/8_deploy/04_hub.ipynb #3ee7261d
 def hub_of(job:Job, facts:list, post,
     out=None, # folder; a checkpoint there is taken up
     least=0, lost='', at_once=16, without=(), begun='',
@@ -166,142 +281,8 @@ def hub_of(job:Job, facts:list, post,
     sites.book = Book(out) if out else None
     if going: go_on(hub)
     elif file: good_of(file).unlink(missing_ok=True)
-    if begun: sites.begun(hub, begun)
+    if begun: begin_with(hub, begun)
     return hub
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #452f78c4
-@patch
-def enough(self:Elsewhere, away:list, n:int):    # names; of so many sites
-    "Stop where too few are left to answer."
-    if not away or n-len(away) >= min(self.least or n, n): return
-    raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
-                          'or let fewer do by --least')
-
-@patch
-def sent(self:Elsewhere, fed:Federation, kind:str, to:dict)->dict: # {name: number} → {name: bytes}
-    "Answers to letters, both in the ledger."
-    orders = {n: self.letter(fed, k, kind) for n, k in to.items()}
-    answers = self.post(orders)
-    for n, data in answers.items() if self.book else ():
-        self.book.write(site=n, **letters(self.job, kind, fed.round_no, orders[n], data))
-    return answers
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #f866f796
-def read_answer(name:str, letter:bytes)->dict:
-    "What a letter says, or of whom it is."
-    try: return from_bytes(letter)
-    except ValueError as e: raise ValueError(f'{name} sent no answer: {e}') from None
-
-@patch
-def asked(self:Elsewhere, fed:Federation, kind:str, who:list):
-    "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
-    away = []
-    for some in chunked(who, self.at_once):
-        to = {self.names[c.id]: c.id for c in some}
-        answers = self.sent(fed, kind, to)
-        away += [n for n in to if n not in answers]
-        self.enough(away, len(who))
-        for n in to:
-            yield read_answer(n, answers.pop(n)) if n in answers else None
-    if away: say(f'{", ".join(away)} did not answer: on with {len(who)-len(away)} of {len(who)}')
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #b12f00d1
-def impossible(model:dict)->str: # '' if nothing is
-    "A BatchNorm's statistics that cannot be: negative variances or counts, and what no image can lead to."
-    for n, v in model.items():
-        kind = n.rpartition('.')[2]
-        least = float(v.min()) if is_statistic(n) and v.numel() else 0.
-        if kind != 'running_mean' and least < 0: return f'{n} of {least:g}'
-    return ''
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #e2e26664
-@patch
-def opened(self:Elsewhere, fed:Federation, who:list)->Server:
-    "The server of a round; a secure one begins with what each of these signs, and None is a void one."
-    self.members = ()
-    if not fed.setting.secure: return server_for(fed)
-    if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
-    self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
-    self.members = tuple(self.asked(fed, 'pledge', who))
-    left = [self.names[c.id] for c, said in zip(who, self.members) if 'left' in said]
-    if not left: return server_for(fed)
-    if self.book:
-        self.book.write(run=self.job.run, job=job_mark(self.job), kind='void', round=fed.round_no, left=left)
-    say(f'round {fed.round_no+1} broke off when {", ".join(left)} had answered: it is void, the model stays')
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #e6971c61
-@patch
-def train(self:Elsewhere, fed:Federation, who:list):
-    "(answer, what stays: that is elsewhere) of each; None: it did not answer, or the round is void."
-    server, done = self.opened(fed, who), fed.round_no+1
-    if server is None:
-        yield from [None]*len(who)
-        return
-    for answer, c in zip(self.asked(fed, 'train', who), who):
-        if answer is not None:
-            server.sound(c.id, answer)
-            if why := '' if self.members else impossible(answer['model']):
-                raise ValueError(f'{self.names[c.id]} sent {why}: no BatchNorm has that, '
-                                 'so nothing was merged; look there, call again')
-            if answer.get('round') != done:
-                raise ValueError(f'{self.names[c.id]} answered late: round {answer.get("round")}, not {done}')
-            if answer.get('anew'): say(f'{self.names[c.id]} lost its memory and began anew in round {done}')
-        yield answer and (answer, dict(kept={}, states={}))
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #1245c091
-class Scored(Marks):
-    "What a site says of a model that it was asked about."
-    odd:str=''    # that the answers depend on their batch
-    site:Judged|None=None    # of one that only evaluates
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #13380f01
-def unlikely(fed:Federation, c:Client, answer)->str: # '' if nothing is
-    "What cannot be in the scores of a site."
-    if why := misfit(answer, Scored): return why
-    if answer['client'] != c.id: return f'they are of client {answer["client"]}'
-    rows, trains = answer['rows'], c.id in fed.members
-    asked = {(fed.round_no, moment, c.domain, trains) for moment in ('post_agg', 'adabn')}
-    said = {(r['round'], r['moment'], r['domain'], r['view'] != 'unseen') for r in rows}
-    if said-asked or {r['client'] for r in rows}-{c.id, -1}: return 'they are of another model'
-    if trains == bool(answer.get('site')): return 'it says that it trains, and not'
-    return 'one is there twice' if len({*map(spot, rows)}) < len(rows) else ''
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #a3334e43
-def spot(row:dict)->tuple:
-    "Which model was asked about which images."
-    return tuple(v for n, v in row.items() if n not in ('n', 'correct'))
-
-def added(rows:list)->list:
-    "One row for the sites that asked one model about one domain."
-    found = {}
-    for r in rows:
-        there = found.setdefault(spot(r), dict(r, n=0, correct=0))
-        there |= {n: there[n]+r[n] for n in ('n', 'correct')}
-    return list(found.values())
-
-@patch
-def scored(self:Elsewhere, fed:Federation, who:list):
-    "(site, what it says of the model that it got)."
-    for answer, c in zip(self.asked(fed, 'score', who), who):
-        if answer is None: continue
-        name, why = self.names[c.id], unlikely(fed, c, answer)
-        if why: raise ValueError(f'{name} sent scores that cannot be ({why}): ask it again')
-        yield name, answer
-
-# %% ../../nbs/8_deploy/04_hub.ipynb #3d95818d
-@patch
-def score(self:Elsewhere, fed:Federation, piece)->list: # of rows
-    "Every site asks the model that it got; the global one's rows first."
-    rows, odd, judged = [], {}, fed.history.measures.get('sites', {})
-    for name, answer in self.scored(fed, [*fed.clients, *self.called(fed)]):
-        rows += answer['rows']
-        if answer.get('site'): judged[name] = answer['site'] | dict(round=fed.round_no)
-        odd |= {said.partition(': ')[2]: said} if (said := answer.get('odd')) else {}
-    for said in odd.values(): note_odd(fed, said)        # once for a layer, however many sites it has
-    if judged: fed.history.measures['sites'] = judged
-    one = not fed.is_personal()
-    rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] == 'personal'))
-    return added(rows)
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
 def tell_round(hub:Federation):
@@ -330,262 +311,3 @@ def finish(hub:Federation, out):
     print(f'report: {report}')
     if hub.is_personal(): return print('no model for all: each site has its own')
     print(f'model: {export(hub, out/"model.safetensors")}')
-
-
-# %% ../../nbs/8_deploy/10_study.ipynb #a454180a
-from msgspec import structs
-import pandas as pd
-from safetensors.torch import load_file
-from fedskew_nb.analysis.table import Table, named_rows
-from fedskew_nb.core.names import one_of
-from fedskew_nb.core.pictures import content
-from fedskew_nb.engine.checkpoint import FOREIGN, check_weights, load_nest, load_state
-from fedskew_nb.engine.history import State, describe
-from fedskew_nb.engine.server import alike
-
-# %% ../../nbs/8_deploy/10_study.ipynb #1e6e1b89
-@patch
-def called(self:Elsewhere, fed:Federation)->tuple: # of clients
-    "Sites that only evaluate, where there is a model for them."
-    if not self.judges or not fed.is_personal(): return self.judges
-    names = ', '.join(self.names[c.id] for c in self.judges)
-    say(f'{fed.method.name} has no model for all, so {names}, which only evaluates, is not asked')
-    return ()
-
-# %% ../../nbs/8_deploy/10_study.ipynb #f92246ff
-def site_tables(hub:Federation)->dict: # {name: Table}
-    "Who took part when, and what those who only evaluate said."
-    said, tables = hub.history.measures.get('sites', {}), dict(members=hub.sites.table(hub))
-    if not said: return tables
-    d = pd.DataFrame({n: s['scores'] for n, s in said.items()}).T
-    cells = d.astype(float).map('{:.1f}'.format).replace('nan', '')
-    for k in ('patients', 'images'): cells.insert(0, k, [str(s[k] or '') for s in said.values()])
-    title, names = f'{hub.method.name}: sites that only evaluate, on all images, %', hub.suite.classes
-    tables['sites'] = Table(title, named_rows(cells, 'site'))
-    for n, s in said.items():
-        M = pd.DataFrame(s['confusion'], names, names).astype(str)
-        title = f'{n}: images of a class (row) called what (column)'
-        tables[f'confusion-{n}'] = Table(title, named_rows(M, 'true'))
-    return tables
-
-# %% ../../nbs/8_deploy/10_study.ipynb #894b56dc
-def known_sites(file:Path)->list: # what they said of themselves, by number; [] where nothing is kept
-    return load_nest(file)['setting'].get('sites', []) if file.exists() else []
-
-# %% ../../nbs/8_deploy/10_study.ipynb #020efbe6
-def checked(known:dict, here:dict, without): # facts by name
-    "Refuse a member whose data are others, and one that is missing."
-    for n in without: one_of(n, known, 'member')
-    for n, f in here.items():
-        was = {k: v for k, v in known.get(n, {}).items() if k in ('domain', 'n', 'tests', 'trains', 'norm')}
-        for k in (k for k, v in was.items() if v != f[k]):
-            raise ValueError(f'{n} has another {k} than when it joined: put the earlier back, or begin anew '
-                             'with another --out')
-    lost = [n for n, f in known.items() if f['here'] and n not in {*here, *without}]
-    if not lost: return
-    raise ValueError(f'{", ".join(lost)} took part so far and is not here: bring it, or say '
-                     f'--without {lost[0]}')
-
-# %% ../../nbs/8_deploy/10_study.ipynb #c3b1925c
-def members(facts:list, file:Path|None, without)->list:
-    "All that ever were members, by number; those who are here are marked."
-    known = {f['name']: f for f in (known_sites(file) if file else ())}
-    here = {f['name']: f for f in facts if f['name'] not in without}
-    checked(known, here, without)
-    gone = {n: f for n, f in known.items() if n not in here}
-    after = load_nest(file)['round_no'] if known else 0
-    marks = {n: dict(since=known[n]['since'] if n in known else after, here=n in here) for n in gone | here}
-    return sorted((f | marks[n] for n, f in (gone | here).items()), key=in_line)
-
-# %% ../../nbs/8_deploy/10_study.ipynb #ca88391f
-def stored(hub:Federation)->State:
-    "The checkpoint; members and rounds may be others than then."
-    file, now = hub.out, describe(hub)
-    was = load_nest(file)['setting']
-    if 'sites' in was:
-        now |= dict(rounds=was['rounds'], made_of=now['made_of'] | dict(data=was['made_of']['data']))
-    state = load_state(file, now, hub.device)
-    if state.round > hub.setting.rounds:
-        raise ValueError(f'{state.round} rounds are done: say --rounds {state.round+1}, or more')
-    if hub.setting.epsilon and was['rounds'] != hub.setting.rounds:
-        raise ValueError('noise was made for so many rounds, and epsilon would no longer hold: begin anew '
-                         'with another --out and --from')
-    return state
-
-# %% ../../nbs/8_deploy/10_study.ipynb #8a87b557
-def go_on(hub:Federation):
-    "Take it up, with room for who is new."
-    state = stored(hub)
-    changed = {k: hub.history.setting[k] for k in ('sites', 'rounds', 'made_of', 'steps', 'tests')}
-    own, states = hub.own | state.own, hub.states | state.states
-    history = replace(state.history, setting=state.history.setting | changed)
-    state = replace(state, own=own, states=states, history=history)
-    check_weights(state, hub.state, hub.out)
-    hub.state, hub.saved = state, state.scored
-
-# %% ../../nbs/8_deploy/10_study.ipynb #ab21f1fa
-@patch
-def table(self:Elsewhere, hub:Federation)->Table:
-    "Which rounds each site trained in."
-    rows = []
-    for k, f in enumerate(hub.suite.facts):
-        now = [r['round'] for r in hub.history.rounds if k in r['participants']]
-        ends = zip([r for r in now if r-1 not in now], [r for r in now if r+1 not in now])
-        trained = ', '.join(f'{a}–{b}' if b > a else str(a) for a, b in ends)
-        state = 'left' if not f.get('here', True) else '' if f['trains'] else 'only evaluates'
-        rows.append((k, f['name'], f['domain'], f['n'], trained, state))
-    columns = ['number', 'site', 'domain', 'training images', 'rounds', '']
-    return Table('Who took part', pd.DataFrame(rows, columns=columns).astype(str))
-
-# %% ../../nbs/8_deploy/10_study.ipynb #f4162e00
-@patch
-def begun(self:Elsewhere, hub:Federation, path):
-    "The server's tensors from a file, before the first round; later it must be the same file."
-    try: theirs, mark = load_file(path), content(path)[:16]
-    except FOREIGN as e:
-        raise ValueError(f'{path} holds no model ({type(e).__name__}): '
-                         'give model.safetensors of a run') from None
-    if hub.round_no and hub.history.setting.get('begun_with') != mark:
-        raise ValueError(f'this run did not begin with {path}: leave --from out, or give another --out')
-    if hub.round_no: return
-    for n, v in hub.server.items():
-        if n in theirs and alike(v, theirs[n]): continue
-        raise ValueError(f'{path} holds another model ({n} differs): give one of {hub.method.name}')
-    hub.server = {n: theirs[n].to(hub.device) for n in hub.server}
-    hub.history.setting['begun_with'] = mark
-
-# %% ../../nbs/8_deploy/10_study.ipynb #fbe4c268
-class Names(Record):
-    "How a site's classes are called."
-    name:str
-    classes:list[str]
-
-def united(job:Job, said:list)->Job: # of dicts with name and classes
-    "The job with all classes that sites have."
-    for why in filter(None, (misfit(s, Names) for s in said)):
-        raise ValueError(f'a site says what cannot be ({why}): is it of this version?')
-    classes = sorted({c for s in said for c in s['classes']})
-    say(f'classes of all sites: {", ".join(classes)}')
-    return structs.replace(job, classes=classes)
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #f4f79bcf
-from dataclasses import field
-from torch import Tensor
-import torch
-from fedskew_nb.engine.server import Answer, fixed, unasked
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #10e11c56
-class Branch:
-    "To its sites a server, to the server one node, which sends the sum of their models."
-    def __init__(self,
-        names,         # of its sites
-        post,          # letters → answers
-        at_once:int=16,
-    ):
-        self.names, self.post, self.at_once = list(names), post, at_once
-    def __call__(self, letter:bytes)->bytes:
-        "What its sites answer to an order; in place of their models one sum."
-        order, said, total = from_bytes(letter), {}, {}
-        to, shares, parts = (order.pop(k) for k in ('to', 'shares', 'parts'))
-        order['job']['setting'].pop('secure', None)
-        for some in chunked(to or self.names, self.at_once):
-            asked = {n: order | dict(client=to.get(n, 0)) for n in some}
-            answers = self.post({n: to_bytes(o) for n, o in asked.items()})
-            for n, o in asked.items():
-                if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
-                said[n] = read_answer(n, answers.pop(n))
-                if o['kind'] != 'train': continue
-                for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
-        return to_bytes(dict(said=said, model=total))
-
-def branches(names, post, n:int)->dict: # {name: Branch}
-    "So many hubs; sites go to them in turn."
-    names = sorted(names)
-    return {f'hub {h+1}': Branch(names[h::n], post) for h in range(n)}
-
-def floats_of(model:dict)->dict:
-    "Without counters of batches, which stay with their sites."
-    return {n: v for n, v in model.items() if not isinstance(v, Tensor) or v.is_floating_point()}
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #5e66ad60
-@patch
-def part(self:Branch, name:str, order:dict, answer:dict, share:float, parts:int)->dict: # {name: int64}
-    "What a site adds to a sum of so many parts; what was not asked for is refused."
-    if why := misfit(answer, Answer): raise ValueError(f'{name} sent no answer ({why}): ask it again')
-    model, like = floats_of(answer.pop('model')), floats_of(order['model'])
-    why = unasked(answer | dict(model=model), order['client'], like, order['round']+1)
-    if why := why or impossible(model):
-        raise ValueError(f'{name} sent what was not asked for ({why}): ask it again')
-    if answer.pop('extra'): raise ValueError(f'{name} sends more than a model, and a hub adds models only')
-    try: return {n: fixed(v, share, parts) for n, v in model.items()}
-    except FloatingPointError as e: raise FloatingPointError(f'{name}: {e}') from None
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #ae4a6cd7
-class Sum(Record):
-    "What a hub answers."
-    said:dict[str, dict]    # by site
-    model:dict
-
-@dataclass
-class Tree(Elsewhere):
-    "Sites that are reached through hubs."
-    above:dict=field(default_factory=dict)     # {site's name: its hub}
-    def opened(self, fed:Federation, who:list)->Server:
-        "The server of a round, and what each model counts in the sum."
-        if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
-        server = server_for(fed, who)
-        shares = [0.]*len(who) if server.w is None else server.w.tolist()
-        self.shares = {self.names[c.id]: p for c, p in zip(who, shares)}
-        return server
-    def letter(self, fed:Federation, who:list, kind:str)->bytes:
-        "One order for all of these sites."
-        to = {self.names[c.id]: c.id for c in who}
-        more = dict(to=to, shares={}, parts=0)
-        if kind == 'train': more |= dict(shares={n: self.shares[n] for n in to}, parts=len(self.shares))
-        return to_bytes(from_bytes(Elsewhere.letter(self, fed, who[0].id, kind)) | more)
-    def heard(self, fed:Federation, kind:str, hub:str, who:list)->tuple: # (answers, sum)
-        "What a hub says of its sites, in the order of `who`."
-        answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
-        if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
-        answer = read_answer(hub, answers[hub])
-        why = misfit(answer, Sum) or ('' if {*names} == {*answer['said']} else 'it is of other sites')
-        if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
-        return [answer['said'][n] for n in names], answer['model']
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #5be1f0a2
-@patch
-def below(self:Tree, fed:Federation, kind:str, hub:str, who:list)->dict: # {client: answer}
-    "What its sites said; the sum stands with the first."
-    said, sums = self.heard(fed, kind, hub, who)
-    like = {n: fed.server[n].shape for n in sums if n in fed.server}
-    none = {n: torch.zeros((), dtype=torch.long).expand(shape) for n, shape in like.items()}
-    if kind == 'train':
-        most = 2.**62*len(who)/len(self.shares)      # of so many parts; above, all hubs' sum may wrap around
-        for n, v in sums.items():
-            if not isinstance(v, Tensor) or not v.numel() or float(v.double().abs().max()) <= most: continue
-            raise ValueError(f'{hub} sent no sum ({n} is above what its sites can send): ask it again')
-        said = [s | dict(model=dict(none) if k else sums, extra={}) for k, s in enumerate(said)]
-    return {c.id: s for c, s in zip(who, said)}
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #7d3e5a1b
-@patch
-def asked(self:Tree, fed:Federation, kind:str, who:list):
-    "What each of these clients answers, in the order of their numbers; a hub is asked when its first comes."
-    got, hubs = {}, [self.above[self.names[c.id]] for c in who]
-    for c, hub in zip(who, hubs):
-        if c.id not in got: got |= self.below(fed, kind, hub, [d for d, h in zip(who, hubs) if h == hub])
-        yield got.pop(c.id)
-
-# %% ../../nbs/8_deploy/12_tree.ipynb #33200daa
-def tree_of(job:Job, hubs:dict, out=None, **how)->Federation: # {name: Branch}
-    "A federation of the sites of all these hubs; its server hears hubs only."
-    order, facts, above = to_bytes(order_of(job, 'facts') | dict(to={}, shares={}, parts=0)), [], {}
-    for name, hub in hubs.items():
-        answer = hub(order)
-        if out: Book(out).write(site=name, **letters(job, 'facts', 0, order, answer))
-        facts += (said := [*from_bytes(answer)['said'].values()])
-        above |= {str(f.get('name')): name for f in said}
-    def post(letters): return {n: hubs[n](data) for n, data in letters.items()}
-    fed = hub_of(job, facts, post, out, **how)
-    fed.sites = Tree(**vars(fed.sites), above=above)
-    return fed

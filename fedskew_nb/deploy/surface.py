@@ -5,58 +5,22 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/02_surface.ipynb #23b02323
-import json, re
-from dataclasses import dataclass, fields
+# %% ../../nbs/8_deploy/02_surface.ipynb #639d2623
+import json
+from dataclasses import dataclass
 from functools import lru_cache
 import pandas as pd
 import torch
 from msgspec.structs import asdict, replace
 from torch import Tensor
-from ..run.recipes import file_of, parts_of, read_method, read_model
-from ..core.files import Record, misfit, record_of
+from ..run.recipes import read_method
 from ..core.identity import digest
-from ..core.net import Net
 from ..core.seeding import generator
-from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
-from ..engine.federation import Federation
+from .order import Job, job_of
 from ..engine.scoring import Overheard, handed_on, byte_rows
 from ..engine.server import size_of
-from ..engine.setting import Setting
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #a0031b82
-class Job(Record):
-    "What is trained, by name."
-    method:str           # a name or a sum
-    model:str='small_conv'
-    pixels:int=32        # image side
-    setting:dict={}      # fields of `Setting`
-    run:str=''           # under this name a site keeps its memory
-    classes:list[str]=[] # default: the sites'
-    most_images:int=1_000_000 # that a site may say it trains on
-    def __post_init__(self):
-        files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
-        if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
-        if not re.fullmatch('[0-9a-z]{0,32}', self.run): raise ValueError(f'{self.run!r} is no name of a run')
-        known_names(self.setting, ['house', *(f.name for f in fields(Setting))], 'setting')
-        for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
-            raise ValueError(f'{k} needs images or answers of all sites: leave it out')
-    def net(self, n_classes:int)->Net:
-        "Its first model, the same everywhere."
-        return read_model(self.model, n_classes, self.pixels, self.setting.get('seed', 0))
-    def federation(self, suite:Suite, **more)->Federation:
-        "A federation of these clients, each trained alone, as a site would."
-        how = dict(device='cpu', lanes=1, stack=False) | self.setting | more
-        return Federation(read_method(self.method), self.net(suite.n_classes), suite, **how)
-
-# %% ../../nbs/8_deploy/02_surface.ipynb #3bff13a3
-def job_of(d)->Job:
-    "A job that was sent; of this version, it says everything."
-    why = misfit(d, Job) or next((f'it has no {k}' for k in Job.__struct_fields__ if k not in d), '')
-    if why: raise ValueError(f'this is no job ({why}): is the other side of this version?')
-    return record_of(d, Job)
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a71c2d3d
 def noise(k:int, n_classes:int, pixels:int, n=0, others=slice(0))->Data:
