@@ -96,7 +96,8 @@ class Post:
             if gone: say(f'{", ".join(sorted(gone))} did not come back: on without')
         self.least = least
         if len(self.facts) == n: return [*self.facts.values()]
-        raise ValueError(f'--nodes is {n}, and there are {", ".join(sorted(self.facts))}: end one, or say more')
+        there = ', '.join(sorted(self.facts))
+        raise ValueError(f'--nodes is {n}, and there are {there}: end one, or say more')
     def __call__(self, letters:dict)->dict:
         "The answers that come before patience ends."
         self.until, self.sick = time.time()+self.patience, {}
@@ -104,7 +105,8 @@ class Post:
         answers = self.once(letters)
         late = self.awaited(letters.keys()-answers.keys())
         if late and time.time() < self.until:
-            say(f'no answer from {", ".join(sorted(late))}: asked again for up to {self.patience:.0f} seconds')
+            say(f'no answer from {", ".join(sorted(late))}: '
+                f'asked again for up to {self.patience:.0f} seconds')
         while left := {n: data for n, data in letters.items() if n not in answers}:
             if not self.awaited(left) or time.time() > self.until: break
             time.sleep(1)

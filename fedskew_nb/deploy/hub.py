@@ -198,17 +198,17 @@ class Elsewhere:
         return answers
     def asked(self, fed:Federation, kind:str, who:list):
         "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
-        away, all_ = [], len(who)
+        away, of = [], len(who)
         for some in chunked(who, self.at_once):
             to = {self.names[c.id]: c.id for c in some}
             answers = self.sent(fed, kind, to)
             away += [n for n in to if n not in answers]
-            if away and all_-len(away) < min(self.least or all_, all_):
+            if away and of-len(away) < min(self.least or of, of):
                 raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
                                       'or let fewer do by --least')
             for n in to:
                 yield read_answer(n, answers.pop(n)) if n in answers else None
-        if away: say(f'{", ".join(away)} did not answer: on with {all_-len(away)} of {all_}')
+        if away: say(f'{", ".join(away)} did not answer: on with {of-len(away)} of {of}')
     def opened(self, fed:Federation, who:list)->Server:
         "The server of a round; a secure one begins with what each of these signs, and None is a void one."
         self.members = ()

@@ -86,12 +86,6 @@ def site_name(name:str)->str:
     if re.fullmatch(NAME, name): return name
     raise ValueError(f'{name!r} is no name of a site: give it letters, digits, . - _, at most 40 of them')
 
-def check_sites(names):
-    "Refuse names of sites that are those of public keys."
-    for name in names:
-        if not site_name(name).endswith('.pub'): continue
-        raise ValueError(f'{name}: a site is not called like a public key')
-
 def check_whole(out:Path, *names):
     "Refuse torn certificates, before one goes to a node."
     for n in names:
@@ -142,14 +136,17 @@ def certs_command(
     renew:bool=False, # by the same authority
 ):
     "Make a server's certificate and a key for each node; what is there stays."
-    nodes = Path(out, 'nodes')
-    check_sites(node)
+    # the private key of a site has its name, the public one ends in .pub
+    for name in node:
+        if site_name(name).endswith('.pub'): raise ValueError(f'{name}: a site is not called like a public key')
+    nodes, there = Path(out, 'nodes'), Path(out, 'ca.crt').exists()
     nodes.mkdir(parents=True, exist_ok=True)
-    there = Path(out, 'ca.crt').exists()
+    # the server's own
     if renew: renewed(Path(out), host)
     elif there and host: raise ValueError(f'{out} has a certificate: say --renew for another --host')
     elif there: check_server(Path(out))
     else: write_certificates(Path(out), host)
+    # a pair for each site
     for name in node:
         if not (nodes/f'{name}.pub').exists(): write_pair(nodes, name)
     print(f'{out}/ca.crt goes to every node; server.crt and server.key stay; keep ca.key apart')

@@ -323,6 +323,7 @@ class Node:
         said = dict(peers=self.peers) | said
         return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
 
+# %% ../../nbs/8_deploy/03_node.ipynb #5e27e0ce
 def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c5bf83f2

@@ -105,7 +105,7 @@ class SecureSum:
         limits:dict,
     ): self.seal, self.name, self.memory, self.limits = seal, name, memory, limits
     def pledge(self, order:dict, job:Job, fed:Federation, folder:Path)->dict:
-        "Draw a fresh key for a round, and sign what this site takes part in; `left`: its part was sent before."
+        "Draw a fresh key for a round, and sign what is asked of this site; `left`: its part was sent before."
         client, = fed.clients
         key = X25519().X25519PrivateKey.generate()
         what = sha(asdict(job)), job.run, order['round'], order['asked']
@@ -180,9 +180,10 @@ class SecureSum:
     def exposed(self, w:dict)->str:
         "Why a sum of these weights would not hide this site."
         k, others = self.limits['colluders'], [v for n, v in w.items() if n != self.name]
-        if len(rest(others, k)) < 2: return (
-            f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
-            f'takes two: let more sites take part, or start the node with --colluders {max(len(others)-2, 0)}')
+        if len(rest(others, k)) < 2:
+            return (f'of {len(others)} others {k} may tell the server what they sent, and to hide among the '
+                    'rest takes two: let more sites take part, or start the node with --colluders '
+                    f'{max(len(others)-2, 0)}')
         most, own = self.limits['share'], share(w[self.name], others, k)
         if own <= most: return ''
         return (f'its model would be {own:.4f} of the sum without the heaviest {k} of the others, and it '

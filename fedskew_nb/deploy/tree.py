@@ -105,7 +105,7 @@ class Tree(Elsewhere):
         said = [s | dict(model=dict(none) if k else sums, extra={}) for k, s in enumerate(said)]
         return {c.id: s for c, s in zip(who, said)}
     def asked(self, fed:Federation, kind:str, who:list):
-        "What each of these clients answers, in the order of their numbers; a hub is asked when its first comes."
+        "What each client answers, in the order of their numbers; a hub is asked when its first comes."
         got, hubs = {}, [self.above[self.names[c.id]] for c in who]
         for c, hub in zip(who, hubs):
             if c.id not in got: got |= self.below(fed, kind, hub, [d for d, h in zip(who, hubs) if h == hub])
