@@ -138,7 +138,8 @@ def certs_command(
     "Make a server's certificate and a key for each node; what is there stays."
     # the private key of a site has its name, the public one ends in .pub
     for name in node:
-        if site_name(name).endswith('.pub'): raise ValueError(f'{name}: a site is not called like a public key')
+        if not site_name(name).endswith('.pub'): continue
+        raise ValueError(f'{name}: a site is not called like a public key')
     nodes, there = Path(out, 'nodes'), Path(out, 'ca.crt').exists()
     nodes.mkdir(parents=True, exist_ok=True)
     # the server's own
