@@ -12,7 +12,7 @@ from fedskew_nb.deploy.keys import write_pair
 from fedskew_nb.deploy.node import Book, Node, Seal, limits_of, order_of
 from fedskew_nb.deploy.surface import Job
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
-from fedskew_nb.engine.server import SCALE
+from fedskew_nb.engine.fixed import SCALE
 
 pytest.importorskip('cryptography')
 SITES = dict(a='dawn', b='dusk', c='noon', d='rain')

@@ -28,7 +28,8 @@ from .surface import Job
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.guard import note_odd
-from ..engine.server import Marks, Server, server_for
+from ..engine.fixed import server_for
+from ..engine.server import Marks, Server
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
@@ -472,7 +473,8 @@ def united(job:Job, said:list)->Job: # of dicts with name and classes
 from dataclasses import field
 from torch import Tensor
 import torch
-from fedskew_nb.engine.server import Answer, fixed, unasked
+from fedskew_nb.engine.fixed import fixed
+from fedskew_nb.engine.server import Answer, unasked
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #10e11c56
 class Branch:

@@ -25,7 +25,7 @@ from ..analysis.trust import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import message, not_negative, one_of, real
 from ..run.recipes import parts_of, read_call, read_method, summand_name
-from ..engine.lanes import largest_of, leaves, pick_device
+from ..engine.device import largest_of, leaves, pick_device
 from ..data.cache import cache_dir
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.datasets import renumbered
@@ -35,7 +35,8 @@ from ..data.suite import Suite
 from .keys import site_name
 from .surface import Job, job_of, looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
-from ..engine.federation import Federation, batch_odd
+from ..engine.patience import batch_odd
+from ..engine.federation import Federation
 from ..engine.scoring import scores
 from ..engine.server import alike, counters, floats_in, form_of, unlike
 
@@ -545,7 +546,7 @@ from torch import Tensor
 import torch
 from ..core.files import Number, locked, read_bytes, record_of, whole_file, write_json
 from .keys import crypto
-from ..engine.server import fixed, server_for
+from ..engine.fixed import fixed, server_for
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #29a70e75
 class Pledge(Record):

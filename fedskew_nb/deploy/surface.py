@@ -22,7 +22,7 @@ from ..data.check import known_names
 from ..data.images import Data
 from ..data.suite import Client, Suite
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard, handed_on, byte_rows
+from ..engine.sites import Overheard, handed_on, byte_rows
 from ..engine.server import size_of
 from ..engine.setting import Setting
 
