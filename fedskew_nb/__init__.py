@@ -38,8 +38,6 @@ _MOVED = {        # where a module was in 0.1: where it is now
                  places='core.method', instructions='core.identity'),
     'nets': dict(convert='nets.models', weights='nets.pretrained'),
     'tools': dict(combine='tools.catalogue'),
-    'engine': dict(
-        device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
         **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
         diagrams='analysis.style', overview='analysis.comparison', costs='nets.models',

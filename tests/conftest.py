@@ -20,7 +20,7 @@ def pytest_configure(config):
     if device=='cpu': return
     os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'            # cuBLAS adds in the same order each time
     import torch
-    from fedskew_nb.engine.lanes import pick_device
+    from fedskew_nb.engine.device import pick_device
     try: pick_device(device)
     except ValueError as e: raise pytest.UsageError(str(e)) from None
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -25,7 +25,8 @@ from fedskew_nb.core.net import Net
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import leave_out
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.history import History, TABLED, Where
+from fedskew_nb.engine.reading import TABLED, Where
+from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
 

@@ -14,7 +14,7 @@ from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.seeding import Dropout, generator, seeded
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import (

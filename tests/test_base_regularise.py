@@ -15,7 +15,7 @@ from fedskew_nb.core.net import Net, is_batchnorm, under
 from fedskew_nb.core.rules import Rule, keep
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.server import Server
 from fedskew_nb.methods.baselines.average import (
     FedAvg, SCAFFOLD, ControlVariates, FedDC, ServerStep, FedProx, Decorrelate, FedDecorr, FedDyn,

@@ -15,7 +15,7 @@ from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.net import is_batchnorm
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.generate import FedGen, FeatureGenerator, LatentGenerator

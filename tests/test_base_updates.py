@@ -11,7 +11,7 @@ from feds import little as small
 from feds import trained_once, whole_and_resumed
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.net import is_batchnorm
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb.methods.baselines.average import (
     FedAvg, SCAFFOLD, FedProx, FedDyn, AFL, AdjustGaps, FedAdam, FedAvgM, FedDG_GA, FedNova, FedPer,
     FedYogi, GroupDRO, SiloBN, ServerAdaptive, WorstDomains, q_FFL, to_simplex, work)

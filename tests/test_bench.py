@@ -19,7 +19,7 @@ from rounds import noting, rounds_frame, rounds_table, with_boxes
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import normalise
 from fedskew_nb.engine.client import Worker
-from fedskew_nb.engine.lanes import has_bf16, threads_of
+from fedskew_nb.engine.device import has_bf16, threads_of
 from fedskew_nb.run.recipes import METHODS
 
 SCRIPTS = Path(__file__).parent/'bench'

@@ -5,7 +5,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.names import Recipe
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.scoring import Here
+from fedskew_nb.engine.sites import Here
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.run import Run, files_of, finished, paired, run_all, stamped, train_run

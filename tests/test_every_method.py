@@ -9,7 +9,7 @@ from feds import cut, fed_of, halved, name_of
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
-from fedskew_nb.engine.scoring import Here
+from fedskew_nb.engine.sites import Here
 from fedskew_nb.engine.server import size_of
 
 @pytest.fixture(scope='module')

@@ -14,7 +14,7 @@ from test_published_tables import ROWS as PUBLISHED
 from fedskew_nb.analysis.claims import claims_of, seed_values, stored_claims
 from fedskew_nb.analysis.stats import effect_shown, seeds_for
 from fedskew_nb.run.reproduce import protocols
-from fedskew_nb.engine.history import MOMENTS as STORED
+from fedskew_nb.engine.reading import MOMENTS as STORED
 
 ALL = read('claims.toml')
 CLAIMS, CELLS, MOVED = (ALL[k] for k in ('claim', 'cell', 'moved'))

@@ -10,7 +10,7 @@ import evidence, photographs, plan, sets, work
 from plan import LADDER, Row, Set, Trial, chosen, wanted_trials
 from fedskew_nb.run.recipes import model_recipe, read_method
 from fedskew_nb.run.run import method_of
-from fedskew_nb.engine.history import MOMENTS, VIEWS
+from fedskew_nb.engine.reading import MOMENTS, VIEWS
 from fedskew_nb.engine.setting import Setting
 
 HEADS = plan.records_of((plan.HERE/'plan.toml').read_text())

@@ -11,7 +11,7 @@ from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.executors import Processes, opened, remotely
 from fedskew_nb.run.run import federation_of, files_of, run_name, stamped, train_run
 from fedskew_nb.run.tune import tune
-from fedskew_nb.engine.lanes import pick_device
+from fedskew_nb.engine.device import pick_device
 from fedskew_nb.engine.history import History, versions
 from feds import run_of, two
 

@@ -13,7 +13,7 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
-from fedskew_nb.engine.history import Where
+from fedskew_nb.engine.reading import Where
 from fedskew_nb.engine.server import weights_of
 from fedskew_nb.analysis.explain import measure, answers
 from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_params, payload, resnet10, seq, small_conv

@@ -12,7 +12,7 @@ from fedskew_nb.analysis.explain import adabn
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import (
     FedBN, FixBN, FixStatistics, HBN, HybridNorm, MixStatistics, hybrid, hybrid_norms, pooled)

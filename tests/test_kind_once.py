@@ -8,7 +8,7 @@ from fedskew_nb.analysis.claims import Claim, gain, seed_values
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.engine.history import History
-from fedskew_nb.engine.history import Where, sums_of
+from fedskew_nb.engine.reading import Where, sums_of
 
 ONE = st.fixed_dictionaries(
     dict(

@@ -6,7 +6,7 @@ from fedskew_nb import load_suite
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.pairs import unlike
 from fedskew_nb.analysis.table import budget_text
-from fedskew_nb.engine import federation as engine
+from fedskew_nb.engine import patience as engine
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
 from fedskew_nb.engine.history import History
 from fedskew_nb.engine.setting import Setting, due, in_full

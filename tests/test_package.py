@@ -6,7 +6,7 @@ import fedskew_nb as fs
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.downloads.prepare import prepare_command
-from fedskew_nb.engine.history import SCORES, TABLED
+from fedskew_nb.engine.reading import SCORES, TABLED
 from fedskew_nb.run.reproduce import reproduce_command
 from fedskew_nb.tools import cli
 from project import NBS, ROOT, notebooks, read, source

@@ -9,7 +9,7 @@ from feds import cut, far, halved, name_of
 from plain_base import at, averaged, epochs, pixels, present
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 from fedskew_nb import SCAFFOLD, FedNova
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import setting_for

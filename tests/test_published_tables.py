@@ -5,7 +5,7 @@ appear in two tables stand here once (the first and last rows of the ablations a
 first feature row of Table 7 is its full model).
 """
 import numpy as np, pytest
-from fedskew_nb.engine.history import summary
+from fedskew_nb.engine.reading import summary
 
 PUBLISHED = '''
 1 Office FedAvg   59.82 65.26 51.72 46.67 55.86 8.27

@@ -3,8 +3,8 @@ from itertools import permutations
 import pytest, torch
 from feds import fed_of, first, halved, little
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.scoring import Overheard
-from fedskew_nb.engine.server import server_for
+from fedskew_nb.engine.sites import Overheard
+from fedskew_nb.engine.fixed import server_for
 from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.tools.choose import candidates, choose, why_apart
 

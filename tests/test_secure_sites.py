@@ -14,7 +14,7 @@ from fedskew_nb.deploy.node import Node
 from fedskew_nb.deploy.secure import Seal, SecureSum
 from fedskew_nb.deploy.admit import limits_of
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
-from fedskew_nb.engine.server import SCALE
+from fedskew_nb.engine.fixed import SCALE
 
 pytest.importorskip('cryptography')
 SITES = dict(a='dawn', b='dusk', c='noon', d='rain')

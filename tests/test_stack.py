@@ -10,10 +10,11 @@ from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
-from fedskew_nb.engine import federation, stack
+from fedskew_nb.engine import sites, stack
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.setting import Setting
-from fedskew_nb.engine.stack import why_not_stacked, Batches, side_by_side
+from fedskew_nb.engine.together import Batches, side_by_side
+from fedskew_nb.engine.stack import why_not_stacked
 from fedskew_nb.methods.baselines.average import FedAvg
 
 # who trains its clients one by one, and which mechanism asks for it
@@ -114,12 +115,12 @@ def test_what_is_addressed_to_one_client_reaches_it_in_a_stack(w2):
 
 def test_a_stack_that_does_not_fit_is_halved(w2, monkeypatch):
     one_by_one = trained(FedAvg, w2, stack=False)
-    train, tall = federation.train_stack, []
+    train, tall = sites.train_stack, []
     def narrow(worker, tasks, at):
         tall.append(len(tasks))
         if len(tasks) > 3: raise torch.cuda.OutOfMemoryError('CUDA out of memory')
         return train(worker, tasks, at)
-    monkeypatch.setattr(federation, 'train_stack', narrow)
+    monkeypatch.setattr(sites, 'train_stack', narrow)
     f = fed(FedAvg, w2, rounds=2)
     with pytest.warns(UserWarning, match='from now on a stack has [52]') as notes: f.fit(1)
     assert far(f.server, one_by_one.server) < 1e-5 and len(notes) == 2 and f.height == 2

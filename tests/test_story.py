@@ -8,7 +8,8 @@ from fedskew_nb.analysis.story import DONE, MIXED, ranking
 from fedskew_nb.analysis.table import at_chance, budget_text, foot, late_rise
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.engine.history import History, Where
+from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.history import History
 from fedskew_nb.engine.setting import Setting, schedule
 
 QUESTIONS = ['skew', 'federating', 'ahead', 'cost', 'next']

@@ -17,7 +17,8 @@ from fastcore.basics import patch
 from .comparison import Comparison, stored_results
 from .pairs import by_domain, image_floor, unlike
 from .stats import difference_text, judge, holm, p_value, t_interval
-from ..engine.history import Where, summary, History
+from ..engine.reading import Where, summary
+from ..engine.history import History
 from .table import Table, rate_of
 from ..core.names import papers, nearest
 

@@ -12,7 +12,8 @@ from .pairs import (
 from .pairs import without_odd
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
-from ..engine.history import History, SCORES, TABLED, Where, where_of
+from ..engine.reading import SCORES, TABLED, Where, where_of
+from ..engine.history import History
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 
@@ -325,7 +326,8 @@ from pathlib import Path
 from .table import RISE
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import MOMENTS, VIEWS, StoredRun, history_of
+from ..engine.reading import MOMENTS, VIEWS
+from ..engine.history import StoredRun, history_of
 
 # %% ../../nbs/3_results/11_overview.ipynb #00000006
 _OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '

@@ -136,7 +136,7 @@ from torch import Tensor
 from ..core.net import evaluating, Net, Out
 from ..data.images import Data, glance
 from ..engine.federation import Federation
-from ..engine.history import summary
+from ..engine.reading import summary
 from ..engine.scoring import reestimate, pieces
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4

@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from .stats import Interval, adjusted, t_interval
 from .table import at_chance
-from ..engine.history import History, Where, lost_of, placed, sums_at, sums_of, told, where_of
+from ..engine.reading import Where, lost_of, placed, sums_at, sums_of, told, where_of
+from ..engine.history import History
 
 # %% auto #0
 __all__ = ['by_domain']

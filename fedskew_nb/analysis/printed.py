@@ -16,7 +16,8 @@ from ..core.method import Method
 from ..core.names import one_of
 from ..data.splits import by_table, held_domains, labels, of_domain, tests_of, whole_shares
 from ..data.suite import Suite
-from ..engine.history import History, Where, summary
+from ..engine.reading import Where, summary
+from ..engine.history import History
 from ..engine.setting import setting_for
 
 # %% auto #0

@@ -13,7 +13,7 @@ from . import pairs
 from .comparison import Comparison, deal_of
 from .stats import Interval, seeds_for, span
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..engine.history import VIEWS, Where, where_of
+from ..engine.reading import VIEWS, Where, where_of
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
 def measured(i:Interval)->str:

@@ -9,7 +9,7 @@ import math, re
 import pandas as pd
 from fastcore.basics import patch
 from ..core.files import no_formula
-from ..engine.history import Where, percents
+from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0

@@ -6,138 +6,21 @@
 __all__ = ['Worker']
 
 # %% ../../nbs/6_engine/02_client.ipynb #00000003
-import contextlib, math, threading
-from copy import deepcopy
+import math, threading
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ..core.context import ClientContext, Upload
 from ..core.method import Method
-from ..core.mechanism import kind
-from ..core.net import Net, Out, normalise
-from ..core.names import one_of
-from ..nets.remember import look_once
+from ..core.net import Net, Out
 from ..core.seeding import Random
-from ..data.cache import cache_dir
 from ..data.images import Data
 from ..data.batch import draw_moves, move, move_boxes
 from ..data.suite import Suite
-from .lanes import (
-    cloned, copied, copy_into, largest_of, memory_format, read_at_once, LaneStopped)
-from .setting import Setting, fresh_optim, moved, schedule, shared_out
+from .device import copied, largest_of, read_at_once
 from .history import Result, Task
-
-# %% ../../nbs/6_engine/02_client.ipynb #00000006
-class Worker:
-    "One resident model on one device."
-    def __init__(self,
-        method:Method, net:Net,      # the model as the method adapted it
-        suite:Suite, setting:Setting, device:torch.device,
-    ):
-        self.method, self.suite, self.setting, self.device = method, suite, setting, device
-        self.format = memory_format(net, setting.channels_last, device)
-        self.net = net.to(device, memory_format=self.format)
-        self.dtype = next(net.parameters()).dtype
-        self.kept = method.kept(net)
-        self.scale = [torch.tensor(v, dtype=self.dtype, device=device) for v in (suite.mean, suite.std)]
-        self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
-        self.met = {}    # what a frozen prefix has looked at
-    def load(self, state:dict):
-        "Become the model with this state."
-        copy_into(self.net.state_dict(keep_vars=True), state, self.net.frozen)
-    def state(self)->dict: # {name: tensor}
-        "A copy of the model's state."
-        return cloned(self.net.state_dict(keep_vars=True))
-    def copy(self, state:dict)->Net:
-        "An independent model with this state, in eval."
-        net = deepcopy(self.net)
-        copy_into(net.state_dict(keep_vars=True), state, net.frozen)
-        return net.eval()
-
-# %% ../../nbs/6_engine/02_client.ipynb #7ebb17ec
-@patch
-def twin(self:Worker)->Worker:
-    "Another worker of the same kind, for another lane."
-    new = type(self)(self.method, deepcopy(self.net), self.suite, self.setting, self.device)
-    new.met = self.met
-    return new
-
-# %% ../../nbs/6_engine/02_client.ipynb #00000008
-@patch
-def images(self:Worker, x:Tensor)->Tensor:
-    "Raw uint8 images as the model wants them; floats are taken to be so already."
-    if x.is_floating_point(): x = x.to(self.device, self.dtype)
-    else: x = normalise(x.to(self.device), *self.scale, self.dtype)
-    return x.contiguous(memory_format=self.format)
-
-@patch
-def precise(self:Worker):
-    "The context of a forward pass."
-    if self.setting.precision == 'fp32': return contextlib.nullcontext()
-    return torch.autocast(self.device.type, torch.bfloat16)
-
-# %% ../../nbs/6_engine/02_client.ipynb #fb6f8100
-def widened(o):
-    "bfloat16 tensors in a nest of dicts, lists and `Out` as float32; everything else as it is."
-    if isinstance(o, Tensor): return o.float() if o.dtype == torch.bfloat16 else o
-    if isinstance(o, dict): return {k: widened(v) for k, v in o.items()}
-    if isinstance(o, (list, tuple)): return type(o)(map(widened, o))
-    if isinstance(o, Out): return Out(*map(widened, (o.logits, o.feat, o.fmap, o.aux, o.views)))
-    return o
-
-# %% ../../nbs/6_engine/02_client.ipynb #607ed1fc
-@patch
-def answering(self:Worker, state:dict|None=None)->Net: # state: default, what the worker holds
-    "The net as it answers at test: in eval."
-    if state: self.load(state)
-    return self.net.eval()
-
-@patch
-def meet(self:Worker, d:Data, mirrored:bool=False):
-    "A frozen prefix looks at all images of a set, once."
-    look_once(self.net, d.x, self.images, self.met, mirrored, cache_dir)
-
-# %% ../../nbs/6_engine/02_client.ipynb #0000000b
-@patch
-@torch.no_grad()
-def probabilities(self:Worker,
-    x:Tensor,                 # (N, 3, H, W) uint8, or normalised floats
-    batch:int=64,
-    net:Net|None=None,        # `answering`, if it is at hand
-    aux:tuple=(),             # also 'logits', or names in `out.aux`
-)->dict:                      # {path: (N, n_classes)}; '' is the method's default path
-    "What the model says of raw images."
-    net, batches = net or self.answering(), {}
-    for part in x.split(batch):
-        out, answers = self._asked(net, part)
-        check_numbers(self.method, net, answers, out)
-        more = dict(logits=out.logits) | out.aux
-        answers |= {a: more[one_of(a, more, 'further answer')] for a in aux}
-        for path, p in answers.items(): batches.setdefault(path, []).append(p)
-    return {path: torch.cat(ps) for path, ps in batches.items()}
-
-# %% ../../nbs/6_engine/02_client.ipynb #6b014ff4
-def check_numbers(
-    method:Method, net:Net,
-    answers:dict,   # {path: (N, n_classes)}
-    out:Out,        # of the model
-):
-    "Refuse probabilities that are NaN or infinite."
-    if sum(p.sum() for p in answers.values()).isfinite(): return
-    bad = next((path for path, p in answers.items() if not p.isfinite().all()), None)
-    if bad is None: return
-    m = next((m for m in method.each('predict') if bad in m.predict(net, out)), None)
-    if m is None or not out.logits.isfinite().all():
-        raise FloatingPointError(f'{method.name}: the model answers NaN or infinity: it has diverged, '
-                                 'try a smaller lr, or clip=10')
-    raise ValueError(f'{kind(m)}.predict returned NaN or infinity for the path {bad!r}: '
-                     'return finite numbers for each image and class')
-
-# %% ../../nbs/6_engine/02_client.ipynb #efe9912d
-@patch
-def _asked(self:Worker, net:Net, x:Tensor)->tuple:    # (Out, {path: probabilities})
-    with self.precise(): out = widened(net(self.images(x)))
-    return out, {'': out.logits.softmax(1)} | self.method.union('predict', net, out)
+from .lanes import LaneStopped
+from .resident import Resident, widened
+from .setting import Setting, fresh_optim, moved, schedule, shared_out
 
 # %% ../../nbs/6_engine/02_client.ipynb #0000000d
 def is_image(name:str, v)->bool:
@@ -152,149 +35,131 @@ def augmented(b:dict, moves)->dict:
         return move_boxes(v, moves, size) if name.startswith('boxes') else v
     return {name: moved(name, v) for name, v in b.items()}
 
-def batch_of(d:Data, i:Tensor, device)->dict: # x, y, masks and boxes if there are any
-    "Some images, and what is known of them."
-    d = d[i.to(d.x.device)]
-    more = {k: t for k, t in dict(masks=d.masks, boxes=d.boxes).items() if t is not None}
-    return dict(x=d.x, y=d.y.to(device), **more)
-
-# %% ../../nbs/6_engine/02_client.ipynb #0000000e
-@patch
-def raw_batch(self:Worker,
-    c:ClientContext,
-    i:Tensor,          # indices of its training images
-)->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
-    "Images of a client, through every `batch` hook, and augmented."
-    s = self.setting
-    raw = dict(i=i, **batch_of(c.data.train, i, self.device))
-    b = self.method.make_batch(c, raw)
-    still = not (s.pad or s.flip or s.turn)
-    c.as_is = i if still and b['x'] is raw['x'] and i.device.type == 'cpu' else None
-    if still: return b
-    return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))
-
-@patch
-def ready_batch(self:Worker, b:dict)->dict:
-    "The same batch with its images as the model wants them."
-    return {k: self.images(v) if is_image(k, v) else v for k, v in b.items()}
-
-# %% ../../nbs/6_engine/02_client.ipynb #00000010
-@patch
-def descend(self:Worker, opt:torch.optim.Optimizer, loss:Tensor):
-    "One step down a loss; gradients are clipped if the setting says so."
-    if not loss.requires_grad: raise ValueError('no loss depends on the model: make one of its answers')
-    opt.zero_grad()
-    loss.backward()
-    if self.setting.clip: nn.utils.clip_grad_norm_(opt.param_groups[0]['params'], self.setting.clip)
-    opt.step()
-
-@patch
-def step(self:Worker, c:ClientContext, i:Tensor, opt:torch.optim.Optimizer)->dict:
-    "One step on images `i`; the loss terms, detached."
-    b = self.ready_batch(self.raw_batch(c, i))
-    with self.precise(): out = widened(self.method.run_forward(c, b))
-    self.method.everyone('inner', c, b, out)
-    terms = self.method.terms(c, b, out)
-    self.descend(opt, sum(terms.values()))
-    c.steps += 1
-    return {k: v.detach() for k, v in terms.items()}
-
 # %% ../../nbs/6_engine/02_client.ipynb #00000011
 def above(names)->set: # of names of modules
     "The modules that hold these parameters."
     return {n[:i] for n in names for i, sign in enumerate(n) if sign == '.'}
 
-@patch
-def _settle(self:Worker, c:ClientContext):
-    "What is frozen whole rests, and what makes noise draws from the client's dice."
-    learns = {n: p.requires_grad for n, p in self.net.named_parameters(remove_duplicate=False)}
-    frozen = above(learns)-above(n for n in learns if learns[n])
-    for n, m in self.net.named_modules():
-        if isinstance(m, Random): m.generator = c.gen(f'net.{n}')
-        if n in frozen and n.rpartition('.')[0] not in frozen: m.eval()
-
-# %% ../../nbs/6_engine/02_client.ipynb #50014686
-@patch
-def _prepare(self:Worker, c:ClientContext, trainable)->torch.optim.Optimizer:
-    "The net in training mode, and a fresh optimiser for this phase."
-    self.net.train()
-    for n, p in self.net.named_parameters(): p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
-    self._settle(c)
-    learning = {n: p for n, p in self.net.named_parameters() if p.requires_grad}
-    if not learning: raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
-                                      'parameter that is not frozen')
-    c.learnt = set(learning)
-    return fresh_optim(self.setting, [*learning.values()], c.lr, self.sgds)
-
-# %% ../../nbs/6_engine/02_client.ipynb #5546b50f
-@patch
-def _phases(self:Worker, c:ClientContext)->dict:   # {loss term: (its sum, steps that have it)}
-    "Every phase of local training."
-    s, terms = self.setting, {}
-    batches = schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
-    batches = moved(list(batches), self.device)
-    phases = self.method.one('phases', c) or [('all', 1, lambda name: True)]
-    for (c.phase, _, trainable), part in zip(phases, shared_out(batches, phases)):
-        opt = self._prepare(c, trainable)
-        c.steps_of |= {n: c.steps_of.get(n, 0)+len(part) for n in c.learnt}
-        for i in part:
-            if self.stop.is_set(): raise LaneStopped
-            for k, v in self.step(c, i, opt).items():
-                total, steps = terms.get(k, (0, 0))
-                terms[k] = total+v, steps+1
-    return terms
-
-# %% ../../nbs/6_engine/02_client.ipynb #31ecbd52
-@patch
-def context(self:Worker, t:Task)->ClientContext:
-    "The worker as this client, with the state that it gets."
-    self.load(t.start)
-    s = self.setting
-    if not s.pad and not s.turn: self.meet(t.client.train, s.flip)    # else no image comes twice
-    c = ClientContext(
-        t.client.id, self.net, t.client, t.states, t.caches, t.down, s.seed, t.round, s.rounds, self.device,
-        lr=s.rate(t.round), receive=lambda: self.copy(t.start),
-        images=self.images, n_classes=self.suite.n_classes, kept=self.kept)
-    def learner(params):     # of a model that a mechanism trains beside ours: f(loss), one step
-        opt = s.optim(params, c.lr)
-        return lambda loss: self.descend(opt, loss)
-    c.learner = learner
-    return c
-
-# %% ../../nbs/6_engine/02_client.ipynb #3732e834
-@patch
-def train(self:Worker, t:Task)->Result:
-    "Local training of one client."
-    c = self.context(t)
-    self.method.everyone('start', c)
-    sums, params = self._phases(c), dict(self.net.named_parameters())
-    *totals, largest = read_at_once([*(s for s, _ in sums.values()), largest_of(params.values())])
-    terms = {k: total/steps for (k, (_, steps)), total in zip(sums.items(), totals)}
-    self._check_finite(c, terms, largest, params)
-    return self._result(c, terms)
-
-@patch
-def _result(self:Worker, c:ClientContext, terms:dict, state:dict|None=None)->Result:
-    "What a client sends, by default the model as it is now, and what is remembered of it."
-    extra = copied(self.method.union('finish', c))
-    up = Upload(c.id, len(c.data.train), c.data.domain, state or self.state(), extra)
-    return Result(up, terms, states=copied(c.states))
-
-# %% ../../nbs/6_engine/02_client.ipynb #cf70f292
-@patch
-@torch.no_grad()
-def prepared(self:Worker, t:Task)->dict:    # {name: tensor}
-    "The state with which a client's model is asked, after every `prepare`."
-    c = self.context(t)
-    self.net.eval()
-    self.method.everyone('prepare', c)
-    return self.state()
-
-@patch
-def _check_finite(self:Worker, c:ClientContext, terms:dict, largest:float, params:dict):
-    "Stop at NaN or infinity in a loss term or in the parameters, whose largest number is known."
-    bad = [name for name, v in terms.items() if not math.isfinite(v)]
-    if not bad and math.isfinite(largest): return
-    bad += [name for name, p in params.items() if not p.isfinite().all()]
-    raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {c.id} '
-                             f'({c.data.domain}) in round {c.round+1}: try a smaller lr, or clip=10')
+# %% ../../nbs/6_engine/02_client.ipynb #00000006
+class Worker(Resident):
+    "A resident model that becomes one client after another, and trains."
+    def __init__(self,
+        method:Method, net:Net,      # the model as the method adapted it
+        suite:Suite, setting:Setting, device:torch.device,
+    ):
+        super().__init__(method, net, suite, setting, device)
+        self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
+    def context(self, t:Task)->ClientContext:
+        "The worker as this client, with the state that it gets."
+        self.load(t.start)
+        s = self.setting
+        if not s.pad and not s.turn: self.meet(t.client.train, s.flip)    # else no image comes twice
+        c = ClientContext(
+            t.client.id, self.net, t.client, t.states, t.caches, t.down, s.seed, t.round, s.rounds,
+            self.device, lr=s.rate(t.round), receive=lambda: self.copy(t.start),
+            images=self.images, n_classes=self.suite.n_classes, kept=self.kept)
+        def learner(params):     # of a model that a mechanism trains beside ours: f(loss), one step
+            opt = s.optim(params, c.lr)
+            return lambda loss: self.descend(opt, loss)
+        c.learner = learner
+        return c
+    def train(self, t:Task)->Result:
+        "Local training of one client."
+        c = self.context(t)
+        self.method.everyone('start', c)
+        sums, params = self._phases(c), dict(self.net.named_parameters())
+        *totals, largest = read_at_once([*(s for s, _ in sums.values()), largest_of(params.values())])
+        terms = {k: total/steps for (k, (_, steps)), total in zip(sums.items(), totals)}
+        self._check_finite(c, terms, largest, params)
+        return self._result(c, terms)
+    def _phases(self, c:ClientContext)->dict:   # {loss term: (its sum, steps that have it)}
+        "Every phase of local training."
+        s, terms = self.setting, {}
+        batches = schedule(len(c.data.train), s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
+        batches = moved(list(batches), self.device)
+        phases = self.method.one('phases', c) or [('all', 1, lambda name: True)]
+        for (c.phase, _, trainable), part in zip(phases, shared_out(batches, phases)):
+            opt = self._prepare(c, trainable)
+            c.steps_of |= {n: c.steps_of.get(n, 0)+len(part) for n in c.learnt}
+            for i in part:
+                if self.stop.is_set(): raise LaneStopped
+                for k, v in self.step(c, i, opt).items():
+                    total, steps = terms.get(k, (0, 0))
+                    terms[k] = total+v, steps+1
+        return terms
+    def _prepare(self, c:ClientContext, trainable)->torch.optim.Optimizer:
+        "The net in training mode, and a fresh optimiser for this phase."
+        self.net.train()
+        for n, p in self.net.named_parameters():
+            p.requires_grad_(n not in self.net.frozen and bool(trainable(n)))
+        # what is frozen whole rests, and what makes noise draws from the client's dice
+        learns = {n: p.requires_grad for n, p in self.net.named_parameters(remove_duplicate=False)}
+        frozen = above(learns)-above(n for n in learns if learns[n])
+        for n, m in self.net.named_modules():
+            if isinstance(m, Random): m.generator = c.gen(f'net.{n}')
+            if n in frozen and n.rpartition('.')[0] not in frozen: m.eval()
+        # what learns, and how
+        learning = {n: p for n, p in self.net.named_parameters() if p.requires_grad}
+        if not learning:
+            raise ValueError(f'phase {c.phase!r} trains nothing: its `trainable(name)` holds for no '
+                             'parameter that is not frozen')
+        c.learnt = set(learning)
+        return fresh_optim(self.setting, [*learning.values()], c.lr, self.sgds)
+    def step(self, c:ClientContext, i:Tensor, opt:torch.optim.Optimizer)->dict:
+        "One step on images `i`; the loss terms, detached."
+        b = self.ready_batch(self.raw_batch(c, i))
+        out = self.answer(c, b)
+        self.method.everyone('inner', c, b, out)
+        terms = self.method.terms(c, b, out)
+        self.descend(opt, sum(terms.values()))
+        c.steps += 1
+        return {k: v.detach() for k, v in terms.items()}
+    def batch_of(self, d:Data, i:Tensor)->dict: # x, y, masks and boxes if there are any
+        "Some images, and what is known of them."
+        d = d[i.to(d.x.device)]
+        more = {k: t for k, t in dict(masks=d.masks, boxes=d.boxes).items() if t is not None}
+        return dict(x=d.x, y=d.y.to(self.device), **more)
+    def raw_batch(self,
+        c:ClientContext,
+        i:Tensor,          # indices of its training images
+    )->dict:               # x, y, i, masks and boxes if the data has them, and what mechanisms add
+        "Images of a client, through every `batch` hook, and augmented."
+        s = self.setting
+        raw = dict(i=i, **self.batch_of(c.data.train, i))
+        b = self.method.make_batch(c, raw)
+        still = not (s.pad or s.flip or s.turn)
+        c.as_is = i if still and b['x'] is raw['x'] and i.device.type == 'cpu' else None
+        if still: return b
+        return augmented(b, draw_moves(len(b['y']), c.gen('augment'), s.pad, s.flip, s.turn))
+    def ready_batch(self, b:dict)->dict:
+        "The same batch with its images as the model wants them."
+        return {k: self.images(v) if is_image(k, v) else v for k, v in b.items()}
+    def answer(self, c:ClientContext, b:dict)->Out:
+        "What the model says of a batch in training."
+        with self.precise(): return widened(self.method.run_forward(c, b))
+    def descend(self, opt:torch.optim.Optimizer, loss:Tensor):
+        "One step down a loss; gradients are clipped if the setting says so."
+        if not loss.requires_grad: raise ValueError('no loss depends on the model: make one of its answers')
+        opt.zero_grad()
+        loss.backward()
+        if self.setting.clip: nn.utils.clip_grad_norm_(opt.param_groups[0]['params'], self.setting.clip)
+        opt.step()
+    def _check_finite(self, c:ClientContext, terms:dict, largest:float, params:dict):
+        "Stop at NaN or infinity in a loss term or in the parameters, whose largest number is known."
+        bad = [name for name, v in terms.items() if not math.isfinite(v)]
+        if not bad and math.isfinite(largest): return
+        bad += [name for name, p in params.items() if not p.isfinite().all()]
+        raise FloatingPointError(f'{self.method.name}: {bad[0]!r} is not finite at client {c.id} '
+                                 f'({c.data.domain}) in round {c.round+1}: try a smaller lr, or clip=10')
+    def _result(self, c:ClientContext, terms:dict, state:dict|None=None)->Result:
+        "What a client sends, by default the model as it is now, and what is remembered of it."
+        extra = copied(self.method.union('finish', c))
+        up = Upload(c.id, len(c.data.train), c.data.domain, state or self.state(), extra)
+        return Result(up, terms, states=copied(c.states))
+    @torch.no_grad()
+    def prepared(self, t:Task)->dict:    # {name: tensor}
+        "The state with which a client's model is asked, after every `prepare`."
+        c = self.context(t)
+        self.net.eval()
+        self.method.everyone('prepare', c)
+        return self.state()

@@ -6,39 +6,41 @@
 __all__ = ['Federation']
 
 # %% ../../nbs/6_engine/05_federation.ipynb #c2f2f5f5
-import time, warnings
-from copy import deepcopy
+import time
 from dataclasses import replace
-from functools import partial
 from typing import Unpack
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from tqdm.auto import tqdm
 from ..core.context import Member, Members
 from ..core.method import Method
 from ..core.names import live
 from ..core.net import Net
+from ..core.rules import rule_groups
 from ..core.seeding import generator
 from ..data.suite import Client, Suite
-from .guard import (
-    as_batch, check_colour, check_federation, check_fields, check_fits, check_images, copy_of, fields_held,
-    as_expected, lane_count, made_ready, naming, who_trains)
 from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
-from .client import Worker
-from .private import worker_for
-from .lanes import calmly, keep_freed_memory, pick_device, Lanes
+from .device import calmly, keep_freed_memory, pick_device
+from .fixed import server_for
+from .guard import (
+    as_batch, as_expected, check_colour, check_federation, check_fields, check_fits, check_images,
+    check_whose, copy_of, fields_held, lane_count, made_ready, naming, who_trains)
 from .history import (
-    History, describe, made_of, Result, State, Task, after_round, state_field)
-from .scoring import own_tests, trained_rows, HERE
-from .server import server_for, staying, summed_early
-from ..core.rules import rule_groups
+    History, Result, State, Task, after_round, describe, made_of, state_field)
+from .lanes import Lanes
+from .patience import is_over, judge, judges, settled
+from .private import worker_for
+from .scoring import asked_state, own_tests
+from .server import staying, summed_early
 from .setting import SettingArgs, due, in_full, setting_for
-from .stack import HEIGHT, stacks_of, train_stack, why_one_by_one
+from .sites import HERE
+from .stack import HEIGHT, computed_by, why_one_by_one
 
-# %% ../../nbs/6_engine/05_federation.ipynb #00000008
+# %% ../../nbs/6_engine/05_federation.ipynb #96703611
 class Federation:
     "A method, a model and a suite; `fit()` runs rounds."
+    server, own, states, memory, down, history, round_no, scored = map(
+        state_field, ('server', 'own', 'states', 'memory', 'down', 'history', 'round', 'scored'))
     def __init__(self,
         method:Method,
         net:Net,             # the first model: copied
@@ -53,356 +55,176 @@ class Federation:
         check_federation(method, net, suite, out)
         self.method, self.house, self.out, self.sites = copy_of(method), house, out, sites
         self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
-        self._assemble(net, suite.to(self.device))
-        self._begin(lanes)
-    def _assemble(self, net:Net, suite:Suite):
-        "One resident model, clients; what cannot run is refused."
-        suite = as_expected(suite, net)
+        # one resident model; what cannot run is refused
+        suite, far = as_expected(suite.to(self.device), net), sites.far
         net = made_ready(self.method.adapt(net, self.setting.seed), suite)
-        far = self.sites.far
         if not far: check_fits(self.method, net, suite, self.setting, self.device)
         self.suite, self.worker = suite, worker_for(self.method, net, suite, self.setting, self.device)
         self.net, self.kept = self.worker.net, self.worker.kept
         self.groups = rule_groups(self.method.rules(self.net))
+        # its clients, and how they train
         self.clients = suite.clients if far else who_trains(self.worker, suite)
         if self.setting.record and not far: self.clients = own_tests(self.clients)
         self.why_lanes = why_one_by_one(self)
         self.height = 1 if self.why_lanes else HEIGHT
         if self.device.type == 'cpu' and not far: keep_freed_memory()
-    def _begin(self, lanes):
-        "Round 0: one model for all, empty memories, idle lanes."
         n = lane_count(lanes, self.setting, self.device)
         self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
+        # round 0: one model for all, empty memories
         self.by_id = {c.id: c for c in self.clients}
         self.members = Members({k: Member(k, c.domain, len(c.train)) for k, c in self.by_id.items()})
-        first = self.worker.state()
         own, states, self.caches = ({c.id: {} for c in self.clients} for _ in range(3))
         self.made_of, self.fields = made_of(self.method, self.net, self.suite), fields_held(self.method)
-        self.state = State(first, own, states, history=History(describe(self)))
+        self.state = State(self.worker.state(), own, states, history=History(describe(self)))
         self.saved = 0                     # the round of the last checkpoint
         if self.setting.patience: judges(self)
+    def participants(self)->list:
+        "The clients of this round, in the order of their numbers."
+        n = len(self.clients)
+        k = max(1, round(self.setting.participation*n))
+        if k == n: return self.clients
+        dice = generator(self.setting.seed, self.round_no, 'participants')
+        return [self.clients[i] for i in sorted(torch.randperm(n, generator=dice)[:k].tolist())]
+    def state_of(self, id:int)->dict:
+        "The state of client `id`'s model."
+        return self.state.of(id)
+    def order(self, k:int)->dict: # a nest of tensors and numbers
+        "What client `k` is sent for the next round."
+        asked = in_full(self.setting, self.round_no+1)      # all of it, when it is trained
+        stays = self.kept | self.net.frozen if asked else staying(self, k, self.round_no)
+        model = {n: v for n, v in self.state_of(k).items() if n not in stays}
+        return dict(client=k, round=self.round_no, model=model, down=self.state.sent_to(k))
+    def train(self, who:list):
+        "Local training of these clients: (answer, mine) for each, in client order; None: it did not answer."
+        return self.sites.train(self, who)
+    @calmly
+    def work(self,
+        order:dict,
+        mine:dict|None=None,     # what stayed with the client; None: it never took part
+    )->tuple:                    # (what it answers, what stays with it from now on)
+        "Local training by an order; nothing of the federation changes."
+        return HERE.by_orders(self, self.worker, [(order, mine or dict(kept={}, states={}))])[0]
+    def train_client(self,
+        client:Client,
+        states:dict|None=None,         # what mechanisms remember of it; default: the federation's own
+    )->Result:
+        "Local training of one client from its own model."
+        task = replace(self._now(client.id), client=client)
+        if states is not None: task = replace(task, states=states)
+        with naming(self, client): return self.worker.train(task)
+    def _now(self, k:int)->Task:
+        "The round of client `k` with what the federation holds: nothing is copied."
+        down = self.state.sent_to(k)
+        return Task(self.by_id[k], self.state_of(k), self.states[k], self.caches[k], down, self.round_no)
+    @calmly
+    def one_round(self)->dict:
+        "One round; what it cost."
+        who, local = self.participants(), []
+        with naming(self): server = server_for(self, () if self.sites.least else who)
+        for got, c in zip(self.train(who), who):         # ① download, ② train
+            if got is None: continue
+            answer, mine = got
+            up = server.sound(c.id, answer, finite=False)
+            server.receive(up)                           # ③ upload
+            local.append(Result(up, answer['terms'], answer['rows'], **mine))
+        with naming(self): state = server.aggregate() if local else self.state  # ④ aggregate, if anybody came
+        self.state = after_round(state, local, server.traffic())
+        if self.sites.far and self.out: self.save(self.out)    # their memories have gone on
+        return self.history.rounds[-1]
+    @calmly
+    def merge(self, ups:list):
+        "The server's step alone; the uploads stay as they are."
+        server = server_for(self, ups=ups)
+        for up in ups: server.receive(replace(up, state=dict(up.state)))
+        with naming(self): self.state = server.aggregate()
+    @calmly
+    def score(self, piece:int|None=None):
+        "Ask the models, `piece` images at a time, and add rows to the history."
+        rows = self.sites.score(self, piece)
+        self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
+        if self.setting.patience: judge(self)
+    @calmly
+    def fit(self,
+        n:int|None=None,             # rounds to advance; default: all that are left
+        on_round=None,               # called with the federation after each round
+        progress:bool|None=None,     # a bar; default: where somebody looks
+    )->History:
+        "Run rounds, score, save checkpoints; after an interruption it goes on."
+        return Rounds(self).run(n, on_round, progress)
+    def plan(self)->dict:
+        "How a round will be computed."
+        return computed_by(self, summed_early(self.method, self.groups, self.server))
+    def is_personal(self)->bool:
+        "Does any client have a tensor of its own, or prepare its model? Then there is no single model."
+        return bool(self.kept) or any(self.own.values()) or bool(self.method.each('prepare'))
+    def model(self, view:str='global', client:int|None=None)->Net:
+        "An ordinary module: the global model, or the model of one client."
+        check_whose(self, view, client)
+        return self.worker.copy(self.server if client is None else asked_state(self, client))
+    @calmly
+    def answers(self,
+        images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3); or files
+        client:int|None=None,
+        aux:tuple=(),                 # further answers: 'logits', or a name in `out.aux`, as 'u'
+        normalised:bool=False,        # images are floats, normalised already
+    )->dict:                          # {path: (N, n_classes)}, and what was asked for
+        "Class probabilities by every path of the method; '' is the default."
+        x = as_batch(images, self.suite, normalised)
+        self.worker.load(self.model(client=client).state_dict())
+        return self.worker.probabilities(x, aux=aux)
+    def predict(self, images, client:int|None=None)->Tensor:     # (N, n_classes)
+        "Class probabilities by the default path."
+        x = as_batch(images, self.suite)
+        check_colour(x, self.suite)
+        return self.answers(x, client)['']
+    def save(self, path):
+        "Write a checkpoint, whole or not at all."
+        save_state(self.state, path)
+    def load(self, path)->'Federation':
+        "Go on from a checkpoint of the same method, suite and setting."
+        state = load_state(path, describe(self), self.device)
+        check_weights(state, self.state, path)
+        self.state, self.saved = state, state.scored
+        return self
 
-# %% ../../nbs/6_engine/05_federation.ipynb #00000009
-Federation.server, Federation.own, Federation.states = map(state_field, ('server', 'own', 'states'))
-Federation.memory, Federation.down, Federation.history = map(state_field, ('memory', 'down', 'history'))
-Federation.round_no, Federation.scored = map(state_field, ('round', 'scored'))
-
-# %% ../../nbs/6_engine/05_federation.ipynb #0000000d
-@patch
-def participants(self:Federation)->list:
-    "The clients of this round, in the order of their numbers."
-    n = len(self.clients)
-    k = max(1, round(self.setting.participation*n))
-    if k == n: return self.clients
-    dice = generator(self.setting.seed, self.round_no, 'participants')
-    drawn = torch.randperm(n, generator=dice)[:k].tolist()
-    return [self.clients[i] for i in sorted(drawn)]
-
-@patch
-def state_of(self:Federation, id:int)->dict:
-    "The state of client `id`'s model."
-    return self.state.of(id)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #3966bd43
-@patch
-def order(self:Federation, k:int)->dict: # a nest of tensors and numbers
-    "What client `k` is sent for the next round."
-    asked = in_full(self.setting, self.round_no+1)      # all of it, when it is trained
-    stays = self.kept | self.net.frozen if asked else staying(self, k, self.round_no)
-    model = {n: v for n, v in self.state_of(k).items() if n not in stays}
-    return dict(client=k, round=self.round_no, model=model, down=self.state.sent_to(k))
-
-# %% ../../nbs/6_engine/05_federation.ipynb #3c07680c
-@patch
-@calmly
-def work(self:Federation,
-    order:dict,
-    mine:dict|None=None,     # what stayed with the client; None: it never took part
-)->tuple:                    # (what it answers, what stays with it from now on)
-    "Local training by an order; nothing of the federation changes."
-    return self._worked(self.worker, [(order, mine or dict(kept={}, states={}))])[0]
-
-# %% ../../nbs/6_engine/05_federation.ipynb #564519ce
-@patch
-def _worked(self:Federation, worker:Worker, jobs:list)->list: # [(order, mine), …] → [(answer, mine), …]
-    "Local training of one client, or of several at once."
-    tasks, out = [], []
-    for order, mine in jobs:
-        k, start = order['client'], self.server | order['model'] | mine['kept']
-        states = deepcopy(mine['states'])
-        tasks.append(Task(self.by_id[k], start, states, self.caches[k], order['down'], order['round']))
-    at = partial(naming, self, round=tasks[0].round)
-    if len(tasks) > 1: results = train_stack(worker, tasks, at)
-    else:
-        with at(tasks[0].client): results = [worker.train(tasks[0])]
-    for t, r in zip(tasks, results):
-        with at(t.client): rows = trained_rows(worker, t, r)
-        out.append(replace(r, rows=rows).parted(self.kept, staying(self, t.client.id, t.round)))
-    return out
-
-# %% ../../nbs/6_engine/05_federation.ipynb #c2e6504b
-@patch
-def _now(self:Federation, k:int)->Task:
-    "The round of client `k` with what the federation holds: nothing is copied."
-    down = self.state.sent_to(k)
-    return Task(self.by_id[k], self.state_of(k), self.states[k], self.caches[k], down, self.round_no)
-
-@patch
-def train_client(self:Federation,
-    client:Client,
-    states:dict|None=None,         # what mechanisms remember of it; default: the federation's own
-)->Result:
-    "Local training of one client from its own model."
-    task = replace(self._now(client.id), client=client)
-    if states is not None: task = replace(task, states=states)
-    with naming(self, client): return self.worker.train(task)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #4d1a9f36
-@patch
-def _train_stacked(self:Federation, worker:Worker, clients:tuple)->list: # of (answer, mine)
-    def mine(k):     # what stays with client k
-        return dict(kept={n: v for n, v in self.own[k].items() if n in self.kept}, states=self.states[k])
-    try: return self._worked(worker, [(self.order(c.id), mine(c.id)) for c in clients])
-    except torch.cuda.OutOfMemoryError:
-        if len(clients) == 1: raise
-    half = len(clients)//2
-    if half < self.height:
-        warnings.warn(f'{len(clients)} clients in one stack need more memory than {self.device} has: '
-                      f'from now on a stack has {half}')
-    self.height = min(self.height, half)
-    return [r for part in (clients[:half], clients[half:]) for r in self._train_stacked(worker, part)]
-
-# %% ../../nbs/6_engine/05_federation.ipynb #5c0e77aa
-@patch
-def stacks(self:Federation, who:list)->list:
-    "These clients as they train: those that can, side by side in one stack."
-    return stacks_of(who, self.height)
-
-@patch
-def train(self:Federation, who:list):
-    "Local training of these clients: (answer, mine) for each, in client order; None: it did not answer."
-    return self.sites.train(self, who)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000014
-@patch
-@calmly
-def one_round(self:Federation)->dict:
-    "One round; what it cost."
-    who, local = self.participants(), []
-    with naming(self): server = server_for(self, () if self.sites.least else who)
-    for got, c in zip(self.train(who), who):         # ① download, ② train
-        if got is None: continue
-        answer, mine = got
-        up = server.sound(c.id, answer, finite=False)
-        server.receive(up)                           # ③ upload
-        local.append(Result(up, answer['terms'], answer['rows'], **mine))
-    with naming(self): state = server.aggregate() if local else self.state    # ④ aggregate, if anybody came
-    self.state = after_round(state, local, server.traffic())
-    if self.sites.far and self.out: self.save(self.out)    # their memories have gone on
-    return self.history.rounds[-1]
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000017
-@patch
-@calmly
-def merge(self:Federation, ups:list):
-    "The server's step alone; the uploads stay as they are."
-    server = server_for(self, ups=ups)
-    for up in ups: server.receive(replace(up, state=dict(up.state)))
-    with naming(self): self.state = server.aggregate()
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000018
-@patch
-def is_personal(self:Federation)->bool:
-    "Does any client have a tensor of its own, or prepare its model? Then there is no single model."
-    return bool(self.kept) or any(self.own.values()) or bool(self.method.each('prepare'))
-
-@patch
-@calmly
-def score(self:Federation, piece:int|None=None):
-    "Ask the models, `piece` images at a time, and add rows to the history."
-    rows = self.sites.score(self, piece)
-    self.state = replace(self.state, history=self.history.grown(rows=rows), scored=self.round_no)
-    if self.setting.patience: self._judge()
-
-# %% ../../nbs/6_engine/05_federation.ipynb #b954148f
-@patch
-def _due(self:Federation)->bool:
-    "Is this round to be scored, and was not yet?"
-    return self.scored < self.round_no and due(self.setting, self.round_no)
-
-@patch
-def _checkpoint(self:Federation):
-    "Save what was scored and is not saved yet."
-    if not self.out or self.saved >= self.scored: return
-    self.save(self.out)
-    if self.sites.far: keep_good(self.out)
-    self.saved = self.scored
-
-# %% ../../nbs/6_engine/05_federation.ipynb #0725f044
-@patch
-def asked_state(self:Federation, model:int, worker:Worker|None=None)->dict:
-    "The state with which a client's model is asked; -1: the server's."
-    if model < 0: return self.server
-    if self.sites.far and (self.kept or self.method.each('prepare')):
-        raise ValueError(f'{self.method.name} leaves parts of its models with the sites: ask one for its own')
-    if not self.method.each('prepare'): return self.state_of(model)
-    task = self._now(model)
-    return (worker or self.worker).prepared(replace(task, states=deepcopy(task.states), caches={}))
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000019
-@patch
-def _advance(self:Federation):
-    "One round, unless one waits to be scored; its scores, if they are due; how long both took."
-    if not torch.is_grad_enabled(): raise ValueError('gradients are off: call fit outside of torch.no_grad()')
-    start = time.perf_counter()
-    with or_back(self):
-        if not self._due(): self.one_round()
-        trained = time.perf_counter()
-        if self._due(): self.score()
-    check_fields(self.method, self.fields)
-    if self.scored == self.round_no: check_images(self.method, self.suite, self.made_of['data'])
-    took = dict(seconds=trained-start, eval_seconds=time.perf_counter()-trained)
-    self.history.timing.append(dict(round=self.round_no) | took)
-    self._checkpoint()
-
-# %% ../../nbs/6_engine/05_federation.ipynb #6f60970d
-@patch
-@calmly
-def fit(self:Federation,
-    n:int|None=None,             # rounds to advance; default: all that are left
-    on_round=None,               # called with the federation after each round
-    progress:bool|None=None,     # a bar; default: where somebody looks
-)->History:
-    "Run rounds, score, save checkpoints; after an interruption it goes on."
-    end = self.setting.rounds if n is None else min(self.setting.rounds, self.round_no+n)
-    shown = live() if progress is None else progress
-    self._checkpoint()
-    with tqdm(total=end-self.round_no, desc=self.method.name, disable=not shown, leave=False) as bar:
-        while self._due() or self.round_no < end and not self._over():
-            self._advance()
-            if on_round: on_round(self)
-            bar.set_postfix(loss=f'{self.history.rounds[-1]["loss"]:.3f}')
-            bar.update()
-    return self._settled()
-
-# %% ../../nbs/6_engine/05_federation.ipynb #12f2c46f
-@patch
-def plan(self:Federation)->dict:
-    "How a round will be computed."
-    engine, why, s = 'lanes', self.why_lanes, self.setting
-    if not why:
-        highest = max(map(len, self.stacks(self.clients)))
-        engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
-    early = sum(len(names) for _, names in summed_early(self.method, self.groups, self.server))
-    return dict(engine=engine, why=why, lanes=self.lanes.most, threads=s.threads, device=str(self.device),
-                precision=s.precision, summed_on_arrival=f'{early} of {len(self.net.state_dict())} entries')
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000021
-@patch
-def model(self:Federation, view:str='global', client:int|None=None)->Net:
-    "An ordinary module: the global model, or the model of one client."
-    ids = [c.id for c in self.clients]
-    if client is not None and (isinstance(client, bool) or client not in self.own):
-        raise ValueError(f'there is no client {client}: they are {ids}')
-    if client is not None: return self.worker.copy(self.asked_state(client))
-    if view != 'global':
-        raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
-    if self.is_personal():
-        raise ValueError(f'{self.method.name} leaves {len(self.kept) or "some"} tensors with its clients, '
-                         f'so there is no global model: ask for model(client={ids[0]})')
-    return self.worker.copy(self.server)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #f5dd814c
-@patch
-@calmly
-def answers(self:Federation,
-    images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3); or files
-    client:int|None=None,
-    aux:tuple=(),                 # further answers: 'logits', or a name in `out.aux`, as 'u'
-    normalised:bool=False,        # images are floats, normalised already
-)->dict:                          # {path: (N, n_classes)}, and what was asked for
-    "Class probabilities by every path of the method; '' is the default."
-    x = as_batch(images, self.suite, normalised)
-    self.worker.load(self.model(client=client).state_dict())
-    return self.worker.probabilities(x, aux=aux)
-
-# %% ../../nbs/6_engine/05_federation.ipynb #408574dd
-@patch
-def predict(self:Federation, images, client:int|None=None)->Tensor:     # (N, n_classes)
-    "Class probabilities by the default path."
-    x = as_batch(images, self.suite)
-    check_colour(x, self.suite)
-    return self.answers(x, client)['']
-
-# %% ../../nbs/6_engine/05_federation.ipynb #00000023
-@patch
-def save(self:Federation, path):
-    "Write a checkpoint, whole or not at all."
-    save_state(self.state, path)
-
-@patch
-def load(self:Federation, path)->Federation:
-    "Go on from a checkpoint of the same method, suite and setting."
-    state = load_state(path, describe(self), self.device)
-    check_weights(state, self.state, path)
-    self.state = state
-    self.saved = self.scored
-    return self
-
-# %% ../../nbs/6_engine/16_patience.ipynb #adb7e5b0
-from dataclasses import replace
-from fastcore.basics import patch
-from .guard import look_back, note_odd
-from .scoring import Question, answered, at_once, model_of, questions
-
-# %% ../../nbs/6_engine/16_patience.ipynb #93c8ed3e
-def judges(fed)->list: # of Client
-    "The clients with validation images; without any, and where clients are elsewhere, `patience` is refused."
-    if fed.sites.far:
-        raise ValueError('patience asks clients in this process: leave it out where sites are elsewhere')
-    if with_some := [c for c in fed.clients if len(c.val)]: return with_some
-    raise ValueError(f'patience asks validation images, and no client of {fed.suite.name} has any: '
-                     'keep some (val=), or leave patience out')
-
-# %% ../../nbs/6_engine/16_patience.ipynb #3b2fab1e
-@patch
-def _judge(self:Federation):
-    "Note what clients' models get right of their validation images, and hold the state if none was better."
-    wanted = [Question(model_of(self, c), c.val, 'personal', c.domain, c.id) for c in judges(self)]
-    right = answered(self, wanted, 256)
-    shares = [float(right[q.key][''].double().mean()) for q in wanted]
-    s, val = self.state, 100*sum(shares)/len(shares)
-    self.history.rounds[-1]['val'] = val
-    if s.best and val <= s.best['val']: return
-    held = {k: getattr(s, k) for k in ('server', 'own', 'states', 'memory', 'down', 'round')}
-    self.state = replace(s, best=held | dict(val=val))
-
-# %% ../../nbs/6_engine/16_patience.ipynb #fe9de0b9
-@patch
-def _over(self:Federation)->bool:
-    "Were there so many checks, and none better?"
-    if not self.setting.patience or not self.state.best: return False
-    later = [r for r in self.history.rounds if 'val' in r and r['round'] > self.state.best['round']]
-    return len(later) >= self.setting.patience
-
-# %% ../../nbs/6_engine/16_patience.ipynb #9c013e0a
-def batch_odd(fed)->str:
-    "That the answers of the first model that is asked depend on their batch; '' where they do not."
-    if not (asked := questions(fed)): return ''
-    k, x = asked[0].model, asked[0].data.x[:at_once(fed.device)]    # an image alone and in its batch
-    return look_back(fed, x, fed.server if k < 0 else fed.state_of(k))
-
-# %% ../../nbs/6_engine/16_patience.ipynb #5fbd24a3
-@patch
-def _settled(self:Federation):
-    "The history; once a run has ended, of what it settles for."
-    if not self._over() and self.round_no < self.setting.rounds: return self.history
-    if self.state.best:
-        best, h = self.state.best, self.history
-        h = replace(h, rows=[r for r in h.rows if r['round'] <= best['round']],
-                    setting=h.setting | dict(best_round=best['round']))
-        fields = {k: v for k, v in best.items() if k not in ('round', 'val')}
-        self.state = replace(self.state, history=h, **fields)
-        if self.out: self.save(self.out)
-    if not self.sites.far: note_odd(self, batch_odd(self))     # sites elsewhere say it with their scores
-    return self.history
+# %% ../../nbs/6_engine/05_federation.ipynb #e88239c6
+class Rounds:
+    "The rounds of a federation, one after the other, until its setting or its patience ends them."
+    def __init__(self, fed:Federation): self.fed = fed
+    def run(self, n:int|None, on_round, progress:bool|None)->History:
+        "Run `n` rounds, or all that are left."
+        fed, setting = self.fed, self.fed.setting
+        end = setting.rounds if n is None else min(setting.rounds, fed.round_no+n)
+        shown = live() if progress is None else progress
+        self.keep()
+        with tqdm(total=end-fed.round_no, desc=fed.method.name, disable=not shown, leave=False) as bar:
+            while self.due() or fed.round_no < end and not is_over(fed):
+                self.advance()
+                if on_round: on_round(fed)
+                bar.set_postfix(loss=f'{fed.history.rounds[-1]["loss"]:.3f}')
+                bar.update()
+        return settled(fed)
+    def advance(self):
+        "One round, unless one waits to be scored; its scores, if they are due; how long both took."
+        if not torch.is_grad_enabled():
+            raise ValueError('gradients are off: call fit outside of torch.no_grad()')
+        fed, start = self.fed, time.perf_counter()
+        with or_back(fed):
+            if not self.due(): fed.one_round()
+            trained = time.perf_counter()
+            if self.due(): fed.score()
+        check_fields(fed.method, fed.fields)
+        if fed.scored == fed.round_no: check_images(fed.method, fed.suite, fed.made_of['data'])
+        took = dict(seconds=trained-start, eval_seconds=time.perf_counter()-trained)
+        fed.history.timing.append(dict(round=fed.round_no) | took)
+        self.keep()
+    def due(self)->bool:
+        "Is this round to be scored, and was not yet?"
+        return self.fed.scored < self.fed.round_no and due(self.fed.setting, self.fed.round_no)
+    def keep(self):
+        "Save what was scored and is not saved yet."
+        fed = self.fed
+        if not fed.out or fed.saved >= fed.scored: return
+        fed.save(fed.out)
+        if fed.sites.far: keep_good(fed.out)
+        fed.saved = fed.scored

@@ -28,7 +28,7 @@ from ..core.tried import check_net, check_whole, knowing_grey, tried
 from ..core.pictures import is_grey, read_squares
 from ..data.images import as_tensor, lacks, ones_white
 from ..data.suite import Suite
-from .lanes import has_bf16, usual_lanes
+from .device import has_bf16, usual_lanes
 from .setting import Setting
 
 # %% ../../nbs/6_engine/06_guard.ipynb #e690f50f
@@ -290,7 +290,7 @@ def check_fits(method:Method, net:Net, suite:Suite, setting:Setting, device:torc
     check_wants(method, suite)
     if setting.precision != 'bf16' or has_bf16(device): return
     warnings.warn('this processor has no instructions for bfloat16: they are emulated, '
-                  'and slower than precision="fp32"', stacklevel=4)
+                  'and slower than precision="fp32"', stacklevel=3)
 
 # %% ../../nbs/6_engine/06_guard.ipynb #55b6f77c
 def learns_from_one(net:Net, x:Tensor)->bool:   # x: one image as the net wants it
@@ -311,7 +311,7 @@ def who_trains(worker, suite:Suite)->list:  # of Client
         raise ValueError(f'{worker.method.name}: batch_size is 1, and a BatchNorm cannot train on one '
                          'vector: give 2 or more')
     warnings.warn(f'left out: client {", ".join(str(c.id) for c in lonely)} has one image, '
-                  'and a BatchNorm cannot train on one vector', stacklevel=4)
+                  'and a BatchNorm cannot train on one vector', stacklevel=3)
     return [c for c in clients if len(c.train) > 1]
 
 # %% ../../nbs/6_engine/06_guard.ipynb #a70e1c02
@@ -400,6 +400,19 @@ def check_colour(x:Tensor, suite:Suite):
     if is_grey(x) or not all_grey(suite): return
     raise ValueError('images have colours, and the model was trained on grey ones: make them grey, '
                      'torchvision.transforms.functional.rgb_to_grayscale(x, 3)')
+
+# %% ../../nbs/6_engine/06_guard.ipynb #afa97e24
+def check_whose(fed, view:str, client):
+    "Refuse a model that nobody has."
+    ids = [c.id for c in fed.clients]
+    if client is not None:
+        if not isinstance(client, bool) and client in fed.own: return
+        raise ValueError(f'there is no client {client}: they are {ids}')
+    if view != 'global':
+        raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
+    if fed.is_personal():
+        raise ValueError(f'{fed.method.name} leaves {len(fed.kept) or "some"} tensors with its clients, '
+                         f'so there is no global model: ask for model(client={ids[0]})')
 
 # %% ../../nbs/6_engine/06_guard.ipynb #63e14b77
 def place_in_run(fed, clients, scored, round)->str:

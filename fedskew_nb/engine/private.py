@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from ..core.files import Number, Record, misfit, read_bytes
 from ..core.mechanism import ask, fills, kind
 from ..core.method import Method, window
 from ..core.names import extra, lazy
-from ..core.net import Out, moving_norms
+from ..core.net import moving_norms
 from ..core.seeding import Random, generator
 from ..data.images import Data
-from .client import Worker, batch_of, widened
+from .client import Worker
 from .history import Result, Task
 from .setting import Setting
 from ..nets.remember import Remember
@@ -133,16 +132,13 @@ class Ledger:
             f.write(json.dumps(row)+'\n')
             f.flush()
             os.fsync(f.fileno())
-
-# %% ../../nbs/6_engine/18_private.ipynb #bad00d80
-@patch
-def check(self:Ledger, plan:Plan, rounds:int):
-    "Refuse rounds that cost more than there is."
-    if self.most is None: return
-    had, would = self.epsilon(plan.delta), self.epsilon(plan.delta, plan.cost(rounds))
-    if would <= self.most: return
-    raise ValueError(f'of ε {self.most:g} this site has spent {had:.2f}, and {rounds} more rounds would make '
-                     f'it {would:.2f}: ask for a smaller epsilon or fewer rounds')
+    def check(self, plan:Plan, rounds:int):
+        "Refuse rounds that cost more than there is."
+        if self.most is None: return
+        had, would = self.epsilon(plan.delta), self.epsilon(plan.delta, plan.cost(rounds))
+        if would <= self.most: return
+        raise ValueError(f'of ε {self.most:g} this site has spent {had:.2f}, and {rounds} more rounds would '
+                         f'make it {would:.2f}: ask for a smaller epsilon or fewer rounds')
 
 # %% ../../nbs/6_engine/18_private.ipynb #a0b94583
 def refused(method:Method, why:str):
@@ -165,6 +161,10 @@ class OneLoss(nn.Module):
             for m in self.prefix: del m.forward
         return sum(method.terms(self.c, b, out).values())
 
+# %% ../../nbs/6_engine/18_private.ipynb #829e3ba7
+DICE = Random, nn.modules.dropout._DropoutNd
+SEES = 'start', 'inner', 'finish'     # hooks that may look at images
+
 # %% ../../nbs/6_engine/18_private.ipynb #590f4e7d
 class Private(Worker):
     "A worker of whose images only noised sums of clipped gradients leave."
@@ -173,18 +173,6 @@ class Private(Worker):
         super().__init__(*args)
         self.check()
         self.ledger, self.tested = None, False    # where it is written down; was the loss?
-    def twin(self)->Worker:
-        new = Worker.twin(self)
-        new.ledger, new.sigma = self.ledger, self.sigma
-        return new
-    def context(self, t:Task):
-        c = Worker.context(self, t)
-        c.whose = whose(t.client.train)
-        return c
-    def train(self, t:Task)->Result:
-        self.plan = plan_of(self.setting, t.client.train, self.sigma)
-        if self.ledger: self.ledger.write(self.plan, t.round)
-        return Worker.train(self, t)
     def check(self):
         "Refuse what such sums cannot train."
         s, method, names = self.setting, self.method, {m: n for n, m in self.net.named_modules()}
@@ -197,14 +185,24 @@ class Private(Worker):
         whys = [f'{kind(m)} changes what a batch is' for h in ('batch', 'forward') for m in method.each(h)]
         whys += [f'{n} draws noise for a batch' for m, n in names.items() if isinstance(m, DICE)]
         if whys: raise refused(method, whys[0])
-    def answer(self, c, b:dict)->Out:
-        with self.precise(): return widened(self.method.run_forward(c, b))
+    def twin(self)->Worker:
+        new = Worker.twin(self)
+        new.ledger, new.sigma = self.ledger, self.sigma
+        return new
+    def context(self, t:Task):
+        c = Worker.context(self, t)
+        c.whose = whose(t.client.train)
+        return c
+    def train(self, t:Task)->Result:
+        self.plan = plan_of(self.setting, t.client.train, self.sigma)
+        if self.ledger: self.ledger.write(self.plan, t.round)
+        return Worker.train(self, t)
     def step(self, c, i:Tensor, opt)->dict: # i: is drawn anew
         "One step along a noised sum."
         p, most, learn = self.plan, self.setting.clip, opt.param_groups[0]['params']
         drawn = self.chance.uniform(p.people) < p.q
         i = drawn[c.whose].nonzero()[:, 0].to(self.device)
-        b = self.ready_batch(batch_of(c.data.train, i, self.device))
+        b = self.ready_batch(self.batch_of(c.data.train, i))
         self.inner(c, b)
         total = clipped_sum(self.gradients(c, b), c.whose[i.cpu()].to(self.device), most).cpu().double()
         mean = (total+self.chance.normal(len(total))*p.sigma*most)/(p.q*p.people)
@@ -212,78 +210,60 @@ class Private(Worker):
         opt.step()
         c.steps += 1
         return {}
-
-# %% ../../nbs/6_engine/18_private.ipynb #3464a4e9
-DICE = Random, nn.modules.dropout._DropoutNd
-
-# %% ../../nbs/6_engine/18_private.ipynb #154ee80c
-@patch
-def gradients(self:Private, c, b:dict)->Tensor: # (B, D)
-    "Of each image of a batch, over all that learns."
-    learn = {f'net.{n}': p for n, p in self.net.named_parameters() if p.requires_grad}
-    if not len(b['y']): return next(iter(learn.values())).new_zeros(0, sum(p.numel() for p in learn.values()))
-    one = OneLoss(self, c)
-    def loss(params, b, seen): return functional_call(one, params, (b, seen))
-    with torch.no_grad(): maps = [m(self.net.entry(b['x'])) for m in one.prefix]
-    each = vmap(grad(loss), in_dims=(None, 0, 0), chunk_size=64)(learn, b, maps)
-    return torch.cat([g.flatten(1) for g in each.values()], 1)
-
-# %% ../../nbs/6_engine/18_private.ipynb #d9857e76
-@patch
-def even(self:Private, c):
-    "Refuse a loss that is no mean over images."
-    side, method, y = self.suite.image_size, self.method, torch.arange(4) % self.suite.n_classes
-    x = torch.randint(256, (4, 3, side, side), generator=generator('even'), dtype=torch.uint8)
-    b, ones = self.ready_batch(dict(x=x, y=y.to(self.device))), []
-    def of(own): return method.terms(c, own, self.answer(c, own))
-    whole = of(b)
-    with suppress(RuntimeError, ValueError, IndexError):     # it wants a batch
-        ones = [of({n: v[[k]] for n, v in b.items()}) for k in range(4)]
-    for k, v in whole.items():
-        own = [o.get(k, v*torch.nan) for o in ones]
-        if own and torch.allclose(v, sum(own)/4, 1e-3, 1e-5): continue
-        raise refused(method, f'its loss {k} of a batch is not the mean over the images')
-    self.apart(c, b)
-    self.tested = True
-
-# %% ../../nbs/6_engine/18_private.ipynb #3c956fad
-SEES = 'start', 'inner', 'finish'     # hooks that may look at images
-
-@patch
-def apart(self:Private, c, b:dict):
-    "Refuse a loss that leads to the model, of a mechanism that looks at images elsewhere."
-    for m in self.method.each('loss'):
-        hook = next((h for h in SEES if fills(m, h)), None)
-        terms = ask(m, 'loss', window(c, m), b, self.answer(c, b)) if hook else {}
-        if not any(v.requires_grad for v in terms.values()): continue
-        raise refused(self.method, f'{kind(m)} may see images in `{hook}`, and its loss hands that on')
-
-# %% ../../nbs/6_engine/18_private.ipynb #667e1483
-@patch
-def inner(self:Private, c, b:dict):
-    "What mechanisms train beside the model, which they must leave as it is."
-    was = c.received.state_dict() if not c.steps and self.method.each('start') else {}
-    held = {n: v._version for n, v in self.net.named_parameters()}
-    if len(b['y']) and self.method.each('inner'):
-        self.method.everyone('inner', c, b, self.answer(c, b))
-    def differs(n, v): return v._version != held[n] or n in was and not v.equal(was[n])
-    moved = [n for n, v in self.net.named_parameters() if differs(n, v)]
-    if moved: raise refused(self.method, f'{moved[0]} changes without noise')
-    if len(b['y']) and not self.tested: self.even(c)
+    def gradients(self, c, b:dict)->Tensor: # (B, D)
+        "Of each image of a batch, over all that learns."
+        learn = {f'net.{n}': p for n, p in self.net.named_parameters() if p.requires_grad}
+        if not len(b['y']):
+            return next(iter(learn.values())).new_zeros(0, sum(p.numel() for p in learn.values()))
+        one = OneLoss(self, c)
+        def loss(params, b, seen): return functional_call(one, params, (b, seen))
+        with torch.no_grad(): maps = [m(self.net.entry(b['x'])) for m in one.prefix]
+        each = vmap(grad(loss), in_dims=(None, 0, 0), chunk_size=64)(learn, b, maps)
+        return torch.cat([g.flatten(1) for g in each.values()], 1)
+    def inner(self, c, b:dict):
+        "What mechanisms train beside the model, which they must leave as it is."
+        was = c.received.state_dict() if not c.steps and self.method.each('start') else {}
+        held = {n: v._version for n, v in self.net.named_parameters()}
+        if len(b['y']) and self.method.each('inner'):
+            self.method.everyone('inner', c, b, self.answer(c, b))
+        def differs(n, v): return v._version != held[n] or n in was and not v.equal(was[n])
+        moved = [n for n, v in self.net.named_parameters() if differs(n, v)]
+        if moved: raise refused(self.method, f'{moved[0]} changes without noise')
+        if len(b['y']) and not self.tested: self.even(c)
+    def even(self, c):
+        "Refuse a loss that is no mean over images."
+        side, method, y = self.suite.image_size, self.method, torch.arange(4) % self.suite.n_classes
+        x = torch.randint(256, (4, 3, side, side), generator=generator('even'), dtype=torch.uint8)
+        b, ones = self.ready_batch(dict(x=x, y=y.to(self.device))), []
+        def of(own): return method.terms(c, own, self.answer(c, own))
+        whole = of(b)
+        with suppress(RuntimeError, ValueError, IndexError):     # it wants a batch
+            ones = [of({n: v[[k]] for n, v in b.items()}) for k in range(4)]
+        for k, v in whole.items():
+            own = [o.get(k, v*torch.nan) for o in ones]
+            if own and torch.allclose(v, sum(own)/4, 1e-3, 1e-5): continue
+            raise refused(method, f'its loss {k} of a batch is not the mean over the images')
+        self.apart(c, b)
+        self.tested = True
+    def apart(self, c, b:dict):
+        "Refuse a loss that leads to the model, of a mechanism that looks at images elsewhere."
+        for m in self.method.each('loss'):
+            hook = next((h for h in SEES if fills(m, h)), None)
+            terms = ask(m, 'loss', window(c, m), b, self.answer(c, b)) if hook else {}
+            if not any(v.requires_grad for v in terms.values()): continue
+            raise refused(self.method, f'{kind(m)} may see images in `{hook}`, and its loss hands that on')
+    def _result(self, c, terms:dict, state:dict|None=None)->Result:
+        "What leaves: the model, and no loss."
+        r = Worker._result(self, c, {}, state)
+        if beside := ', '.join(sorted(map(str, r.upload.extra))):
+            raise refused(self.method, f'it sends {beside} beside the model, without noise')
+        own = {n: v for n, v in self.net.named_buffers() if n not in self.net.frozen and n not in c.kept}
+        was = dict(c.received.named_buffers()) if own else {}
+        if moved := [n for n, v in own.items() if not v.equal(was[n])]:
+            raise refused(self.method, f'{moved[0]} changes without noise')
+        return r
 
 # %% ../../nbs/6_engine/18_private.ipynb #4771953b
-@patch
-def _result(self:Private, c, terms:dict, state:dict|None=None)->Result:
-    "What leaves: the model, and no loss."
-    r = Worker._result(self, c, {}, state)
-    if beside := ', '.join(sorted(map(str, r.upload.extra))):
-        raise refused(self.method, f'it sends {beside} beside the model, without noise')
-    own = {n: v for n, v in self.net.named_buffers() if n not in self.net.frozen and n not in c.kept}
-    was = dict(c.received.named_buffers()) if own else {}
-    if moved := [n for n, v in own.items() if not v.equal(was[n])]:
-        raise refused(self.method, f'{moved[0]} changes without noise')
-    return r
-
 def worker_for(*args)->Worker:
     "The worker of a setting, its fourth argument."
     return Private(*args) if args[3].epsilon else Worker(*args)

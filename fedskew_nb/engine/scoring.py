@@ -13,11 +13,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 import numpy as np
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from ..core.net import Net, moving_norms, pieces
 from ..data.images import Data
-from .client import Worker
 from .guard import naming
 from .history import score_rows
 from .setting import in_full
@@ -40,18 +38,15 @@ class Question:
     def pieces(self, size:int):
         "(x, y) of at most `size` images."
         return zip(self.data.x.split(size), self.data.y.split(size))
-
-# %% ../../nbs/6_engine/07_scoring.ipynb #56d2284e
-@patch
-def rows(self:Question, right:dict, round:int, moment:str, keep:bool=False)->list:
-    "The rows of its answer, {path: which are right}; with `keep` the headline's marks stay in its row."
-    facts = dict(view=self.view, domain=self.domain, client=self.client, default=self.default)
-    counts = {path: int(marks.sum()) for path, marks in right.items()}
-    rows = score_rows(counts, len(self.data), round, moment, **facts)
-    if keep and '' in right:
-        letters = hashlib.blake2b(b''.join(pixel_digests(self.data.x)), digest_size=8).hexdigest()
-        rows[list(right).index('')] |= dict(right=packed(right['']), images=letters)
-    return rows
+    def rows(self, right:dict, round:int, moment:str, keep:bool=False)->list:
+        "The rows of its answer, {path: which are right}; with `keep` the headline's marks stay in its row."
+        facts = dict(view=self.view, domain=self.domain, client=self.client, default=self.default)
+        counts = {path: int(marks.sum()) for path, marks in right.items()}
+        rows = score_rows(counts, len(self.data), round, moment, **facts)
+        if keep and '' in right:
+            letters = hashlib.blake2b(b''.join(pixel_digests(self.data.x)), digest_size=8).hexdigest()
+            rows[list(right).index('')] |= dict(right=packed(right['']), images=letters)
+        return rows
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #e2003e71
 def all_sets(suite)->list: # [(view, domain, images)]
@@ -146,25 +141,15 @@ def unpacked(row:dict)->Tensor: # (n,) bool
     bits = np.unpackbits(np.frombuffer(base64.b64decode(row['right']), np.uint8), count=row['n'])
     return torch.from_numpy(bits.astype(bool))
 
-# %% ../../nbs/6_engine/07_scoring.ipynb #b9779746
-def at_once(device:torch.device)->int:
-    "How many images are in one batch of scoring."
-    return 64 if device.type == 'cpu' else 1024
-
-# %% ../../nbs/6_engine/07_scoring.ipynb #8a737011
-@patch
-@torch.no_grad()
-def right(self:Worker, x:Tensor, y:Tensor, net:Net|None=None)->dict: # {path: (N,) bool}
-    "Which of these raw images each path gets right; the device is waited for once."
-    net, batch, marks, sums = net or self.answering(), at_once(self.device), {}, []
-    for part, true in zip(x.split(batch), y.to(self.device).split(batch)):
-        for path, p in self._asked(net, part)[1].items():
-            marks.setdefault(path, []).append(p.argmax(1) == true)
-            sums.append(p.sum())
-    finite = torch.stack(sums).sum().isfinite()[None]
-    flat = torch.cat([m for of in marks.values() for m in of]+[finite]).cpu()
-    if not flat[-1]: self.probabilities(x, net=net)    # says what is wrong
-    return dict(zip(marks, flat[:-1].split(len(y))))
+# %% ../../nbs/6_engine/07_scoring.ipynb #521b7590
+def asked_state(fed, model:int, worker=None)->dict: # {name: tensor}; worker: of a lane
+    "The state with which a client's model is asked; -1: the server's."
+    if model < 0: return fed.server
+    if fed.sites.far and (fed.kept or fed.method.each('prepare')):
+        raise ValueError(f'{fed.method.name} leaves parts of its models with the sites: ask one for its own')
+    if not fed.method.each('prepare'): return fed.state_of(model)
+    task = fed._now(model)
+    return (worker or fed.worker).prepared(replace(task, states=deepcopy(task.states), caches={}))
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #9eb08ece
 def answerer(fed):
@@ -174,7 +159,7 @@ def answerer(fed):
         q, x, y = piece
         with naming(fed, *(c for c in fed.clients if c.id == q.model), scored=True):
             if held.get(worker, (None,))[0] != q.key[:2]:
-                net = worker.answering(fed.asked_state(q.model, worker))
+                net = worker.answering(asked_state(fed, q.model, worker))
                 if q.adapt is not None: reestimate(net, map(worker.images, pieces(q.adapt.x)))
                 held[worker] = q.key[:2], net
             return worker.right(x, y, held[worker][1])
@@ -225,72 +210,3 @@ def trained_rows(worker, task, result)->list: # rows of the history; none in mos
     if worker.method.each('prepare'):
         state = worker.prepared(replace(task, start=state, states=deepcopy(result.states), caches={}))
     return after_training(worker, task.client, done, state)
-
-# %% ../../nbs/6_engine/15_sites.ipynb #46daaf27
-from itertools import chain
-from ..core.context import Upload
-from .checkpoint import to_bytes
-from .history import Result
-from torch import Tensor
-
-# %% ../../nbs/6_engine/15_sites.ipynb #96098694
-@dataclass(frozen=True)
-class Here:
-    "Images lie in this process: lanes train on them."
-    far, least = False, 0
-    def train(self, fed, who:list):
-        "(answer, mine) for each client, in their order."
-        return chain.from_iterable(fed.lanes.each(fed._train_stacked, fed.stacks(who)))
-    def score(self, fed, piece:int|None)->list: # of rows
-        "What the models answer, `piece` images at a time."
-        return scores(fed, piece or (256 if fed.device.type == 'cpu' else 4096))
-
-HERE = Here()
-
-# %% ../../nbs/6_engine/15_sites.ipynb #411fcb1d
-class Overheard:
-    "Images lie where `sites` has them; what passes is kept."
-    def __init__(self, sites=HERE):
-        self.sites, self.rounds = sites, []    # each {client: (order, answer, mine)}
-        self.far, self.least, self.score = sites.far, sites.least, sites.score
-    def train(self, fed, who:list):
-        self.rounds.append({})
-        orders = {c.id: fed.order(c.id) for c in who}
-        for got, c in zip(self.sites.train(fed, who), who):
-            if got: self.rounds[-1][c.id] = orders[c.id], dict(got[0], model=dict(got[0]['model'])), got[1]
-            yield got
-
-# %% ../../nbs/6_engine/15_sites.ipynb #f5fa00fc
-class Trained:
-    "Clients that have trained already, for a federation which sends them the same."
-    far, least = False, 0
-    def __init__(self, heard:Overheard): self.heard, self.score = heard, heard.score
-    def train(self, fed, who:list):
-        for k, (_, answer, mine) in self.heard.rounds.pop().items():
-            t, c = fed._now(k), fed.by_id[k]
-            state = t.start | answer['model'] | mine['kept']
-            up = Upload(k, len(c.train), c.domain, state, answer['extra'])
-            result = Result(up, answer['terms'], states=mine['states'])
-            with naming(fed, c, round=t.round): rows = trained_rows(fed.worker, t, result)
-            yield dict(answer, rows=rows), mine
-
-# %% ../../nbs/6_engine/15_sites.ipynb #bce510cb
-def byte_rows(nest)->list: # of bytes
-    "The rows of all float tensors of a nest, as bytes; those too short to be told apart are left out."
-    if isinstance(nest, dict): return [r for v in nest.values() for r in byte_rows(v)]
-    if isinstance(nest, (list, tuple)): return [r for v in nest for r in byte_rows(v)]
-    if not isinstance(nest, Tensor) or not nest.is_floating_point() or not nest.ndim: return []
-    rows = nest.detach().reshape(len(nest), -1)
-    return [r.contiguous().numpy().tobytes() for r in rows if len(r) > 3 and r.unique().numel() > 3]
-
-# %% ../../nbs/6_engine/15_sites.ipynb #f0dc073e
-def handed_on(seen:list)->list: # names of extras
-    "What one site sends and another one, that did not send it, gets as it was sent."
-    found = set()
-    for before, after in zip(seen, seen[1:]):
-        sent = {j: answer['extra'] for j, (_, answer, _) in before.items()}
-        for k, (order, _, _) in after.items():
-            data, own = to_bytes(order['down']), {*byte_rows(sent.get(k, {}))}
-            found |= {name for j in sent.keys()-{k} for name, v in sent[j].items()
-                      if any(row in data for row in {*byte_rows(v)}-own)}
-    return sorted(found)

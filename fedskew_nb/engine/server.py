@@ -9,17 +9,20 @@ __all__ = ['Server']
 import copy, math
 from dataclasses import replace
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from ..core.mechanism import ask_rule, kind
 from ..core.method import Method
 from ..core.files import Number, Record, misfit
 from ..core.rules import keep, mean, largest, resting
 from ..core.context import ServerContext, Upload
-from .lanes import by_type, largest_of, leaves
+from .device import by_type, largest_of, leaves
 from .history import ScoreRow, State
 
 # %% ../../nbs/6_engine/03_server.ipynb #d3212b07
+def counters(groups:list)->set: # of names
+    "Of these a server takes the largest: how many batches a BatchNorm has seen."
+    return {n for _, rule, names in groups if rule.added is largest for n in names}
+
 def staying(fed, k:int, round:int)->set:
     "Names that client `k` does not send in a round."
     rest = resting(fed.groups, k, round, fed.setting.seed) | fed.kept | fed.net.frozen
@@ -55,35 +58,6 @@ def summed_early(method:Method, groups:list, state:dict)->list: # of (`mean` or 
         if rule.added: early[rule.added] |= {n: state[n] for n in names}
     return [(fn, names) for fn, entries in early.items() for names in by_type(entries)]
 
-# %% ../../nbs/6_engine/03_server.ipynb #0000000d
-class Server:
-    "The server during one round."
-    def __init__(self,
-        fed,           # a Federation
-        who:list=(),   # the participants, if their uploads may be summed as they come
-    ):
-        self.fed, self.state = fed, fed.state
-        self.ups = []                                    # what has come, in client order
-        self.sums = {}                                   # {name: sum so far} of what is only summed
-        self.memory = copy.deepcopy(fed.state.memory)
-        self.early = summed_early(fed.method, fed.groups, self.state.server) if who else []
-        self.w = self.weights([self._upload(c.id, {}, {}) for c in who]) if self.early else None
-    def _upload(self, k:int, model:dict, extra:dict)->Upload:
-        m = self.fed.members[k]
-        return Upload(m.id, m.n, m.domain, model, extra)
-    def weights(self, ups:list)->Tensor:
-        "(K,) p_k of these uploads."
-        return weights_of(self.fed.method, self.context(ups), ups)
-
-# %% ../../nbs/6_engine/03_server.ipynb #0000000e
-@patch
-def context(self:Server, ups:list, **more)->ServerContext:
-    "The server as mechanisms see it."
-    s, members = self.fed.setting, self.fed.members
-    return ServerContext(
-        self.memory, [u.id for u in ups], dict(members.sizes), dict(members.domains), round=self.state.round,
-        rounds=s.rounds, seed=s.seed, uniform=s.uniform, n_classes=self.fed.suite.n_classes, **more)
-
 # %% ../../nbs/6_engine/03_server.ipynb #5dc8d31d
 class OwnRow(ScoreRow): domain:str|None
 
@@ -105,14 +79,6 @@ def alike(a, b)->bool:
     "Are both tensors of one shape and type?"
     return isinstance(a, Tensor) and a.shape == b.shape and a.dtype == b.dtype
 
-# %% ../../nbs/6_engine/03_server.ipynb #0d11ce5c
-def unlikely_scores(rows:list, k:int, done:int)->str: # '' if nothing is
-    "What is odd about a trained model's scores."
-    own = (k, done, 'post_local')
-    if any((r['client'], r['round'], r['moment']) != own for r in rows): return 'it scores another model'
-    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
-    return 'a score is there twice' if twice else ''
-
 # %% ../../nbs/6_engine/03_server.ipynb #ab4c4984
 def unlike(model:dict, wanted:dict)->str: # '' if nothing is
     "The first tensor by which a model that was sent is not one like `wanted`."
@@ -126,185 +92,109 @@ def unasked(answer, k:int, wanted:dict, done:int)->str: # '' if nothing is
     "What of an answer is not what client `k` was asked for, a model like `wanted` after round `done`."
     if why := misfit(answer, Answer): return why
     if answer['client'] != k: return f'it is of client {answer["client"]}'
-    return unlike(answer['model'], wanted) or unlikely_scores(answer['rows'], k, done)
+    if why := unlike(answer['model'], wanted): return why
+    # its scores: of this model right after its training, each once
+    own, rows = (k, done, 'post_local'), answer['rows']
+    if any((r['client'], r['round'], r['moment']) != own for r in rows): return 'it scores another model'
+    twice = len({(r['view'], r['path'], r['domain']) for r in rows}) < len(rows)
+    return 'a score is there twice' if twice else ''
 
-# %% ../../nbs/6_engine/03_server.ipynb #wanted01
-@patch
-def wanted(self:Server, k:int)->dict: # {name: tensor}
-    "A model like the one that client `k` is to send."
-    stays = staying(self.fed, k, self.state.round)
-    return {n: v for n, v in self.state.server.items() if n not in stays}
-
-# %% ../../nbs/6_engine/03_server.ipynb #6bc77c86
-@patch
-def sound(self:Server, k:int, answer:dict,
-    finite:bool=True,    # look at every number; who trains in this process has done so
-)->Upload:
-    "What client `k` was asked for; anything else is refused by name, and nothing has changed."
-    who = f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
-    if why := unasked(answer, k, self.wanted(k), self.state.round+1):
-        raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')
-    numbers = floats_in([answer['model'], answer['extra']]) if finite else []
-    if not numbers or math.isfinite(largest_of(numbers)):
-        return self._upload(k, answer['model'], answer['extra'])
-    raise FloatingPointError(f'{who} sent NaN or infinity: try a smaller lr, or clip=10')
-
-# %% ../../nbs/6_engine/03_server.ipynb #03399b04
-@patch
-def receive(self:Server, up:Upload):
-    "The next upload, in client order; nothing is left in it of what is only summed."
-    for name in self.fed.net.frozen & up.state.keys(): del up.state[name]
-    for fn, names in self.early: self._add(fn, names, [up.state.pop(n) for n in names])
-    self.ups.append(up)
-
-@patch
-def _add(self:Server, fn, names:list, V:list):
-    "One more client in the sums, or in the largest counters, of tensors of one type."
-    share, sums = self.w.tolist()[len(self.ups)], [self.sums[n] for n in names if self.ups]
-    if not self.ups: self.sums |= zip(names, V if fn is largest else torch._foreach_mul(V, share))
-    elif fn is largest: torch._foreach_maximum_(sums, V)
-    else: torch._foreach_add_(sums, V, alpha=share)
-
-# %% ../../nbs/6_engine/03_server.ipynb #6cec6b69
-@patch
-def aggregate(self:Server)->State:
-    "The next state: every group of names through its rule, then extras for the next round."
-    if self.w is None: self.w = self.weights(self.ups)
-    self.model = self.state.server | self.sums
-    self.own = dict(self.state.own)
-    for mechanism, rule, names in self.fed.groups:
-        if rule.fn in (mean, largest) and names[0] in self.sums: continue
-        if rule.fn is keep:
-            self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
-        else: self._merge(mechanism, rule, names)
-        for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
-    down = self.fed.method.union('extras', self.context(self.ups), self.ups)
-    return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
-
-# %% ../../nbs/6_engine/03_server.ipynb #0e04b01a
-@patch
-def _hand_out(self:Server, rows:list):
-    "Each client keeps its own row, {name: tensor}."
-    for u, row in zip(self.ups, rows): self.own[u.id] = self.own[u.id] | row
-
-# %% ../../nbs/6_engine/03_server.ipynb #727341e7
-@patch
-def _merge(self:Server, mechanism, rule, names:list):
-    "One group of names through its rule."
-    srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
-    sent, w = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups], self.w
-    if names[0] in self.sums: sent, w = [self.sums], w.new_ones(1)     # one row, the mean of all
-    V, g = self._rows(names, sent), self._starts(names)[:len(sent)]    # (K, P) what was sent, started from
-    R = ask_rule(mechanism, rule.fn, V, g, w, srv.window(mechanism) if mechanism else srv)
-    if R.ndim == 2:                                            # one each; their mean for the others
-        self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
-        R = mean(R, R, self.w, srv)
-    self.model |= srv.split(R)
-
-# %% ../../nbs/6_engine/03_server.ipynb #00000010
-@patch
-def _flat(self:Server, names:list, state:dict)->list: return [state[n].flatten() for n in names]
-
-@patch
-def _rows(self:Server, names:list, states:list)->Tensor:    # (K, P)
-    "The same names of several states, as one matrix."
-    first = torch.cat(self._flat(names, self.state.server))
-    R = first.new_empty((len(states), len(first)))
-    for row, s in zip(R, states): torch.cat(self._flat(names, s), out=row)
-    return R
-
-@patch
-def _starts(self:Server, names:list)->Tensor:   # (K, P)
-    "What each client started from."
-    if any(n in self.state.own[u.id] for u in self.ups for n in names):
-        return self._rows(names, [self.state.of(u.id) for u in self.ups])
-    return torch.cat(self._flat(names, self.state.server)).expand(len(self.ups), -1)
-
-# %% ../../nbs/6_engine/03_server.ipynb #00000012
-@patch
-def traffic(self:Server)->dict:  # {'up', 'down'}
-    "Bytes that this round moves."
-    floats, model = {n: v for n, v in self.state.server.items() if v.is_floating_point()}, 0
-    for u in self.ups:      # what a client neither keeps nor leaves out this time
-        stays = staying(self.fed, u.id, self.state.round)
-        model += size_of({n: v for n, v in floats.items() if n not in stays})
-    return dict(up=model+sum(size_of(u.extra) for u in self.ups),
-                down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))
-
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #6c6b7b4f
-SCALE = 2.**36
-
-def fixed(v:Tensor, share:float, n:int)->Tensor: # int64
-    "A client's part in the sum of `n`, as whole numbers."
-    part = (v.double()*share*SCALE).round()
-    if not v.numel() or float(part.abs().max()) < 2.**62/n: return part.long()
-    raise FloatingPointError(f'a part of the sum is NaN or above {2.**26/n:g}, and whole numbers would wrap '
-                             'around: try a smaller lr, or clip=10')
-
-def floats(sums:dict, like:dict)->dict:
-    "Sums of whole numbers, as a model holds them."
-    return {n: (v.double()/SCALE).to(like[n].dtype) for n, v in sums.items()}
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #9a1db689
-def added_only(method:Method, groups:list)->str: # '' if it is so
-    "Why a server must see more of the uploads than their sum."
-    for m in method.each('weights'):
-        if not m.early: return f'{kind(m)} makes its weights of what clients send'
-    for m, rule, names in groups:
-        if rule.added or rule.fn is keep: continue
-        return f'{kind(m)} reads {names[0]} of all clients side by side'
-    handed = method.each('extras')
-    return f'{kind(handed[0])} makes of what each client sends something for the next round' if handed else ''
-
-def counters(groups:list)->set: # of names
-    "Of these a server would take the largest."
-    return {n for _, rule, names in groups if rule.added is largest for n in names}
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #cb0b7500
-def check_sums(fed, who:list):
-    "Refuse where a sum is not enough, or would not hide its parts."
-    if why := added_only(fed.method, fed.groups):
-        raise ValueError(f'{fed.method.name} cannot run with secure=True ({why}): `fedskew list --for '
-                         'secure-sum` names those that can')
-    if len(who) < 3:
-        raise ValueError(f'secure=True with {len(who)} clients: from two a sum hides nobody, so take three')
-    if fed.setting.participation == 1: return
-    raise ValueError('secure=True with participation below 1: two sums that differ by a client would show '
-                     'it, so leave participation out')
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #35a45b19
-class Adder(Server):
-    "The server during a round in which it only adds whole numbers."
-    def __init__(self, fed, who:list=()):
-        super().__init__(fed, who)
-        if who: check_sums(fed, who)
-        self.early = [(fn, names) for fn, names in self.early if fn is mean]
-    def _add(self, fn, names:list, V:list):      # what a site has masked is whole numbers already
-        share, n = self.w.tolist()[len(self.ups)], len(self.w)
-        V = [v if v.dtype == torch.int64 else fixed(v, share, n) for v in V]
-        if not self.ups: self.sums |= zip(names, V)
-        else: torch._foreach_add_([self.sums[n] for n in names], V)
-    def wanted(self, k:int)->dict:
-        like = super().wanted(k)
-        return {n: v.long() for n, v in like.items()} if self.fed.sites.far else like
+# %% ../../nbs/6_engine/03_server.ipynb #0000000d
+class Server:
+    "The server during one round."
+    def __init__(self,
+        fed,           # a Federation
+        who:list=(),   # the participants, if their uploads may be summed as they come
+    ):
+        self.fed, self.state = fed, fed.state
+        self.ups = []                                    # what has come, in client order
+        self.sums = {}                                   # {name: sum so far} of what is only summed
+        self.memory = copy.deepcopy(fed.state.memory)
+        self.early = summed_early(fed.method, fed.groups, self.state.server) if who else []
+        self.w = self.weights([self._upload(c.id, {}, {}) for c in who]) if self.early else None
+    def _upload(self, k:int, model:dict, extra:dict)->Upload:
+        m = self.fed.members[k]
+        return Upload(m.id, m.n, m.domain, model, extra)
+    def weights(self, ups:list)->Tensor:
+        "(K,) p_k of these uploads."
+        return weights_of(self.fed.method, self.context(ups), ups)
+    def context(self, ups:list, **more)->ServerContext:
+        "The server as mechanisms see it."
+        s, members = self.fed.setting, self.fed.members
+        return ServerContext(
+            self.memory, [u.id for u in ups], dict(members.sizes), dict(members.domains),
+            round=self.state.round, rounds=s.rounds, seed=s.seed, uniform=s.uniform,
+            n_classes=self.fed.suite.n_classes, **more)
+    def wanted(self, k:int)->dict: # {name: tensor}
+        "A model like the one that client `k` is to send."
+        stays = staying(self.fed, k, self.state.round)
+        return {n: v for n, v in self.state.server.items() if n not in stays}
+    def sound(self, k:int, answer:dict,
+        finite:bool=True,    # look at every number; who trains in this process has done so
+    )->Upload:
+        "What client `k` was asked for; anything else is refused by name, and nothing has changed."
+        who = f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
+        if why := unasked(answer, k, self.wanted(k), self.state.round+1):
+            raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')
+        numbers = floats_in([answer['model'], answer['extra']]) if finite else []
+        if not numbers or math.isfinite(largest_of(numbers)):
+            return self._upload(k, answer['model'], answer['extra'])
+        raise FloatingPointError(f'{who} sent NaN or infinity: try a smaller lr, or clip=10')
+    def receive(self, up:Upload):
+        "The next upload, in client order; nothing is left in it of what is only summed."
+        for name in self.fed.net.frozen & up.state.keys(): del up.state[name]
+        for fn, names in self.early: self._add(fn, names, [up.state.pop(n) for n in names])
+        self.ups.append(up)
+    def _add(self, fn, names:list, V:list):
+        "One more client in the sums, or in the largest counters, of tensors of one type."
+        share, sums = self.w.tolist()[len(self.ups)], [self.sums[n] for n in names if self.ups]
+        if not self.ups: self.sums |= zip(names, V if fn is largest else torch._foreach_mul(V, share))
+        elif fn is largest: torch._foreach_maximum_(sums, V)
+        else: torch._foreach_add_(sums, V, alpha=share)
     def aggregate(self)->State:
-        self.sums = floats(self.sums, self.state.server)
-        self.sums |= {n: self.state.server[n] for n in counters(self.fed.groups)}
-        return Server.aggregate(self)
-    def traffic(self)->dict:
-        bytes = Server.traffic(self)
-        return bytes | dict(up=2*bytes['up'])      # 64 bits in place of 32
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #9a83176b
-@patch
-def receive(self:Adder, up:Upload):
-    if not up.extra: return Server.receive(self, up)
-    beside = ', '.join(sorted(map(str, up.extra)))
-    raise ValueError(f'{self.fed.method.name} sends {beside} beside the model, and secure=True hides sums of '
-                     'models only: leave one of them out')
-
-# %% ../../nbs/6_engine/17_fixed.ipynb #4cca91eb
-def server_for(fed, who:list=(), ups:list=())->Server:
-    "The server of a round of these participants, or, for a sum, of who sent these uploads."
-    return Adder(fed, who or ups) if fed.setting.secure else Server(fed, who)
+        "The next state: every group of names through its rule, then extras for the next round."
+        if self.w is None: self.w = self.weights(self.ups)
+        self.model = self.state.server | self.sums
+        self.own = dict(self.state.own)
+        for mechanism, rule, names in self.fed.groups:
+            if rule.fn in (mean, largest) and names[0] in self.sums: continue
+            if rule.fn is keep:
+                self._hand_out([{n: u.state[n].clone() for n in names if n in u.state} for u in self.ups])
+            else: self._merge(mechanism, rule, names)
+            for u in self.ups: u.state = {n: v for n, v in u.state.items() if n not in names}
+        down = self.fed.method.union('extras', self.context(self.ups), self.ups)
+        return replace(self.state, server=self.model, own=self.own, memory=self.memory, down=down)
+    def _hand_out(self, rows:list):
+        "Each client keeps its own row, {name: tensor}."
+        for u, row in zip(self.ups, rows): self.own[u.id] = self.own[u.id] | row
+    def _merge(self, mechanism, rule, names:list):
+        "One group of names through its rule."
+        srv = self.context(self.ups, names=names, shapes=[self.state.server[n].shape for n in names])
+        sent, w = [self.state.of(u.id) | u.state if rule.travels else u.state for u in self.ups], self.w
+        if names[0] in self.sums: sent, w = [self.sums], w.new_ones(1)     # one row, the mean of all
+        V, g = self._rows(names, sent), self._starts(names)[:len(sent)]  # (K, P) what was sent, started from
+        R = ask_rule(mechanism, rule.fn, V, g, w, srv.window(mechanism) if mechanism else srv)
+        if R.ndim == 2:                                            # one each; their mean for the others
+            self._hand_out([{n: v.clone() for n, v in srv.split(r).items()} for r in R])
+            R = mean(R, R, self.w, srv)
+        self.model |= srv.split(R)
+    def _flat(self, names:list, state:dict)->list: return [state[n].flatten() for n in names]
+    def _rows(self, names:list, states:list)->Tensor:    # (K, P)
+        "The same names of several states, as one matrix."
+        first = torch.cat(self._flat(names, self.state.server))
+        R = first.new_empty((len(states), len(first)))
+        for row, s in zip(R, states): torch.cat(self._flat(names, s), out=row)
+        return R
+    def _starts(self, names:list)->Tensor:   # (K, P)
+        "What each client started from."
+        if any(n in self.state.own[u.id] for u in self.ups for n in names):
+            return self._rows(names, [self.state.of(u.id) for u in self.ups])
+        return torch.cat(self._flat(names, self.state.server)).expand(len(self.ups), -1)
+    def traffic(self)->dict:  # {'up', 'down'}
+        "Bytes that this round moves."
+        floats, model = {n: v for n, v in self.state.server.items() if v.is_floating_point()}, 0
+        for u in self.ups:      # what a client neither keeps nor leaves out this time
+            stays = staying(self.fed, u.id, self.state.round)
+            model += size_of({n: v for n, v in floats.items() if n not in stays})
+        return dict(up=model+sum(size_of(u.extra) for u in self.ups),
+                    down=model+sum(size_of(self.state.sent_to(u.id)) for u in self.ups))

@@ -7,7 +7,6 @@ __all__ = ['HOUSES', 'Training', 'Setting', 'fresh_optim', 'in_full', 'due', 'se
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000003
 import math
-from fastcore.basics import patch
 from dataclasses import dataclass, fields
 from itertools import chain, count, islice
 from typing import TypedDict
@@ -61,26 +60,24 @@ class Setting(Scoring):
     def __post_init__(self):
         if isinstance(self.rungs, tuple): object.__setattr__(self, 'rungs', list(self.rungs))     # as in JSON
         check_setting(self)
+    def rate(self, round:int)->float:
+        "The learning rate of a round, counted from 0."
+        return self.lr*self.decay**round
+    def optim(self, params, lr:float)->torch.optim.Optimizer:
+        "The optimiser of local training, fresh."
+        how = dict(lr=lr, weight_decay=self.weight_decay, foreach=True)
+        if self.adamw: return torch.optim.AdamW(params, betas=(self.momentum, .999), **how)
+        return torch.optim.SGD(params, momentum=self.momentum, **how)
+    def steps(self, n:int)->int:
+        "Local steps of a client with `n` images in a round."
+        return self.local_steps or self.local_epochs*max(1, math.ceil((n-1)/self.batch_size))
 
 # %% ../../nbs/6_engine/01_setting.ipynb #5e771a95
 SettingArgs = TypedDict('SettingArgs', {f.name: f.type for f in fields(Setting)}, total=False)
 
-# %% ../../nbs/6_engine/01_setting.ipynb #207b98a1
-@patch
-def rate(self:Setting, round:int)->float:
-    "The learning rate of a round, counted from 0."
-    return self.lr*self.decay**round
-
-@patch
-def optim(self:Setting, params, lr:float)->torch.optim.Optimizer:
-    "The optimiser of local training, fresh."
-    how = dict(lr=lr, weight_decay=self.weight_decay, foreach=True)
-    if self.adamw: return torch.optim.AdamW(params, betas=(self.momentum, .999), **how)
-    return torch.optim.SGD(params, momentum=self.momentum, **how)
-
 # %% ../../nbs/6_engine/01_setting.ipynb #52174e89
 def fresh_optim(setting:Setting, params:list, lr:float, made:dict)->torch.optim.Optimizer:
-    "The same, from `made` if it has one for these parameters: then it forgets its momentum."
+    "The optimiser of local training; one that `made` has for these parameters forgets its momentum."
     key = tuple(map(id, params))
     opt = made[key] = made.get(key) or setting.optim(params, lr)
     opt.param_groups[0]['lr'] = lr
@@ -211,9 +208,3 @@ def shared_out(
         if a < b: continue
         raise ValueError(f'phase {name!r} gets none of {len(batches)} local steps: raise local_epochs')
     return [batches[a:b] for a, b in zip(ends, ends[1:])]
-
-# %% ../../nbs/6_engine/01_setting.ipynb #e592aee3
-@patch
-def steps(self:Setting, n:int)->int:
-    "Local steps of a client with `n` images in a round."
-    return self.local_steps or self.local_epochs*max(1, math.ceil((n-1)/self.batch_size))

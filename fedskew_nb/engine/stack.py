@@ -9,7 +9,6 @@ __all__ = ['operations']
 from collections import defaultdict
 from contextlib import nullcontext
 import torch
-from fastcore.basics import patch
 from torch import nn
 from torch.func import functional_call, vmap
 from ..core.method import Method
@@ -17,9 +16,11 @@ from ..core.mechanism import fills, kind
 from ..core.net import probe
 from ..core.seeding import Random
 from ..core.tried import logits_of
-from .client import Worker
-from .lanes import cloned, largest_of, read_at_once, LaneStopped
+from .device import cloned, largest_of, read_at_once
+from .lanes import LaneStopped
 from .setting import Setting
+from .together import (
+    Batches, Terms, clip_each, form_of, hooks_in_steps, memory_of, side_by_side, tensors_in, with_tensors)
 
 # %% ../../nbs/6_engine/11_stack.ipynb #00000006
 def operations(
@@ -97,6 +98,16 @@ def why_one_by_one(fed)->str: # a Federation
     if not why or not s.stack: return why
     raise ValueError(f'{fed.method.name} cannot be stacked: {why}. Leave stack=True out')
 
+def computed_by(fed, early:list)->dict: # early: [(how it is summed, names)], what is added up on arrival
+    "How a round of a federation is computed."
+    engine, why, s = 'lanes', fed.why_lanes, fed.setting
+    if not why:
+        highest = max(map(len, stacks_of(fed.clients, fed.height)))
+        engine, why = f'stacks of at most {highest} clients', 'small steps, and every mechanism stacks'
+    summed = sum(len(names) for _, names in early)
+    return dict(engine=engine, why=why, lanes=fed.lanes.most, threads=s.threads, device=str(fed.device),
+                precision=s.precision, summed_on_arrival=f'{summed} of {len(fed.net.state_dict())} entries')
+
 # %% ../../nbs/6_engine/11_stack.ipynb #7b3096c3
 def _on_top(states:list, named=None)->dict:
     "Every tensor of all states, in plain memory order, so that sums do not depend on where the states lie."
@@ -106,7 +117,7 @@ def _on_top(states:list, named=None)->dict:
 # %% ../../nbs/6_engine/11_stack.ipynb #8dd6cec4
 class _Stack:
     "Some clients in training, their tensors on top of each other."
-    def __init__(self, worker:Worker, cs:list, starts:list, begun:list, memories:list):
+    def __init__(self, worker, cs:list, starts:list, begun:list, memories:list):
         self.worker, self.cs, self.terms, net = worker, cs, worker.terms, worker.net
         self.params, self.buffers = (_on_top(begun, f()) for f in (net.named_parameters, net.named_buffers))
         looks = any(map(hooks_in_steps, worker.method.mechanisms))
@@ -126,69 +137,57 @@ class _Stack:
             memory = with_tensors(self.nest, iter(tensors))
             return functional_call(self.terms, state, (b, memory, who, gens))
         return one
-
-# %% ../../nbs/6_engine/11_stack.ipynb #076407af
-@patch
-def loss_terms(self:_Stack, ks:list, b:dict)->dict: # {term: (len(ks),)}
-    "The loss terms of some of the clients; their buffers move on."
-    i, who = (torch.tensor(v, device=self.worker.device) for v in (ks, range(len(ks))))
-    every = len(ks) == len(self.cs)
-    pick = (lambda v: v) if every else (lambda v: v[i])
-    held = [{n: pick(v) for n, v in d.items()} for d in (self.params, self.buffers, self.received)]
-    terms = vmap(self._call(ks))(*held, [pick(v) for v in self.tensors], who, b)
-    if not every:
-        for n, v in held[1].items(): self.buffers[n][i] = v
-    for name, v in terms.items():
-        v = v.detach() if every else v.new_zeros(len(self.cs)).index_copy(0, i, v.detach())
-        self.total[name] = self.total[name]+v
-        for k in ks: self.counted[name, k] += 1
-    return terms
-
-# %% ../../nbs/6_engine/11_stack.ipynb #e83502fc
-@patch
-def step(self:_Stack, t:int, opt:torch.optim.Optimizer):
-    "Step `t` of all who still take one."
-    terms = [self.loss_terms(ks, self.batches.of(ks, t)) for ks in self.batches.alike(t)]
-    opt.zero_grad()
-    sum(v.sum() for group in terms for v in group.values()).backward()
-    if self.worker.setting.clip: clip_each(self.params.values(), self.worker.setting.clip)
-    opt.step()
-
-# %% ../../nbs/6_engine/11_stack.ipynb #34b22c6e
-@patch
-def train(self:_Stack):
-    "Every step of every client."
-    lengths = [len(cut) for cut in self.batches.cuts]
-    opt, done = self.worker.setting.optim(self.params.values(), self.cs[0].lr), {}
-    for t in range(max(lengths)):
-        if self.worker.stop.is_set(): raise LaneStopped
-        self.step(t, opt)
-        ended = [k for k, n in enumerate(lengths) if n == t+1 < max(lengths)]
-        done |= {k: cloned({n: p[k] for n, p in self.params.items()}) for k in ended}
-    with torch.no_grad():
-        for k, state in done.items():
-            for n, v in state.items(): self.params[n][k] = v
-
-# %% ../../nbs/6_engine/11_stack.ipynb #437e2d79
-@patch
-def rows(self:_Stack)->list: # [(context, loss terms, state), …]
-    "What came out for each client; NaN or infinity in its parameters or terms stops the run."
-    names, worker = list(self.total), self.worker
-    *numbers, largest = read_at_once([*self.total.values(), largest_of(self.params.values())])
-    columns = {n: v.detach().unbind() for n, v in (self.params | self.buffers).items()}
-    out = []
-    for k, c in enumerate(self.cs):
-        sums = dict(zip(names, numbers[k::len(self.cs)]))
-        terms = {n: v/self.counted[n, k] for n, v in sums.items() if self.counted[n, k]}
-        row = {n: v[k] for n, v in columns.items()}
-        worker._check_finite(c, terms, largest, {n: row[n] for n in self.params})
-        out.append((c, terms, cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})))
-    return out
+    def loss_terms(self, ks:list, b:dict)->dict: # {term: (len(ks),)}
+        "The loss terms of some of the clients; their buffers move on."
+        i, who = (torch.tensor(v, device=self.worker.device) for v in (ks, range(len(ks))))
+        every = len(ks) == len(self.cs)
+        pick = (lambda v: v) if every else (lambda v: v[i])
+        held = [{n: pick(v) for n, v in d.items()} for d in (self.params, self.buffers, self.received)]
+        terms = vmap(self._call(ks))(*held, [pick(v) for v in self.tensors], who, b)
+        if not every:
+            for n, v in held[1].items(): self.buffers[n][i] = v
+        for name, v in terms.items():
+            v = v.detach() if every else v.new_zeros(len(self.cs)).index_copy(0, i, v.detach())
+            self.total[name] = self.total[name]+v
+            for k in ks: self.counted[name, k] += 1
+        return terms
+    def step(self, t:int, opt:torch.optim.Optimizer):
+        "Step `t` of all who still take one."
+        terms = [self.loss_terms(ks, self.batches.of(ks, t)) for ks in self.batches.alike(t)]
+        opt.zero_grad()
+        sum(v.sum() for group in terms for v in group.values()).backward()
+        if self.worker.setting.clip: clip_each(self.params.values(), self.worker.setting.clip)
+        opt.step()
+    def train(self):
+        "Every step of every client."
+        lengths = [len(cut) for cut in self.batches.cuts]
+        opt, done = self.worker.setting.optim(self.params.values(), self.cs[0].lr), {}
+        for t in range(max(lengths)):
+            if self.worker.stop.is_set(): raise LaneStopped
+            self.step(t, opt)
+            ended = [k for k, n in enumerate(lengths) if n == t+1 < max(lengths)]
+            done |= {k: cloned({n: p[k] for n, p in self.params.items()}) for k in ended}
+        with torch.no_grad():
+            for k, state in done.items():
+                for n, v in state.items(): self.params[n][k] = v
+    def rows(self)->list: # [(context, loss terms, state), …]
+        "What came out for each client; NaN or infinity in its parameters or terms stops the run."
+        names, worker = list(self.total), self.worker
+        *numbers, largest = read_at_once([*self.total.values(), largest_of(self.params.values())])
+        columns = {n: v.detach().unbind() for n, v in (self.params | self.buffers).items()}
+        out = []
+        for k, c in enumerate(self.cs):
+            sums = dict(zip(names, numbers[k::len(self.cs)]))
+            terms = {n: v/self.counted[n, k] for n, v in sums.items() if self.counted[n, k]}
+            row = {n: v[k] for n, v in columns.items()}
+            worker._check_finite(c, terms, largest, {n: row[n] for n in self.params})
+            out.append((c, terms, cloned({n: row[n] for n in worker.net.state_dict(keep_vars=True)})))
+        return out
 
 # %% ../../nbs/6_engine/11_stack.ipynb #266446fd
 def nobody(*clients): return nullcontext()
 
-def _together(worker:Worker, clients:list, at)->list: # of Result
+def _together(worker, clients:list, at)->list: # of Result
     "Train clients whose memories have one form: [(context, as received, as it begins, memory), …]."
     stack = _Stack(worker, *map(list, zip(*clients)))
     with at(*(c.data for c in stack.cs)), side_by_side(worker.terms, worker.device.type != 'cpu'):
@@ -205,7 +204,7 @@ def _together(worker:Worker, clients:list, at)->list: # of Result
     return results
 
 # %% ../../nbs/6_engine/11_stack.ipynb #76be9175
-def train_stack(worker:Worker, tasks:list, at=nobody)->list: # [Task, …] → [Result, …]
+def train_stack(worker, tasks:list, at=nobody)->list: # of a Worker; [Task, …] → [Result, …]
     "Train several clients at once; `at` names them in errors."
     names = set().union(*(t.down for t in tasks))
     each = {n for n in names if any(t.down.get(n) is not tasks[0].down.get(n) for t in tasks)}
@@ -222,161 +221,3 @@ def train_stack(worker:Worker, tasks:list, at=nobody)->list: # [Task, …] → [
     worker.terms.learn(c, each)
     by_id = {r.upload.id: r for rows in alike.values() for r in _together(worker, rows, at)}
     return [by_id[t.client.id] for t in tasks]
-
-# %% ../../nbs/6_engine/12_together.ipynb #ad2407b0
-from contextlib import contextmanager
-from copy import deepcopy
-from functools import partial
-from types import MappingProxyType
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
-from ..core.context import Context
-from ..core.mechanism import Mechanism, fills, kind
-from ..data.images import join
-from .client import Worker, batch_of, widened
-from .lanes import leaves
-from .setting import moved, schedule
-
-# %% ../../nbs/6_engine/12_together.ipynb #1479343f
-IN_STEPS = ('batch', 'forward', 'task', 'loss')    # hooks with a say in a step
-
-class _Remembered(dict):
-    "What mechanisms remember of a client, to be read only."
-    def setdefault(self, who, _): return MappingProxyType(self.get(who, {}))
-
-class _AnyClient(Context):
-    "One client of a stack, whichever it is, in a step."
-    def __init__(self, net, received, states, caches, facts):
-        self.net, self.received = net, received
-        self.states, self.caches = _Remembered(states), _Remembered(caches)
-        vars(self).update(facts)
-    def params(self)->dict: return dict(self.net.named_parameters())
-
-# %% ../../nbs/6_engine/12_together.ipynb #79dccef1
-class _EachDraws(torch.autograd.Function):
-    "Uniform numbers for one client of a stack; under `vmap`, from every client's own generator."
-    @staticmethod
-    def forward(who, shape, gens): return torch.rand(shape, generator=gens[int(who)])
-    @staticmethod
-    def setup_context(ctx, inputs, output): ctx.mark_non_differentiable(output)
-    @staticmethod
-    def vmap(info, dims, who, shape, gens):
-        return torch.stack([torch.rand(shape, generator=g) for g in gens]), 0
-
-# %% ../../nbs/6_engine/12_together.ipynb #f939d552
-class _EachNorms(torch.autograd.Function):
-    "BatchNorm for one client of a stack; under `vmap`, all clients' channels side by side in one call."
-    @staticmethod
-    def forward(x, *more): return F.batch_norm(x, *more)
-    @staticmethod
-    def setup_context(ctx, inputs, output): pass
-    @staticmethod
-    def vmap(info, dims, x, *more):
-        def first(v, d): return v.expand(info.batch_size, *v.shape) if d is None else v.movedim(d, 0)
-        rows = [v if v is None else first(v, d) for v, d in zip(more[:4], dims[1:])]
-        stats = [v if v is None else v.view(-1) for v in rows[:2]]    # written to: no copy
-        affine = [v if v is None else v.flatten() for v in rows[2:]]
-        beside = first(x, dims[0]).transpose(0, 1).flatten(1, 2)    # (B, K·C, …)
-        return F.batch_norm(beside, *stats, *affine, *more[4:]).unflatten(1, (info.batch_size, -1)), 1
-
-# %% ../../nbs/6_engine/12_together.ipynb #42ecdec8
-@contextmanager
-def side_by_side(net:nn.Module, wanted:bool=True):
-    "Inside, its BatchNorms answer by `_EachNorms`, but for those with a `forward` of somebody's own."
-    def answer(m, x):     # what it does to the images of one client
-        m._check_input_dim(x)
-        if m.training and m.num_batches_tracked is not None: m.num_batches_tracked.add_(1)
-        by_batch = m.training or m.running_mean is None
-        stats, affine = (m.running_mean, m.running_var), (m.weight, m.bias)
-        return _EachNorms.apply(x, *stats, *affine, by_batch, m.momentum, m.eps)
-    norms = [m for m in net.modules() if wanted and type(m).forward is _BatchNorm.forward]
-    for m in norms: m.forward = partial(answer, m)
-    try: yield
-    finally:
-        for m in norms: del m.forward
-
-# %% ../../nbs/6_engine/12_together.ipynb #5dd57533
-def tensors_in(o)->list:
-    "The tensors of a nest, in its order."
-    return [t for t in leaves(o) if isinstance(t, Tensor)]
-
-def with_tensors(o, new):
-    "The same nest with the tensors of an iterator."
-    if isinstance(o, Tensor): return next(new)
-    if isinstance(o, dict): return {k: with_tensors(v, new) for k, v in o.items()}
-    return type(o)([with_tensors(v, new) for v in o]) if isinstance(o, (list, tuple)) else o
-
-def form_of(o)->str:
-    "Equal for nests that differ in nothing but the numbers of their tensors."
-    return repr(with_tensors(o, iter([(t.shape, t.dtype) for t in tensors_in(o)])))
-
-# %% ../../nbs/6_engine/12_together.ipynb #6570fa49
-class Terms(nn.Module):
-    "The loss terms of one client, as a module."
-    def __init__(self, worker:Worker):
-        super().__init__()
-        self.worker, self.net, self.facts = worker, worker.net, {}
-        self.received = deepcopy(worker.net).eval().requires_grad_(False)
-        self.noisy = {n: m for n, m in self.net.named_modules() if isinstance(m, Random)}
-    def forward(self, b:dict, memory:dict, who:Tensor, gens:dict)->dict:
-        for n, m in self.noisy.items(): m.draw = lambda shape, n=n: _EachDraws.apply(who, shape, gens[n])
-        facts = self.facts | dict(down=self.facts['down'] | memory['down'])
-        c = _AnyClient(self.net, self.received, memory['states'], memory['caches'], facts)
-        with self.worker.precise(): out = widened(self.worker.method.run_forward(c, b))
-        return self.worker.method.terms(c, b, out)
-    def learn(self, c, each:set):
-        "Take from one client what all know of the round; entries in `each` differ between them."
-        same = ('seed', 'round', 'rounds', 'device', 'lr', 'n_classes', 'kept', 'phase', 'images')
-        down = {n: v for n, v in c.down.items() if n not in each}
-        learnt = {n for n, _ in self.net.named_parameters()}
-        self.facts = {k: getattr(c, k) for k in same} | dict(down=down, learnt=learnt)
-
-# %% ../../nbs/6_engine/12_together.ipynb #d764d031
-def hooks_in_steps(m:Mechanism)->list: return [h for h in IN_STEPS if fills(m, h)]
-
-def memory_of(c, method:Method, each:set)->dict:
-    "What the mechanisms that have a say in a step know of one client alone."
-    who = [kind(m) for m in method.mechanisms if hooks_in_steps(m)]
-    of = lambda memory: {k: memory[k] for k in who if memory.get(k)}
-    down = {n: v for n, v in c.down.items() if n in each}
-    own = dict(states=of(c.states), caches=of(c.caches), down=down)
-    return with_tensors(own, (t if t.ndim else t.to(c.device) for t in tensors_in(own)))
-
-# %% ../../nbs/6_engine/12_together.ipynb #1fc44b2c
-class Batches:
-    "The batches of some clients, step by step."
-    def __init__(self, worker:Worker, cs:list):
-        s, self.worker, self.cs = worker.setting, worker, cs
-        n = [len(c.data.train) for c in cs]
-        self.begin = torch.tensor([0, *n[:-1]], device=worker.device).cumsum(0)    # of each in the row
-        def plan(c, n): return schedule(n, s.batch_size, c.gen('order'), s.local_epochs, s.local_steps)
-        self.cuts = [moved(list(plan(*row)), worker.device) for row in zip(cs, n)]
-        own = worker.method.each('batch') or s.pad or s.flip or s.turn
-        self.data = None if own else join([c.data.train for c in cs])
-        self.plain = worker.device.type != 'cpu'    # order in memory
-    def alike(self, t:int)->list: # of lists of places in `cs`
-        "Who still takes a step, those with equally large batches together."
-        groups = defaultdict(list)
-        for k, cut in enumerate(self.cuts):
-            if t < len(cut): groups[len(cut[t])].append(k)
-        return list(groups.values())
-    def of(self, ks:list, t:int)->dict: # {entry: (K, B, …)}
-        "The batches of some clients side by side."
-        if self.data is None:
-            raw = [self.worker.raw_batch(self.cs[k], self.cuts[k][t]) for k in ks]
-            b = {k: torch.cat([r[k] for r in raw]) for k in raw[0]}
-        else:
-            i = torch.stack([self.cuts[k][t] for k in ks])
-            rows = (i+self.begin[ks, None]).flatten()
-            b = dict(i=i.flatten(), **batch_of(self.data, rows, self.worker.device))
-        ready = {k: v.unflatten(0, (len(ks), -1)) for k, v in self.worker.ready_batch(b).items()}
-        return {k: v.contiguous() for k, v in ready.items()} if self.plain else ready
-
-# %% ../../nbs/6_engine/12_together.ipynb #605e2258
-def clip_each(params:list, most:float): # params: (K, …)
-    "The gradient of each client no longer than `most`: what PyTorch's `clip_grad_norm_` does for one."
-    learnt = [p for p in params if p.grad is not None]
-    norm = torch.stack([p.grad.reshape(len(p), -1).norm(dim=1) for p in learnt]).norm(dim=0)
-    shorter = (most/(norm+1e-6)).clamp(max=1)
-    for p in learnt: p.grad.mul_(shorter.view(-1, *[1]*(p.ndim-1)))

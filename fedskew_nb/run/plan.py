@@ -25,7 +25,7 @@ from ..core.files import Number, Record, misfit, read_json
 from ..core.names import Recipe, extra, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
-from ..engine.lanes import pick_device
+from ..engine.device import pick_device
 from ..engine.guard import copy_of
 from ..engine.setting import HOUSES, Setting, SettingArgs, Training, setting_for
 

@@ -29,8 +29,8 @@ from ..data.folder import load_folder
 from ..data.load import SUITES, load_suite
 from ..data.splits import held_domains, leave_out
 from ..data.suite import Suite
-from ..engine.history import Where
-from ..engine.lanes import pick_device
+from ..engine.reading import Where
+from ..engine.device import pick_device
 from ..engine.setting import Setting
 from ..engine.stack import operations
 from ..core.files import check_ours, starts_with

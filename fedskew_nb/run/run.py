@@ -24,7 +24,7 @@ from ..core.seeding import seeded
 from ..data.suite import Suite
 from ..data.check import check_alike, check_compared
 from ..engine.checkpoint import load_nest, odd_run, run_head
-from ..engine.lanes import pick_device
+from ..engine.device import pick_device
 from ..engine.federation import Federation
 from ..engine.guard import check_wants
 from ..engine.history import History, describe, read_history, versions
@@ -333,7 +333,7 @@ def run_all(
 
 # %% ../../nbs/7_app/23_beside.ipynb #8d4f39ba
 from ..core.mechanism import HOOKS, fills
-from ..engine.scoring import Overheard, Trained
+from ..engine.sites import Overheard, Trained
 
 # %% ../../nbs/7_app/23_beside.ipynb #6b992a25
 def asks_only(m)->bool:

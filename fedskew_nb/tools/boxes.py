@@ -13,7 +13,7 @@ from ..data.boxes import Box, check_box, read_boxes, write_boxes
 from ..core.pictures import file_bytes, upright
 from ..data.folder import left_out, scan
 from ..core.names import live
-from ..engine.lanes import pick_device
+from ..engine.device import pick_device
 
 # %% ../../nbs/7_app/16_boxes.ipynb #3625d9ee
 def boxes_so_far(root:Path, out)->tuple: # boxes that are there; {path: class} of images that it does not name

@@ -24,8 +24,8 @@ from ..data.load import load_suite
 from ..data.splits import leave_out
 from ..data.suite import Suite
 from ..engine.federation import Federation
-from ..engine.scoring import Overheard, handed_on
-from ..engine.server import added_only
+from ..engine.sites import Overheard, handed_on
+from ..engine.fixed import added_only
 
 # %% auto #0
 __all__ = ['choose']

@@ -38,7 +38,7 @@ from ..core.names import Recipe, plain, some
 from ..data.suite import Suite
 from ..engine.setting import SettingArgs
 from ..data.folder import picture_counts, too_few
-from ..engine.history import Where
+from ..engine.reading import Where
 
 # %% auto #0
 __all__ = ['Diagnosis', 'diagnose']

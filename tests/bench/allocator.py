@@ -9,7 +9,7 @@ import statistics
 from dataclasses import asdict
 from common import Options, apart, main
 from bare import Work, ask_round, bench_row, race, spread_of
-from fedskew_nb.engine.lanes import keep_freed_memory
+from fedskew_nb.engine.device import keep_freed_memory
 
 def seconds_per_round(work, rounds, threads):
     "Median seconds of a round of both sides in this process, whatever its allocator does."

@@ -18,7 +18,7 @@ from fedskew_nb.core.net import normalise
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.images import Data
 from fedskew_nb.data.suite import Client, Suite
-from fedskew_nb.engine.lanes import has_bf16, keep_freed_memory
+from fedskew_nb.engine.device import has_bf16, keep_freed_memory
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.run.recipes import METHODS, read_model
 

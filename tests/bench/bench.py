@@ -9,7 +9,7 @@ from functools import partial
 from bare import BENCH_ITEMS, against_bare, bench_table, run_bench
 from rounds import beside_fedavg, rounds_table
 from fedskew_nb.core.names import spelt
-from fedskew_nb.engine.lanes import pick_device
+from fedskew_nb.engine.device import pick_device
 from fedskew_nb.run.recipes import ALIASES, METHODS, cut
 from fedskew_nb.tools.shell import joined, parser_of, show_json
 

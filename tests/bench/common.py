@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 import torch
 from bare import WORKS, BareLoop, Work, bench_table, run_bench
-from fedskew_nb.engine.lanes import threads_of
+from fedskew_nb.engine.device import threads_of
 
 @dataclass
 class Options:

@@ -11,7 +11,8 @@ import numpy as np
 from scipy import stats
 import evidence, photographs, plan
 from fedskew_nb.analysis.stats import Interval, Verdict, holm, judge, p_value, t_interval
-from fedskew_nb.engine.history import Where, history_of
+from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.history import history_of
 from fedskew_nb.engine.scoring import unpacked
 
 WORDS = dict(received='post_agg', trained='post_local') | {'re-estimated': 'adabn'}

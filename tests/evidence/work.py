@@ -65,13 +65,13 @@ def made(job:dict, folder:Path)->dict:
 
 def score_of(h, row)->float:
     "What a pilot is judged by."
-    from fedskew_nb.engine.history import Where
+    from fedskew_nb.engine.reading import Where
     if 'stopped' in h.measures: return 0.
     return h.summary(Where(row.view if row.deal == 'skew' else 'global', row.moment))['AVG']
 
 def scores_of(h)->dict: # {view moment: AVG}; {} where it stopped
     "The score of record wherever it was scored."
-    from fedskew_nb.engine.history import Where
+    from fedskew_nb.engine.reading import Where
     places = {} if 'stopped' in h.measures else dict.fromkeys((w.view, w.moment) for w in h.views())
     return {f'{view} {moment}': round(h.summary(Where(view, moment))['AVG'], 3) for view, moment in places}
 

@@ -14,7 +14,8 @@ from fedskew_nb.analysis.index import RESULTS, Cell, kind_of
 from fedskew_nb.analysis.pairs import BASES, is_scored, pair
 from fedskew_nb.analysis.stats import t_interval
 from fedskew_nb.core.names import papers
-from fedskew_nb.engine.history import History, Where
+from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.history import History
 from fedskew_nb.tools.choose import candidates, seen_of
 
 # ---- which files: all that hold verdicts, no pilots

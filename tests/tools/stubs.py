@@ -321,15 +321,14 @@ class Stub:
         return out
 
     def state_fields(self, cls, known):
-        "{name: type} of `Class.a, Class.b = map(state_field, …)`: fields of what is `self.state`."
-        for n in self.module.tree.body:
+        "{name: type} of `a, b = map(state_field, …)` in a class: fields of what is `self.state`."
+        for n in cls.body:
             if isinstance(n, ast.Assign) and 'state_field' in names_in(n.value):
                 home, state, _ = defined(*known['state'][:1], known['state'][1].id)
                 fields = {f.target.id: f.annotation for f in state.body if isinstance(f, ast.AnnAssign)}
                 targets = n.targets[0].elts if isinstance(n.targets[0], ast.Tuple) else n.targets
                 names = [c.value for c in ast.walk(n.value) if isinstance(c, ast.Constant)]
-                own = [(t.attr, f) for t, f in zip(targets, names) if name_of(t.value) == cls.name]
-                known |= {attr: (home, fields[f]) for attr, f in own}
+                known |= {t.id: (home, fields[f]) for t, f in zip(targets, names)}
 
     def field(self, n, hidden):
         "An annotated name of a class: a field."
@@ -364,7 +363,7 @@ class Stub:
         wider = '  # type: ignore[assignment]'  # a record may allow more than the one that it begins with
         body = [f'    {self.field(n, hidden)}{wider if n.target.id in above else ""}' for n in fields]
         had = {n.target.id for n in fields} | hidden | above
-        plain = [p for n in cls.body if isinstance(n, ast.Assign) for p in pairs(n)]
+        plain = [p for n in cls.body if isinstance(n, ast.Assign) for p in pairs(n) if p[1] is not None]
         taken = {f'{ast.unparse(b)}.{t.id}': t.id for b in cls.bases for t, _ in plain}
         written = {ast.unparse(e) for _, v in plain for e in ast.walk(v)}
         had |= {t for base, t in taken.items() if base in written}  # a base says it

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt, numpy as np
 from ...analysis.style import arrow, flow_drawing, bare, canvas, style
 from ...analysis.plots import SHADE, mosaic
 from ...analysis.explain import glance, measure, models_of
-from ...engine.history import summary
+from ...engine.reading import summary
 from ...core.net import evaluating, Net
 from ...engine.federation import Federation
 

@@ -10,7 +10,8 @@ import copy
 import torch
 from torch import nn
 from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
-from ...engine.history import History, Where
+from ...engine.reading import Where
+from ...engine.history import History
 from .unseen import fdse_measures
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from statistics import fmean
 from ...analysis.claims import Claim, gain, measured, within
-from ...engine.history import History, Where
+from ...engine.reading import Where
+from ...engine.history import History
 from .controls import fewer, rfeddis_measures
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de0193b8
