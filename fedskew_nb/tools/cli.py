@@ -28,7 +28,7 @@ from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
 from ..run.compare import adopt, compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
-from .questions import SETTINGS
+from .again import SETTINGS
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite, set_values
 from ..run.plan import BUDGET
 from ..run.scripts import no_exit
