@@ -37,7 +37,6 @@ _MOVED = {        # where a module was in 0.1: where it is now
           | dict(convert='nets.models', weights='nets.pretrained', merge='core.method',
                  places='core.method', instructions='core.identity'),
     'nets': dict(convert='nets.models', weights='nets.pretrained'),
-    'tools': dict(combine='tools.catalogue'),
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
@@ -46,11 +45,11 @@ _MOVED = {        # where a module was in 0.1: where it is now
         **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
-          | dict(detector='tools.boxes', survey='data.folder'),
+          | dict(detector='tools.detector', survey='data.folder'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue shell cli boxes')
-         | dict(combine='tools.catalogue'),
+         | dict(combine='tools.combine'),
     'methods.baselines': dict(
         **dict.fromkeys(('proximal', 'regularise', 'control'), 'methods.baselines.average'),
         personalise='methods.baselines.personal', views='methods.baselines.contrast',

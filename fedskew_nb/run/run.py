@@ -16,7 +16,7 @@ from .executors import side_by_side
 from .scripts import safe_path, without_exit
 from ..core.files import sweep, write_csv
 from ..core.identity import digest
-from ..core.mechanism import described
+from ..core.mechanism import HOOKS, described, fills   # noqa: F401  (two: a later page)
 from ..core.method import Method
 from ..core.names import Recipe, live, plain
 from ..core.net import Net
@@ -27,6 +27,7 @@ from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.lanes import pick_device
 from ..engine.federation import Federation
 from ..engine.guard import check_wants
+from ..engine.scoring import Overheard, Trained      # noqa: F401  (as above)
 from ..engine.history import History, describe, read_history, versions
 
 # %% auto #0
@@ -108,11 +109,6 @@ def first_net(run:Run, suite:Suite)->str:
     raise ValueError(f'the model {run.model.name} has other first weights each time: '
                      'draw them with torch, whose seed is set, so that all methods start from the same')
 
-def check_dealt(suite:Suite, methods:list):
-    "Refuse a suite on which these methods cannot be compared."
-    check_compared(suite)
-    for m in methods: check_wants(m, suite)
-
 # %% ../../nbs/7_app/11_run.ipynb #d7f56bf7
 def stamped(todo:list)->list: # of Run
     "Each run once, with what it is made of."
@@ -121,24 +117,21 @@ def stamped(todo:list)->list: # of Run
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
-            check_dealt(suite, [r.method.made for r in todo if r.suite.make == run.suite.make])
+            check_compared(suite)
+            for m in [r.method.made for r in todo if r.suite.make == run.suite.make]: check_wants(m, suite)
             check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         device = str(pick_device()) if run.device == 'auto' else run.device
         return replace(run, device=device, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
-    runs = [run if run.made_of else stamp(run) for run in todo]
-    one_of_a_name(runs)
-    return list({run_name(run): run for run in runs}.values())
+    runs, data = [run if run.made_of else stamp(run) for run in todo], {}
 
-# %% ../../nbs/7_app/11_run.ipynb #f1b8b2e5
-def one_of_a_name(runs:list):
-    "Refuse two suites that a table could not tell apart."
-    data = {}
+    # two suites that a table could not tell apart are refused
     for run in runs:
         made = run.made_of
-        key = made['suite'], run.size, run.seed
-        if data.setdefault(key, made['data']) == made['data']: continue
+        first = data.setdefault((made['suite'], run.size, run.seed), made['data'])
+        if first == made['data']: continue
         raise ValueError(f'two different suites are called {made["suite"]}: rename one of them')
+    return list({run_name(run): run for run in runs}.values())
 
 # %% ../../nbs/7_app/11_run.ipynb #4a11fdce
 def run_name(run:Run)->str:
@@ -331,9 +324,6 @@ def run_all(
     if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]
 
-# %% ../../nbs/7_app/23_beside.ipynb #8d4f39ba
-from ..core.mechanism import HOOKS, fills
-from ..engine.scoring import Overheard, Trained
 
 # %% ../../nbs/7_app/23_beside.ipynb #6b992a25
 def asks_only(m)->bool:

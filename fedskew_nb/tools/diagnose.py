@@ -288,8 +288,9 @@ class Diagnosis:
         return [self.found.table(), accuracy, self.outcome.effect_table(), self.outcome.domain_table()]
     def __repr__(self)->str:
         first, *others = (a.lines() for a in self.advice())
-        head, then = [f'Diagnosis of {self.found.name}', '', f'First: {first}'], [f'Then: {o}' for o in others]
-        return '\n'.join([*head, *then, '', *self.answers(), '', *(f'{t}\n' for t in self.tables())])
+        tries = [f'First: {first}', *(f'Then: {o}' for o in others)]
+        tables = [f'{t}\n' for t in self.tables()]
+        return '\n'.join([f'Diagnosis of {self.found.name}', '', *tries, '', *self.answers(), '', *tables])
     def as_dict(self)->dict:
         "Everything that was found and told, for a file."
         found, same = self.found, self.found.same
