@@ -6,7 +6,7 @@ from itertools import combinations
 import pairs, pytest, torch
 from torch import nn
 from fedskew_nb import METHODS, Federation, load_suite, small_conv
-from fedskew_nb.tools.catalogue import stored_pairs, tiny_net
+from fedskew_nb.tools.combine import stored_pairs, tiny_net
 from fedskew_nb.core.net import normalise
 from pairs import all_pairs, noise_with_boxes, pair_name, verdict
 

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch
 from PIL import Image
 from fedskew_nb.tools import boxes as command, cli
-from fedskew_nb.tools.boxes import GroundingDINO, best_box, find_boxes
+from fedskew_nb.tools.boxes import find_boxes
+from fedskew_nb.tools.detector import GroundingDINO, best_box
 from fedskew_nb.run.compare import read_request
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move_boxes

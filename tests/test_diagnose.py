@@ -8,7 +8,7 @@ from PIL import Image
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.reproduce import duration
-from fedskew_nb.tools.diagnose import GAINS, Diagnosis, diagnose, priced
+from fedskew_nb.tools.diagnose import GAINS, Advisor, Diagnosis, Outcome, diagnose, priced
 from fedskew_nb.tools.questions import (
     Difference, Found, asked, difference, exchange, exchanges, swapped_labels)
 from fedskew_nb.nets.models import small_conv
@@ -137,9 +137,9 @@ def test_labels_are_accused_only_where_no_statistics_mend_the_domain(mended, kin
     d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
     seed = dict(a=[('x', 'y', 1., 9.)])
     at = {k: {'a': Given(**vars(i) | dict(mean=mended))} for k, i in d.effects.items()}
-    type(d).measured = lambda self, key: [seed]*3 if key == 'exchanged' else []
-    type(d).by_domain = lambda self, effect: at[effect]
-    type(d).swapped, type(d).suspected = Diagnosis.swapped, Diagnosis.suspected
+    type(d.outcome).measured = lambda self, key: [seed]*3 if key == 'exchanged' else []
+    type(d.outcome).by_domain = lambda self, effect: at[effect]
+    type(d.outcome).swapped, type(d.outcome).suspected = Outcome.swapped, Outcome.suspected
     kinds = [a.kind for a in d.advice()]
     assert kind in kinds and kinds[0] == ('fedbn' if mended else 'labels')
     assert not mended or (kinds[-1] == 'suspected' and 'labels' not in kinds)
@@ -198,12 +198,11 @@ class Given(Difference):
 
 def made(**effects):
     "A diagnosis with these differences, and nothing behind them."
-    class Made(Diagnosis):
+    class Made(Outcome):
         def __init__(self):
-            self.n, self.domains, self.again = dict(a=30, b=30), ['a', 'b'], None
+            self.n, self.domains = dict(a=30, b=30), ['a', 'b']
             self.cmp = Comparison([History(dict(method='FedAvg', suite='made', seed=0, rounds=32))])
-            self.found = Found('made', [Picture('a', 'x', '1'), Picture('b', 'y', '2')], [],
-                               type('S', (), dict(n_classes=2, copies={})), copies([]))
+            self.suite = type('S', (), dict(n_classes=2, copies={}))
         effects = property(lambda self: every)
         def swapped(self): return {}
         def suspected(self): return []
@@ -212,8 +211,11 @@ def made(**effects):
         def levels(self): return {'AVG': np.array([80.])}
     usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)
     names = 'cost', *GAINS, 'adabn', 'fedbn', 'tuned', 'alone'
-    every = {k: Given(**usual | effects.get(k, {})) for k in names}
-    return Made()
+    every, outcome = {k: Given(**usual | effects.get(k, {})) for k in names}, Made()
+    pictures = [Picture('a', 'x', '1'), Picture('b', 'y', '2')]
+    d = Diagnosis(Found('made', pictures, [], outcome.suite, copies([])))
+    d.cmp, d.outcome = outcome.cmp, outcome
+    return d
 
 def test_sixty_pictures_cannot_tell():
     (do, why, *_), *_ = made().advice()
@@ -223,7 +225,7 @@ def test_sixty_pictures_cannot_tell():
 def test_of_two_reasons_the_one_that_can_be_mended_comes_first(pictures, first):
     "Nothing is learnt and nothing is shown: training longer helps only where there are pictures enough."
     d = made(cost=dict(pictures=pictures, seeds=8))
-    type(d).levels = lambda self: {'AVG': np.array([52.])}
+    type(d.outcome).levels = lambda self: {'AVG': np.array([52.])}
     assert d.advice()[0][0].startswith(first)
 
 def test_no_more_seeds_are_asked_for_than_were_run():
@@ -232,16 +234,16 @@ def test_no_more_seeds_are_asked_for_than_were_run():
     d = made(cost=some | dict(mean=3.5, lo=1., hi=5.9), bn_gain=some | dict(seeds=16), **dict.fromkeys(
         ('gain', 'adabn_gain', 'tuned_gain', 'adabn', 'fedbn', 'tuned', 'alone'), some))
     do, why, *_ = d.advice()[0]
-    assert do == 'Run 16 seeds' and 'FedBN − alone' in why and 'costs anything is open' in d.on_cost()
+    assert do == 'Run 16 seeds' and 'FedBN − alone' in why and 'costs anything is open' in d.outcome.on_cost()
     assert made(**dict.fromkeys(d.effects, some)).advice()[0][0] == 'Run 6 seeds'
 
 def test_labels_that_may_be_exchanged_are_named_as_such():
     d, seed = made(), dict(a=[('x', 'y', .3, 1.9)], b=[])
-    type(d).measured = lambda self, key: [seed]*3
-    type(d).suspected = Diagnosis.suspected
+    type(d.outcome).measured = lambda self, key: [seed]*3
+    type(d.outcome).suspected = Outcome.suspected
     do, why, *_ = d.advice()[-1]
     assert do == 'Look at some labels' and 'not shown, or a style misleads: x and y of a' in why
-    type(d).measured = lambda self, key: [seed]
+    type(d.outcome).measured = lambda self, key: [seed]
     assert d.suspected() == []
 
 def test_the_best_cure_comes_first_with_its_interval():
@@ -255,7 +257,7 @@ def test_local_training_after_fedavg_is_a_cure_like_the_others():
     first, *_ = d.advice()
     assert first.kind == 'tuned'
     assert first.do == 'Use a round of local training after FedAvg instead of FedAvg'
-    assert 'FedAvg, tuned − training alone, is +8' in d.on_gain() and 'Stored runs' not in first.why
+    assert 'FedAvg, tuned − training alone, is +8' in d.outcome.on_gain() and 'Stored runs' not in first.why
 
 def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
     "As the engine scores it, in a federation of one round more."
@@ -292,7 +294,7 @@ def test_trouble_with_the_data_comes_before_any_cure(kind):
 def test_where_nothing_is_better_fedavg_stays():
     small = dict(told='small', mean=.5, lo=-1., hi=2., pictures=2.)
     d = made(cost=small, fedbn=small, adabn=small, alone=small | dict(told='below', mean=-10.))
-    assert d.advice()[0][0] == 'Keep FedAvg' and d.on_cost().startswith('No skew is seen')
+    assert d.advice()[0][0] == 'Keep FedAvg' and d.outcome.on_cost().startswith('No skew is seen')
 
 def test_a_command_leaves_a_page_and_goes_on(tmp_path, capsys):
     root, out = images(tmp_path/'pets'), tmp_path/'out'
@@ -326,7 +328,8 @@ def test_boxes_tell_of_the_background(tmp_path, capsys, unsaved):
     assert 'From backgrounds alone, FedAvg is' in run(capsys, *argv)[1]
 
 def test_one_seed_is_told_to_run_three(toys):
-    assert diagnose(toys, **QUICK | dict(seeds=1)).more_evidence()[0] == 'Run three seeds'
+    d = diagnose(toys, **QUICK | dict(seeds=1))
+    assert Advisor(d.found, d.outcome).more_evidence()[0] == 'Run three seeds'
 
 @pytest.mark.parametrize('argv, word', [
     ('diagnose', 'one set of images'), ('diagnose --suite emoji-pacs,skew-digits', 'one set of images'),

@@ -12,9 +12,9 @@ from fedskew_nb.engine.history import History
 from fedskew_nb.run.plan import OWN, planned
 from fedskew_nb.run.recipes import suite_recipe
 from fedskew_nb.tools.cli import compare_command, diagnose_command, which_options
-from fedskew_nb.tools.diagnose import GAINS, Diagnosis
-from fedskew_nb.tools.questions import CURES, KINDS, READ, Advice, Again, as_sentence, best_of
-from fedskew_nb.tools.questions import difference, found_in, known_elsewhere
+from fedskew_nb.tools.again import CURES, Advice, Again, as_sentence, known_elsewhere
+from fedskew_nb.tools.diagnose import GAINS, Advisor, Diagnosis, Outcome
+from fedskew_nb.tools.questions import KINDS, READ, best_of, difference, found_in
 from fedskew_nb.tools.shell import parsed
 from test_cli import images
 from test_diagnose import made
@@ -54,8 +54,9 @@ def test_the_wide_interval_gives_the_verdict():
 def test_does_federating_pay_counts_the_cure():
     d = made(adabn_gain=dict(told='above', mean=9.), adabn=dict(told='above', mean=7.))
     says = 'Federating pays: the best of four, FedAvg + AdaBN − training alone, is +9'
-    assert d.on_gain().startswith(says)
-    assert d.cure()[0] == 'Use AdaBN after FedAvg instead of FedAvg' and 'adabn_gain' in GAINS
+    assert d.outcome.on_gain().startswith(says)
+    do, *_ = Advisor(d.found, d.outcome).cure()
+    assert do == 'Use AdaBN after FedAvg instead of FedAvg' and 'adabn_gain' in GAINS
 
 def test_what_is_not_shown_promises_no_number_from_below():
     do, why, i, *_ = made(fedbn=dict(told='open', mean=6., lo=-3., hi=15.)).advice()[-1]
@@ -72,33 +73,34 @@ def test_other_pictures_are_told_apart_from_other_seeds():
 def test_one_seed_says_no_nan():
     g = np.random.default_rng(0)
     def one(): return of_seeds(g.integers(2, size=20).astype(float))
-    class One(Diagnosis):
+    class One(Outcome):
         domains, rights = ['here'], {r: one() for r in (
             'FedAvg', 'FedAvg, IID deal', 'FedAvg + AdaBN', 'FedAvg, tuned', 'FedBN', 'Local')}
-        def __init__(self): self.n, self.again = dict(here=20), None
+        def __init__(self): self.n = dict(here=20)
         def measured(self, key): return []
-    d = One()
-    texts = [d.on_gain(), d.on_cost(), d.on_cures(), d.on_domains()]
-    texts += [*map(repr, (d.effect_table(), d.domain_table()))]
-    texts += [as_sentence(*d.cure()), as_sentence(*d.more_evidence())]
+    o = One()
+    texts = [o.on_gain(), o.on_cost(), o.on_cures(), o.on_domains()]
+    texts += [*map(repr, (o.effect_table(), o.domain_table()))]
+    advisor = Advisor(None, o)
+    texts += [as_sentence(*advisor.cure()), as_sentence(*advisor.more_evidence())]
     assert not [t for t in texts if 'nan' in t or 'more than 20' in t]
 
 def test_it_uses_the_words_of_verdicts():
     words = dict(above=ABOVE['yes'], below=ABOVE['below'], small=WITHIN['yes'], open='open')
     d = made(**{k: dict(told=t) for k, t in zip(('cost', 'gain', 'adabn', 'fedbn'), words)})
     told = [d.effects[k].word for k in ('cost', 'gain', 'adabn', 'fedbn')]
-    assert told == list(words.values()) and set(d.effect_table().cells.verdict) <= {*words.values()}
+    assert told == list(words.values()) and set(d.outcome.effect_table().cells.verdict) <= {*words.values()}
     assert d.effects['cost'].as_dict()['verdict'] == 'above 0'
 
 def test_labels_that_all_exchange_are_no_single_sites_error():
     "One site is accused first; where most are, labels or backgrounds come behind the cure."
     d, pairs = made(), [('x', 'y')]
-    type(d).swapped = lambda self: dict(a=pairs, b=pairs)
+    type(d.outcome).swapped = lambda self: dict(a=pairs, b=pairs)
     dos = [a.do for a in d.advice()]
     assert dos[-1].startswith('Look at labels and backgrounds of a, b')
     assert 'Look at the labels of a' not in dos
-    type(d).swapped = lambda self: dict(a=pairs)
-    type(d).by_domain = lambda self, k: dict(a=self.effects['gain'])
+    type(d.outcome).swapped = lambda self: dict(a=pairs)
+    type(d.outcome).by_domain = lambda self, k: dict(a=self.effects['gain'])
     assert d.advice()[0].do == 'Look at the labels of a'
 
 # ---- copies
@@ -159,12 +161,13 @@ def test_every_advice_has_a_command_that_is_read(tmp_path):
 def test_twice_as_long_is_twice_what_was_trained(rounds, larger):
     "Whoever set the rounds: a call, a size, or the protocol of a paper."
     d = made()
-    d.cmp = Comparison([History(dict(method='FedAvg', suite='made', seed=0, rounds=rounds))])
+    trained = dict(method='FedAvg', suite='made', seed=0, rounds=rounds)
+    d.outcome.cmp = Comparison([History(trained)])
     d.again = Again(suite_recipe('emoji-pacs'), (0,), dict(house='fdse'))
-    type(d).rising = lambda self: dict(FedAvg=9.)
+    type(d.outcome).rising = lambda self: dict(FedAvg=9.)
     twice = next(a for a in d.advice() if a.kind == 'longer')
     assert f'--rounds {2*rounds} ' in twice.command and f'--rounds {2*rounds} ' in d.again.follows(twice)
-    type(d).levels = lambda self: {'AVG': np.array([52.])}
+    type(d.outcome).levels = lambda self: {'AVG': np.array([52.])}
     more = next(a for a in d.advice() if a.kind == 'larger')
     assert f'(--rounds {larger}, ' in more.do and f'--rounds {larger} ' in more.command
 
@@ -199,6 +202,7 @@ def test_what_is_known_elsewhere_is_a_cell_of_the_index(method):
 
 def test_backgrounds_are_asked_where_objects_are_known():
     d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
-    assert 'on backgrounds' not in d.cure()[1]
-    type(d).measured = lambda self, key: [dict(a=[1.])] if key == 'behind' else []
-    assert 'on backgrounds (context-vehicles, 64 × 2 epochs, 8 seeds' in d.cure()[1]
+    advisor = Advisor(d.found, d.outcome)
+    assert 'on backgrounds' not in advisor.cure()[1]
+    type(d.outcome).measured = lambda self, key: [dict(a=[1.])] if key == 'behind' else []
+    assert 'on backgrounds (context-vehicles, 64 × 2 epochs, 8 seeds' in advisor.cure()[1]

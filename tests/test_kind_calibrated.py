@@ -3,7 +3,7 @@ import json
 import sys
 from pathlib import Path
 import torch
-from fedskew_nb.tools.questions import CURES
+from fedskew_nb.tools.again import CURES
 
 sys.path.insert(0, str(Path(__file__).parent/'evidence'))
 from calibrate import STORED, SWAPPED, digits, is_right, shuffled, sites_of, swapped, written

@@ -10,7 +10,6 @@ from inspect import signature
 from pathlib import Path
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict, Unpack
-from fastcore.basics import patch
 from fastcore.meta import delegates
 from msgspec import UNSET, UnsetType, structs
 from .. import __version__
@@ -53,15 +52,6 @@ def is_new(out)->bool:
     "Has no comparison begun there?"
     return out is None or not Path(out, 'compare.json').exists()
 
-def opened(todo:list, executor, out, seeds, size, want:dict)->tuple: # (stamped runs, their folder)
-    "Runs that can be made, and the folder in which what was asked for is kept."
-    if is_new(out): check_tuned(todo, read_tuned(want.get('tuned')))
-    todo, runs = ready_runs(todo, executor, out)
-    if not out: return todo, runs
-    objects = once(o.name for r in todo for o in (r.method, r.suite, r.model) if not o.text)
-    structs.replace(request_of(todo, seeds, size, want), objects=objects or UNSET).save(out, todo)
-    return todo, runs
-
 # %% ../../nbs/7_app/14_compare.ipynb #fce48eb7
 @checked
 @delegates(planned, keep=True)
@@ -80,7 +70,9 @@ def compare(
 )->Comparison:
     "Run methods × suites × seeds, or go on with them."
     todo = at_rates(planned(methods, suite, seeds, size, **kwargs), rates)
-    todo, at = opened(todo, executor, out, seeds, size, dict(kwargs, rates=rates))
+    if is_new(out): check_tuned(todo, read_tuned(kwargs.get('tuned')))
+    todo, at = ready_runs(todo, executor, out)
+    if out: request_of(todo, seeds, size, dict(kwargs, rates=rates)).save(out, todo)
     how = progress, on_run, on_seed, executor, per_device
     return Comparison(run_all(todo, at, jobs, *how, measure=measure))
 
@@ -103,28 +95,15 @@ def compare_grid(
 
 # %% ../../nbs/7_app/14_compare.ipynb #a6ad2450
 FORMAT = 3
+SAID = ('control', 'pooled', 'house', 'device', 'tuned', 'rates', 'trust', 'keep_models')
+GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
+FREE = {'runs', 'folders', 'version', 'format', 'objects', 'trust', 'keep_models'}
 
 class RunNote(TypedDict, total=False):
     "What a table must say of a run."
     note:str
     trials:int
 
-class Request(Record, forbid_unknown_fields=True):
-    "What a folder was asked for: its `compare.json`."
-    format:int=FORMAT
-    version:str=__version__
-    def as_dict(self)->dict:
-        "For a file: what was said."
-        return {k: v for k in self.__struct_fields__ if (v := getattr(self, k)) is not UNSET}
-
-class GridRequest(Request, kw_only=True):
-    "Of `compare_grid`."
-    grid:str
-    said:dict
-    runs:dict[str, RunNote]={}
-    def given(self)->dict: return dict(grid=self.grid) | self.said      # arguments of `compare_grid`
-
-# %% ../../nbs/7_app/14_compare.ipynb #20e4e96f
 class Folder(Record, forbid_unknown_fields=True):
     "A suite from a folder, as formats 1 and 2 wrote it."
     root:str
@@ -132,9 +111,91 @@ class Folder(Record, forbid_unknown_fields=True):
     bad:str='strict'
     boxes:str|None=None
 
-SAID = ('control', 'pooled', 'house', 'device', 'tuned', 'rates', 'trust', 'keep_models')
+# %% ../../nbs/7_app/14_compare.ipynb #20e4e96f
+def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
+
+def as_written(k:str, v):
+    "Methods by their names; anything else as it is."
+    if k != 'methods' or not v or isinstance(v, str): return v
+    return [t if files_in(t) else read_method(t).name for t in v]
 
 # %% ../../nbs/7_app/14_compare.ipynb #20e4e970
+class Request(Record, forbid_unknown_fields=True):
+    "What a folder was asked for: its `compare.json`."
+    format:int=FORMAT
+    version:str=__version__
+    def as_dict(self)->dict:
+        "For a file: what was said."
+        return {k: v for k in self.__struct_fields__ if (v := getattr(self, k)) is not UNSET}
+    def untyped(self)->list:
+        "Names of what was given as an object, and cannot be typed."
+        if objects := getattr(self, 'objects', UNSET): return objects
+        lacks = {'a model': getattr(self, 'model', '') is None, 'a suite': getattr(self, 'suites', 0) == []}
+        return [k for k, lacking in lacks.items() if lacking]     # of before `objects` was kept
+    def files(self)->list:
+        "The Python files that it names."
+        given = self.given()
+        methods = given.get('methods', ())
+        listed = cut(methods) if isinstance(methods, str) else as_list(methods)    # as `compare` reads them
+        named = [*listed, *as_list(given.get('suite', ())), given.get('model')]
+        return once(file for t in named if isinstance(t, str) for file in files_in(t))
+    def command(self, out)->str:
+        "What finishes the comparison in `out`."
+        if self.untyped(): return 'call compare again in Python'
+        return f'fedskew resume {out}{" --trust-code" if self.files() else ""} goes on'
+    def check(self):
+        "Refuse what `compare` would refuse."
+        given = self.given()
+        if given.get('methods') == []: raise ValueError('it has no method')
+        if given.get('seeds') in ([], 0): raise ValueError('it has no seed')
+        odd = next((name for name in self.runs if not re.fullmatch('[A-Za-z0-9_.=-]+', name)), None)
+        if odd is not None: raise ValueError(f'its run {odd!r} is no name of a file')
+        check_arguments(getattr(self, 'said', given), [*signature(planned).parameters, 'rates'])
+        names = [f.name for f in fields(Setting)]
+        setting = getattr(self, 'setting', {k: given[k] for k in names if k in given})
+        setting_for(Method('any'), given.get('house'), **setting)
+        if isinstance(given.get('tuned'), dict): read_tuned(given['tuned'])
+    def modern(self)->Request:
+        "The same, its folders among the suites."
+        folders = [folder(**structs.asdict(f)).text for f in getattr(self, 'folders', UNSET) or ()]
+        return structs.replace(self, suites=self.suites+folders, folders=UNSET) if folders else self
+    def grows(self, before:Request)->str: # '' if it does
+        "The first thing in which a request is another one than before."
+        was, now = before.wish(), self.wish()
+        for k in sorted((was.keys() | now.keys())-FREE, key=lambda k: (k != 'grid', k)):
+            if was.get(k) == now.get(k): continue
+            a, b = as_written(k, was.get(k)), as_written(k, now.get(k))
+            if k not in GROWS or 'grid' in now: same = a == b
+            elif isinstance(a, dict): same = a.items() <= (b or {}).items()
+            else: same = {*a} <= {*b} if isinstance(a, list) and b else bool(b) >= bool(a)
+            if not same: return f'{k} there: {a}, here: {b}'
+        return ''
+    def save(self, out, todo:list):
+        "Keep it in `out`, with the names of its runs; in place of no other comparison."
+        names = {run_name(r): dict(note=r.note, trials=r.trials) for r in todo}
+        now = type(self)(**json.loads(json.dumps(self.as_dict() | dict(runs=names))))
+        try: before = read_request(out)
+        except ValueError: before = now
+        if why := now.grows(before):
+            raise ValueError(f'{out} holds another comparison ({why}): give another folder')
+        write_json(now.as_dict(), Path(out)/'compare.json')
+        runs = Path(out)/'runs'
+        if others := {p.stem for p in runs.glob('*.json')}-names.keys():
+            warnings.warn(f'{runs} holds {len(others)} runs of other data, code, settings or versions: '
+                          'they are kept, and not read')
+
+# %% ../../nbs/7_app/14_compare.ipynb #6a846bb7
+class GridRequest(Request, kw_only=True):
+    "Of `compare_grid`."
+    grid:str
+    said:dict
+    runs:dict[str, RunNote]={}
+    def given(self)->dict: return dict(grid=self.grid) | self.said      # arguments of `compare_grid`
+    def wish(self)->dict:
+        "What tells it from others, with what is meant where nothing is said; the rest its rows say."
+        return dict(device='auto') | self.given()
+
+# %% ../../nbs/7_app/14_compare.ipynb #47390cfa
 class ListRequest(Request, kw_only=True):
     "Of `compare`; what was not said is left out."
     control:bool|UnsetType=UNSET
@@ -158,8 +219,12 @@ class ListRequest(Request, kw_only=True):
         own = dict(methods=self.methods, suite=self.suites, model=self.model)
         said = {k: v for k, v in self.as_dict().items() if k in SAID}
         return own | dict(seeds=self.seeds, size=self.size) | self.setting | said
+    def wish(self)->dict:
+        "What tells it from others, with what is meant where nothing is said."
+        usual = {k: p.default for k, p in signature(planned).parameters.items() if k in SAID}
+        return usual | self.as_dict()
 
-# %% ../../nbs/7_app/14_compare.ipynb #6a846bb7
+# %% ../../nbs/7_app/14_compare.ipynb #9c6f0adb
 def request_of(todo, seeds, size, want)->ListRequest:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*SAID, 'model')}
@@ -171,55 +236,9 @@ def request_of(todo, seeds, size, want)->ListRequest:
     said = {k: want[k] for k in SAID if k in want}
     texts = dict(suites=once(r.suite.text for r in todo), model=todo[0].model.text or None)
     texts['methods'] = once(r.method.text or r.method.name for r in todo if r.deal == 'skew')
-    return ListRequest(**said, **texts, seeds=which_seeds(seeds), size=size, setting=setting)
-
-# %% ../../nbs/7_app/14_compare.ipynb #417b9e90
-def once(texts)->list: return list(dict.fromkeys(filter(None, texts)))
-
-@patch
-def untyped(self:Request)->list:
-    "Names of what was given as an object, and cannot be typed."
-    if objects := getattr(self, 'objects', UNSET): return objects
-    lacks = {'a model': getattr(self, 'model', '') is None, 'a suite': getattr(self, 'suites', 0) == []}
-    return [k for k, lacking in lacks.items() if lacking]     # of before `objects` was kept
-
-# %% ../../nbs/7_app/14_compare.ipynb #88728084
-@patch
-def files(self:Request)->list:
-    "The Python files that it names."
-    given = self.given()
-    methods = given.get('methods', ())
-    listed = cut(methods) if isinstance(methods, str) else as_list(methods)    # as `compare` reads them
-    named = [*listed, *as_list(given.get('suite', ())), given.get('model')]
-    return once(file for t in named if isinstance(t, str) for file in files_in(t))
-
-@patch
-def command(self:Request, out)->str:
-    "What finishes the comparison in `out`."
-    if self.untyped(): return 'call compare again in Python'
-    return f'fedskew resume {out}{" --trust-code" if self.files() else ""} goes on'
-
-# %% ../../nbs/7_app/14_compare.ipynb #fb8321e4
-@patch
-def check(self:Request):
-    "Refuse what `compare` would refuse."
-    given = self.given()
-    if given.get('methods') == []: raise ValueError('it has no method')
-    if given.get('seeds') in ([], 0): raise ValueError('it has no seed')
-    odd = next((name for name in self.runs if not re.fullmatch('[A-Za-z0-9_.=-]+', name)), None)
-    if odd is not None: raise ValueError(f'its run {odd!r} is no name of a file')
-    check_arguments(getattr(self, 'said', given), [*signature(planned).parameters, 'rates'])
-    names = [f.name for f in fields(Setting)]
-    setting = getattr(self, 'setting', {k: given[k] for k in names if k in given})
-    setting_for(Method('any'), given.get('house'), **setting)
-    if isinstance(given.get('tuned'), dict): read_tuned(given['tuned'])
-
-# %% ../../nbs/7_app/14_compare.ipynb #ca5e0001
-@patch
-def modern(self:Request)->Request:
-    "The same, its folders among the suites."
-    folders = [folder(**structs.asdict(f)).text for f in getattr(self, 'folders', UNSET) or ()]
-    return structs.replace(self, suites=self.suites+folders, folders=UNSET) if folders else self
+    objects = once(o.name for r in todo for o in (r.method, r.suite, r.model) if not o.text)
+    more = dict(objects=objects or UNSET, seeds=which_seeds(seeds), size=size, setting=setting)
+    return ListRequest(**said, **texts, **more)
 
 # %% ../../nbs/7_app/14_compare.ipynb #74c4f1a1
 def read_request(out)->Request:
@@ -236,56 +255,6 @@ def read_request(out)->Request:
         request.check()
     except ValueError as e: raise ValueError(f'{path} is torn or changed ({e}): {mend}') from None
     return request.modern()
-
-# %% ../../nbs/7_app/14_compare.ipynb #038926bf
-GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
-FREE = {'runs', 'folders', 'version', 'format', 'objects', 'trust', 'keep_models'}
-
-@patch
-def wish(self:GridRequest)->dict:
-    "What tells it from others, with what is meant where nothing is said; the rest its rows say."
-    return dict(device='auto') | self.given()
-
-@patch
-def wish(self:ListRequest)->dict:
-    "The same of a list."
-    usual = {k: p.default for k, p in signature(planned).parameters.items() if k in SAID}
-    return usual | self.as_dict()
-
-def as_written(k:str, v):
-    "Methods by their names; anything else as it is."
-    if k != 'methods' or not v or isinstance(v, str): return v
-    return [t if files_in(t) else read_method(t).name for t in v]
-
-# %% ../../nbs/7_app/14_compare.ipynb #4986b615
-@patch
-def grows(self:Request, before:Request)->str: # '' if it does
-    "The first thing in which a request is another one than before."
-    was, now = before.wish(), self.wish()
-    for k in sorted((was.keys() | now.keys())-FREE, key=lambda k: (k != 'grid', k)):
-        if was.get(k) == now.get(k): continue
-        a, b = as_written(k, was.get(k)), as_written(k, now.get(k))
-        if k not in GROWS or 'grid' in now: same = a == b
-        elif isinstance(a, dict): same = a.items() <= (b or {}).items()
-        else: same = {*a} <= {*b} if isinstance(a, list) and b else bool(b) >= bool(a)
-        if not same: return f'{k} there: {a}, here: {b}'
-    return ''
-
-# %% ../../nbs/7_app/14_compare.ipynb #30a107e5
-@patch
-def save(self:Request, out, todo:list):
-    "Keep it in `out`, with the names of its runs; in place of no other comparison."
-    names = {run_name(r): dict(note=r.note, trials=r.trials) for r in todo}
-    now = type(self)(**json.loads(json.dumps(self.as_dict() | dict(runs=names))))
-    try: before = read_request(out)
-    except ValueError: before = now
-    if why := now.grows(before):
-        raise ValueError(f'{out} holds another comparison ({why}): give another folder')
-    write_json(now.as_dict(), Path(out)/'compare.json')
-    runs = Path(out)/'runs'
-    if others := {p.stem for p in runs.glob('*.json')}-names.keys():
-        warnings.warn(f'{runs} holds {len(others)} runs of other data, code, settings or versions: '
-                      'they are kept, and not read')
 
 # %% ../../nbs/7_app/14_compare.ipynb #76a22645
 def trusted_request(out, trust_code:bool)->dict:
@@ -325,6 +294,14 @@ def runs_in(out)->Comparison|None:
 # %% ../../nbs/7_app/14_compare.ipynb #ad0b7002
 LETTERS = 'code', 'first_net', 'versions'
 
+def differs(was:dict, here:dict)->list: # of facts
+    "In what two runs differ but for the letters of their code."
+    torch = was['versions']['torch'] == here['versions']['torch']
+    was, here = in_single_facts(was), in_single_facts(here)
+    other = [k for k in here if k not in (*NOT_ASKED, *LETTERS) and was.get(k) != here[k]]
+    return other + ['torch']*(not torch)
+
+# %% ../../nbs/7_app/14_compare.ipynb #2fc3c589
 def adopt(out, trust_code:bool=False)->tuple: # {name before: name now}, {name before: why it keeps it}
     "Give the finished runs in `out` the names of today, where they differ in letters of code alone."
     given = trusted_request(out, trust_code)
@@ -352,10 +329,3 @@ def adopt(out, trust_code:bool=False)->tuple: # {name before: name now}, {name b
         moved[p.stem] = new.stem
     read_request(out).save(out, todo)
     return moved, stay
-
-def differs(was:dict, here:dict)->list: # of facts
-    "In what two runs differ but for the letters of their code."
-    torch = was['versions']['torch'] == here['versions']['torch']
-    was, here = in_single_facts(was), in_single_facts(here)
-    other = [k for k in here if k not in (*NOT_ASKED, *LETTERS) and was.get(k) != here[k]]
-    return other + ['torch']*(not torch)

@@ -13,7 +13,6 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from unittest import mock
 import torch
-from fastcore.basics import patch
 from tqdm.auto import tqdm
 from .scripts import check_seen
 from ..core.source import file_of, home_of
@@ -84,7 +83,9 @@ def _begin_worker(threads:int, environ:dict, began, leash):
     tqdm.set_lock(threading.RLock())       # its own would be left behind where this process is ended
     threading.Thread(target=lambda: (leash.poll(None), os._exit(1)), daemon=True).start()
 
-# %% ../../nbs/7_app/12_executors.ipynb #5ae798f6
+# %% ../../nbs/7_app/12_executors.ipynb #c30a538c
+IDLE, WAITING = 600, {}    # seconds; {what they began for: Processes}
+
 class Processes:
     "Processes of this machine; one that dies takes no other run along."
     def __init__(self, n:int, gpus=()):    # what each may see, as CUDA_VISIBLE_DEVICES names it
@@ -106,6 +107,20 @@ class Processes:
             if self.began.is_set(): raise
             raise ChildProcessError('no process could begin: say jobs=1') from None
         finally: self.pools.put((pool, gpu))
+    def close(self, wait=True):
+        "End them; with `wait=False` in the middle of a run."
+        self.threads.shutdown(wait=wait, cancel_futures=True)
+        if not wait: self.hand.send(None)
+        while not self.pools.empty(): self.pools.get()[0].shutdown(wait=wait)
+    def __enter__(self): return self
+    def __exit__(self, kind, *_):
+        if kind or self.what in WAITING: return self.close(wait=not kind)
+        WAITING[self.what] = self
+        def end():
+            if self.waits is clock and WAITING.pop(self.what, None): self.close()
+        clock = self.waits = threading.Timer(IDLE, end)
+        clock.daemon = True
+        clock.start()
 
 # %% ../../nbs/7_app/12_executors.ipynb #5a288990
 def gpu_of_each(n:int, per_device:int)->list:
@@ -117,9 +132,7 @@ def gpu_of_each(n:int, per_device:int)->list:
                       f'per_device={math.ceil(n/len(there))} lets them share')
     return [gpu for _, gpu in zip(range(n), there*per_device)]
 
-# %% ../../nbs/7_app/12_executors.ipynb #c30a538c
-IDLE, WAITING = 600, {}    # seconds; {what they began for: Processes}
-
+# %% ../../nbs/7_app/12_executors.ipynb #b0bfc9f3
 def processes(n, folder=None, per_gpu:int=0)->Processes:
     "Those that wait since the last comparison, or new ones."
     gpus = tuple(gpu_of_each(int(n), per_gpu) if per_gpu else ())
@@ -131,27 +144,6 @@ def processes(n, folder=None, per_gpu:int=0)->Processes:
     found = WAITING.pop(what, None) or Processes(n, gpus)
     found.what = what
     return found
-
-# %% ../../nbs/7_app/12_executors.ipynb #ee450429
-@patch
-def close(self:Processes, wait=True):
-    "End them; with `wait=False` in the middle of a run."
-    self.threads.shutdown(wait=wait, cancel_futures=True)
-    if not wait: self.hand.send(None)
-    while not self.pools.empty(): self.pools.get()[0].shutdown(wait=wait)
-
-@patch
-def __enter__(self:Processes): return self
-
-@patch
-def __exit__(self:Processes, kind, *_):
-    if kind or self.what in WAITING: return self.close(wait=not kind)
-    WAITING[self.what] = self
-    def end():
-        if self.waits is clock and WAITING.pop(self.what, None): self.close()
-    clock = self.waits = threading.Timer(IDLE, end)
-    clock.daemon = True
-    clock.start()
 
 # %% ../../nbs/7_app/12_executors.ipynb #abcb5fdc
 def on_dask(where:str, folder, _):

@@ -243,17 +243,6 @@ def planned(
     return [Run(m, s, net, deal, seed, **same, **budget(m, s, size, house, tuned, net.name, **setting))
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 
-# %% ../../nbs/7_app/13_plan.ipynb #3779d938
-def check_runs(todo:list, executor=None):
-    "Look at every number, and whether mechanisms agree, before anything is trained."
-    for run in {(r.method, r.suite): r for r in todo}.values():
-        method = copy_of(method_of(run))
-        method.spec()
-        setting_for(method, run.house, **run.setting)
-        if run.model.text: method.rules(method.adapt(run.model(2)))
-    if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
-    if not executor: pick_device(todo[0].device)
-
 # %% ../../nbs/7_app/13_plan.ipynb #dcf91ca6
 def check_namesakes(runs:list):
     "Refuse a suite of your own that is called like an embedded one."
@@ -273,14 +262,26 @@ def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     "Refuse what cannot run; open the folder."
     if any(run.keep_models for run in todo) and not out:
         raise ValueError('keep_models wants a folder for the models: give out')
-    check_runs(todo, executor)
+
+    # every number, and whether mechanisms agree
+    for run in {(r.method, r.suite): r for r in todo}.values():
+        method = copy_of(method_of(run))
+        method.spec()
+        setting_for(method, run.house, **run.setting)
+        if run.model.text: method.rules(method.adapt(run.model(2)))
+    if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
+    if not executor: pick_device(todo[0].device)
+
+    # a folder that can be written
     folder = Path(out)/'runs' if out else None
     try:
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder): pass       # it can be written
+            with tempfile.TemporaryFile(dir=folder): pass
     except OSError as e:
         raise ValueError(f'cannot write into {out} ({e.strerror or e}): choose another folder') from None
+
+    # images and code
     todo = stamped(todo)
     check_namesakes(todo)
     return todo, folder

@@ -275,10 +275,6 @@ def listed()->Table:
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #e18a7066
 #| code-fold: true
-def check_tex(tex):
-    "Refuse to write over a text that is no table."
-    if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
-
 @delegates(executor_options)
 def protocol_options(
     rounds:int=0,       # 0: the paper's
@@ -313,7 +309,7 @@ def reproduce_command(
 ):
     "A paper's table again: its numbers beside ours."
     if list or not table or fields: return print(named(table).facts() if table and fields else listed())
-    check_tex(tex)
+    if tex: check_ours(tex, starts_with(r'\begin{table}'), 'table')
     made = reproduce(table, data, methods, seeds, out, pixels, device, **protocol_options(**kwargs))
     print(made)
     if out and made.comparison: write_whole(Path(out)/'report.html', made.html())

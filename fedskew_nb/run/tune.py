@@ -153,24 +153,12 @@ class Tuning(dict):
         return Table(f'{suite}, tuned', cells, notes)
 
 # %% ../../nbs/7_app/15_tune.ipynb #47dccd80
-def pilot_runs(methods, suite, seeds, trials:int, **kwargs)->list: # of Run
-    "A run of every method, FedAvg among them, on every pilot seed, at a rate that does not matter yet."
-    seeds = which_seeds(as_list(seeds))
-    if min(seeds) < PILOTS[0]:
-        raise ValueError(f'seeds is {seeds}: tune on pilot seeds, from {PILOTS[0]} on, which no table uses')
-    if trials < 2: raise ValueError(f'trials is {trials}: give 2 or more, or nothing is chosen')
-    if 'lr' in kwargs: raise ValueError('lr is given, but it is what tune chooses: leave it out')
-    recipes = [method for method, deal in lines_of(methods, True, False) if deal == 'skew']
-    return planned(recipes, suite, seeds, control=False, **kwargs)
+def tuned_before(out)->dict:
+    "What an earlier call left in the folder."
+    path = Path(out or '')/'tuned.json'
+    return read_tuned(path) if out and path.exists() else {}
 
 # %% ../../nbs/7_app/15_tune.ipynb #ec8a3857
-def try_all(searches, *how):
-    "Make every trial that a search still wants; `how` is the folder, and so on, of `run_all`."
-    while todo := sorted(chain(*(s.todo() for s in searches)), key=lambda t: t[2].seed):
-        histories = run_all([run for *_, run in todo], *how, keep_stopped=True)
-        for (s, trial, _), h in zip(todo, histories): s.results.setdefault(trial, []).append(trial_score(h))
-
-# %% ../../nbs/7_app/15_tune.ipynb #c3f4c11f
 @checked
 @delegates(planned, keep=True, but=['control', 'pooled', 'tuned'])
 def tune(
@@ -185,24 +173,28 @@ def tune(
     **kwargs:Unpack[SettingArgs],    # model, rounds and so on
 )->Tuning:
     "Choose each method's learning rate on validation images, or go on."
-    runs = pilot_runs(methods, suite, seeds, trials, size=size, **kwargs)
+    # a run of every method, FedAvg among them, on every pilot seed, at a rate that does not matter yet
+    seeds = which_seeds(as_list(seeds))
+    if min(seeds) < PILOTS[0]:
+        raise ValueError(f'seeds is {seeds}: tune on pilot seeds, from {PILOTS[0]} on, which no table uses')
+    if trials < 2: raise ValueError(f'trials is {trials}: give 2 or more, or nothing is chosen')
+    if 'lr' in kwargs: raise ValueError('lr is given, but it is what tune chooses: leave it out')
+    recipes = [method for method, deal in lines_of(methods, True, False) if deal == 'skew']
+    runs = planned(recipes, suite, seeds, size, control=False, **kwargs)
     search_of = searches(runs, trials, own or {})
-    tuned_before(out)
-    folder = ready_runs(runs, executor, out)[1]
-    try_all(search_of.values(), folder, jobs, progress, on_run, None, executor, per_device)
-    return stored_tuning(search_of, out)
+    tuned_before(out)                    # a torn file is refused before anything is trained
 
-# %% ../../nbs/7_app/15_tune.ipynb #5f019184
-def tuned_before(out)->dict:
-    "What an earlier call left in the folder."
-    path = Path(out or '')/'tuned.json'
-    return read_tuned(path) if out and path.exists() else {}
+    # every trial that a search still wants
+    folder, every = ready_runs(runs, executor, out)[1], search_of.values()
+    how = jobs, progress, on_run, None, executor, per_device
+    while todo := sorted(chain(*(s.todo() for s in every)), key=lambda t: t[2].seed):
+        histories = run_all([run for *_, run in todo], folder, *how, keep_stopped=True)
+        for (s, trial, _), h in zip(todo, histories): s.results.setdefault(trial, []).append(trial_score(h))
 
-def stored_tuning(search_of:dict, out)->Tuning:
-    "What was chosen; in the file it joins what is there."
+    # what was chosen; in the file it joins what is there
     tuning = Tuning()
-    for (suite, method), search in search_of.items(): tuning.setdefault(suite, {})[method] = chosen(search)
-    if not out: return tuning
-    before = tuned_before(out)
-    write_json(before | {s: before.get(s, {}) | t for s, t in tuning.items()}, Path(out)/'tuned.json')
+    for (name, method), search in search_of.items(): tuning.setdefault(name, {})[method] = chosen(search)
+    if out:
+        before = tuned_before(out)
+        write_json(before | {s: before.get(s, {}) | t for s, t in tuning.items()}, Path(out)/'tuned.json')
     return tuning

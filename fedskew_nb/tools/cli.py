@@ -28,7 +28,7 @@ from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
 from ..run.compare import adopt, compare, compare_grid, read_request, resume, stored_runs
 from .diagnose import diagnose
-from .questions import SETTINGS
+from .again import SETTINGS
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite, set_values
 from ..run.plan import BUDGET
 from ..run.scripts import no_exit
@@ -39,18 +39,6 @@ from ..core.files import check_ours
 from ..core.names import modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
-
-# %% ../../nbs/7_app/03_cli.ipynb #0000000f
-def folders_of(data, pixels:int, skip_broken:bool, boxes, white, unseen)->list:
-    "The folders of one's own images, as recipes."
-    for option, v in (('boxes', boxes), ('white', white), ('unseen', joined(unseen))):
-        if v and not data: raise ValueError(f'--{option} {v} needs --data: give the folder of its images')
-    for d in data:
-        if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
-        if boxes: boxes_file(d, boxes)
-    bad = 'skip' if skip_broken else 'strict'
-    also = dict(white=white, unseen=unseen)
-    return [folder(str(Path(d).resolve()), pixels, bad, boxes, **also) for d in data]
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000010
 @delegates(executor_options)
@@ -67,7 +55,13 @@ def data_options(
 )->dict:
     "What is trained on, for `compare`."
     suites = [s for text in suite for s in cut(text) or [text]]
-    suites += folders_of(data, pixels, skip_broken, boxes, white, unseen)
+    for option, v in (('boxes', boxes), ('white', white), ('unseen', joined(unseen))):
+        if v and not data: raise ValueError(f'--{option} {v} needs --data: give the folder of its images')
+    for d in data:
+        if not Path(d).exists(): raise ValueError(f'--data {d}: there is no such folder')
+        if boxes: boxes_file(d, boxes)
+    bad, also = 'skip' if skip_broken else 'strict', dict(white=white, unseen=unseen)
+    suites += [folder(str(Path(d).resolve()), pixels, bad, boxes, **also) for d in data]
     named = {k: v for k, v in dict(suite=suites, size=size).items() if v}
     return named | executor_options(**kwargs)
 
@@ -150,11 +144,6 @@ def usual(want:dict)->str:
     size = want.get('size', 'quick')
     return usual_methods(*(read_suite(s, size) for s in want.get('suite', ['skew-digits'])))
 
-def check_grid(**typed):
-    "A grid says itself what is compared on what."
-    for k, v in typed.items():
-        if v: raise ValueError(f'--grid has its own {k.replace("_", "-")}: leave --{k.replace("_", "-")} out')
-
 # %% ../../nbs/7_app/03_cli.ipynb #0000001b
 @delegates(training_options)
 def which_options(
@@ -172,7 +161,11 @@ def which_options(
     if tuned: want['tuned'] = tuned
     if not grid:
         return dict(methods=joined(methods) or usual(want), control=not no_control, pooled=pooled) | want
-    check_grid(methods=methods, suite=want.get('suite'), no_control=no_control, pooled=pooled)
+
+    # a grid says itself what is compared on what
+    own = {'methods': methods, 'suite': want.get('suite'), 'no-control': no_control, 'pooled': pooled}
+    for k, v in own.items():
+        if v: raise ValueError(f'--grid has its own {k}: leave --{k} out')
     return dict(grid=grid) | want
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000001c

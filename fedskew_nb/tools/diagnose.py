@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack      # noqa: F401  (`delegates` brings annotations of compare)
 import numpy as np, pandas as pd
-from fastcore.basics import patch
 from fastcore.meta import delegates
 from jinja2 import Environment
 from .. import __version__
@@ -28,13 +27,14 @@ from ..run.compare import compare
 from ..run.plan import OWN, checked, planned, which_seeds
 from ..run.reproduce import duration
 from ..run.run import federation_of
+from .again import (
+    CURES, NOTES, OF, ROWS, Advice, Again, as_sentence, known_elsewhere, longer, points)
 from .questions import (
-    CURES, KINDS, NEEDED, NOTES, OF, ROWS, Advice, Again, Found, as_sentence, asked, best_of,
-    check_own_tests, difference, first_path, found_in, known_elsewhere, left_open,
-    longer, points, suspected_labels, swapped_labels, vaguest)
+    KINDS, NEEDED, Found, asked, best_of, check_own_tests, difference, first_path, found_in, left_open,
+    suspected_labels, swapped_labels, vaguest)
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
-from ..core.names import Recipe, plain, some
+from ..core.names import plain, some
 from ..data.suite import Suite
 from ..engine.setting import SettingArgs
 from ..data.folder import picture_counts, too_few
@@ -55,15 +55,17 @@ EFFECTS = dict(    # {name: (what it is called, one, other)}
     tuned=('FedAvg, tuned − FedAvg', 'FedAvg, tuned', 'FedAvg'),
     alone=('alone − FedAvg', 'Local', 'FedAvg'))
 GAINS = 'gain', 'bn_gain', 'adabn_gain', 'tuned_gain'
+GAIN = dict(above='Federating pays', below='Federating does not pay', small='Federating changes little',
+            open='Whether federating pays is open')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ad78bc6
-class Diagnosis:
-    "What lies in a set of images, and what training on it has told."
-    def __init__(self, found:Found, cmp:Comparison|None=None, again:Again|None=None):
-        self.found, self.cmp, self.again = found, cmp, again
-        self.n = dict(picture_counts(found.pictures).sum(axis=1))
-        s = found.suite
-        self.domains = [d for d in s.tests if any(c.domain == d for c in s.clients)] if s else []
+class Outcome:
+    "What the runs of a diagnosis say."
+    def __init__(self, cmp:Comparison, suite:Suite, n:dict): # n: {domain: all its pictures}
+        self.cmp, self.suite, self.n = cmp, suite, n
+        self.domains = [d for d in suite.tests if any(c.domain == d for c in suite.clients)]
+
+    # ---- numbers
     @cached_property
     def rights(self)->dict: # {row: {seed: {domain: a share per test picture}}}
         rows = {}
@@ -75,310 +77,262 @@ class Diagnosis:
     @property
     def effects(self)->dict: # {name: difference}
         return {k: difference(self.rights[a], self.rights[b], self.n) for k, (_, a, b) in EFFECTS.items()}
+    def by_domain(self, effect:str)->dict: # {domain: difference, with its p after Holm}
+        "An effect in each domain."
+        _, one, other = EFFECTS[effect]
+        def only(row, d): return {s: {d: of[d]} for s, of in self.rights[row].items()}
+        of = {d: difference(only(one, d), only(other, d), self.n) for d in self.domains}
+        return {d: replace(i, p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
+    def levels(self)->pd.DataFrame: # rows × (AVG, domains), in %
+        "Accuracy, mean over seeds."
+        def mean(of, d): return 100*float(np.mean([np.mean(o[d]) for o in of.values()]))
+        rows = {row: {d: mean(of, d) for d in self.domains} for row, of in self.rights.items()}
+        table = pd.DataFrame(rows).T
+        table.insert(0, 'AVG', table.mean(axis=1))
+        return table
+    def measured(self, key:str)->list:
+        "What the runs of each seed have kept under this name."
+        return [h.measures[key] for h in self.cmp.histories if h.measures.get(key)]
+    def swapped(self)->dict: # {domain: [(class, class)]}
+        "Labels that models of other domains exchange, where statistics of a domain's own mend nothing."
+        sure = swapped_labels(self.measured('exchanged'), self.suite.n_classes)
+        mended = [self.by_domain(k) for k in ('adabn', 'fedbn')] if sure else []
+        return {d: pairs for d, pairs in sure.items() if max(of[d].mean for of in mended) < NEEDED}
+    def suspected(self)->list: # of words
+        "Labels that they may exchange."
+        return suspected_labels(self.measured('exchanged'), self.suite.n_classes, self.swapped())
+    def rising(self)->dict: # {method: points}
+        "What won more than a point in the last quarter of the rounds."
+        where = Where('personal')
+        won = rises(rows_of(self.cmp.histories, self.cmp.suites[0], where), where)
+        return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
+
+    # ---- sentences
+    def on_gain(self)->str:
+        "Does federating pay?"
+        k, i = best_of(self.effects, GAINS)
+        return f'{GAIN[i.told]}: the best of four, {EFFECTS[k][1]} − training alone, is {points(i)}.'
+    def on_cost(self)->str:
+        "What does the skew cost?"
+        i, lead = self.effects['cost'], 'No skew is seen'
+        if i.told == 'above': lead = 'The skew costs accuracy'
+        elif i.told == 'open' and (i.mean >= NEEDED or i.lo > 0):
+            lead = 'Whether the skew costs anything is open'
+        elif i.told == 'open' and i.n > 1:
+            lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
+        return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
+    def on_cures(self)->str:
+        "What do BatchNorm statistics give back?"
+        a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
+        shown = any(self.effects[k].told == 'above' for k in ('adabn', 'fedbn'))
+        lead = 'help clients' if shown else 'are not seen to help clients'
+        return f'BatchNorm statistics of their own {lead}: AdaBN after FedAvg {a}, FedBN {b}.'
+    def on_domains(self)->str:
+        "Who pays?"
+        cost, gain = self.by_domain('cost'), self.by_domain('gain')
+        worst = max(cost, key=lambda d: cost[d].mean)
+        least = min(gain, key=lambda d: gain[d].mean)
+        shown = '' if cost[worst].sign(cost[worst].p) else 'not '
+        ends = f'{worst} pays most to the skew, {points(cost[worst])}, {shown}shown among {len(cost)} domains'
+        if cost[worst].mean < NEEDED: ends = 'No domain is seen to pay for the skew'
+        if gain[least].mean >= 0:
+            return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
+        return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
+    def on_background(self)->str: # '' without masks or boxes
+        "What does the background give away?"
+        chance, of = 100/self.suite.n_classes, self.measured('behind')
+        if not of: return ''
+        tested = image_error([[(np.var(v), len(v)) for v in m.values()] for m in of])
+        means = [100*float(np.mean([np.mean(v) for v in m.values()])) for m in of]
+        i = t_interval([v-chance for v in means], floor=tested)
+        return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
+    def sentences(self)->list:
+        "All of them; the last says how long, how often, and at which rate was trained."
+        said = self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()
+        settings, n = [h.setting for h in self.cmp.histories], len(self.cmp.seeds)
+        plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
+        seeds = f'{n} seed{"s"*(n > 1)}'
+        return [*filter(None, said), f'All this with {seeds} at {some(sorted(plans), 4)}. {OF}.']
+
+    # ---- tables
+    def effect_table(self)->Table:
+        "Every difference in points."
+        def row(name, i): return {
+            'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
+            'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
+            'pictures alone': f'± {i.pictures:.1f}',
+            'seeds for 5 points': str(i.seeds or 'more than 20') if i.n > 1 else ''}
+        rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
+        return Table('Differences in points', pd.DataFrame(rows), NOTES)
+    def domain_table(self)->Table:
+        "The skew cost and the federation gain of each domain."
+        cost, gain = self.by_domain('cost'), self.by_domain('gain')
+        cells = {d: {'pictures': str(self.n[d]), 'skew cost': points(cost[d]),
+                     'p, Holm': f'{cost[d].p:.3f}', 'FedAvg − alone': points(gain[d])} for d in cost}
+        return Table('Who pays', named_rows(pd.DataFrame(cells).T, 'domain'))
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #b51d034f
-@patch
-def by_domain(self:Diagnosis, effect:str)->dict: # {domain: difference, with its p after Holm}
-    "An effect in each domain."
-    _, one, other = EFFECTS[effect]
-    def only(row, d): return {s: {d: of[d]} for s, of in self.rights[row].items()}
-    of = {d: difference(only(one, d), only(other, d), self.n) for d in self.domains}
-    return {d: replace(i, p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
-
-@patch
-def levels(self:Diagnosis)->pd.DataFrame: # rows × (AVG, domains), in %
-    "Accuracy, mean over seeds."
-    def mean(of, d): return 100*float(np.mean([np.mean(o[d]) for o in of.values()]))
-    table = pd.DataFrame({row: {d: mean(of, d) for d in self.domains} for row, of in self.rights.items()}).T
-    table.insert(0, 'AVG', table.mean(axis=1))
-    return table
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #44300d30
-@patch
-def measured(self:Diagnosis, key:str)->list:
-    "What the runs of each seed have kept under this name."
-    return [h.measures[key] for h in self.cmp.histories if h.measures.get(key)]
-
-@patch
-def swapped(self:Diagnosis)->dict: # {domain: [(class, class)]}
-    "Labels that the models of other domains exchange, where statistics of a domain's own mend nothing."
-    sure = swapped_labels(self.measured('exchanged'), self.found.suite.n_classes)
-    mended = [self.by_domain(k) for k in ('adabn', 'fedbn')] if sure else []
-    return {d: pairs for d, pairs in sure.items() if max(of[d].mean for of in mended) < NEEDED}
-
-@patch
-def suspected(self:Diagnosis)->list: # of words
-    "Labels that they may exchange."
-    return suspected_labels(self.measured('exchanged'), self.found.suite.n_classes, self.swapped())
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #46a00ea1
-@patch
-def rising(self:Diagnosis)->dict: # {method: points}
-    "What won more than a point in the last quarter of the rounds."
-    where = Where('personal')
-    won = rises(rows_of(self.cmp.histories, self.cmp.suites[0], where), where)
-    return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #c12a933d
-GAIN = dict(above='Federating pays', below='Federating does not pay', small='Federating changes little',
-            open='Whether federating pays is open')
-
-@patch
-def on_gain(self:Diagnosis)->str:
-    "Does federating pay?"
-    k, i = best_of(self.effects, GAINS)
-    return f'{GAIN[i.told]}: the best of four, {EFFECTS[k][1]} − training alone, is {points(i)}.'
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #6c91537d
-@patch
-def on_cost(self:Diagnosis)->str:
-    "What does the skew cost?"
-    i, lead = self.effects['cost'], 'No skew is seen'
-    if i.told == 'above': lead = 'The skew costs accuracy'
-    elif i.told == 'open' and (i.mean >= NEEDED or i.lo > 0):
-        lead = 'Whether the skew costs anything is open'
-    elif i.told == 'open' and i.n > 1:
-        lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
-    return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
-
-@patch
-def on_cures(self:Diagnosis)->str:
-    "What do BatchNorm statistics give back?"
-    a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
-    shown = any(self.effects[k].told == 'above' for k in ('adabn', 'fedbn'))
-    lead = 'help clients' if shown else 'are not seen to help clients'
-    return f'BatchNorm statistics of their own {lead}: AdaBN after FedAvg {a}, FedBN {b}.'
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #fab67ed1
-@patch
-def on_domains(self:Diagnosis)->str:
-    "Who pays?"
-    cost, gain = self.by_domain('cost'), self.by_domain('gain')
-    worst = max(cost, key=lambda d: cost[d].mean)
-    least = min(gain, key=lambda d: gain[d].mean)
-    shown = '' if cost[worst].sign(cost[worst].p) else 'not '
-    ends = f'{worst} pays most to the skew, {points(cost[worst])}, {shown}shown among {len(cost)} domains'
-    if cost[worst].mean < NEEDED: ends = 'No domain is seen to pay for the skew'
-    if gain[least].mean >= 0: return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
-    return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #4ac2cadc
-@patch
-def on_background(self:Diagnosis)->str: # '' without masks or boxes
-    "What does the background give away?"
-    chance, of = 100/self.found.suite.n_classes, self.measured('behind')
-    if not of: return ''
-    tested = image_error([[(np.var(v), len(v)) for v in m.values()] for m in of])
-    means = [100*float(np.mean([np.mean(v) for v in m.values()])) for m in of]
-    i = t_interval([v-chance for v in means], floor=tested)
-    return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #549d2f7c
-@patch
-def budgets(self:Diagnosis)->str:
-    "How long, how often, at which rate."
-    settings = [h.setting for h in self.cmp.histories]
-    plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
-    n = len(self.cmp.seeds)
-    return f'All this with {n} seed{"s"*(n > 1)} at {some(sorted(plans), 4)}. {OF}.'
-
-@patch
-def answers(self:Diagnosis)->list:
-    "What was found and what the runs say, in sentences."
-    lines = self.found.sentences()
-    if not self.cmp: return lines
-    lines += [self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()]
-    return [*filter(None, lines), self.budgets()]
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #6a34b39f
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
 
-@patch
-def data_advice(self:Diagnosis): # of Advice
-    "What to mend before any training."
-    found, few = self.found, [] if self.cmp else too_few(picture_counts(self.found.pictures))
-    lacks = some([f'{d} has {n} of {c}' for d, c, n in few], 4)
-    if few: yield Advice('lacking', LACKING, f'nothing can be trained: {lacks}')
-    if n := found.number('labels'):
-        yield Advice('contradictions', 'Decide on one label for each picture', f'{n} lie under two labels')
-    shared = {k: n for k in ('tested', 'domains') if (n := found.number(k))}
-    if not shared: return
-    yield Advice('copies', 'Remove the copies', some([f'{n} {KINDS[k]}' for k, n in shared.items()], 4))
+class Advisor:
+    "What to try, from what was found and what the runs say."
+    def __init__(self, found:Found, outcome:Outcome|None): self.found, self.outcome = found, outcome
+    def advice(self)->list: # of Advice
+        "First things first."
+        if not self.outcome: return [*self.on_data()]
+        return [*self.on_data(), *self.on_labels(), *self.on_training(), *self.on_suspicion()]
+    def on_data(self):
+        "What to mend before any training."
+        counts = picture_counts(self.found.pictures)
+        few = [] if self.outcome else too_few(counts)
+        if few:
+            lacks = some([f'{d} has {n} of {c}' for d, c, n in few], 4)
+            yield Advice('lacking', LACKING, f'nothing can be trained: {lacks}')
+        if n := self.found.number('labels'):
+            why = f'{n} lie under two labels'
+            yield Advice('contradictions', 'Decide on one label for each picture', why)
+        if shared := {k: n for k in ('tested', 'domains') if (n := self.found.number(k))}:
+            why = some([f'{n} {KINDS[k]}' for k, n in shared.items()], 4)
+            yield Advice('copies', 'Remove the copies', why)
+    def everywhere(self)->list: # of domains
+        "Where labels seem exchanged, if in more than half: no single site has erred."
+        odd = [*self.outcome.swapped()]
+        return odd if len(odd) > max(1, len(self.outcome.domains)/2) else []
+    def on_labels(self):
+        "Labels that the other domains exchange."
+        if self.everywhere(): return
+        for d, pairs in self.outcome.swapped().items():
+            names, gain = some([f'{a} and {b}' for a, b in pairs], 4), self.outcome.by_domain('gain')[d]
+            why = (f'models of the other domains exchange {names}, and no BatchNorm statistics of its own '
+                   f'mend {d}; FedAvg there against training alone: {points(gain)}')
+            yield Advice('labels', f'Look at the labels of {d}', why, of=d)
+    def on_training(self):
+        "From accuracies and differences."
+        effects, cmp = self.outcome.effects, self.outcome.cmp
+        best, chance = self.outcome.levels()['AVG'].max(), 100/self.outcome.suite.n_classes
+        learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in effects.values())
+        few = blind and effects['cost'].pictures >= NEEDED
+        if few: yield self.more_evidence()
+        why = f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %'
+        if not learnt: yield longer(cmp, why, pixels=64)
+        if blind and not few: yield self.more_evidence()
+        if learnt: yield self.cure()
+        if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.outcome.rising().items()]:
+            yield longer(cmp, f'still rising: {some(won, 4)}')
+        if not blind and effects['cost'].told == 'open': yield self.more_evidence()
+    def more_evidence(self)->Advice:
+        "What would tell 5 points from 0."
+        k = vaguest(self.outcome.effects)
+        i = self.outcome.effects[k]
+        if i.n == 1: return Advice('seeds', 'Run three seeds', 'one cannot tell 5 points from 0', of=3)
+        why = f'{left_open(i)} ({EFFECTS[k][0]})'
+        if i.seeds and i.pictures < NEEDED:
+            more = i.seeds if i.seeds > i.n else 2*i.n
+            return Advice('seeds', f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', of=more)
+        best = effect_shown(i.se*math.sqrt(i.n), 20)
+        times = max(2, math.ceil((max(best, 2.8/1.96*i.pictures)/NEEDED)**2))
+        why = f'these {sum(self.outcome.n.values())} pictures cannot tell 5 points from 0: {why}'
+        return Advice('pictures', f'Collect more pictures, about {times} times as many', why)
+    def cure(self)->Advice:
+        "What instead of FedAvg?"
+        k, i = best_of(self.outcome.effects, tuple(CURES))
+        if i.told == 'small' or i.mean < 1:
+            why = f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}'
+            return Advice('keep', 'Keep FedAvg', why)
+        shown = i.told == 'above'
+        known = known_elsewhere(ROWS[k], objects=bool(self.outcome.measured('behind')))
+        shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
+        why = '. '.join(filter(None, [f'it is the best of four, {i.word}{shows}', known]))
+        return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
+    def on_suspicion(self):
+        "Labels that seem exchanged; backgrounds look so in most domains, and a strong style in one."
+        if odd := self.everywhere():
+            why = ('models of the other domains exchange classes in most domains: labels differ, or what '
+                   'lies behind an object names its class')
+            yield Advice('backgrounds', f'Look at labels and backgrounds of {some(odd, 4)}', why)
+        if odd := self.outcome.suspected():
+            why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
+            yield Advice('suspected', 'Look at some labels', why)
 
-# %% ../../nbs/7_app/17_diagnose.ipynb #43568cdb
-@patch
-def everywhere(self:Diagnosis)->list: # of domains
-    "Where labels seem exchanged, if in more than half: no single site has erred."
-    odd = [*self.swapped()]
-    return odd if len(odd) > max(1, len(self.domains)/2) else []
-
-@patch
-def suspicion(self:Diagnosis):
-    "Labels that seem exchanged; backgrounds look so in most domains, and a strong style in one."
-    if odd := self.everywhere():
-        why = ('models of the other domains exchange classes in most domains: labels differ, or what lies '
-               'behind an object names its class')
-        yield Advice('backgrounds', f'Look at labels and backgrounds of {some(odd, 4)}', why)
-    if odd := self.suspected():
-        why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
-        yield Advice('suspected', 'Look at some labels', why)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #e9214609
-@patch
-def label_advice(self:Diagnosis):
-    "Labels that the other domains exchange."
-    for d, pairs in () if self.everywhere() else self.swapped().items():
-        names, gain = some([f'{a} and {b}' for a, b in pairs], 4), points(self.by_domain('gain')[d])
-        why = (f'models of the other domains exchange {names}, and no BatchNorm statistics of its own mend '
-               f'{d}; FedAvg there against training alone: {gain}')
-        yield Advice('labels', f'Look at the labels of {d}', why, of=d)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #fb456309
-@patch
-def more_evidence(self:Diagnosis)->Advice:
-    "What would tell 5 points from 0."
-    k = vaguest(self.effects)
-    i = self.effects[k]
-    if i.n == 1: return Advice('seeds', 'Run three seeds', 'one cannot tell 5 points from 0', of=3)
-    why = f'{left_open(i)} ({EFFECTS[k][0]})'
-    if i.seeds and i.pictures < NEEDED:
-        more = i.seeds if i.seeds > i.n else 2*i.n
-        return Advice('seeds', f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', of=more)
-    best = effect_shown(i.se*math.sqrt(i.n), 20)
-    times = max(2, math.ceil((max(best, 2.8/1.96*i.pictures)/NEEDED)**2))
-    why = f'these {sum(self.n.values())} pictures cannot tell 5 points from 0: {why}'
-    return Advice('pictures', f'Collect more pictures, about {times} times as many', why)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #55838eea
-@patch
-def cure(self:Diagnosis)->Advice:
-    "What instead of FedAvg?"
-    k, i = best_of(self.effects, tuple(CURES))
-    if i.told == 'small' or i.mean < 1:
-        why = f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}'
-        return Advice('keep', 'Keep FedAvg', why)
-    shown = i.told == 'above'
-    known = known_elsewhere(ROWS[k], objects=bool(self.measured('behind')))
-    shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
-    why = '. '.join(filter(None, [f'it is the best of four, {i.word}{shows}', known]))
-    return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #efbf9a65
-@patch
-def training_advice(self:Diagnosis):
-    "From runs."
-    best, chance = self.levels()['AVG'].max(), 100/self.found.suite.n_classes
-    learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in self.effects.values())
-    few = blind and self.effects['cost'].pictures >= NEEDED
-    if few: yield self.more_evidence()
-    why = f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %'
-    if not learnt: yield longer(self.cmp, why, pixels=64)
-    if blind and not few: yield self.more_evidence()
-    if learnt: yield self.cure()
-    if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.rising().items()]:
-        yield longer(self.cmp, f'still rising: {some(won, 4)}')
-    if not blind and self.effects['cost'].told == 'open': yield self.more_evidence()
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #a828f076
-@patch
-def advice(self:Diagnosis)->list: # of Advice
-    "What to try, first things first."
-    every = [*self.data_advice()]
-    if self.cmp: every += [*self.label_advice(), *self.training_advice(), *self.suspicion()]
-    for a in every if self.again else (): a.command = self.again.follows(a)
-    return every
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #44d0e395
-@patch
-def effect_table(self:Diagnosis)->Table:
-    def row(name, i): return {
-        'difference': name, 'points': f'{i.mean:+.1f}', '95 % interval': span(i.lo, i.hi),
-        'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
-        'pictures alone': f'± {i.pictures:.1f}',
-        'seeds for 5 points': str(i.seeds or 'more than 20') if i.n > 1 else ''}
-    rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
-    return Table('Differences in points', pd.DataFrame(rows), NOTES)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #dd3afaa8
-@patch
-def domain_table(self:Diagnosis)->Table:
-    "The skew cost and the federation gain of each domain."
-    cost, gain = self.by_domain('cost'), self.by_domain('gain')
-    cells = {d: {'pictures': str(self.n[d]), 'skew cost': points(cost[d]), 'p, Holm': f'{cost[d].p:.3f}',
-                 'FedAvg − alone': points(gain[d])} for d in cost}
-    return Table('Who pays', named_rows(pd.DataFrame(cells).T, 'domain'))
-
-@patch
-def tables(self:Diagnosis)->list: # of Table
-    "Found; levels; differences; domains."
-    if not self.cmp: return [self.found.table()]
-    levels = named_rows(self.levels().map('{:.1f}'.format), 'method')
-    accuracy = Table('Accuracy in %, each domain by the model that its clients use', levels)
-    return [self.found.table(), accuracy, self.effect_table(), self.domain_table()]
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #e14b15f0
-@patch
-def __repr__(self:Diagnosis)->str:
-    first, *others = (a.lines() for a in self.advice())
-    lines = [f'Diagnosis of {self.found.name}', '', f'First: {first}', *(f'Then: {o}' for o in others), '']
-    return '\n'.join([*lines, *self.answers(), '', *(f'{t}\n' for t in self.tables())])
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #5bb1009b
-#| code-fold: true
-@patch
-def as_dict(self:Diagnosis)->dict:
-    "Everything that was found and told, for a file."
-    found, same = self.found, self.found.same
-    paths = {k: [first_path(g) for g in groups] for k, groups in same.items()}
-    advice = [a.as_dict() for a in self.advice()]
-    counts = picture_counts(found.pictures).T.to_dict()
-    d = dict(version=__version__, name=found.name, advice=advice, answers=self.answers(),
-             found=dict(counts=counts, same=paths, broken=found.broken, copies=found.counted()))
-    if not self.cmp: return d
-    def dicts(of): return {k: i.as_dict() for k, i in of.items()}
-    domains = {k: dicts(self.by_domain(k)) for k in ('cost', 'gain')}
-    return d | dict(levels=self.levels().T.to_dict(), effects=dicts(self.effects), domains=domains,
-                    rising=self.rising(), swapped=self.swapped())
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #84c2c82b
-@patch
-def draw(self:Diagnosis):
-    "All differences, seed by seed."
-    ax = seed_points({EFFECTS[k][0]: i for k, i in self.effects.items() if k != 'alone'}, 'points')
-    ax.axvline(0, color=INK, lw=1)
-    return ax
-
-@patch
-def figures(self:Diagnosis)->dict: # {caption: function that draws}
-    out = {'Differences in points; every seed a point, lines 95 % intervals.': self.draw} if self.cmp else {}
-    suite = self.found.suite
-    if suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite, 12)
-    return out
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #43679fb9
+# %% ../../nbs/7_app/17_diagnose.ipynb #44300d30
 #| code-fold: true
 def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(encoding='utf-8')
 
-@patch
-def html(self:Diagnosis)->str:
-    how = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    keys = {c: {} for c in self.figures()}
-    pngs = {c: rendered(make, keys[c])['png'] for c, make in self.figures().items()}
-    pngs = {c+key_text(keys[c]): png for c, png in pngs.items()}
-    return how.from_string(asset('diagnosis.html.j2')).render(
-        name=self.found.name, version=__version__, answers=self.answers(),
-        advice=[(as_sentence(*a), a.command) for a in self.advice()],
-        pictures=[(c, base64.b64encode(png).decode()) for c, png in pngs.items()],
-        tables=[*self.tables(), *([setting_table(self.cmp)] if self.cmp else [])],
-        style=asset('report.html.j2').partition('<style>')[2].partition('</style>')[0])
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #d42a72bc
-@patch
-def save(self:Diagnosis, out)->Path:
-    "Write the page and everything in it; where the page lies."
-    write_json(plain(self.as_dict()), Path(out)/'diagnosis.json')
-    write_whole(Path(out)/'diagnosis.html', self.html())
-    return Path(out)/'diagnosis.html'
+# %% ../../nbs/7_app/17_diagnose.ipynb #7a62267f
+class Diagnosis:
+    "What lies in a set of images, and what training on it has told."
+    def __init__(self, found:Found, cmp:Comparison|None=None, again:Again|None=None):
+        self.found, self.cmp, self.again = found, cmp, again
+        self.n = dict(picture_counts(found.pictures).sum(axis=1))      # {domain: pictures}
+        self.outcome = Outcome(cmp, found.suite, self.n) if cmp else None
+    @property
+    def effects(self)->dict: return self.outcome.effects     # {name: difference}
+    def by_domain(self, effect:str)->dict: return self.outcome.by_domain(effect)     # {domain: difference}
+    def levels(self)->pd.DataFrame: return self.outcome.levels()     # rows × (AVG, domains), in %
+    def swapped(self)->dict: return self.outcome.swapped()     # {domain: [(class, class)]}
+    def suspected(self)->list: return self.outcome.suspected()     # of words
+    def rising(self)->dict: return self.outcome.rising()     # {method: points}
+    def answers(self)->list:
+        "What was found and what the runs say, in sentences."
+        return self.found.sentences() + (self.outcome.sentences() if self.outcome else [])
+    def advice(self)->list: # of Advice
+        "What to try, first things first."
+        every = Advisor(self.found, self.outcome).advice()
+        for a in every if self.again else (): a.command = self.again.follows(a)
+        return every
+    def tables(self)->list: # of Table
+        "Found; levels; differences; domains."
+        if not self.outcome: return [self.found.table()]
+        levels = named_rows(self.levels().map('{:.1f}'.format), 'method')
+        accuracy = Table('Accuracy in %, each domain by the model that its clients use', levels)
+        return [self.found.table(), accuracy, self.outcome.effect_table(), self.outcome.domain_table()]
+    def __repr__(self)->str:
+        first, *others = (a.lines() for a in self.advice())
+        tries = [f'First: {first}', *(f'Then: {o}' for o in others)]
+        tables = [f'{t}\n' for t in self.tables()]
+        return '\n'.join([f'Diagnosis of {self.found.name}', '', *tries, '', *self.answers(), '', *tables])
+    def as_dict(self)->dict:
+        "Everything that was found and told, for a file."
+        found, same = self.found, self.found.same
+        paths = {k: [first_path(g) for g in groups] for k, groups in same.items()}
+        advice = [a.as_dict() for a in self.advice()]
+        counts = picture_counts(found.pictures).T.to_dict()
+        d = dict(version=__version__, name=found.name, advice=advice, answers=self.answers(),
+                 found=dict(counts=counts, same=paths, broken=found.broken, copies=found.counted()))
+        if not self.outcome: return d
+        def dicts(of): return {k: i.as_dict() for k, i in of.items()}
+        domains = {k: dicts(self.by_domain(k)) for k in ('cost', 'gain')}
+        return d | dict(levels=self.levels().T.to_dict(), effects=dicts(self.effects), domains=domains,
+                        rising=self.rising(), swapped=self.swapped())
+    def draw(self):
+        "All differences, seed by seed."
+        shown = {EFFECTS[k][0]: i for k, i in self.effects.items() if k != 'alone'}
+        ax = seed_points(shown, 'points')
+        ax.axvline(0, color=INK, lw=1)
+        return ax
+    def figures(self)->dict: # {caption: function that draws}
+        "The pictures of the page."
+        out, suite = {}, self.found.suite
+        if self.outcome: out['Differences in points; every seed a point, lines 95 % intervals.'] = self.draw
+        if suite: out['A test picture of each domain and class.'] = lambda: domain_grid(suite, 12)
+        return out
+    def html(self)->str:
+        "The page."
+        how = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        keys = {c: {} for c in self.figures()}
+        pngs = {c: rendered(make, keys[c])['png'] for c, make in self.figures().items()}
+        pngs = {c+key_text(keys[c]): png for c, png in pngs.items()}
+        return how.from_string(asset('diagnosis.html.j2')).render(
+            name=self.found.name, version=__version__, answers=self.answers(),
+            advice=[(as_sentence(*a), a.command) for a in self.advice()],
+            pictures=[(c, base64.b64encode(png).decode()) for c, png in pngs.items()],
+            tables=[*self.tables(), *([setting_table(self.cmp)] if self.cmp else [])],
+            style=asset('report.html.j2').partition('<style>')[2].partition('</style>')[0])
+    def save(self, out)->Path:
+        "Write the page and everything in it; where the page lies."
+        write_json(plain(self.as_dict()), Path(out)/'diagnosis.json')
+        write_whole(Path(out)/'diagnosis.html', self.html())
+        return Path(out)/'diagnosis.html'
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #16ae66e6
 NOT_PLANNED = 'out', 'jobs', 'executor', 'per_device', 'progress', 'on_run', 'rates'
@@ -397,22 +351,6 @@ def priced(runs:list, suite:Suite)->str: # runs: of Run, all alike
             f'{size:,.0f} MiB, and as much again where they are dealt at random.')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #17dia001
-def examined(recipe:Recipe, seeds:list, on_found, on_price, **how)->Diagnosis:
-    "Count, and train where that is possible."
-    found = found_in(recipe, seeds[0])
-    if on_found: on_found(found)
-    more = {k: v for k, v in how.items() if k != 'out'}
-    again = Again(recipe, tuple(seeds), more, str(how['out'] or 'diagnosis'))
-    if not found.suite: return Diagnosis(found, again=again)
-    check_own_tests(found.suite)
-    steps = ({} if {'local_epochs', 'house'} & how.keys() else OWN) | dict(record=False)
-    asks, rows = steps | {k: v for k, v in how.items() if k not in NOT_PLANNED}, 'Local,FedAvg,FedBN'
-    begun = how['out'] and [*Path(how['out'], 'runs').glob('*.json')]
-    if on_price and not begun: on_price(priced(planned(rows, recipe, seeds, **asks), found.suite))
-    runs = compare(rows, recipe, seeds, measure=asked, **steps | how)
-    return Diagnosis(found, runs, again)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #bb6b8e0a
 @checked
 @delegates(compare, keep=True, but=['methods', 'measure', 'on_seed', 'control', 'pooled', 'trust', 'tuned'])
 def diagnose(
@@ -425,7 +363,24 @@ def diagnose(
     **kwargs:Unpack[SettingArgs],    # rounds, model, device and so on
 )->Diagnosis:
     "What lies in images, what federating gains, what their skew costs, and what to try first."
-    recipe = suite_recipe(suite, kwargs.get('size', 'quick'))
-    d = examined(recipe, which_seeds(seeds), on_found, on_price, out=out, jobs=jobs, **kwargs)
+    recipe, seeds = suite_recipe(suite, kwargs.get('size', 'quick')), which_seeds(seeds)
+    again = Again(recipe, tuple(seeds), dict(jobs=jobs, **kwargs), str(out or 'diagnosis'))
+
+    # count
+    found, runs = found_in(recipe, seeds[0]), None
+    if on_found: on_found(found)
+
+    # train, where that is possible
+    if found.suite:
+        check_own_tests(found.suite)
+        own = {} if {'local_epochs', 'house'} & kwargs.keys() else OWN
+        how = own | dict(record=False) | dict(out=out, jobs=jobs, **kwargs)
+        rows, asks = 'Local,FedAvg,FedBN', {k: v for k, v in how.items() if k not in NOT_PLANNED}
+        begun = out and [*Path(out, 'runs').glob('*.json')]
+        if on_price and not begun: on_price(priced(planned(rows, recipe, seeds, **asks), found.suite))
+        runs = compare(rows, recipe, seeds, measure=asked, **how)
+
+    # tell
+    d = Diagnosis(found, runs, again)
     if out: d.save(out)
     return d

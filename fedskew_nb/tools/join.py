@@ -12,7 +12,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 import pandas as pd, torch
-from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from ..analysis.explain import adabn, answers, shared_model
@@ -127,7 +126,12 @@ def parted(fed:Federation, images, test:float, white=None)->tuple: # (name, to a
     if len(own) < 2: raise ValueError(f'{site}: {len(own)} image to adapt to; it takes two')
     return site, own[torch.randperm(len(own), generator=generator(fed.setting.seed, 'join'))], held
 
-# %% ../../nbs/7_app/05_join.ipynb #fb53bc02
+# %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
+def turned(now:Tensor, before:Tensor)->str:
+    "How many images became right, and how many wrong."
+    return f'+{int((now & ~before).sum())} −{int((before & ~now).sum())}'
+
+# %% ../../nbs/7_app/05_join.ipynb #0bede529
 @dataclass(repr=False)
 class Joined:
     "What each way gives a new site, and the models."
@@ -173,6 +177,14 @@ class Joined:
         numbers = pd.DataFrame(dict(way=[*found], right=[int(r.sum()) for r in found.values()], images=n))
         caption = f'{self.site} joins {self.fed.method.name}'
         return Table(caption, named_rows(cells, 'way'), self.notes(), numbers)
+    def export(self,
+        path,       # .onnx, .pt2 or .safetensors
+        way:str,
+    )->Path:        # the card lies beside it, as .json
+        "Write the model of a way for use without this package."
+        net, r = in_plain_order(deepcopy(self.model(way)).cpu()), self.right()[way].float()
+        facts = dict(domain=self.site, way=way, accuracy={self.site: round(100*float(r.mean()), 1)})
+        return write_model(Standalone(net, self.fed.method), card(self.fed, None) | facts, path)
 
 # %% ../../nbs/7_app/05_join.ipynb #b0fdfdf0
 def looks(part:str, d:Data)->list: # of Picture
@@ -187,13 +199,6 @@ def alike(fed:Federation, held:Data)->int:
     return len(near_twins(trained+[p for p in looks('test', held) if p.pixels not in known]))
 
 # %% ../../nbs/7_app/05_join.ipynb #89cc3141
-def tell_known(j:Joined):
-    "Held-out images that are no news to the federation, as a warning."
-    of = f'of {len(j.held)} held-out images'
-    if k := j.known(): warnings.warn(f'{j.site}: {k} {of} were trained on')
-    if j.near: warnings.warn(f'{j.site}: {j.near} {of} look like some of training')
-
-# %% ../../nbs/7_app/05_join.ipynb #d089a5ed
 def join_site(
     fed:Federation,          # trained
     images,                  # of the site: a folder as a node has it, a CSV, or (images, labels)
@@ -207,24 +212,10 @@ def join_site(
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
     ways = ways_of(fed, own, n, count(epochs, 'epochs'))
     j = Joined(fed, site, held, len(own), n, ways, alike(fed, held))
-    tell_known(j)
+    of = f'of {len(held)} held-out images'
+    if k := j.known(): warnings.warn(f'{site}: {k} {of} were trained on')
+    if j.near: warnings.warn(f'{site}: {j.near} {of} look like some of training')
     return j
-
-# %% ../../nbs/7_app/05_join.ipynb #d2a62fc8
-def turned(now:Tensor, before:Tensor)->str:
-    "How many images became right, and how many wrong."
-    return f'+{int((now & ~before).sum())} −{int((before & ~now).sum())}'
-
-# %% ../../nbs/7_app/05_join.ipynb #73d23a54
-@patch
-def export(self:Joined,
-    path,       # .onnx, .pt2 or .safetensors
-    way:str,
-)->Path:        # the card lies beside it, as .json
-    "Write the model of a way for use without this package."
-    net, r = in_plain_order(deepcopy(self.model(way)).cpu()), self.right()[way].float()
-    facts = dict(domain=self.site, way=way, accuracy={self.site: round(100*float(r.mean()), 1)})
-    return write_model(Standalone(net, self.fed.method), card(self.fed, None) | facts, path)
 
 # %% ../../nbs/7_app/05_join.ipynb #9b6ea3f1
 def join_command(

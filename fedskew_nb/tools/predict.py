@@ -58,13 +58,6 @@ def files_below(root:Path)->tuple: # (folder, [paths below it])
     if files := image_files(root): return root, files
     raise ValueError(f'{root} holds no picture')
 
-def known_once(names:list)->list:
-    "The same, where each column of a table as JSON has a name of its own."
-    for n in (n for k, n in enumerate(names) if n in names[:k]):
-        raise ValueError(f'a class of this model is called {n}, as a column is: '
-                         'leave --json out, the CSV keeps both')
-    return names
-
 # %% ../../nbs/7_app/20_predict.ipynb #8a29c3a0
 def predict_command(
     model,                      # .onnx, as fedskew export writes it
@@ -78,7 +71,11 @@ def predict_command(
     if white: facts['white'] = window_of(white)
     if not json: check_ours(out, starts_with('file,class,'), 'table of predictions')
     names, *rows = predictions(session, facts, *files_below(Path(images)))
-    if json: return show_json([dict(zip(known_once(names), row)) for row in rows])
+    if json:
+        for n in (n for k, n in enumerate(names) if n in names[:k]):
+            raise ValueError(f'a class of this model is called {n}, as a column is: '
+                             'leave --json out, the CSV keeps both')
+        return show_json([dict(zip(names, row)) for row in rows])
     write_csv(names, rows, out)
     counts = ', '.join(f'{n} {c}' for c, n in Counter(row[1] for row in rows).most_common())
     print(f'{len(rows)} pictures: {counts}\n{out}')

@@ -52,13 +52,6 @@ def no_option(option:str, options, settings=())->str: # settings: what --set kno
     if field in settings and '--set' in options: return f'there is no option {option}: write --set {field}=…'
     return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
 
-def _given_once(p:argparse.ArgumentParser, argv):
-    "Refuse an option that has one value and is given two."
-    for option, action in p._option_string_actions.items():
-        times = [str(a).partition('=')[0] for a in argv].count(option)
-        if times < 2 or not isinstance(action, argparse._StoreAction): continue
-        raise ValueError(f'{option} is given {times} times, and only one of them can hold: give it once')
-
 # %% ../../nbs/7_app/07_shell.ipynb #efd31aa3
 def joined(v)->str:
     "A list that was typed in one option or in several."
@@ -69,7 +62,10 @@ def parsed(f, name:str, argv, settings=())->dict:
     p = parser_of(f, name)
     values, unknown = p.parse_known_args(argv)
     if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions, settings))
-    _given_once(p, argv)
+    for option, action in p._option_string_actions.items():
+        times = [str(a).partition('=')[0] for a in argv].count(option)
+        if times < 2 or not isinstance(action, argparse._StoreAction): continue
+        raise ValueError(f'{option} is given {times} times, and only one of them can hold: give it once')
     for k, v in vars(values).items():
         typed, default = v if isinstance(v, list) else [v], inspect.signature(f).parameters[k].default
         if v == default or all(str(t).strip() for t in typed): continue

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 import torch
-from fedskew_nb.tools.catalogue import PAIRS, refusal, stored_pairs, tiny_net
+from fedskew_nb.tools.combine import PAIRS, refusal, stored_pairs, tiny_net
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.data.images import Data
 from fedskew_nb.engine.federation import Federation
