@@ -418,11 +418,11 @@ def test_interrupted_anywhere_in_a_round(suite):
     few = replace(suite, clients=clients, tests={'photo': suite.tests['photo'][:2]})
     how = dict(lanes=1, rounds=1, local_steps=1)
     fed = fed_of(Method('Late', Late(), KeepBatchNorm()), few, small(width=1), **how)
-    start, wrong = copy.deepcopy(fed.server), []
+    start, first, wrong = copy.deepcopy(fed.server), copy.deepcopy(fed.state), []
     n, want = press_at(fed), outcome(fed)
     for k in range(1, n+1):
         fed.worker.load(start)
-        fed._begin(fed.lanes.most)
+        fed.state, fed.caches = copy.deepcopy(first), {c.id: {} for c in fed.clients}     # round 0 again
         with pytest.raises(KeyboardInterrupt): press_at(fed, k)
         whole = fed.round_no == len(fed.history.rounds)
         with contextlib.suppress(IndexError): fed.fit()
