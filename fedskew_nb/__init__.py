@@ -42,7 +42,7 @@ _MOVED = {        # where a module was in 0.1: where it is now
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
     'analysis': dict(
         **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
-        diagrams='analysis.style', overview='analysis.comparison', costs='nets.models',
+        diagrams='analysis.style', costs='nets.models',
         **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')

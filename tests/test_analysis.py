@@ -6,8 +6,8 @@ from feds import halved, same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
-from fedskew_nb.analysis.comparison import (
-    Comparison, load_comparison, stored_names, stored_results, write_whole)
+from fedskew_nb.analysis.comparison import Comparison, write_whole
+from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
 from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.explain import (

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Callable
 import pandas as pd
 from fastcore.basics import patch
-from .comparison import Comparison, stored_results
+from .comparison import Comparison
+from .overview import stored_results
 from .pairs import by_domain, image_floor, unlike
 from .stats import difference_text, judge, holm, p_value, t_interval
 from ..engine.history import Where, summary, History

@@ -11,7 +11,8 @@ import pandas as pd
 import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
-from .comparison import Comparison, deal_of, moment_tables, write_whole
+from .comparison import Comparison, deal_of, write_whole
+from .overview import moment_tables
 from ..engine.history import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
