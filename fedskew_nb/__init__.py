@@ -40,10 +40,7 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'tools': dict(combine='tools.catalogue'),
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
-    'analysis': dict(
-        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
-        diagrams='analysis.style', costs='nets.models',
-        **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
+    'analysis': dict(sights='analysis.probes', costs='nets.models'),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
           | dict(detector='tools.boxes', survey='data.folder'),

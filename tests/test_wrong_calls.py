@@ -16,7 +16,7 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.table import Table, csv_text
-from fedskew_nb.analysis.trust import domain_table
+from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.tools import cli
 from fedskew_nb.run.scripts import from_file, no_exit
 from fedskew_nb.tools.shell import called, file_trouble, in_shell, parsed

@@ -19,7 +19,7 @@ from .story import main_view
 from .style import INK, families, key_text, make_legible
 from .table import Table, csv_text
 from ..core.identity import digest
-from .trust import trust_figures, trust_tables
+from .trust_tables import trust_figures, trust_tables
 
 # %% auto #0
 __all__ = ['setting_table', 'write_report']

@@ -21,7 +21,7 @@ from .boxes import csv_rows
 from .cache import fill, located, room_for
 from .copies import checksum_of
 from .images import Data, Later, as_images, byte_depth, join, ones_white
-from .sheet import PARTS, part_named
+from .cells import PARTS, part_named
 from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309

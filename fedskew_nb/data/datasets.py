@@ -16,10 +16,10 @@ from ..core.names import check_classes, one_of, real, some_text, whole
 from ..core.pictures import window_of
 from ..core.seeding import generator
 from .check import MOST_SIDE, check_data, count, known_names
-from .copies import (
-    Picture, check_copies, checksum_of, kinds_of, look, once, say, summed, with_notes)
+from .copies import Picture, check_copies, checksum_of, kinds_of, once, say, summed, with_notes
+from .looks import look
 from .images import Data, as_data
-from .sheet import PARTS
+from .cells import PARTS
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501

@@ -22,11 +22,12 @@ from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
 from .copies import Picture, by_site, check_copies, marks, planned, say, told_apart
+from .copies import checksum_of, kinds_of     # noqa: F401  (a later page of this module asks)
 from .datasets import check_wishes, parts_once, suite_of_parts, with_facts
 from .images import Data, join
 from .sheet import (
-    check_spelled, check_test, in_order, lacking, one_site, own_part, part_named, patients, read_sheet,
-    row_of, tree_of, usual_name)
+    check_test, lacking, one_site, own_part, patients, read_sheet, row_of, tree_of, usual_name)
+from .cells import check_spelled, in_order, part_named
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold02
@@ -259,8 +260,6 @@ def folder(
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')
 
-# %% ../../nbs/5_data/19_survey.ipynb #6b8f4c09
-from .copies import checksum_of, kinds_of
 
 # %% ../../nbs/5_data/19_survey.ipynb #784d836f
 def pictures_of(suite:Suite)->list: # of Picture

@@ -17,9 +17,9 @@ from .copies import (
     Picture, by_site, check_copies, checksum_of, one_of_sizes, planned, say)
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks, with_facts
 from .images import Data, one_image
-from .sheet import (
-    COLUMNS, check_patients, column_notes, columns_of, in_order, parts_settled, row_that_says, said,
-    split_is_sure, with_nobody)
+from .sheet import check_patients, row_that_says
+from .cells import (
+    COLUMNS, column_notes, columns_of, in_order, parts_settled, said, split_is_sure, with_nobody)
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922

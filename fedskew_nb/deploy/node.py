@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
-from ..analysis.trust import confusion, scores_from
+from ..analysis.sites import confusion, scores_from
 from ..core.files import Number, Record, misfit, read_bytes, write_json
 from ..core.names import message, not_negative, one_of, real
 from ..run.recipes import parts_of, read_call, read_method, summand_name
