@@ -188,11 +188,6 @@ def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison, read=on_s
     return r | (dict(above='', large='', within='', lower='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
-def why_none(c:Claim)->str:
-    "What stands in the place of a verdict."
-    if c.pending: return f'pending: needs {c.pending}'
-    return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
-
 VERDICT_COLUMNS = ('id says headline one other path suite n of mean lo hi needed showable holm '
                    'above large within lower verdict values').split()
 
@@ -209,7 +204,9 @@ def verdicts(
         fixed = {k: getattr(c, k) for k in 'id says headline one other path needed'.split()}
         values = {s: seed_values(c, cmp, s, read) for s in c.suites} if cmp and not c.pending else {}
         found = [judged(c, s, v, together, cmp, read) for s, v in values.items() if v]
-        rows += [fixed | r for r in found or [dict(verdict=why_none(c))]]
+        why = f'pending: needs {c.pending}' if c.pending else c.instead
+        why = why or 'not run' + (f' for {c.rounds} rounds' if c.rounds else '')
+        rows += [fixed | r for r in found or [dict(verdict=why)]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/12_claims.ipynb #0b33fd1e

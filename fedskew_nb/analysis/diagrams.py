@@ -103,26 +103,7 @@ def named_box(ax, x, y, w, h, text, color=INK, size=None, **kw):
     box(ax, x, y, w, h, color, **kw)
     ax.text(x+w/2, y+h/2-.05, text, color=color, ha='center', va='center', size=size)
 
-def _place(ax, name, at, size, c, lit):
-    "A box with its middle at `at`; U_G is set as a formula; lit: one of today's."
-    stem, _, index = name.strip().partition('_')
-    text, fill = f'${stem}_{{{index}}}$' if index else stem, .4 if lit else .07
-    named_box(ax, *at-size/2, *size, text, PALETTE[c], 10, dashed=c == 'vermillion', fill=fill)
-
-# %% ../../nbs/3_results/16_diagrams.ipynb #7bb85baf
 PITCH = np.array([4., 3.2])    # of columns, of rows
-
-def _way(ax, a, b, reach):
-    "An arrow between the edges of two boxes that have their middles at a and b."
-    way = b-a
-    edge = way*min(r/abs(w) for r, w in zip(reach, way) if w)
-    arrow(ax, tuple(a+edge), tuple(b-edge))
-
-def _frame(ax, at, margin):
-    "Limits around all middles."
-    (left, bottom), (right, top) = at.min(0)-margin, at.max(0)+margin
-    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
-    return ax
 
 # %% ../../nbs/3_results/16_diagrams.ipynb #268a2f43
 @style()
@@ -139,10 +120,19 @@ def flow_drawing(
     for name in today: one_of(name, {p.strip() for p in places}, 'place')
     ax, size = bare(canvas(ax, figure)), np.array(size)
     at = {n: PITCH*p[:2] for n, p in places.items()}
-    for n, p in places.items(): _place(ax, n, at[n], size, p[2], n.strip() in today)
-    for a, b in ways: _way(ax, at[a], at[b], size/2+.1)
+    for n, (*_, c) in places.items():
+        stem, _, index = n.strip().partition('_')
+        text, fill = f'${stem}_{{{index}}}$' if index else stem, .4 if n.strip() in today else .07
+        named_box(ax, *at[n]-size/2, *size, text, PALETTE[c], 10, dashed=c == 'vermillion', fill=fill)
+    for a, b in ways:      # from edge to edge
+        way = at[b]-at[a]
+        edge = way*min(r/abs(w) for r, w in zip(size/2+.1, way) if w)
+        arrow(ax, tuple(at[a]+edge), tuple(at[b]-edge))
     for text, xy in (words or {}).items(): ax.text(*PITCH*xy, text, ha='center', va='center', size=8)
-    return _frame(ax, np.array([*at.values()]), size/2+.4)
+    middles, margin = np.array([*at.values()]), size/2+.4
+    (left, bottom), (right, top) = middles.min(0)-margin, middles.max(0)+margin
+    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
+    return ax
 
 # %% ../../nbs/3_results/16_diagrams.ipynb #e1f55e63
 def taken_from(path:Path, room:str)->set:

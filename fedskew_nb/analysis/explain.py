@@ -106,16 +106,15 @@ def gradcam_grid(
     rows = [images, *([warm(i, h) for i, h in zip(images, heat)] for heat in maps)]
     H, W = (n+8 for n in images.shape[2:])
     ax = canvas(ax, (.72*len(labels)+.8, .72*len(rows)+.25))
-    for r, net in enumerate(nets.values(), 2): _answers(ax, net, images, labels, name, r*H-7.5, W)
-    return image_grid(ax, rows, map(name, labels), ['image', *nets], gap=8)
 
-# %% ../../nbs/3_results/17_explain.ipynb #0000001f
-def _answers(ax, net, images, labels, name, y, W):
-    "What a net says of each image, red where it is wrong."
+    # under each picture what the net says, red where it is wrong
     wrong = dict(color=PALETTE['crimson'], weight='bold')
-    with evaluating(net): guesses = net.see(images).logits.argmax(1)
-    for j, (i, right) in enumerate(zip(guesses, labels)):
-        ax.text(j*W+W/2-4, y, name(i), ha='center', va='top', size=8, **({} if i == right else wrong))
+    for r, net in enumerate(nets.values(), 2):
+        with evaluating(net): guesses = net.see(images).logits.argmax(1)
+        for j, (i, right) in enumerate(zip(guesses, labels)):
+            how = {} if i == right else wrong
+            ax.text(j*W+W/2-4, r*H-7.5, name(i), ha='center', va='top', size=8, **how)
+    return image_grid(ax, rows, map(name, labels), ['image', *nets], gap=8)
 
 # %% ../../nbs/3_results/17_explain.ipynb #363b68a7
 def pixel_gradients(

@@ -148,14 +148,6 @@ def mean_facts(facts:list)->dict:
     values = {k: [f[k] for f in facts if k in f] for k in names}
     return {k: sum(v)/len(v) for k, v in values.items()}
 
-def foreign_saliency(fed:Federation, nets:dict)->dict:
-    "Share of heat on the object in domains that are not the client's own; {} where no masks are known."
-    s, own = fed.suite, {c.id: c.domain for c in fed.clients}
-    if any(t.masks is None for t in s.tests.values()): return {}
-    pairs = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
-    shares = [saliency_inside(net, glance(t, 24)) for net, t in pairs]
-    return dict(saliency=sum(shares)/len(shares))
-
 # %% ../../nbs/3_results/18_probes.ipynb #8675ab5a
 def measure(
     fed:Federation,    # trained
@@ -167,7 +159,15 @@ def measure(
     for net in nets.values():
         facts.append(feature_facts(net, fed.suite))
         for question in more: facts[-1] |= question(net, fed.suite)
-    return mean_facts(facts) | foreign_saliency(fed, nets) | own_adabn(fed)
+    facts = mean_facts(facts)
+
+    # heat on the object in domains that are not the client's own, where masks are known
+    s, own = fed.suite, {c.id: c.domain for c in fed.clients}
+    if all(t.masks is not None for t in s.tests.values()):
+        pairs = [(net, t) for k, net in nets.items() for d, t in s.tests.items() if d != own.get(k)]
+        shares = [saliency_inside(net, glance(t, 24)) for net, t in pairs]
+        facts |= dict(saliency=sum(shares)/len(shares))
+    return facts | own_adabn(fed)
 
 # %% ../../nbs/3_results/29_sights.ipynb #587d11aa
 def heat_maps(net:Net, data:Data)->dict: # {name: (B, H, W) ≥ 0}
@@ -206,17 +206,6 @@ def pictures(net:Net, data:Data)->dict:
     good = answers(net, data).logits.argmax(1) == data.y
     return dict(good=good.tolist(), cam=steps_of_grey(places), ig=steps_of_grey(maps['ig']))
 
-# %% ../../nbs/3_results/29_sights.ipynb #7c930a3c
-def on_cpu(tests:dict)->dict: return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
-
-def unseen_images(fed:Federation, n:int)->tuple: # ({domain: Data}, Data)
-    "All test images, those of the domain left out among them, and n of these."
-    unseen = on_cpu(fed.suite.unseen)
-    if not unseen: raise ValueError(f'{fed.suite.name} leaves no domain out: give it as NAME-without-DOMAIN')
-    data = glance(next(iter(unseen.values())), n)
-    if data.masks is None: raise ValueError(f'{fed.suite.name} has no masks: nobody knows where objects are')
-    return on_cpu(fed.suite.tests) | unseen, data
-
 # %% ../../nbs/3_results/29_sights.ipynb #3d86f7a1
 def sights(
     fed:Federation,    # trained without a domain, on images with masks
@@ -224,7 +213,12 @@ def sights(
     drawn:int=24,      # of them, whose maps are kept, for seed 0
 )->dict:               # right, cam_inside, ig_inside, object, class_probe, domain_probe, rank; pictures
     "What the models of a federation look at on images of a domain that none of them has seen."
-    tests, data = unseen_images(fed, n)
+    def on_cpu(tests): return {d: t.apply(lambda v: v.to('cpu')) for d, t in tests.items()}
+    unseen = on_cpu(fed.suite.unseen)
+    if not unseen: raise ValueError(f'{fed.suite.name} leaves no domain out: give it as NAME-without-DOMAIN')
+    data = glance(next(iter(unseen.values())), n)
+    if data.masks is None: raise ValueError(f'{fed.suite.name} has no masks: nobody knows where objects are')
+    tests = on_cpu(fed.suite.tests) | unseen
     nets = own_models(fed).values() if fed.is_personal() else [fed.model()]
     nets = [net.to('cpu') for net in nets]
     facts = mean_facts([sight(net, data) | read_off(net, tests) for net in nets])

@@ -201,13 +201,6 @@ def in_use(pictures:list, parts:list, unseen)->list: # of Picture
     def used(p, part): return part if part == 'test' or p.domain not in unseen else ''
     return [p._replace(part=used(p, part) or '') for p, part in zip(pictures, parts)]
 
-def settled(rows:list, now:list, parts:list)->list: # of parts
-    "The parts after pictures of several sites are put on one side."
-    sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
-    tested = {p.pixels for p, side in zip(now, sides) if side == 'test'}
-    left = {k for k, side in enumerate(sides) if side in ('train', 'val') and now[k].pixels in tested}
-    return [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
-
 # %% ../../nbs/5_data/23_copies.ipynb #89e9b8b7
 def label_notes(pictures:list, pairs:list)->list: # of at most two sentences
     "What is odd about labels: pairs that look alike, and classes that are perhaps none."
@@ -244,7 +237,11 @@ def planned(
     if how == 'keep': found = kinds
     elif kinds['train_and_test']:
         found['train_and_test'] += kinds['train_and_test']
-        parts = settled(rows, now, parts)
+        # pictures of several sites are put on one side
+        sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
+        tested = {p.pixels for p, side in zip(now, sides) if side == 'test'}
+        left = {k for k, side in enumerate(sides) if side in ('train', 'val') and now[k].pixels in tested}
+        parts = [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
         now = in_use(pictures, parts, unseen)
     return parts, *summed(now, found, how)
 
