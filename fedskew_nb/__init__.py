@@ -38,10 +38,9 @@ _MOVED = {        # where a module was in 0.1: where it is now
                  places='core.method', instructions='core.identity'),
     'nets': dict(convert='nets.models', weights='nets.pretrained'),
     'tools': dict(combine='tools.catalogue'),
-    'analysis': dict(
-        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
-        diagrams='analysis.style', overview='analysis.comparison', costs='nets.models',
-        **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
+    'engine': dict(
+        device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
+    'analysis': dict(sights='analysis.probes', costs='nets.models'),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
           | dict(detector='tools.boxes', survey='data.folder'),

@@ -6,18 +6,18 @@ from feds import halved, same
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
-from fedskew_nb.analysis.comparison import (
-    Comparison, load_comparison, stored_names, stored_results, write_whole)
+from fedskew_nb.analysis.comparison import Comparison, write_whole
+from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
-from fedskew_nb.analysis.style import flow_drawing, DASHES, colour, ink, read_ink, shades
-from fedskew_nb.analysis.explain import (
-    gradcam, gradcam_grid, pixel_gradients, spectra, tsne, adabn, inside, measure, models_of, own_adabn,
-    own_models, reestimate, pieces)
+from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
+from fedskew_nb.analysis.diagrams import flow_drawing
+from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
+from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, sights
+from fedskew_nb.engine.scoring import pieces, reestimate
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables
 from fedskew_nb.analysis.report import timing, write_report
-from fedskew_nb.analysis.explain import sights
 from fedskew_nb.analysis.stats import effect_shown, holm, p_value, power_of, t_interval
 from fedskew_nb.analysis.table import Table, named_rows, tex
 from fedskew_nb.nets.models import small_conv

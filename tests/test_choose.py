@@ -3,7 +3,7 @@ import json, re
 import pytest
 from fedskew_nb import load_suite, payload, small_conv
 from fedskew_nb.analysis.index import OWN, RESULTS, SUITES, Asked, above, ends, evidence, found, gain
-from fedskew_nb.analysis.comparison import stored_results
+from fedskew_nb.analysis.overview import stored_results
 from fedskew_nb.tools.choose import (
     FACTS, NOT_RUN, USER_NEEDS, asked_by, candidates, choose, facts_of, seen_of, tiny_world, who)
 from fedskew_nb.tools.cli import main

@@ -12,7 +12,7 @@ from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, o
 from fedskew_nb.analysis.plots import verdict_points
 from fedskew_nb.analysis.stats import LOOK, Interval, judge, p_value, t_interval
 from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
-from fedskew_nb.analysis.explain import adabn, inside, models_of
+from fedskew_nb.analysis.probes import adabn, inside, models_of
 from fedskew_nb.data.images import glance
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.plan import planned

@@ -4,7 +4,7 @@ import pytest, torch
 from feds import equal, fed_of, run, same, small
 from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.recipes import read_method
-from fedskew_nb.analysis.explain import adabn
+from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism

@@ -248,7 +248,7 @@ def test_the_best_has_most_seeds_then_rounds():
 
 def test_its_words_are_those_of_the_tables():
     from fedskew_nb.analysis.index import RESULTS, found
-    from fedskew_nb.analysis.comparison import stored_results
+    from fedskew_nb.analysis.overview import stored_results
     cmp = stored_results(RESULTS)
     for suite in cmp.suites:
         for question, view in (('own domain', 'personal'), ('one model', 'global')):

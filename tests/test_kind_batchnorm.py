@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from feds import batches_of, equal, fed_of, first, rounds_of, same, sizes_of, small
 from fedskew_nb import load_suite
-from fedskew_nb.analysis.explain import adabn
+from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import Net
 from fedskew_nb.data.images import Data

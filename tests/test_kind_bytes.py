@@ -4,7 +4,7 @@ import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 from fedskew_nb import Data, FedAvg, Suite, small_conv
-from fedskew_nb.data.copies import none_of
+from fedskew_nb.data.looks import none_of
 from fedskew_nb.data.folder import load_folder
 from feds import fed_of
 

@@ -5,7 +5,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from fedskew_nb import Suite, load_suite
 from fedskew_nb.core.seeding import generator
-from fedskew_nb.data.copies import Picture, checksum_of, look, near_twins, other_labels
+from fedskew_nb.data.copies import Picture, checksum_of, near_twins
+from fedskew_nb.data.looks import look, other_labels
 from fedskew_nb.data.folder import load_folder
 
 def soft(seed, side=48):

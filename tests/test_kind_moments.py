@@ -4,7 +4,8 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 from scipy import stats
-from fedskew_nb.analysis.comparison import Comparison, moment_tables, stored_results
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.overview import moment_tables, stored_results
 from fedskew_nb.analysis.report import last_screen, suite_tables, write_report
 from fedskew_nb.analysis.stats import holm
 from fedskew_nb.engine.history import History

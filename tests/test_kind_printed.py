@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest, torch
 from fedskew_nb import Comparison, small_conv
 from fedskew_nb.analysis.pairs import by_domain
-from fedskew_nb.analysis.trust import scores_from
+from fedskew_nb.analysis.sites import scores_from
 from fedskew_nb.analysis.story import bytes_of, cost_says, times, training_of
 from fedskew_nb.analysis.table import budget_text, counted, mean_chance, pm, steps_text
 from fedskew_nb.deploy.hub import tell_round

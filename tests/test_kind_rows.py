@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 from fedskew_nb import Suite
 from fedskew_nb.data.folder import load_folder
-from fedskew_nb.data.sheet import Row, check_spelled, in_order, part_named, said, spelling
+from fedskew_nb.data.sheet import Row
+from fedskew_nb.data.cells import check_spelled, in_order, part_named, said, spelling
 
 RNG = np.random.default_rng(0)
 IMAGES = [Image.fromarray(RNG.integers(0, 256, (8, 8, 3), np.uint8)) for _ in range(48)]

@@ -4,10 +4,9 @@ import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from torch import nn
 from fedskew_nb.nets.models import MODELS, flops, n_bytes, payload, small_conv
-from fedskew_nb.analysis.explain import answers, effective_rank, spectrum
-from fedskew_nb.engine.reading import SCORES, Where, summary
-from fedskew_nb.engine.history import diff, History
-from fedskew_nb.analysis.trust import ece, reliability
+from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
+from fedskew_nb.engine.history import SCORES, Where, diff, summary, History
+from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.net import is_norm

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np, pytest
 from scipy import stats
 from fedskew_nb.analysis.claims import claims_of, stored_claims, verdicts
-from fedskew_nb.analysis.comparison import Comparison, stored_names, stored_results
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.overview import stored_names, stored_results
 from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval

@@ -5,7 +5,7 @@ import pytest, torch
 from feds import fed_of, first, run, small, trained_once
 from fedskew_nb.analysis.claims import by_domain
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.explain import adabn
+from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.run.recipes import read_method
 from fedskew_nb.nets.pretrained import group_norms
 from fedskew_nb.data.load import load_suite

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest, torch
 from torch import nn
 from fedskew_nb import FedAvg, Federation, export, load_suite, read_method, resnet10, small_conv
-from fedskew_nb.analysis.explain import adabn
+from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.core.identity import digest
 from fedskew_nb.nets.models import conv_bn, gap, has_batchnorm, has_convs, seq
 from fedskew_nb.core.net import Net

@@ -8,7 +8,8 @@ from feds import DEVICE, equal, far, fed_of, images, labels, run, same, whole_an
 from torch import nn
 from bare import noise_suite
 from fedskew_nb.run.recipes import read_method
-from fedskew_nb.analysis.explain import gradcam, linear_probe
+from fedskew_nb.analysis.explain import gradcam
+from fedskew_nb.analysis.probes import linear_probe
 from fedskew_nb.core.method import Method
 from fedskew_nb.nets.models import gap, n_params, seq, small_conv
 from fedskew_nb.core.net import Net, is_batchnorm, under

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import Dataset
 from fedskew_nb import FDSE, FedAvg, FedBN, Local, Suite, compare, leave_out, load_folder, load_suite
 from fedskew_nb import join_site, site_scores, small_conv
-from fedskew_nb.analysis.explain import shared_model
-from fedskew_nb.analysis.trust import confusion, scores_from
+from fedskew_nb.analysis.probes import shared_model
+from fedskew_nb.analysis.sites import confusion, scores_from
 from fedskew_nb.tools.cli import main
 from fedskew_nb.tools.join import parted
 from fedskew_nb.tools.questions import found_in

@@ -2,7 +2,8 @@
 import math
 import numpy as np, pytest
 from scipy import stats
-from fedskew_nb.analysis.comparison import Comparison, stored_results
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.overview import stored_results
 from fedskew_nb.analysis.report import last_screen, tables_text, write_report
 from fedskew_nb.analysis.story import DONE, MIXED, ranking
 from fedskew_nb.analysis.table import at_chance, budget_text, foot, late_rise

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.explain import answers
+from fedskew_nb.analysis.probes import answers
 from fedskew_nb.analysis.trust import (
-    ece, at_temperature, temperature, answers_of_client, auroc, density, noisy, risk_coverage, strangers,
-    together, uncertainty, trust_figures, trust_measures, trust_tables)
+    answers_of_client, auroc, density, noisy, risk_coverage, strangers, together, uncertainty)
+from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
+from fedskew_nb.analysis.calibration import ece, at_temperature, temperature
 from fedskew_nb.tools import cli
 from fedskew_nb.run.compare import compare, read_request, resume, stored_runs
 from fedskew_nb.run.plan import grid_runs

@@ -12,10 +12,11 @@ from torch import nn
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import save, save_file
-from fedskew_nb.analysis.comparison import Comparison, load_comparison
+from fedskew_nb.analysis.comparison import Comparison
+from fedskew_nb.analysis.overview import load_comparison
 from fedskew_nb.analysis.report import report_html, write_report
 from fedskew_nb.analysis.table import Table, csv_text
-from fedskew_nb.analysis.trust import domain_table
+from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.tools import cli
 from fedskew_nb.run.scripts import from_file, no_exit
 from fedskew_nb.tools.shell import called, file_trouble, in_shell, parsed
@@ -773,7 +774,7 @@ def test_a_checkpoint_that_would_never_end(tmp_path, trap):
     with pytest.raises(ValueError, match='is torn or no checkpoint'): load_nest(tmp_path/'c')
 
 def test_a_comparison_is_unpacked_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr('fedskew_nb.analysis.comparison.MOST_BYTES', 1 << 20)
+    monkeypatch.setattr('fedskew_nb.analysis.overview.MOST_BYTES', 1 << 20)
     (tmp_path/'c').write_bytes(lzma.compress(b'['*(2 << 20)))
     with pytest.raises(ValueError, match='c holds no stored comparison .it holds more than 1 MiB'):
         load_comparison(tmp_path/'c')

@@ -1,1 +1,1 @@
-from . import story    # a Comparison is whole: it can be told in five sentences
+from . import overview, story    # a Comparison is whole: it has tables over suites, and can be told in sentences

@@ -11,14 +11,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import lru_cache
+from statistics import fmean, stdev      # noqa: F401  (a later page of this module plans seeds)
 from typing import Callable
 import pandas as pd
-from fastcore.basics import patch
-from .comparison import Comparison, stored_results
+from .comparison import Comparison
+from .overview import stored_results
 from .pairs import by_domain, image_floor, unlike
 from .stats import difference_text, judge, holm, p_value, t_interval
-from ..engine.reading import Where, summary
-from ..engine.history import History
+from .stats import seeds_for      # noqa: F401  (as above)
+from ..engine.history import Where, summary, History
 from .table import Table, rate_of
 from ..core.names import papers, nearest
 
@@ -47,13 +48,10 @@ class Claim:
         "The methods that it speaks of."
         return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
     def __hash__(self): return hash(self.id)     # other fields may be lists
-
-# %% ../../nbs/3_results/12_claims.ipynb #3eb1d62c
-@patch
-def variant(self:Claim, name:str, **changes)->Claim:
-    "The same sentence of a variant of the method, or at another budget; no headline."
-    says = f'{self.says} [{name}]'
-    return replace(self, id=f'{self.id}-{name}', says=says, headline=False, **changes)
+    def variant(self, name:str, **changes)->'Claim':
+        "The same sentence of a variant of the method, or at another budget; no headline."
+        says = f'{self.says} [{name}]'
+        return replace(self, id=f'{self.id}-{name}', says=says, headline=False, **changes)
 
 # %% ../../nbs/3_results/12_claims.ipynb #0000000b
 def accuracy(h:History, column:str='AVG', where='global')->float:
@@ -190,11 +188,6 @@ def judged(c:Claim, suite, values:list, together:dict, cmp:Comparison, read=on_s
     return r | (dict(above='', large='', within='', lower='', verdict=c.instead) if c.instead else {})
 
 # %% ../../nbs/3_results/12_claims.ipynb #7044776c
-def why_none(c:Claim)->str:
-    "What stands in the place of a verdict."
-    if c.pending: return f'pending: needs {c.pending}'
-    return c.instead or ('not run' + (f' for {c.rounds} rounds' if c.rounds else ''))
-
 VERDICT_COLUMNS = ('id says headline one other path suite n of mean lo hi needed showable holm '
                    'above large within lower verdict values').split()
 
@@ -211,7 +204,9 @@ def verdicts(
         fixed = {k: getattr(c, k) for k in 'id says headline one other path needed'.split()}
         values = {s: seed_values(c, cmp, s, read) for s in c.suites} if cmp and not c.pending else {}
         found = [judged(c, s, v, together, cmp, read) for s, v in values.items() if v]
-        rows += [fixed | r for r in found or [dict(verdict=why_none(c))]]
+        why = f'pending: needs {c.pending}' if c.pending else c.instead
+        why = why or 'not run' + (f' for {c.rounds} rounds' if c.rounds else '')
+        rows += [fixed | r for r in found or [dict(verdict=why)]]
     return pd.DataFrame(rows).reindex(columns=VERDICT_COLUMNS).astype(dict(needed=float, holm=float))
 
 # %% ../../nbs/3_results/12_claims.ipynb #0b33fd1e
@@ -304,10 +299,6 @@ def claims_table(
     else: notes.insert(1, HOLM)
     at = f', at {budget_of(of_methods(claims, deciding(claims, cmp)))}' if cmp else ''
     return Table(title+at, cells, notes, d, 27)
-
-# %% ../../nbs/3_results/27_seeds.ipynb #27a00003
-from statistics import fmean, stdev
-from .stats import seeds_for
 
 # %% ../../nbs/3_results/27_seeds.ipynb #4b38206f
 def seeds_table(

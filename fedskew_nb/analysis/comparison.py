@@ -6,19 +6,17 @@
 from __future__ import annotations
 import json, lzma, math
 import pandas as pd
-from fastcore.basics import patch
 from .pairs import (
     alike_note, answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs)
 from .pairs import without_odd
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
-from ..engine.reading import SCORES, TABLED, Where, where_of
-from ..engine.history import History
+from ..engine.history import History, SCORES, TABLED, Where, where_of
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 
 # %% auto #0
-__all__ = ['DEALS', 'deal_of', 'Comparison', 'load_comparison', 'stored_results']
+__all__ = ['DEALS', 'deal_of', 'Comparison']
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000006
 DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}
@@ -27,8 +25,10 @@ def deal_of(h:History)->tuple:
     "(suite, deal) of a run."
     return h.setting['suite'], h.setting['deal']
 
-def _refuse_twins(histories:list):
-    "Refuse a run that is given twice: it would count as two."
+# %% ../../nbs/3_results/10_comparison.ipynb #twins001
+def check_runs(histories:list):
+    "Refuse what is no run of a method, and a run that is given twice: it would count as two."
+    if not histories: raise ValueError('a comparison needs at least one finished run')
     runs = set()
     for h in histories:
         if not isinstance(h, History) or not {'method', 'suite', 'seed'} <= h.setting.keys():
@@ -44,8 +44,7 @@ class Comparison:
     "Runs of several methods over several seeds, read together."
     def __init__(self, histories):
         self.histories, self._read, self.odd, self.families, self.about = list(histories), {}, {}, {}, {}
-        if not self.histories: raise ValueError('a comparison needs at least one finished run')
-        _refuse_twins(self.histories)
+        check_runs(self.histories)
         suites, methods, deals = self.suites, self.methods, list(DEALS)
         def place(h):
             suite, deal = deal_of(h)
@@ -58,86 +57,135 @@ class Comparison:
     @property
     def suites(self)->list:
         "The names of its suites."
-        return _seen(self, lambda h: deal_of(h)[0])
+        return self._seen(lambda h: deal_of(h)[0])
     @property
     def methods(self)->list:
         "The names of its methods."
-        return _seen(self, lambda h: h.setting['method'])
+        return self._seen(lambda h: h.setting['method'])
     @property
     def seeds(self)->list:
         "All its seeds, in order."
-        return sorted(_seen(self, lambda h: h.setting['seed']))
-
-# %% ../../nbs/3_results/10_comparison.ipynb #00000008
-def _seen(cmp, get)->list: return list(dict.fromkeys(map(get, cmp.histories)))
-
-# %% ../../nbs/3_results/10_comparison.ipynb #973cbdeb
-def one_kind(runs:list):
-    "Refuse runs of one suite some of which have one last check, and others three."
-    kinds = {(deal_of(h)[0], h.checks) for h in runs}
-    if len(kinds) == len(dict(kinds)): return
-    raise ValueError('some runs are scored by one last check and others by three: '
-                     'put them into tables of their own')
-
-# %% ../../nbs/3_results/10_comparison.ipynb #5f445491
-def scores_at(cmp, where:Where)->pd.DataFrame:
-    "The score of record of every run that was scored there; a table mixes no two kinds of it."
-    runs, rows, odd = [h for h in cmp.histories if is_scored(h, where)], [], odd_runs(cmp, where)
-    one_kind(runs)
-    for h in runs:
-        (suite, deal), shown = deal_of(h), answer_shown(h, where)
-        run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
-        scores = dict.fromkeys(SCORES, math.nan) if id(h) in odd else h.summary(shown)
-        rows.append(run | dict(path=shown.path) | scores)
-    if rows: return pd.DataFrame(rows)
-    scored = sorted({f'{w.view} at {w.moment}' for h in cmp.histories for w in h.views()})
-    raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: known are {", ".join(scored)}')
-
-# %% ../../nbs/3_results/10_comparison.ipynb #0000000e
-@patch
-def scores(self:Comparison,
-    where='global',    # a view, or a Where; runs without its path give their headline
-)->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
-    "The score of record of every run that has this view; read once."
-    where = where_of(where)
-    if where not in self._read: self._read[where] = scores_at(self, where)
-    return self._read[where].copy()
-
-# %% ../../nbs/3_results/10_comparison.ipynb #00000011
-@patch
-def paired(self:Comparison,
-    suite:str,
-    one:tuple,             # (deal, method)
-    other:tuple=('skew', 'FedAvg'),
-    where='global',        # a view, or a Where
-    column:str='AVG',      # AVG, STD, ALL or worst
-)->Interval|None:      # None when no seed has both, or one has several runs
-    "one − other by seed; AVG no surer than the test images, others by seeds alone."
-    asked = suite, tuple(one), tuple(other), where_of(where), column
-    if asked not in self._read: self._read[asked] = by_seed(self, *asked)
-    return self._read[asked]
-
-# %% ../../nbs/3_results/10_comparison.ipynb #00000013
-@patch
-def skew_cost(self:Comparison, where='global')->dict:
-    "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
-    if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
-    return {s: i for s in self.suites if (i := self.paired(s, ('iid', 'FedAvg'), where=where))}
-
-# %% ../../nbs/3_results/10_comparison.ipynb #00000015
-@patch
-def differences(self:Comparison,
-    where='global',
-    suite:str|None=None,   # default: the first
-)->pd.DataFrame:           # a row per seed, a column per method
-    "Points of AVG above FedAvg on the skewed deal; an empty frame without FedAvg."
-    suite = suite or self.suites[0]
-    s = self.scores(where)
-    s = s[(s.suite == suite) & (s.deal == 'skew')]
-    if 'FedAvg' not in {*s.method} or s.duplicated(['method', 'seed']).any(): return pd.DataFrame()
-    avg = s.pivot(index='seed', columns='method', values='AVG')
-    others = [m for m in self.methods if m in avg and m != 'FedAvg']
-    return avg[others].sub(avg['FedAvg'], axis=0)
+        return sorted(self._seen(lambda h: h.setting['seed']))
+    def _seen(self, get)->list: return list(dict.fromkeys(map(get, self.histories)))
+    def scores(self,
+        where='global',    # a view, or a Where; runs without its path give their headline
+    )->pd.DataFrame:       # one row per run: suite, deal, method, seed, path, AVG, STD, ALL, worst (in %)
+        "The score of record of every run that has this view; read once; no two kinds of it are mixed."
+        where = where_of(where)
+        if where in self._read: return self._read[where].copy()
+        runs, rows, odd = [h for h in self.histories if is_scored(h, where)], [], odd_runs(self, where)
+        kinds = {(deal_of(h)[0], h.checks) for h in runs}
+        if len(kinds) > len(dict(kinds)):
+            raise ValueError('some runs are scored by one last check and others by three: '
+                             'put them into tables of their own')
+        for h in runs:
+            (suite, deal), shown = deal_of(h), answer_shown(h, where)
+            run = dict(suite=suite, deal=deal, method=h.setting['method'], seed=h.setting['seed'])
+            numbers = dict.fromkeys(SCORES, math.nan) if id(h) in odd else h.summary(shown)
+            rows.append(run | dict(path=shown.path) | numbers)
+        if not rows:
+            known = sorted({f'{w.view} at {w.moment}' for h in self.histories for w in h.views()})
+            raise ValueError(f'no run has the view {where.view!r} at {where.moment!r}: '
+                             f'known are {", ".join(known)}')
+        self._read[where] = pd.DataFrame(rows)
+        return self._read[where].copy()
+    def paired(self,
+        suite:str,
+        one:tuple,             # (deal, method)
+        other:tuple=('skew', 'FedAvg'),
+        where='global',        # a view, or a Where
+        column:str='AVG',      # AVG, STD, ALL or worst
+    )->Interval|None:      # None when no seed has both, or one has several runs
+        "one − other by seed; AVG no surer than the test images, others by seeds alone."
+        asked = suite, tuple(one), tuple(other), where_of(where), column
+        if asked not in self._read: self._read[asked] = by_seed(self, *asked)
+        return self._read[asked]
+    def skew_cost(self, where='global')->dict:
+        "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
+        if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
+        return {s: i for s in self.suites if (i := self.paired(s, ('iid', 'FedAvg'), where=where))}
+    def differences(self,
+        where='global',
+        suite:str|None=None,   # default: the first
+    )->pd.DataFrame:           # a row per seed, a column per method
+        "Points of AVG above FedAvg on the skewed deal; an empty frame without FedAvg."
+        suite = suite or self.suites[0]
+        s = self.scores(where)
+        s = s[(s.suite == suite) & (s.deal == 'skew')]
+        if 'FedAvg' not in {*s.method} or s.duplicated(['method', 'seed']).any(): return pd.DataFrame()
+        avg = s.pivot(index='seed', columns='method', values='AVG')
+        others = [m for m in self.methods if m in avg and m != 'FedAvg']
+        return avg[others].sub(avg['FedAvg'], axis=0)
+    def statistics(self,
+        where='global',          # a view, or a Where
+        suite:str|None=None,     # one suite; default: all of them
+    )->pd.DataFrame:             # one row per suite, deal and method, in this order
+        "Mean and standard error over seeds, and the paired difference to FedAvg."
+        where = where_of(where)
+        s = self.scores(where)
+        if suite: s = s[s.suite == suite]
+        if where.view == 'personal': s = s[s.deal == 'skew']    # dealt at random, a client has no own domain
+        deals, methods = list(DEALS), self.methods
+        def place(key): return key[0], deals.index(key[1]), methods.index(key[2])
+        groups = dict(list(s.groupby(['suite', 'deal', 'method', 'path'])))
+        rows = [_statistics_row(self, where, groups[key], *key) for key in sorted(groups, key=place)]
+        return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+    def table(self,
+        where='global',          # a view, or a Where: no table mixes them; `F2DC [client]` names the path
+        suite:str|None=None,     # needed where the comparison holds several
+    )->Table:
+        "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
+        where = where_of(where)
+        if not suite and len(self.suites) > 1:
+            raise ValueError(f'this comparison holds {" and ".join(self.suites)}: '
+                             f'name one, table({where.view!r}, suite={self.suites[0]!r})')
+        suite = suite or self.suites[0]
+        st = self.statistics(where, suite)
+        family = (st.holm.notna() & (st.deal == 'skew')).sum()
+        notes = [_SAYS + (_FAMILY.format(family) if family > 1 else ''), *run_notes(self, suite, where)]
+        if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
+        cost = self.skew_cost(where) if where.view == 'global' else {}
+        if suite in cost: notes.append(sentence(suite, cost[suite], self.histories))
+        return Table(f'{suite}, {title_of(where)}', _cells(st), notes, st)
+    def rows(self, last:bool=False)->pd.DataFrame:
+        "Every stored score as a tidy table, run columns first; only the checks of record with `last`."
+        out = []
+        for h in self.histories:
+            (suite, deal), end = deal_of(h), max((r['round'] for r in h.rows), default=0)
+            of_record = last_checks(end, h.checks > 1)
+            s = h.setting
+            run = dict(suite=suite, size=s.get('size', ''), deal=deal, method=s['method'], seed=s['seed'])
+            for r in h.rows:
+                if last and r['round'] not in of_record: continue
+                accuracy = r['correct']/r['n'] if r['n'] else math.nan
+                score = {k: v for k, v in r.items() if k not in ('right', 'images')}
+                out.append(run | score | dict(accuracy=accuracy))
+        return pd.DataFrame(out)
+    def domains(self,
+        where='global', suite:str|None=None,
+    )->Table:
+        "Accuracy per domain, the score of record, mean ± standard error over seeds."
+        suite, where = suite or self.suites[0], where_of(where)
+        g, shown = _by_domain(self, suite, where), self.statistics(where, suite).method
+        names = list(dict.fromkeys(g.domain))
+        g = g[g.label.isin(shown)].assign(text=lambda d: [pm(*v) for v in zip(d['mean'], d['sem'])])
+        cells = g.pivot(index='label', columns='domain', values='text')
+        cells = cells.reindex(index=shown, columns=names).fillna('')
+        caption = f'{suite}, accuracy in % on each domain, {where.view} view, {WHEN[where.moment]}'
+        return Table(caption, named_rows(cells, 'method'), odd_notes(self, suite, where), g)
+    def at(self, round:int)->Comparison:
+        "Every run as if it had ended after this round: all tables and verdicts can be asked of it."
+        return Comparison(h.at(round) for h in self.histories)
+    def csv(self, path=None)->str:
+        "Every score of every round as CSV text, and into `path` if given."
+        text = csv_text(self.rows())
+        if path: write_whole(path, text)
+        return text
+    def save(self, path, **about):
+        "All histories in one `.json.xz` file, the same bytes each time; `about` may say when they were made."
+        nest = dict(about=about, runs=[h.as_dict() for h in self.histories])
+        text = json.dumps(nest, separators=(',', ':'))
+        write_whole(path, lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000018
 _COLUMNS = ['suite', 'method', 'deal', *(c for name in TABLED for c in (name, f'{name}_se')),
@@ -160,23 +208,6 @@ def _statistics_row(cmp, where, runs, suite, deal, method, path)->dict:
     row |= dict(diff=d.mean, diff_se=d.se, lo=d.lo, hi=d.hi, pairs=d.n)
     return row | dict(holm=p, verdict=str(d.verdict(p=p)))
 
-# %% ../../nbs/3_results/10_comparison.ipynb #00000019
-@patch
-def statistics(self:Comparison,
-    where='global',          # a view, or a Where
-    suite:str|None=None,     # one suite; default: all of them
-)->pd.DataFrame:             # one row per suite, deal and method, in this order
-    "Mean and standard error over seeds, and the paired difference to FedAvg."
-    where = where_of(where)
-    s = self.scores(where)
-    if suite: s = s[s.suite == suite]
-    if where.view == 'personal': s = s[s.deal == 'skew']    # dealt at random, a client has no own domain
-    deals, methods = list(DEALS), self.methods
-    def place(key): return key[0], deals.index(key[1]), methods.index(key[2])
-    groups = dict(list(s.groupby(['suite', 'deal', 'method', 'path'])))
-    rows = [_statistics_row(self, where, groups[key], *key) for key in sorted(groups, key=place)]
-    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
-
 # %% ../../nbs/3_results/10_comparison.ipynb #0000001d
 TITLES = {'global': "global view: every domain's test set",
           'personal': "personal view: each client's own model on its own domain",
@@ -196,13 +227,6 @@ def sentence(suite:str, i:Interval, histories=())->str:
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
     word = BROKEN if broken_control(histories, suite) else f'{i.verdict()}{", all seeds alike"*i.alike}'
     return f'{subject}: {points} points, 95 % interval {interval}, n = {i.n}: {word}.'
-
-# %% ../../nbs/3_results/10_comparison.ipynb #0000001e
-def _the_suite(cmp, view, suite)->str:
-    "The suite that was named, or the only one."
-    if suite or len(cmp.suites) == 1: return suite or cmp.suites[0]
-    names = ' and '.join(cmp.suites)
-    raise ValueError(f'this comparison holds {names}: name one, table({view!r}, suite={cmp.suites[0]!r})')
 
 # %% ../../nbs/3_results/10_comparison.ipynb #70e00ec8
 def _cells(st:pd.DataFrame)->pd.DataFrame:
@@ -237,40 +261,6 @@ _SAYS = ('mean ± standard error over seeds, accuracy in %; n seeds; '
 _FAMILY = " Above or below 0: by Holm's rule over the {} methods beside FedAvg."
 _BY_CLIENT = "[client]: every domain is answered by each client's own model; mean over clients."
 
-# %% ../../nbs/3_results/10_comparison.ipynb #00000020
-@patch
-def table(self:Comparison,
-    where='global',          # a view, or a Where: no table mixes them; `F2DC [client]` names the path
-    suite:str|None=None,     # needed where the comparison holds several
-)->Table:
-    "Mean ± standard error over seeds of AVG, STD and worst domain, with paired differences to FedAvg."
-    where = where_of(where)
-    suite = _the_suite(self, where.view, suite)
-    st = self.statistics(where, suite)
-    family = (st.holm.notna() & (st.deal == 'skew')).sum()
-    notes = [_SAYS + (_FAMILY.format(family) if family > 1 else ''), *run_notes(self, suite, where)]
-    if st.method.str.endswith('[client]').any(): notes.append(_BY_CLIENT)
-    cost = self.skew_cost(where) if where.view == 'global' else {}
-    if suite in cost: notes.append(sentence(suite, cost[suite], self.histories))
-    return Table(f'{suite}, {title_of(where)}', _cells(st), notes, st)
-
-# %% ../../nbs/3_results/10_comparison.ipynb #00000024
-@patch
-def rows(self:Comparison, last:bool=False)->pd.DataFrame:
-    "Every stored score as a tidy table, run columns first; only the checks of record with `last`."
-    out = []
-    for h in self.histories:
-        (suite, deal), end = deal_of(h), max((r['round'] for r in h.rows), default=0)
-        of_record = last_checks(end, h.checks > 1)
-        s = h.setting
-        run = dict(suite=suite, size=s.get('size', ''), deal=deal, method=s['method'], seed=s['seed'])
-        for r in h.rows:
-            if last and r['round'] not in of_record: continue
-            accuracy = r['correct']/r['n'] if r['n'] else math.nan
-            score = {k: v for k, v in r.items() if k not in ('right', 'images')}
-            out.append(run | score | dict(accuracy=accuracy))
-    return pd.DataFrame(out)
-
 # %% ../../nbs/3_results/10_comparison.ipynb #00000026
 def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, mean, sem, label
     "Accuracy on each domain, mean and standard error over seeds."
@@ -284,203 +274,8 @@ def _by_domain(cmp, suite, where)->pd.DataFrame: # deal, method, path, domain, m
     g['label'] = [_label(*v) for v in zip(g.method, g.deal, g.path)]
     return g
 
-# %% ../../nbs/3_results/10_comparison.ipynb #44d035a1
-@patch
-def domains(self:Comparison,
-    where='global', suite:str|None=None,
-)->Table:
-    "Accuracy per domain, the score of record, mean ± standard error over seeds."
-    suite, where = suite or self.suites[0], where_of(where)
-    g, shown = _by_domain(self, suite, where), self.statistics(where, suite).method
-    names = list(dict.fromkeys(g.domain))
-    g = g[g.label.isin(shown)].assign(text=lambda d: [pm(*v) for v in zip(d['mean'], d['sem'])])
-    cells = g.pivot(index='label', columns='domain', values='text')
-    cells = cells.reindex(index=shown, columns=names).fillna('')
-    caption = f'{suite}, accuracy in % on each domain, {where.view} view, {WHEN[where.moment]}'
-    return Table(caption, named_rows(cells, 'method'), odd_notes(self, suite, where), g)
-
 # %% ../../nbs/3_results/10_comparison.ipynb #00000029
 def write_whole(path, data:str|bytes):
     "Write the whole file or nothing."
     raw = data.encode(errors='replace') if isinstance(data, str) else data
     with whole_file(path) as part: part.write_bytes(raw)
-
-# %% ../../nbs/3_results/10_comparison.ipynb #0000002a
-@patch
-def csv(self:Comparison, path=None)->str:
-    "Every score of every round as CSV text, and into `path` if given."
-    text = csv_text(self.rows())
-    if path: write_whole(path, text)
-    return text
-
-@patch
-def save(self:Comparison, path, **about):
-    "All histories in one `.json.xz` file, the same bytes each time; `about` may say when they were made."
-    nest = dict(about=about, runs=[h.as_dict() for h in self.histories])
-    text = json.dumps(nest, separators=(',', ':'))
-    write_whole(path, lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME))
-
-# %% ../../nbs/3_results/11_overview.ipynb #00000003
-from importlib.resources import files
-from pathlib import Path
-from .table import RISE
-from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
-from ..core.names import one_of
-from ..engine.reading import MOMENTS, VIEWS
-from ..engine.history import StoredRun, history_of
-
-# %% ../../nbs/3_results/11_overview.ipynb #00000006
-_OVERVIEW = ('AVG over domains in %, mean ± standard error over seeds '
-             '(paired difference to FedAvg; 95 % t-interval).')
-
-def _cell(r)->str:
-    "`66.5 ± 2.1 (+0.4; -1.0 to 1.8)`."
-    text = pm(r.AVG, r.AVG_se)
-    return text if math.isnan(r.diff) else f'{text} ({r.diff:+.1f}; {span(r.lo, r.hi) or "one seed"})'
-
-def _all_notes(cmp, where)->list:
-    "What is to be said of the runs, by suite where it differs."
-    notes_of = {s: run_notes(cmp, s, where) for s in cmp.suites}
-    first = notes_of[cmp.suites[0]]
-    if all(notes == first for notes in notes_of.values()): return first
-    return [f'{s}: {n}' for s, notes in notes_of.items() for n in notes]
-
-# %% ../../nbs/3_results/11_overview.ipynb #66ab224d
-@patch
-def overview(self:Comparison, where='global')->Table:
-    "Methods × suites: AVG ± standard error (difference to FedAvg; its 95 % interval)."
-    where = where_of(where)
-    st = self.statistics(where)
-    st['cell'] = [_cell(r) for r in st.itertuples()]
-    by_deal = [dict.fromkeys(st[st.deal == d].method) for d in DEALS]
-    names = [m for each in by_deal for m in each]
-    cells = st.pivot(index='method', columns='suite', values='cell')
-    cells = cells.reindex(index=names, columns=self.suites).fillna('')
-    cost = self.skew_cost(where) if where.view == 'global' else {}
-    notes = [_OVERVIEW, *(sentence(s, i, self.histories) for s, i in cost.items()), *_all_notes(self, where)]
-    return Table(title_of(where), named_rows(cells, 'method'), notes, st)
-
-# %% ../../nbs/3_results/11_overview.ipynb #0cb63730
-HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
-_MOMENTS = ('Points of AVG above FedAvg at the same moment, paired by seed, with a 95 % t-interval, judged '
-            "by Holm's rule in each column; FedAvg itself in %.")
-ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images; '
-               'a method and itself + AdaBN are one there.',
-         False: 'Re-estimated statistics: not scored in these runs.'}
-
-def moments_of(cmp, suite:str, view:str)->list: # of Where
-    "When the models of a suite were scored."
-    runs = [h for h in cmp.histories if h.setting['suite'] == suite]
-    return [w for w in (Where(view, m) for m in MOMENTS) if any(is_scored(h, w) for h in runs)]
-
-# %% ../../nbs/3_results/11_overview.ipynb #c997aee6
-def _moment_cells(numbers:pd.DataFrame, heads:list)->pd.DataFrame:
-    "A row per method, a column per moment: `+0.4 (-1.0 to 1.8), open`."
-    def text(r):
-        if math.isnan(r.diff): return '' if math.isnan(r.AVG) else f'{pm(r.AVG)} %'
-        return f'{pm(r.diff, sign=True)} ({span(r.lo, r.hi) or "one seed"}), {r.verdict}'
-    texts = numbers.assign(text=[text(r) for r in numbers.itertuples()])
-    cells = texts.pivot(index='method', columns='moment', values='text')
-    return cells.reindex(index=dict.fromkeys(numbers.method), columns=heads).fillna('')
-
-# %% ../../nbs/3_results/11_overview.ipynb #dce2c22c
-def _said_once(said:dict): # {head: notes of its table}
-    "Notes; of which moment, if not of all."
-    for text in dict.fromkeys(t for own in said.values() for t in own):
-        of = [head for head, own in said.items() if text in own]
-        yield text if len(of) == len(said) else f'{", ".join(of)}: {text}'
-
-# %% ../../nbs/3_results/11_overview.ipynb #momnote1
-def _moment_notes(numbers:pd.DataFrame, heads:list, said:dict)->list: # said: {head: notes}
-    "Which moments nobody asked for, what stands on fewer seeds, what tables say."
-    labels, n = list(dict.fromkeys(numbers.method)), numbers.pairs.fillna(numbers.n)
-    many = n.max()
-    notes = [f'{many:.0f} seed{"s" if many > 1 else ""}.', ADABN[HEADS['adabn'] in heads]]
-    lack = {head: [m for m in labels if m not in {*numbers[numbers.moment == head].method}] for head in heads}
-    notes += [f'Not scored {head}: {", ".join(ms)}.' for head, ms in lack.items() if ms]
-    each = [f'{r.method}, {r.moment} ({r.n:.0f})' for r in numbers.assign(n=n)[n < many].itertuples()]
-    if each: notes.append(f'Fewer than {many:.0f} seeds: {"; ".join(each)}.')
-    return [*notes, *_said_once(said)]
-
-# %% ../../nbs/3_results/11_overview.ipynb #9e34353d
-@patch
-def moments(self:Comparison,
-    view='personal',       # whose models
-    suite:str|None=None,   # default: the first
-)->Table:
-    "Methods × moments of scoring: points above FedAvg, both at the same moment, each with its verdict."
-    suite = suite or self.suites[0]
-    wheres = moments_of(self, suite, view) or [where_of(view)]
-    each = [self.statistics(w, suite).assign(moment=HEADS[w.moment]) for w in wheres]
-    numbers, heads = pd.concat(each), [HEADS[w.moment] for w in wheres]
-    cells = _moment_cells(numbers, heads)
-    said = {HEADS[w.moment]: run_notes(self, suite, w) for w in wheres}
-    notes = [_MOMENTS, *_moment_notes(numbers, heads, said)]
-    return Table(f'{suite}, {TITLES[view]}, at each moment', named_rows(cells, 'method'), notes, numbers)
-
-# %% ../../nbs/3_results/11_overview.ipynb #fefdba1e
-def moment_tables(cmp, suite:str)->dict: # {view-moments: Table}
-    "A table for every view that was scored at several moments."
-    return {f'{v}-moments': cmp.moments(v, suite) for v in VIEWS if len(moments_of(cmp, suite, v)) > 1}
-
-# %% ../../nbs/3_results/11_overview.ipynb #e8d1e39c
-@patch
-def at(self:Comparison, round:int)->Comparison:
-    "Every run as if it had ended after this round: all tables and verdicts can be asked of it."
-    return Comparison(h.at(round) for h in self.histories)
-
-# %% ../../nbs/3_results/11_overview.ipynb #c799d571
-def _rung(cmp, rung, st, where)->pd.Series:
-    "A column of the table, from the statistics at this rung; marked is what its last quarter moved."
-    try: change = st.set_index('method').AVG - cmp.at(3*rung//4).statistics(where).set_index('method').AVG
-    except ValueError: change = {}                      # nobody looked
-    def mark(v): return ', rising' if v >= RISE else ', falling' if v <= -RISE else ''
-    return pd.Series({r.method: _cell(r) + mark(change.get(r.method, 0)) for r in st.itertuples()})
-
-_RUNGS = f'; rising, falling: by {RISE:g} point or more in the last quarter of these rounds.'
-
-# %% ../../nbs/3_results/11_overview.ipynb #3bf6e4e7
-@patch
-def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
-    "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
-    suite, where = suite or self.suites[0], where_of(where)
-    runs = Comparison(h for h in self.histories if h.setting['suite'] == suite)
-    at = {r for h in runs.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
-    at_rung = {r: runs.at(r).statistics(where) for r in sorted(at)}
-    cells = pd.DataFrame({f'{r} rounds': _rung(runs, r, st, where) for r, st in at_rung.items()})
-    notes = [_OVERVIEW[:-1]+_RUNGS, *run_notes(self, suite, where)]
-    numbers = pd.concat([st.assign(rounds=r) for r, st in at_rung.items()])
-    return Table(f'{suite}, {title_of(where)}', cells.rename_axis('method').reset_index(), notes, numbers)
-
-# %% ../../nbs/3_results/11_overview.ipynb #dc3b693f
-class StoredComparison(Record):
-    runs:list[StoredRun]
-    about:dict
-
-# %% ../../nbs/3_results/11_overview.ipynb #715cd89e
-def load_comparison(path)->Comparison:
-    "Read what `Comparison.save` wrote; `.about` says when and where."
-    try:
-        packed = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1<<27)
-        raw = packed.decompress(read_bytes(path), MOST_BYTES+1)
-        if len(raw) > MOST_BYTES: raise ValueError(f'it holds more than {MOST_BYTES>>20} MiB')
-        if not packed.eof: raise EOFError('it ends too early')
-        nest = json.loads(raw)
-    except (OSError, EOFError, ValueError, RecursionError, lzma.LZMAError) as e: why = trouble(e)
-    else: why = misfit(nest, StoredComparison)
-    if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
-    cmp = Comparison(map(history_of, nest['runs']))
-    cmp.about = nest['about']
-    return cmp
-
-# %% ../../nbs/3_results/11_overview.ipynb #f7b545cd
-def stored_names()->dict: # {name: path}
-    "The comparisons in `fedskew_nb/assets/runs`."
-    home = Path(str(files('fedskew_nb')))/'assets'/'runs'
-    return {p.name.removesuffix('.json.xz'): p for p in sorted(home.glob('*.json.xz'))}
-
-# %% ../../nbs/3_results/11_overview.ipynb #e2fce5ab
-def stored_results(name:str)->Comparison:
-    "A comparison that the package ships, for the pages: `fedskew_nb/assets/runs/NAME.json.xz`."
-    files = stored_names()
-    return load_comparison(files[one_of(name, files, 'file of stored results')])

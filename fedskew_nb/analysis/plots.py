@@ -180,16 +180,6 @@ def printed_points(
 # %% ../../nbs/3_results/15_plots.ipynb #00000029
 SHADE = LinearSegmentedColormap.from_list('fedskew', ['#f4efe3', '#a9cfe4', '#3f93c4', '#0b5c94', '#06304f'])
 
-def _numbers(ax, a, middle):
-    "Every number in its cell, white on a dark one."
-    for (i, j), v in np.ndenumerate(a):
-        if np.isnan(v): continue
-        c = '#ffffff' if v > middle else '#333333'
-        ax.text(j, i, f'{v:.0f}', ha='center', va='center_baseline', color=c)
-
-def _frame(ax, x, y):
-    ax.add_patch(Rectangle((x-.46, y-.44), .92, .88, fill=False, ec=PALETTE['vermillion'], lw=1.8))
-
 # %% ../../nbs/3_results/15_plots.ipynb #0065b509
 @style()
 def client_domain_heatmap(
@@ -204,8 +194,16 @@ def client_domain_heatmap(
     lo = np.nanmin(a) if lo is None else lo
     hi = np.nanmax(a) if hi is None else hi
     ax.imshow(a, cmap=SHADE, vmin=lo, vmax=hi, aspect='auto')
-    _numbers(ax, a, (lo+hi)/2)
-    for row, domain in (own or {}).items(): _frame(ax, acc.columns.get_loc(domain), acc.index.get_loc(row))
+
+    # every number in its cell, white on a dark one, and a frame about the own domain
+    for (i, j), v in np.ndenumerate(a):
+        if np.isnan(v): continue
+        c = '#ffffff' if v > (lo+hi)/2 else '#333333'
+        ax.text(j, i, f'{v:.0f}', ha='center', va='center_baseline', color=c)
+    for row, domain in (own or {}).items():
+        x, y = acc.columns.get_loc(domain), acc.index.get_loc(row)
+        shape = dict(fill=False, ec=PALETTE['vermillion'], lw=1.8)
+        ax.add_patch(Rectangle((x-.46, y-.44), .92, .88, **shape))
     ax.set_xticks(range(a.shape[1]), acc.columns)
     ax.set_yticks(range(a.shape[0]), acc.index)
     ax.xaxis.tick_top()

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 import pandas as pd
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from .pairs import by_domain
 from .stats import t_interval
@@ -67,6 +66,91 @@ class Protocol(Printed):
     def left_out(self)->list: # of domains
         "Those that are left out in turn."
         return [d for d in self.columns.values() if self.apart and d != 'AVG']
+    def has(self, f:Field):
+        "What is run here."
+        if f.ours is not None: return f.ours
+        if f.name == 'method': return self.methods()[f.row]
+        if f.name == 'lr' and f.row in self.rates: return self.rates[f.row]
+        known = vars(setting_of(self)) | self.setting | self.folder
+        known |= dict(clients=self.clients, share=self.share, each=self.each, seeds=self.seeds)
+        return known[one_of(f.name, known, f'setting of {self.name}')]
+    def foot(self, names=None)->list: # names: their methods; default: all
+        "What is run otherwise than in the paper or its code, one sentence each."
+        said, rows = [], list(self.numbers() if names is None else names)
+        for f in self.fields:
+            if f.row and f.row not in rows+[self.like.get(r) for r in rows]: continue
+            ours, told = self.has(f), dict(paper=f.paper, code=f.code)
+            told = {who: v for who, v in told.items() if v is not None}
+            if len(told) == 2 and f.paper == f.code: told = {'paper and code': f.paper}
+            other = '; '.join(f'{who}: {plain(v)}' for who, v in told.items() if v != ours)
+            if told and not other: continue
+            said.append(f'{label(f)}: {plain(ours)} ({other or "neither paper nor code says"})')
+        return [f'Not as in the paper or not as in its code: {said[0]}', *said[1:]] if said else []
+    def facts(self)->Table:
+        "Every field with its source."
+        told = lambda v: '–' if v is None else plain(v)
+        rows = [dict(field=label(f), paper=told(f.paper), code=told(f.code), ours=plain(self.has(f)),
+                     source=f.source) for f in self.fields if not f.row or f.row in self.numbers()]
+        cells = pd.DataFrame(rows, columns=['field', 'paper', 'code', 'ours', 'source'])
+        says = f'–: it does not say, or is not public. Codes as read on {READ}.'
+        return Table(f'{self.name}: paper, code, ours', cells, [says], wide=34)
+    def images_each(self, whole:dict, train:dict)->dict: # {domain: images}, of all and for training
+        "How many images a client of each domain gets."
+        have = {d: self.part(n) for d, n in whole.items()} if self.part else train
+        if self.each: return dict.fromkeys(have, self.each)
+        if self.smallest: have = dict.fromkeys(have, min(have.values()))
+        return {d: int(self.share*n) for d, n in have.items()}
+    def dealt(self, suite:Suite, seed:int)->Suite:
+        "The suite with the clients that the paper had."
+        there = held_domains(suite)
+        if not (self.clients or self.each or self.smallest): return suite
+        how_many = self.clients or dict.fromkeys(there, 1)
+        for d in how_many:
+            if d in there: continue
+            raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {", ".join(there)}')
+        def size(d, part): return sum(map(len, of_domain(suite, d, part)))
+        train = {d: size(d, 'train')+size(d, 'val') for d in how_many}           # those that are no tests
+        n = self.images_each({d: k+len(tests_of(suite, d)) for d, k in train.items()}, train)
+        rows = []
+        for d, k in how_many.items():
+            have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
+            rows += [(d, *counts_each(have, k, n[d]))]*k
+        dealt = by_table(suite, rows, seed, self.name)
+        held = held_domains(dealt)
+        return replace(dealt, tests={d: t for d, t in suite.tests.items() if d in held})
+    def score_of(self, h:History, name:str, heading:str)->float: # percent
+        "What a run has under a heading."
+        early = {name, heading} & set(self.before)
+        of, n = by_domain(h, Where(self.view, 'post_local' if early else 'post_agg'))
+        return (summary(of, n) | of)[self.columns[heading]]
+    def scores_of(self, runs:list, name:str)->dict: # runs: of a seed, in order; {heading: number}
+        "What the runs of a seed have under each heading."
+        if not self.suite: return self.measure(*runs)
+        if not self.apart: return {heading: self.score_of(*runs, name, heading) for heading in self.columns}
+        of = {d: h.measures[self.apart[name]] for d, h in zip(self.left_out(), runs, strict=True)}
+        return {heading: (summary(of) | of)[what] for heading, what in self.columns.items()}
+    def by_seed(self, runs:list)->list: # of lists
+        "The runs of each seed."
+        of = {}
+        for h in runs: of.setdefault(h.setting['seed'] if self.suite else None, []).append(h)
+        return list(of.values())
+    def line_of(self, name:str, runs:list)->dict: # runs: of History
+        "A row of the table."
+        printed = self.numbers()[name]
+        scores = pd.DataFrame([self.scores_of(of_one, name) for of_one in self.by_seed(runs)])
+        digits = 1 if self.suite else 2
+        show = lambda v: f'{round(v, digits)+0.:.{digits}f}'     # no −0
+        cells = {k: f'{show(scores[k].mean())} ({show(printed[k])})' for k in self.columns}
+        last = [k for k, what in self.columns.items() if what != 'STD'][-1]
+        i = t_interval(scores[last]-printed[last])
+        return dict(method=name) | cells | {f'{last}, ours − paper': format(i, f'+.{digits}')}
+    def beside(self, runs:dict, notes=())->Table: # runs: {their name: [History]}, or [method] to count
+        "What came out, and in brackets what was printed."
+        cells = pd.DataFrame([self.line_of(name, of) for name, of in runs.items() if of])
+        trained = f'Percent; seeds here: {max(len(self.by_seed(of)) for of in runs.values())}; in'
+        says = f'{trained if self.suite else "In"} brackets what {self.source} prints.'
+        foot = self.foot([name for name, of in runs.items() if of])
+        return Table(f'{self.name}: ours (paper)', cells, [says, *self.notes, *foot, *notes])
 
 # %% ../../nbs/3_results/23_printed.ipynb #29128db0
 @dataclass(frozen=True)
@@ -95,16 +179,6 @@ def setting_of(p:Protocol):
     fields = {k: v for k, v in p.setting.items() if k not in ('model', 'house')}
     return setting_for(Method('FedAvg'), p.setting.get('house'), **fields)
 
-@patch
-def has(self:Protocol, f:Field):
-    "What is run here."
-    if f.ours is not None: return f.ours
-    if f.name == 'method': return self.methods()[f.row]
-    if f.name == 'lr' and f.row in self.rates: return self.rates[f.row]
-    known = vars(setting_of(self)) | self.setting | self.folder
-    known |= dict(clients=self.clients, share=self.share, each=self.each, seeds=self.seeds)
-    return known[one_of(f.name, known, f'setting of {self.name}')]
-
 # %% ../../nbs/3_results/23_printed.ipynb #27a91c5e
 def plain(v)->str:
     "A value in a sentence."
@@ -114,118 +188,13 @@ def plain(v)->str:
 
 def label(f:Field)->str: return (f'{f.row}, ' if f.row else '')+LABELS.get(f.name, f.name)
 
-# %% ../../nbs/3_results/23_printed.ipynb #52146dba
-@patch
-def foot(self:Protocol, names=None)->list: # names: their methods; default: all
-    "What is run otherwise than in the paper or its code, one sentence each."
-    said, rows = [], list(self.numbers() if names is None else names)
-    for f in self.fields:
-        if f.row and f.row not in rows+[self.like.get(r) for r in rows]: continue
-        ours, told = self.has(f), dict(paper=f.paper, code=f.code)
-        told = {who: v for who, v in told.items() if v is not None}
-        if len(told) == 2 and f.paper == f.code: told = {'paper and code': f.paper}
-        other = '; '.join(f'{who}: {plain(v)}' for who, v in told.items() if v != ours)
-        if told and not other: continue
-        said.append(f'{label(f)}: {plain(ours)} ({other or "neither paper nor code says"})')
-    return [f'Not as in the paper or not as in its code: {said[0]}', *said[1:]] if said else []
-
-# %% ../../nbs/3_results/23_printed.ipynb #76b152b8
-@patch
-def facts(self:Protocol)->Table:
-    "Every field with its source."
-    told = lambda v: '–' if v is None else plain(v)
-    rows = [dict(field=label(f), paper=told(f.paper), code=told(f.code), ours=plain(self.has(f)),
-                 source=f.source) for f in self.fields if not f.row or f.row in self.numbers()]
-    cells = pd.DataFrame(rows, columns=['field', 'paper', 'code', 'ours', 'source'])
-    says = f'–: it does not say, or is not public. Codes as read on {READ}.'
-    return Table(f'{self.name}: paper, code, ours', cells, [says], wide=34)
-
 # %% ../../nbs/3_results/23_printed.ipynb #420be61d
 SCORED = 'the mean of the last three checks'
 KEEP = dict(copies='keep')     # as every release
 COPIES = 'stay'
-
-# %% ../../nbs/3_results/23_printed.ipynb #d6590beb
-@patch
-def images_each(self:Protocol, whole:dict, train:dict)->dict: # {domain: images}, of all and for training
-    "How many images a client of each domain gets."
-    have = {d: self.part(n) for d, n in whole.items()} if self.part else train
-    if self.each: return dict.fromkeys(have, self.each)
-    if self.smallest: have = dict.fromkeys(have, min(have.values()))
-    return {d: int(self.share*n) for d, n in have.items()}
 
 # %% ../../nbs/3_results/23_printed.ipynb #d9b8b713
 def counts_each(have:Tensor, clients:int, n:int)->list: # have, and the result: images of each class
     "So many images for one client, in the domain's proportions; one of a class at least, as far as it goes."
     each = whole_shares(have/have.sum(), n).clamp(min=1)
     return torch.minimum(each, have//clients).tolist()
-
-def sizes_of(suite:Suite, domains)->tuple: # ({domain: all images}, {domain: those that are no tests})
-    "How many images of each domain there are."
-    n = lambda d, part: sum(map(len, of_domain(suite, d, part)))
-    train = {d: n(d, 'train')+n(d, 'val') for d in domains}
-    return {d: k+len(tests_of(suite, d)) for d, k in train.items()}, train
-
-# %% ../../nbs/3_results/23_printed.ipynb #ed383bfd
-@patch
-def dealt(self:Protocol, suite:Suite, seed:int)->Suite:
-    "The suite with the clients that the paper had."
-    there = held_domains(suite)
-    if not (self.clients or self.each or self.smallest): return suite
-    how_many = self.clients or dict.fromkeys(there, 1)
-    for d in how_many:
-        if d in there: continue
-        raise ValueError(f'{self.name} needs the domain {d}, and {suite.name} has {", ".join(there)}')
-    n, rows = self.images_each(*sizes_of(suite, how_many)), []
-    for d, k in how_many.items():
-        have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
-        rows += [(d, *counts_each(have, k, n[d]))]*k
-    dealt = by_table(suite, rows, seed, self.name)
-    held = held_domains(dealt)
-    return replace(dealt, tests={d: t for d, t in suite.tests.items() if d in held})
-
-# %% ../../nbs/3_results/23_printed.ipynb #e5ec08f2
-@patch
-def score_of(self:Protocol, h:History, name:str, heading:str)->float: # percent
-    "What a run has under a heading."
-    early = {name, heading} & set(self.before)
-    of, n = by_domain(h, Where(self.view, 'post_local' if early else 'post_agg'))
-    return (summary(of, n) | of)[self.columns[heading]]
-
-@patch
-def scores_of(self:Protocol, runs:list, name:str)->dict: # runs: of a seed, in order; {heading: number}
-    "What the runs of a seed have under each heading."
-    if not self.suite: return self.measure(*runs)
-    if not self.apart: return {heading: self.score_of(*runs, name, heading) for heading in self.columns}
-    of = {d: h.measures[self.apart[name]] for d, h in zip(self.left_out(), runs, strict=True)}
-    return {heading: (summary(of) | of)[what] for heading, what in self.columns.items()}
-
-# %% ../../nbs/3_results/23_printed.ipynb #b95973c2
-@patch
-def by_seed(self:Protocol, runs:list)->list: # of lists
-    "The runs of each seed."
-    of = {}
-    for h in runs: of.setdefault(h.setting['seed'] if self.suite else None, []).append(h)
-    return list(of.values())
-
-@patch
-def line_of(self:Protocol, name:str, runs:list)->dict: # runs: of History
-    "A row of the table."
-    printed = self.numbers()[name]
-    scores = pd.DataFrame([self.scores_of(of_one, name) for of_one in self.by_seed(runs)])
-    digits = 1 if self.suite else 2
-    show = lambda v: f'{round(v, digits)+0.:.{digits}f}'     # no −0
-    cells = {k: f'{show(scores[k].mean())} ({show(printed[k])})' for k in self.columns}
-    last = [k for k, what in self.columns.items() if what != 'STD'][-1]
-    i = t_interval(scores[last]-printed[last])
-    return dict(method=name) | cells | {f'{last}, ours − paper': format(i, f'+.{digits}')}
-
-# %% ../../nbs/3_results/23_printed.ipynb #1f6985a8
-@patch
-def beside(self:Protocol, runs:dict, notes=())->Table: # runs: {their name: [History]}, or [method] to count
-    "What came out, and in brackets what was printed."
-    cells = pd.DataFrame([self.line_of(name, of) for name, of in runs.items() if of])
-    trained = f'Percent; seeds here: {max(len(self.by_seed(of)) for of in runs.values())}; in'
-    says = f'{trained if self.suite else "In"} brackets what {self.source} prints.'
-    foot = self.foot([name for name, of in runs.items() if of])
-    return Table(f'{self.name}: ours (paper)', cells, [says, *self.notes, *foot, *notes])

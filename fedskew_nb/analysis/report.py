@@ -11,14 +11,15 @@ import pandas as pd
 import matplotlib as mpl, matplotlib.pyplot as plt
 from jinja2 import Environment
 from .. import __version__
-from .comparison import Comparison, deal_of, moment_tables, write_whole
-from ..engine.reading import VIEWS, Where
+from .comparison import Comparison, deal_of, write_whole
+from .overview import moment_tables
+from ..engine.history import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
 from .style import INK, families, key_text, make_legible
 from .table import Table, csv_text
 from ..core.identity import digest
-from .trust import trust_figures, trust_tables
+from .trust_tables import trust_figures, trust_tables
 
 # %% auto #0
 __all__ = ['setting_table', 'write_report']
@@ -26,13 +27,6 @@ __all__ = ['setting_table', 'write_report']
 # %% ../../nbs/3_results/13_report.ipynb #00000008
 MORE = {'personal-local': Where('personal', 'post_local'), 'personal-adabn': Where('personal', 'adabn'),
         'unseen-adabn': Where('unseen', 'adabn')}
-
-def have_rungs(runs:list)->bool:
-    "Are there rungs, and was every run that went to its end scored at each of them?"
-    rungs = {r for h in runs for r in h.setting.get('rungs') or ()}
-    at = rungs | {h.setting.get('rounds') for h in runs}
-    whole = [h for h in runs if 'stopped' not in h.measures]
-    return bool(rungs) and all(at <= {r['round'] for r in h.rows} for h in whole)
 
 # %% ../../nbs/3_results/13_report.ipynb #fec63d41
 def suite_tables(cmp:Comparison, suite:str)->dict:
@@ -44,7 +38,13 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     tables = {v: cmp.table(v, suite) for v in views} | moment_tables(cmp, suite)
     tables |= {k: cmp.table(at, suite) for k, at in MORE.items() if any(w[:2] == at[:2] for w in seen)}
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
-    if have_rungs(runs): tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
+
+    # rungs, where every run that went to its end was scored at each of them
+    rungs = {r for h in runs for r in h.setting.get('rungs') or ()}
+    at = rungs | {h.setting.get('rounds') for h in runs}
+    ended = [h for h in runs if 'stopped' not in h.measures]
+    if rungs and all(at <= {r['round'] for r in h.rows} for h in ended):
+        tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #bb348ec8
@@ -211,11 +211,6 @@ def short(name:str)->str:
     if plain == name and len(name.encode()) <= 80: return name
     return f'{plain.encode()[:70].decode(errors="ignore")}_{digest(name)[:8]}'
 
-def _write_tables(tables, out):
-    every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
-    write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
-    write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
-
 # %% ../../nbs/3_results/13_report.ipynb #0000001e
 def write_report(
     cmp:Comparison,
@@ -227,7 +222,9 @@ def write_report(
     out = Path(out)
     tables = {s: suite_tables(cmp, s) for s in cmp.suites}
     tables[cmp.suites[0]] |= dict(more)
-    _write_tables(tables, out)
+    every = {f'{s}-{stem}': t for s, of_suite in tables.items() for stem, t in of_suite.items()}
+    write_whole(out/'table.md', '\n\n'.join(t.markdown() for t in every.values()) + '\n')
+    write_whole(out/'table.tex', '\n'.join(t.latex(f'tab:{name}') for name, t in every.items()))
     cmp.csv(out/'results.csv')
     write_whole(out/'rounds.csv', csv_text(costs(cmp)))
     write_whole(out/'timing.csv', csv_text(timing(cmp)))

@@ -9,7 +9,6 @@ __all__ = ['span', 'Interval', 't_interval', 'effect_shown', 'seeds_for', 'p_val
 import math, re
 from dataclasses import dataclass
 from functools import lru_cache
-from fastcore.basics import patch
 from scipy.special import nctdtr, stdtr, stdtrit
 from ..core.names import deprecated
 
@@ -33,6 +32,34 @@ class Interval:
     def as_dict(self)->dict:
         "For a file, without the seeds' values."
         return dict(n=self.n, mean=self.mean, se=self.se, lo=self.lo, hi=self.hi)
+    def sign(self,
+        p:float|None=None,    # by Holm's rule; default: the interval alone decides
+    )->int:                   # 1 or -1; 0 where it cannot be told
+        "On which side of 0 the mean is."
+        if self.alike or not (p is None or p < .05): return 0
+        return (self.lo > 0) - (self.hi < 0)
+    def verdict(self,
+        needed:float|None=None,    # the smallest effect that counts
+        margin:float|None=None,    # of "makes no difference", in place of both questions
+        p:float|None=None,         # after Holm
+        lower:float|None=None,     # of "not lower by so much", in their place
+    )->'Verdict':
+        "Is it above 0, and as large as needed? Or the one question in their place."
+        if lower is not None:
+            if lower <= 0: raise ValueError(f'lower is {lower:g}: give a number above 0')
+            sure = not self.alike and (p is None or p < .05)
+            word = 'yes' if sure and self.lo > -lower else 'no' if self.hi < -lower else 'open'
+            return Verdict(lower=word, by=lower)
+        if margin is not None:
+            if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
+            inside, outside = -margin < self.lo and self.hi < margin, self.lo > margin or self.hi < -margin
+            return Verdict(within='open' if self.alike else 'yes' if inside else 'no' if outside else 'open')
+        side = self.sign(p)
+        above, held = {1: 'yes', -1: 'below', 0: 'open'}[side], bool(not side and self.sign())
+        if needed is None: return Verdict(above, by_holm=held)
+        if self.alike: return Verdict(above, 'open')
+        if self.hi < needed: return Verdict(above, 'smaller', by_holm=held)
+        return Verdict(above, 'yes' if side > 0 and self.lo >= needed else 'open', by_holm=held)
     def __str__(self)->str: return f'{self:}'
     def __format__(self, how:str)->str:
         "`2.8 (1.1 to 4.6)`; how: + for a sign, .2 for digits, then words behind the mean."
@@ -95,15 +122,6 @@ def seeds_for(
     "How many seeds show an effect of `needed` with this power."
     return next((n for n in range(3, most+1) if effect_shown(sd, n, power, alpha) <= needed), None)
 
-# %% ../../nbs/3_results/08_stats.ipynb #a8fe5bd4
-@patch
-def sign(self:Interval,
-    p:float|None=None,    # by Holm's rule; default: the interval alone decides
-)->int:                   # 1 or -1; 0 where it cannot be told
-    "On which side of 0 the mean is."
-    if self.alike or not (p is None or p < .05): return 0
-    return (self.lo > 0) - (self.hi < 0)
-
 # %% ../../nbs/3_results/08_stats.ipynb #a4baaa6b
 @dataclass(frozen=True)
 class Verdict:
@@ -124,31 +142,6 @@ ABOVE  = dict(yes='above 0', below='below 0', open='open')
 LARGE  = {('yes', 'yes'): ', as large as printed', ('yes', 'smaller'): ', smaller than printed',
           ('yes', 'open'): ', size open', ('open', 'smaller'): ', smaller than printed'}
 WITHIN = dict(yes='within the margin', no='outside the margin', open='open')
-
-# %% ../../nbs/3_results/08_stats.ipynb #08c00001
-@patch
-def verdict(self:Interval,
-    needed:float|None=None,    # the smallest effect that counts
-    margin:float|None=None,    # of "makes no difference", in place of both questions
-    p:float|None=None,         # after Holm
-    lower:float|None=None,     # of "not lower by so much", in their place
-)->Verdict:
-    "Both answers."
-    if lower is not None:
-        if lower <= 0: raise ValueError(f'lower is {lower:g}: give a number above 0')
-        sure = not self.alike and (p is None or p < .05)
-        word = 'yes' if sure and self.lo > -lower else 'no' if self.hi < -lower else 'open'
-        return Verdict(lower=word, by=lower)
-    if margin is not None:
-        if margin <= 0: raise ValueError(f'margin is {margin:g}: give a number above 0')
-        inside, outside = -margin < self.lo and self.hi < margin, self.lo > margin or self.hi < -margin
-        return Verdict(within='open' if self.alike else 'yes' if inside else 'no' if outside else 'open')
-    side = self.sign(p)
-    above, held = {1: 'yes', -1: 'below', 0: 'open'}[side], bool(not side and self.sign())
-    if needed is None: return Verdict(above, by_holm=held)
-    if self.alike: return Verdict(above, 'open')
-    if self.hi < needed: return Verdict(above, 'smaller', by_holm=held)
-    return Verdict(above, 'yes' if side > 0 and self.lo >= needed else 'open', by_holm=held)
 
 # %% ../../nbs/3_results/08_stats.ipynb #78d49e99
 LOOK = {'above 0': ('o', 'green'), 'above 0, as large as printed': ('o', 'green'),

@@ -7,7 +7,6 @@ from __future__ import annotations
 from html import escape
 import math, re
 import pandas as pd
-from fastcore.basics import patch
 from ..core.files import no_formula
 from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
@@ -60,32 +59,24 @@ class Table:
     def __repr__(self):
         return '\n'.join([self.caption, '', _grid(self.cells, 'simple', self.wide), '', *self.notes]).rstrip()
     def _repr_markdown_(self): return self.markdown()
-
-# %% ../../nbs/3_results/09_table.ipynb #4df5acb6
-@patch
-def markdown(self:Table)->str:
-    "A pipe table: what a notebook shows. A `|` inside a cell does not end it, and a name is no HTML."
-    grid = _grid(self.cells.replace(r'\|', r'\\|', regex=True), 'pipe')
-    text = '\n'.join([f'**{self.caption}**', '', grid, '', '  \n'.join(self.notes)]).rstrip()
-    return re.sub('<(?=[A-Za-z/!?])', '&lt;', text)
-
-# %% ../../nbs/3_results/09_table.ipynb #00000011
-@patch
-def html(self:Table)->str:
-    "A plain HTML table: what a report shows."
-    notes = ''.join(f'<p class="note">{escape(n)}</p>' for n in self.notes)
-    table = self.cells.to_html(index=False, border=0)
-    return f'<figure><figcaption>{escape(self.caption)}</figcaption>{table}{notes}</figure>'
-
-@patch
-def latex(self:Table, label:str|None=None)->str:
-    "A floating `table` with booktabs rules."
-    styler = self.cells.style.hide(axis='index').format(tex).format_index(tex, axis=1)
-    caption = ' '.join(map(tex, [self.caption+'.', *self.notes]))
-    columns = ''.join(s[0] for s in _sides(self.cells))
-    label = label and re.sub(r'[^A-Za-z0-9_:.-]+', '-', label)
-    return styler.to_latex(hrules=True, position_float='centering', caption=caption, label=label,
-                           column_format=columns)
+    def markdown(self)->str:
+        "A pipe table: what a notebook shows. A `|` inside a cell does not end it, and a name is no HTML."
+        grid = _grid(self.cells.replace(r'\|', r'\\|', regex=True), 'pipe')
+        text = '\n'.join([f'**{self.caption}**', '', grid, '', '  \n'.join(self.notes)]).rstrip()
+        return re.sub('<(?=[A-Za-z/!?])', '&lt;', text)
+    def html(self)->str:
+        "A plain HTML table: what a report shows."
+        notes = ''.join(f'<p class="note">{escape(n)}</p>' for n in self.notes)
+        table = self.cells.to_html(index=False, border=0)
+        return f'<figure><figcaption>{escape(self.caption)}</figcaption>{table}{notes}</figure>'
+    def latex(self, label:str|None=None)->str:
+        "A floating `table` with booktabs rules."
+        styler = self.cells.style.hide(axis='index').format(tex).format_index(tex, axis=1)
+        caption = ' '.join(map(tex, [self.caption+'.', *self.notes]))
+        columns = ''.join(s[0] for s in _sides(self.cells))
+        label = label and re.sub(r'[^A-Za-z0-9_:.-]+', '-', label)
+        return styler.to_latex(hrules=True, position_float='centering', caption=caption, label=label,
+                               column_format=columns)
 
 # %% ../../nbs/3_results/09_table.ipynb #3b6f0a52
 def csv_text(frame:pd.DataFrame)->str:

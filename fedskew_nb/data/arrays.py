@@ -21,7 +21,7 @@ from .boxes import csv_rows
 from .cache import fill, located, room_for
 from .copies import checksum_of
 from .images import Data, Later, as_images, byte_depth, join, ones_white
-from .sheet import PARTS, part_named
+from .cells import PARTS, part_named
 from .suite import Suite
 
 # %% ../../nbs/5_data/20_arrays.ipynb #9c2f9309
@@ -206,12 +206,6 @@ def array_facts(root)->dict: # an `Arrays`
 # %% ../../nbs/5_data/20_arrays.ipynb #3c7a2b4a
 SUMS = '.sums.json'      # {file: checksum of the array that was written}
 
-def sums_in(root)->dict:
-    "The checksums of the arrays that are written whole."
-    file = Path(root)/SUMS
-    if not file.is_file(): return {}
-    return read_json(file, dict[str, str], 'torn', 'delete it, and prepare the data set again')
-
 def sums_of(root, keys)->dict:
     files = [array_file(root, *k, kind) for k in keys for kind in ('images', 'labels')]
     return {p.name: digest_of_file(p) for p in files}
@@ -243,7 +237,9 @@ def save_labels(root, key:tuple, y:np.ndarray):
 def write_arrays(root, counts:dict, shape:tuple, blocks):
     "Store blocks ((domain, part), images, labels)."
     sweep(root)
-    sums = sums_in(root)
+    file, sums = Path(root)/SUMS, {}
+    if file.is_file():
+        sums = read_json(file, dict[str, str], 'torn', 'delete it, and prepare the data set again')
     todo = {k: n for k, n in counts.items() if not lies_there(root, k, n, shape, sums)}
     if not todo: return
     with ExitStack() as stack:
@@ -258,7 +254,7 @@ def write_arrays(root, counts:dict, shape:tuple, blocks):
             if at[k] != n: raise ValueError(f'{"-".join(k)}: {at[k]} of {n} images came')
         for k in todo: save_labels(root, k, y[k])
         x.clear()
-    write_json(sums | sums_of(root, todo), Path(root)/SUMS)
+    write_json(sums | sums_of(root, todo), file)
 
 # %% ../../nbs/5_data/20_arrays.ipynb #d601e003
 def close_arrays(root, name:str, classes:list, counts:dict):

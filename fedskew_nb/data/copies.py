@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 from ..core.pictures import file_bytes, upright
 from .images import Data
+from .looks import look, looks_of, may_be_apart, none_of, other_labels, with_squares
 from .sheet import check_pairs, in_parts, parts_of_site, people
 
 # %% ../../nbs/5_data/23_copies.ipynb #4b754c41
@@ -57,18 +58,6 @@ def told_apart(pictures:list, root, white=None)->list: # of Picture
     return one_of_sizes(own, [p.pixels.split()[0] for p in pictures])
 
 # %% ../../nbs/5_data/23_copies.ipynb #82a17f70
-NEAR = 16        # of 256 bits: so many may differ between near twins
-SHARE = 6        # and one in so many of those that are set
-NEAR_SIDE = 32   # pixels; in smaller pictures too few bits tell
-
-def look(im:Image.Image)->bytes: # 32, or 256 of a small picture; none of one without contrast
-    "The difference hash of a picture; of a small one its grey values."
-    if min(im.size) < NEAR_SIDE: return small_look(im)
-    small = im.convert('L').resize((17, 16), Image.Resampling.LANCZOS, reducing_gap=2.)
-    grey = np.asarray(small)
-    bits = grey[:,1:] > grey[:,:-1]
-    return np.packbits(bits).tobytes() if bits.any() else b''
-
 def marks(im:Image.Image, small)->tuple: # (a checksum, its look)
     "What tells an image file from others: its squeezed form with its size, and how it looks."
     return f'{checksum_of(small)} {im.width}×{im.height}', look(im)
@@ -212,12 +201,17 @@ def in_use(pictures:list, parts:list, unseen)->list: # of Picture
     def used(p, part): return part if part == 'test' or p.domain not in unseen else ''
     return [p._replace(part=used(p, part) or '') for p, part in zip(pictures, parts)]
 
-def settled(rows:list, now:list, parts:list)->list: # of parts
-    "The parts after pictures of several sites are put on one side."
-    sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
-    tested = {p.pixels for p, side in zip(now, sides) if side == 'test'}
-    left = {k for k, side in enumerate(sides) if side in ('train', 'val') and now[k].pixels in tested}
-    return [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
+# %% ../../nbs/5_data/23_copies.ipynb #89e9b8b7
+def label_notes(pictures:list, pairs:list)->list: # of at most two sentences
+    "What is odd about labels: pairs that look alike, and classes that are perhaps none."
+    of, notes = Counter(p.label for p in pictures), []
+    if odd := none_of(of):
+        what = ' and '.join(f'{of[v]} of {v}' for v in odd)
+        notes.append(f'pictures of a class that often means "ignore": {what}; if so, leave them out')
+    if not pairs: return notes
+    what = '1 pair' if len(pairs) == 1 else f'{len(pairs)} pairs'
+    first = ' ≈ '.join(f'{p.path} ({p.label})' for p in pairs[0])
+    return [*notes, f'{what} of pictures alike under two labels, first {first}']
 
 # %% ../../nbs/5_data/23_copies.ipynb #76265571
 def summed(pictures:list, found:dict, how:str, used:list|None=None)->tuple: # used: all; (counts, notes)
@@ -243,7 +237,11 @@ def planned(
     if how == 'keep': found = kinds
     elif kinds['train_and_test']:
         found['train_and_test'] += kinds['train_and_test']
-        parts = settled(rows, now, parts)
+        # pictures of several sites are put on one side
+        sides = one_side(now, [r.patient for r in rows], [not r.split for r in rows])
+        tested = {p.pixels for p, side in zip(now, sides) if side == 'test'}
+        left = {k for k, side in enumerate(sides) if side in ('train', 'val') and now[k].pixels in tested}
+        parts = [None if k in left else side or part for k, (side, part) in enumerate(zip(sides, parts))]
         now = in_use(pictures, parts, unseen)
     return parts, *summed(now, found, how)
 
@@ -255,82 +253,3 @@ def by_site(d:Data, rows:list, parts:list)->dict: # {site: its parts}
         own = [k for k, r in enumerate(rows) if r.site == site and parts[k]]
         out[site] = in_parts(d, [rows[k] for k in own], [parts[k] for k in own], own)
     return out
-
-# %% ../../nbs/5_data/31_looks.ipynb #303997b6
-from .sheet import NUMBER
-
-# %% ../../nbs/5_data/31_looks.ipynb #97d038ab
-FAINT = 2.     # grey levels; below it there is nothing to compare
-
-def small_look(im:Image.Image)->bytes: # 256; none of a picture without contrast
-    "Its grey values."
-    grey = np.asarray(im.convert('L').resize((16, 16), Image.Resampling.LANCZOS))
-    return grey.tobytes() if grey.std() >= FAINT else b''
-
-# %% ../../nbs/5_data/31_looks.ipynb #b7106267
-ALIKE = 50     # in place of SHARE: 2 (1 − .99) of a length of 1
-
-def looks_of(pictures:list)->np.ndarray: # (N, 32 or 256) bytes
-    return np.frombuffer(b''.join(p.look for p in pictures), np.uint8).reshape(len(pictures), -1)
-
-def with_squares(looks:np.ndarray)->tuple: # ((N, 256), (N,))
-    "Looks as numbers, and the squares of their lengths."
-    if looks.shape[1] == 32: v = np.unpackbits(looks, axis=1).astype(np.float32)
-    else:
-        v = looks-looks.mean(1, keepdims=True, dtype=np.float32)
-        v /= np.linalg.norm(v, axis=1, keepdims=True)
-    return v, (v*v).sum(1)
-
-def may_be_apart(have:np.ndarray, size:int)->np.ndarray: # have: the smaller square; size: of a look
-    "How far near twins may be apart."
-    return np.minimum(NEAR, have/(SHARE if size == 32 else ALIKE))
-
-# %% ../../nbs/5_data/31_looks.ipynb #b1e94ef8
-BESIDE, FEW = 4, 1 << 14     # at a time
-
-def near_neighbours(looks:np.ndarray, label:np.ndarray): # (place, place) of two labels
-    "Pictures that look alike and stand beside each other in one of eight orders."
-    bits = [with_squares(looks[k:k+FEW])[0] > 0 for k in range(0, len(looks), FEW)]
-    words = np.packbits(np.concatenate(bits), axis=1).view(np.uint32)
-    orders = [np.lexsort(np.roll(words, w, axis=1).T) for w in range(8)]
-    for i, j in ((o[:-k], o[k:]) for o in orders for k in range(1, BESIDE+1)):
-        other = label[i] != label[j]
-        i, j = i[other], j[other]
-        for at in range(0, len(i), FEW):
-            (a, own), (b, its) = (with_squares(looks[k[at:at+FEW]]) for k in (i, j))
-            near = ((a-b)**2).sum(1) <= may_be_apart(np.minimum(own, its), looks.shape[1])
-            yield from zip(i[at:at+FEW][near].tolist(), j[at:at+FEW][near].tolist())
-
-# %% ../../nbs/5_data/31_looks.ipynb #88f1bbc8
-def other_labels(pictures:list)->list: # of (picture, picture), in their order
-    "Pictures that look like one under another label; an exact copy is none of them."
-    out = set()
-    for size in (32, 256):
-        at = np.array([k for k, p in enumerate(pictures) if p.part and len(p.look) == size], int)
-        if len(at) < 2: continue
-        looks = looks_of([pictures[k] for k in at])
-        label = np.unique([pictures[k].label for k in at], return_inverse=True)[1]
-        out |= {tuple(sorted((int(at[i]), int(at[j])))) for i, j in near_neighbours(looks, label)}
-    pairs = [(pictures[i], pictures[j]) for i, j in sorted(out)]
-    return [(a, b) for a, b in pairs if a.pixels != b.pixels]
-
-# %% ../../nbs/5_data/31_looks.ipynb #b30b281a
-def none_of(labels)->list: # of those that often mean "ignore"
-    "255 and negative numbers, beside classes that are counted from 0 or 1."
-    if not all(NUMBER.fullmatch(v) for v in labels): return []
-    odd = {v for v in labels if float(v) < 0 or float(v) == 255}
-    rest = sorted(float(v) for v in {*labels}-odd)
-    counted = len(rest) > 1 and rest[0] in (0, 1) and rest == [rest[0]+k for k in range(len(rest))]
-    return sorted(odd)*(counted and rest[-1] < 254)
-
-# %% ../../nbs/5_data/31_looks.ipynb #89e9b8b7
-def label_notes(pictures:list, pairs:list)->list: # of at most two sentences
-    "What is odd about labels: pairs that look alike, and classes that are perhaps none."
-    of, notes = Counter(p.label for p in pictures), []
-    if odd := none_of(of):
-        what = ' and '.join(f'{of[v]} of {v}' for v in odd)
-        notes.append(f'pictures of a class that often means "ignore": {what}; if so, leave them out')
-    if not pairs: return notes
-    what = '1 pair' if len(pairs) == 1 else f'{len(pairs)} pairs'
-    first = ' ≈ '.join(f'{p.path} ({p.label})' for p in pairs[0])
-    return [*notes, f'{what} of pictures alike under two labels, first {first}']

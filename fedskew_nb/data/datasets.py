@@ -16,10 +16,10 @@ from ..core.names import check_classes, one_of, real, some_text, whole
 from ..core.pictures import window_of
 from ..core.seeding import generator
 from .check import MOST_SIDE, check_data, count, known_names
-from .copies import (
-    Picture, check_copies, checksum_of, kinds_of, look, once, say, summed, with_notes)
+from .copies import Picture, check_copies, checksum_of, kinds_of, once, say, summed, with_notes
+from .looks import look
 from .images import Data, as_data
-from .sheet import PARTS
+from .cells import PARTS
 from .suite import Client, Suite
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a501
@@ -45,13 +45,6 @@ def per_domain_number(clients, domains)->dict:
     for d in clients: one_of(d, domains, 'domain')
     return dict.fromkeys(domains, 1) | clients
 
-# %% ../../nbs/5_data/04_datasets.ipynb #00000007
-def check_shares(domain:str, k:int, n:int|None, v:int, want:int, have:int):
-    "Refuse shares that cannot be dealt."
-    if want > have:
-        raise ValueError(f'{domain}: {k} client(s) of {n or 1} training and {v} validation images '
-                         f'need {want}, it has {have}; lower `n` or `clients`')
-
 # %% ../../nbs/5_data/04_datasets.ipynb #00000008
 def allot(
     data:Data, k:int,       # images of a domain, for k clients
@@ -63,7 +56,9 @@ def allot(
     check_wishes({domain or 'data': data}, k, n, val)
     v = 0 if n is None else round(n*val/(1-val))
     each = 1 if n is None else n+v
-    check_shares(domain, k, n, v, k*each, len(data))
+    if k*each > len(data):
+        raise ValueError(f'{domain}: {k} client(s) of {n or 1} training and {v} validation images '
+                         f'need {k*each}, it has {len(data)}; lower `n` or `clients`')
     order = torch.randperm(len(data), generator=generator('allot', seed, domain))
     shares = order.tensor_split(k) if n is None else order[:k*each].split(each)
     spare = lambda i: round(len(i)*val) if n is None else v

@@ -22,11 +22,12 @@ from .boxes import best_boxes, boxes_file
 from .cache import ahead, cached, room_for
 from .check import MOST_SIDE, count, known_names, lost_at_door, three_numbers
 from .copies import Picture, by_site, check_copies, marks, planned, say, told_apart
+from .copies import checksum_of, kinds_of     # noqa: F401  (a later page of this module asks)
 from .datasets import check_wishes, parts_once, suite_of_parts, with_facts
 from .images import Data, join
 from .sheet import (
-    check_spelled, check_test, in_order, lacking, one_site, own_part, part_named, patients, read_sheet,
-    row_of, tree_of, usual_name)
+    check_test, lacking, one_site, own_part, patients, read_sheet, row_of, tree_of, usual_name)
+from .cells import check_spelled, in_order, part_named
 from .suite import Suite, pack, unpack
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold02
@@ -117,11 +118,6 @@ def left_out(files)->list: # of paths
     "A sentence about files that cannot be read; none where there are none."
     return [f'{len(files)} unreadable left out, first {min(files).as_posix()}'] if files else []
 
-def without_box(boxes, used:list)->list: # of Row
-    "A sentence about images without a box; none where there are none."
-    lack = sorted(r.path for r in used if not boxes.has(r.path)) if boxes else []
-    return [f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}'] if lack else []
-
 # %% ../../nbs/5_data/05_folder.ipynb #e677ed4a
 def read_domains(root, rows:list, names:list, size:int, bad:str, boxes, white)->tuple:
     "(images for later, rows, pictures) of all domains."
@@ -150,7 +146,9 @@ def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside
     parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
     used = [*compress(read, parts)]
     notes = left_out({r.path for r in rows}-{r.path for r in read})+beside
-    notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)+without_box(boxes, used)
+    notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)
+    lack = sorted(r.path for r in used if not boxes.has(r.path)) if boxes else []
+    if lack: notes.append(f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}')
     about = with_facts(more, f'folder {root.name}, {len(used)} images', notes, counts, white)
     suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
     return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
@@ -259,8 +257,6 @@ def folder(
     words = ', '.join(f'{k}={v!r}' for k, v in options.items())
     return Recipe(name, partial(dealt_folder, **options), f'folder({words})')
 
-# %% ../../nbs/5_data/19_survey.ipynb #6b8f4c09
-from .copies import checksum_of, kinds_of
 
 # %% ../../nbs/5_data/19_survey.ipynb #784d836f
 def pictures_of(suite:Suite)->list: # of Picture

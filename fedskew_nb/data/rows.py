@@ -17,9 +17,9 @@ from .copies import (
     Picture, by_site, check_copies, checksum_of, one_of_sizes, planned, say)
 from .datasets import ABOUT, check_wishes, suite_of_parts, tensor_marks, with_facts
 from .images import Data, one_image
-from .sheet import (
-    COLUMNS, check_patients, column_notes, columns_of, in_order, parts_settled, row_that_says, said,
-    split_is_sure, with_nobody)
+from .sheet import check_patients, row_that_says
+from .cells import (
+    COLUMNS, column_notes, columns_of, in_order, parts_settled, said, split_is_sure, with_nobody)
 from .suite import Suite
 
 # %% ../../nbs/5_data/22_rows.ipynb #5a354922
@@ -102,12 +102,6 @@ def is_sure(given:dict, seen:dict)->bool:
     if given.get('split') is not None: return True
     return all(split_is_sure(own.get('split', 'split')) for own in seen.values())
 
-# %% ../../nbs/5_data/22_rows.ipynb #ff830ee3
-def as_one_size(pictures, images, rows:list)->list: # of Picture; images: none where they have one size
-    "The pictures with their parts; those of several sizes that the net sees as one are one."
-    pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
-    return one_of_sizes(pictures, [checksum_of(im.numpy()) for im in images]) if images else pictures
-
 # %% ../../nbs/5_data/22_rows.ipynb #b69c5cad
 def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
@@ -120,7 +114,8 @@ def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture]
     called = check_called(given, seen)
     images, rows, pictures = zip(*read)
     if not is_sure(given, seen): rows = parts_settled('rows', rows, called['split'])
-    pictures = as_one_size(pictures, images if size else (), rows)
+    pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
+    if size: pictures = one_of_sizes(pictures, [checksum_of(im.numpy()) for im in images])
     check_patients('rows', rows := with_nobody('rows', rows))
     return images, rows, pictures, names or in_order({r.label for r in rows})
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from ..core.names import real
 from ..core.seeding import generator
 from .boxes import csv_rows
+from .cells import (
+    COLUMNS, PARTS, check_spelled, column_notes, columns_of, part_named, parts_settled, said, split_is_sure,
+    tell_crowds, with_nobody)
 from .images import Data
 
 # %% ../../nbs/5_data/21_sheet.ipynb #116c955c
-PARTS = ('train','val','test')
-COLUMNS = ('image','label','site','patient','split')     # the last two may be missing
-
 class Row(NamedTuple):
     "One image of a site."
     path:Path         # below the folder of the table, or the number of a dataset's item
@@ -156,6 +156,23 @@ def read_sheet(file)->list: # of Row
     check_patients(file, rows := with_nobody(file, rows))
     return sorted(rows, key=lambda r: r.path.as_posix())    # their order in the table changes nothing
 
+# %% ../../nbs/5_data/21_sheet.ipynb #priv0002
+def patients(root, rows:list)->list: # of Row
+    "The rows of a folder with the patients that its `patients.csv` names."
+    file, who = Path(root)/'patients.csv', {}
+    if not file.is_file(): return rows
+    (_, head), *lines = csv_rows(file) or [(0, [])]
+    if head != ['image', 'patient']: raise ValueError(f'{file} must begin with image,patient: write it so')
+    for line, row in lines:
+        if len(row) != 2 or row[0] in who:
+            raise ValueError(f'{file}, row {line}: {",".join(row)!r} is no image and its patient')
+        who[row[0]] = said(row[1], 'patient', f'{file}, row {line}')
+    if lost := who.keys()-{r.path.as_posix() for r in rows}:
+        raise ValueError(f'{file} names {min(lost)}, which is not there: take it away')
+    rows = with_nobody(file, [r._replace(patient=who.get(r.path.as_posix(), '')) for r in rows])
+    check_patients(file, rows)
+    return rows
+
 # %% ../../nbs/5_data/21_sheet.ipynb #61e955e9
 def check_test(test):
     "Refuse a part to hold out that is none."
@@ -239,157 +256,3 @@ def lacking(tree:dict, names)->list:
     "A sentence for each site that lacks a class."
     lost = {site: [c for c in names if c not in own] for site, own in tree.items()}
     return [f'{site} has no image of {", ".join(cs)}' for site, cs in lost.items() if cs]
-
-# %% ../../nbs/5_data/30_cells.ipynb #5a1be0c3
-import re, unicodedata, warnings
-
-# %% ../../nbs/5_data/30_cells.ipynb #0b9a813a
-NOTHING = ('', 'nan', 'NaN', '<NA>', 'NaT')
-NOBODY = set('unknown unk na n/a #n/a #n/d null #null! #value! #ref! none nil nobody missing anonymous anon '
-             'unnamed -1 - -- ---  ? ?? . nan <na> nat'.split())       # no patients
-UNSEEN = dict.fromkeys(map(ord, '\u200b\u2060\ufeff\u00ad\u200e\u200f'))    # letters that nobody sees
-PART_WORDS = dict(training='train', valid='val', validation='val', dev='val', testing='test')
-
-def part_named(word:str)->str: # train, val or test; '' for another word
-    "The part that a word means."
-    word = PART_WORDS.get(word.casefold(), word.casefold())
-    return word if word in PARTS else ''
-
-# %% ../../nbs/5_data/30_cells.ipynb #490bbc8c
-def said(v, noun:str, where:str)->str: # '' where it says nothing
-    "What a cell says, as text."
-    if hasattr(v, 'item') and tuple(getattr(v, 'shape', ())) in ((), (1,)): v = v.item()
-    if isinstance(v, (list, tuple, dict, set, bytes)) or hasattr(v, 'shape'):
-        shown = ' '.join(str(v).split())[:40]
-        raise ValueError(f'{where}: the {noun} is {shown}, a {type(v).__name__}: give a name or a number')
-    if isinstance(v, float) and v.is_integer(): v = int(v)
-    text = str(v).translate(UNSEEN).strip()
-    if noun == 'patient' and text.casefold() in NOBODY: return ''
-    return '' if v is None or text in NOTHING or text == 'None' and noun != 'label' else text
-
-# %% ../../nbs/5_data/30_cells.ipynb #0c407f5d
-PATIENT = 'no nr num number name key code uid hash'.split()
-PEOPLE = 'patient', 'subject', 'participant', 'person'
-USUAL = dict(    # {column: its other names, as `key_of` writes them}
-    patient=[who+end for end in ('', 'id', 's', 'ids', *PATIENT) for who in PEOPLE]+['pid', 'ptid', 'mrn'],
-    split=['splits', 'splitname', 'datasplit', 'part', 'set', 'subset', 'partition', 'phase', 'usage'])
-LIKE = dict(patient=(*PEOPLE, 'caseid'), split=('split', 'fold', 'subset', 'partition'))
-
-def key_of(name)->str:
-    "A column's name without case, blanks and marks."
-    return re.sub(r'[\W_]+', '', unicodedata.normalize('NFKC', str(name)).casefold())
-
-# %% ../../nbs/5_data/30_cells.ipynb #231f170d
-def columns_of(names, given=None)->dict: # {column: its name}; given: the same, None for a column not to use
-    "Where the columns are that we know."
-    given, of = given or {}, {}
-    for name in names:
-        if name not in given.values(): of.setdefault(key_of(name), []).append(name)
-    found = {c: name for c, name in given.items() if name is not None and name in names}
-    for c in (c for c in COLUMNS if c not in given):
-        key = next((k for k in (c, *USUAL.get(c, ())) if k in of), None)
-        if key and len(of[key]) > 1:
-            raise ValueError(f'two columns are called {c}, {" and ".join(map(repr, of[key]))}: rename one')
-        if key: found[c] = of[key][0]
-    return found
-
-# %% ../../nbs/5_data/30_cells.ipynb #7dde8bcc
-def column_notes(names, called:dict, given=())->list:
-    "Columns that look like one of patients or parts and are not used, and names that are read as another."
-    notes = [f'the column {name!r} is read as {c}' for c, name in called.items()
-             if c != 'split' and c not in given and c not in key_of(name)]
-    for c in LIKE:
-        if c in called or c in given: continue
-        some = [repr(n) for n in names if n not in called.values() and any(w in key_of(n) for w in LIKE[c])]
-        if not some: continue
-        notes.append(f'there is no column {c}, and {some[0]} is not used: if it says it, call it {c}')
-    return notes
-
-# %% ../../nbs/5_data/30_cells.ipynb #8984de13
-def split_is_sure(name)->bool:
-    "Does a column of this name say parts, whatever its cells are?"
-    return 'split' in key_of(name)
-
-def parts_settled(where:str, rows:list, name:str)->list: # of Row
-    "Rows whose column may be parts: they are, if one of its cells says so."
-    if not any(part_named(r.split) for r in rows):
-        warnings.warn(f'{where}: the column {name!r} says no part, train, val or test, and is not used')
-        return [r._replace(split='') for r in rows]
-    for r in (r for r in rows if not part_named(r.split)):
-        raise ValueError(f'{where}, row {r.line}: the split is {r.split or "empty"} in the column {name!r}; '
-                         'write train, val or test, or give the column another name')
-    warnings.warn(f'{where}: the column {name!r} is read as split')
-    return [r._replace(split=part_named(r.split)) for r in rows]
-
-# %% ../../nbs/5_data/30_cells.ipynb #a76f9841
-def with_nobody(where:str, rows:list)->list: # of Row
-    "Rows in which a patient 0 among names is nobody; that some rows have no patient is said."
-    who = {r.patient for r in rows if r.patient}
-    zero = [w for w in who if spelling(w) == '0.']
-    if not all(NUMBER.fullmatch(w) for w in who):
-        rows = [r._replace(patient='') if r.patient in zero else r for r in rows]
-    if n := sum(not r.patient for r in rows)*any(r.patient for r in rows):
-        warnings.warn(f'{where}: {n} of {len(rows)} rows name no patient: each counts as one of its own')
-    return rows
-
-# %% ../../nbs/5_data/30_cells.ipynb #aa2f6a33
-CROWD = 8, .2      # times as many pictures as the median patient, and a share of the site
-
-def tell_crowds(where:str, rows:list):
-    "A patient with far more pictures than others of the site is said."
-    for site in dict.fromkeys(r.site for r in rows if not r.split):
-        own = [r.group for r in rows if r.site == site]
-        count = Counter(own).most_common()
-        (who, n), usual = count[0], count[len(count)//2][1]
-        if len(count) < 4 or n < CROWD[0]*usual or n < CROWD[1]*len(own): continue
-        warnings.warn(f'{where}: patient {who} has {n} of the {len(own)} images of {site}, others mostly '
-                      f'{usual}: they are dealt as one person; if it is nobody, leave the field empty')
-
-# %% ../../nbs/5_data/30_cells.ipynb #9d3c6e55
-NUMBER = re.compile(r'[+-]?(\d+(\.\d*)?|\.\d+)')
-TRUTH = dict(true='1.', false='0.')     # what a program takes them for
-
-def spelling(name:str)->str:
-    "What a reader takes a name for."
-    plain = ''.join(c for c in unicodedata.normalize('NFKC', name) if unicodedata.category(c) != 'Cf')
-    text = ' '.join(plain.replace('\u2212', '-').casefold().split())
-    if not NUMBER.fullmatch(text): return TRUTH.get(text, text)
-    whole, _, part = text.lstrip('+-').partition('.')
-    number = f'{whole.lstrip("0") or 0}.{part.rstrip("0")}'
-    return '-'*(text[0] == '-' and number != '0.')+number
-
-# %% ../../nbs/5_data/30_cells.ipynb #72e80b15
-def check_spelled(where, rows:list): # of Row
-    "Refuse names of sites, classes or patients that a reader takes for one."
-    for noun, part in (('domains', 'site'), ('classes', 'label'), ('patients', 'patient')):
-        of = {}
-        for name in sorted({getattr(r, part) for r in rows}): of.setdefault(spelling(name), []).append(name)
-        for key, names in of.items():
-            if len(names) == 1: continue
-            why = 'are one number' if NUMBER.fullmatch(key) else 'look the same'
-            if len(set(map(str.casefold, names))) == 1: why = 'differ only in capitals'
-            raise ValueError(f'{where}: {noun} {" and ".join(map(repr, names))} {why}; give them one name'
-                             +', or two people two'*(noun == 'patients'))
-
-# %% ../../nbs/5_data/30_cells.ipynb #cc34f208
-def in_order(labels)->list:
-    "Names of classes: numbers by size, if all are; else by the alphabet."
-    numbers = all(NUMBER.fullmatch(v) for v in labels)
-    return sorted(labels, key=lambda v: (float(v) if numbers else 0, v))
-
-# %% ../../nbs/5_data/30_cells.ipynb #priv0002
-def patients(root, rows:list)->list: # of Row
-    "The rows of a folder with the patients that its `patients.csv` names."
-    file, who = Path(root)/'patients.csv', {}
-    if not file.is_file(): return rows
-    (_, head), *lines = csv_rows(file) or [(0, [])]
-    if head != ['image', 'patient']: raise ValueError(f'{file} must begin with image,patient: write it so')
-    for line, row in lines:
-        if len(row) != 2 or row[0] in who:
-            raise ValueError(f'{file}, row {line}: {",".join(row)!r} is no image and its patient')
-        who[row[0]] = said(row[1], 'patient', f'{file}, row {line}')
-    if lost := who.keys()-{r.path.as_posix() for r in rows}:
-        raise ValueError(f'{file} names {min(lost)}, which is not there: take it away')
-    rows = with_nobody(file, [r._replace(patient=who.get(r.path.as_posix(), '')) for r in rows])
-    check_patients(file, rows)
-    return rows

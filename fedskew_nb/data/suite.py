@@ -9,7 +9,6 @@ __all__ = ['Client', 'Suite', 'counts', 'class_counts']
 import hashlib
 from dataclasses import dataclass, field, fields, replace
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from ..core.seeding import generator
 from .cache import picked, tensor_checksum
@@ -76,6 +75,87 @@ class Suite:
     def image_size(self)->int:
         "The side of its images, pixels."
         return next(iter(self.tests.values())).x.shape[-1]
+    @property
+    def chance(self)->float:
+        "AVG in % of the best single class, named for every test image."
+        shares = [[k/len(t) for k in counts(t.y, self.n_classes)] for t in self.tests.values()]
+        return 100*max(map(sum, zip(*shares)))/len(shares)
+    @property
+    def title(self)->str:
+        "A name to add to: the suite's, and its deal if it is not the usual one."
+        return self.name if self.deal == 'skew' else f'{self.name}-{self.deal}'
+    @property
+    def nbytes(self)->int:
+        "Bytes of its images, labels, masks and boxes, without those of `spare` and `homes`."
+        return sum(d.nbytes for d in self._datas())
+    def partition(self)->'pd.DataFrame':
+        "One row per client: its domain, and how many training images of each class it has."
+        rows = [[c.id, c.domain, *counts(c.train.y, self.n_classes)] for c in self.clients]
+        return pd.DataFrame(rows, columns=['client','domain',*self.classes])
+    def odd(self)->list: # of sentences
+        "What a reader of its averages should know: domains without a test, classes that nobody has."
+        return oddities(self)
+    def iid(self, seed:int=0)->'Suite':
+        "The control: the same images dealt at random to clients of the same sizes; the same test sets."
+        seed = whole(seed, 'seed')
+        nobodys = next(iter(self.tests.values()))[:0]     # such a client has no domain to be asked about
+        def dealt(part):      # of all clients, shuffled, in the same sizes
+            parts = [getattr(c, part) for c in self.clients]
+            order = torch.randperm(sum(map(len, parts)), generator=generator('iid', seed, part))
+            return picked(parts, order.split([len(p) for p in parts]))
+        parts = zip(self.clients, dealt('train'), dealt('val'))
+        clients = [Client(c.id, 'iid', t, v, nobodys) for c, t, v in parts]
+        return replace(self, name=self.title, deal='iid', clients=clients, homes=self.clients)
+    def pooled(self)->'Suite':
+        "No federation at all: one client that has everything."
+        parts = [[getattr(c, p) for c in self.clients] for p in ('train', 'val')]
+        train, val, test = (picked(p)[0] for p in (*parts, list(self.tests.values())))
+        everyone = Client(0, 'pooled', train, val, test)
+        return replace(self, name=self.title, deal='pooled', clients=[everyone])
+    def to(self,
+        device='cpu',        # where to keep the images
+        budget:int=4<<30,    # bytes; a larger suite stays where it is
+    )->'Suite':
+        "The suite with its images on `device`."
+        datas, there = self._datas(), torch.device(device)
+        if self.nbytes > budget or all(t.device == there for t in flat(datas).values()): return self
+        return self._with({id(d): d.apply(lambda t: t.to(device)) for d in datas})
+    def fingerprint(self)->str:
+        "Sixteen letters of every byte that training or a test sees, and of who has it."
+        kept = vars(self).setdefault('_digests', {})     # a tensor is summed up once a version
+        def digest(t):
+            key = id(t), None if t.is_inference() else t._version
+            if kept.get(key, (None,))[0] is not t: kept[key] = t, tensor_checksum(t)
+            return kept[key][1]
+        sums = lambda d: [(k, digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
+        clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
+        tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
+        text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    def _datas(self)->list:
+        "Every `Data` but `spare` and `homes` once, shared ones too."
+        every = [d for c in self.clients for d in (c.train, c.val, c.test)]
+        every += [*self.tests.values(), *self.unseen.values()]
+        return list({id(d): d for d in every}.values())
+    def _with(self, new:dict)->'Suite':
+        "The suite with each `Data` replaced; `new` is {id(old): new}."
+        it = lambda d: new[id(d)]
+        clients = [Client(c.id, c.domain, it(c.train), it(c.val), it(c.test)) for c in self.clients]
+        tests, unseen = ({k: it(d) for k, d in ds.items()} for ds in (self.tests, self.unseen))
+        return replace(self, clients=clients, tests=tests, unseen=unseen)
+    def _repr_markdown_(self)->str:
+        train = {}
+        for c in self.clients: train.setdefault(c.domain, []).append(len(c.train))
+        tests = {c.domain: c.test for c in self.clients} | self.tests | self.unseen
+        sizes = {d: train.get(d, []) for d in tests}
+        rows  = [f'| {d} | {len(sizes[d])} | {sum(sizes[d])} | {len(t)} |' for d, t in tests.items()]
+        about = {'source': self.source, 'licence': self.licence,
+                 'shows': self.shows, 'cannot show': self.cannot}
+        facts = [f'- *{k}:* {v}' for k, v in about.items() if v]
+        head  = [self.size] if self.size else []
+        head += [f'{self.n_classes} classes', f'{self.image_size} px', f'data seed {self.data_seed}']
+        return '\n'.join([' · '.join([f'**{self.title}**', *head]), '', '| domain | clients | train | test |',
+                          '|---|---|---|---|', *rows, '', *facts])
 
 # %% ../../nbs/5_data/02_suite.ipynb #c1580392
 def embedded(name:str):
@@ -94,120 +174,10 @@ def class_counts(client:Client, n_classes:int)->Tensor: # (n_classes,)
     "Training images per class."
     return client.train.y.cpu().bincount(minlength=n_classes)
 
-@patch
-def partition(self:Suite)->'pd.DataFrame':
-    "One row per client: its domain, and how many training images of each class it has."
-    rows = [[c.id, c.domain, *counts(c.train.y, self.n_classes)] for c in self.clients]
-    return pd.DataFrame(rows, columns=['client','domain',*self.classes])
-
-@patch(as_prop=True)
-def chance(self:Suite)->float:
-    "AVG in % of the best single class, named for every test image."
-    shares = [[k/len(t) for k in counts(t.y, self.n_classes)] for t in self.tests.values()]
-    return 100*max(map(sum, zip(*shares)))/len(shares)
-
-# %% ../../nbs/5_data/02_suite.ipynb #00000018
-@patch(as_prop=True)
-def title(self:Suite)->str:
-    "A name to add to: the suite's, and its deal if it is not the usual one."
-    return self.name if self.deal == 'skew' else f'{self.name}-{self.deal}'
-
-def dealt(s, part:str, seed:int)->list:
-    "One part of all clients, shuffled and dealt in the same sizes."
-    parts = [getattr(c, part) for c in s.clients]
-    order = torch.randperm(sum(map(len, parts)), generator=generator('iid', seed, part))
-    return picked(parts, order.split([len(p) for p in parts]))
-
-# %% ../../nbs/5_data/02_suite.ipynb #00000019
-@patch
-def iid(self:Suite, seed:int=0)->Suite:
-    "The control: the same images dealt at random to clients of the same sizes; the same test sets."
-    seed = whole(seed, 'seed')
-    nobodys = next(iter(self.tests.values()))[:0]     # such a client has no domain to be asked about
-    parts = zip(self.clients, dealt(self, 'train', seed), dealt(self, 'val', seed))
-    clients = [Client(c.id, 'iid', t, v, nobodys) for c, t, v in parts]
-    return replace(self, name=self.title, deal='iid', clients=clients, homes=self.clients)
-
-@patch
-def pooled(self:Suite)->Suite:
-    "No federation at all: one client that has everything."
-    parts = [[getattr(c, p) for c in self.clients] for p in ('train', 'val')]
-    train, val, test = (picked(p)[0] for p in (*parts, list(self.tests.values())))
-    everyone = Client(0, 'pooled', train, val, test)
-    return replace(self, name=self.title, deal='pooled', clients=[everyone])
-
-# %% ../../nbs/5_data/02_suite.ipynb #0000001f
-@patch
-def fingerprint(self:Suite)->str:
-    "Sixteen letters of every byte that training or a test sees, and of who has it."
-    kept = vars(self).setdefault('_digests', {})     # a tensor is summed up once a version
-    def digest(t):
-        key = id(t), None if t.is_inference() else t._version
-        if kept.get(key, (None,))[0] is not t: kept[key] = t, tensor_checksum(t)
-        return kept[key][1]
-    sums = lambda d: [(k, digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
-    clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
-    tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
-    text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-# %% ../../nbs/5_data/02_suite.ipynb #00000022
-@patch
-def _repr_markdown_(self:Suite)->str:
-    train = {}
-    for c in self.clients: train.setdefault(c.domain, []).append(len(c.train))
-    tests = {c.domain: c.test for c in self.clients} | self.tests | self.unseen
-    sizes = {d: train.get(d, []) for d in tests}
-    rows  = [f'| {d} | {len(sizes[d])} | {sum(sizes[d])} | {len(t)} |' for d, t in tests.items()]
-    about = {'source': self.source, 'licence': self.licence, 'shows': self.shows, 'cannot show': self.cannot}
-    facts = [f'- *{k}:* {v}' for k, v in about.items() if v]
-    head  = [self.size] if self.size else []
-    head += [f'{self.n_classes} classes', f'{self.image_size} px', f'data seed {self.data_seed}']
-    return '\n'.join([' · '.join([f'**{self.title}**', *head]), '', '| domain | clients | train | test |',
-                      '|---|---|---|---|', *rows, '', *facts])
-
-# %% ../../nbs/5_data/02_suite.ipynb #00000025
-@patch(as_prop=True)
-def nbytes(self:Suite)->int:
-    "Bytes of its images, labels, masks and boxes, without those of `spare` and `homes`."
-    return sum(d.nbytes for d in self._datas())
-
-@patch
-def _datas(self:Suite)->list:
-    "Every `Data` but `spare` and `homes` once, shared ones too."
-    every = [d for c in self.clients for d in (c.train, c.val, c.test)]
-    every += [*self.tests.values(), *self.unseen.values()]
-    return list({id(d): d for d in every}.values())
-
-@patch
-def _with(self:Suite, new:dict)->Suite:
-    "The suite with each `Data` replaced; `new` is {id(old): new}."
-    it = lambda d: new[id(d)]
-    clients = [Client(c.id, c.domain, it(c.train), it(c.val), it(c.test)) for c in self.clients]
-    tests, unseen = ({k: it(d) for k, d in ds.items()} for ds in (self.tests, self.unseen))
-    return replace(self, clients=clients, tests=tests, unseen=unseen)
-
 # %% ../../nbs/5_data/02_suite.ipynb #00000026
 def flat(datas:list)->dict:
     "{'0.x': …, '0.y': …}: all tensors of several `Data` under their places."
     return {f'{i}.{k}': t for i, d in enumerate(datas) for k, t in vars(d).items() if t is not None}
-
-# %% ../../nbs/5_data/02_suite.ipynb #00000027
-@patch
-def to(self:Suite,
-    device='cpu',        # where to keep the images
-    budget:int=4<<30,    # bytes; a larger suite stays where it is
-)->Suite:
-    "The suite with its images on `device`."
-    datas, there = self._datas(), torch.device(device)
-    if self.nbytes > budget or all(t.device == there for t in flat(datas).values()): return self
-    return self._with({id(d): d.apply(lambda t: t.to(device)) for d in datas})
-
-# %% ../../nbs/5_data/02_suite.ipynb #7354a26b
-@patch
-def odd(self:Suite)->list: # of sentences
-    "What a reader of its averages should know: domains without a test, classes that nobody has."
-    return oddities(self)
 
 # %% ../../nbs/5_data/02_suite.ipynb #0000002a
 FACTS = [f.name for f in fields(Suite) if f.name not in ('clients', 'tests', 'unseen', 'spare', 'homes')]

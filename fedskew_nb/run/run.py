@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from tqdm.auto import tqdm
 from ..analysis.comparison import Comparison, DEALS
-from ..analysis.trust import trust_measures
+from ..analysis.trust_tables import trust_measures
 from .executors import side_by_side
 from .scripts import safe_path, without_exit
 from ..core.files import sweep, write_csv

@@ -15,7 +15,8 @@ from fastcore.meta import delegates
 from tqdm import tqdm
 from .. import __version__
 from ..analysis.index import RESULTS
-from ..analysis.comparison import Comparison, load_comparison, stored_results
+from ..analysis.comparison import Comparison
+from ..analysis.overview import load_comparison, stored_results
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
 from .boxes import boxes_command
 from .catalogue import claims_command, notebooks_command, usual_methods

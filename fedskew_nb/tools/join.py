@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd, torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from ..analysis.explain import adabn, answers, shared_model
+from ..analysis.probes import adabn, answers, shared_model
 from ..analysis.table import Table, named_rows
 from .after import Standalone, card, in_plain_order, kept_federation, write_model
 from .shell import show_json

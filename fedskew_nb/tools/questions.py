@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np, torch
 from scipy.special import ndtr, stdtrit
 from ..analysis.pairs import image_error
-from ..analysis.explain import adabn, answers
+from ..analysis.probes import adabn, answers
 from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
 from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows

@@ -9,7 +9,8 @@ import json, math
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 from importlib.resources import files
-from fedskew_nb.analysis.comparison import DEALS, Comparison, stored_names, stored_results
+from fedskew_nb.analysis.comparison import DEALS, Comparison
+from fedskew_nb.analysis.overview import stored_names, stored_results
 from fedskew_nb.analysis.index import RESULTS, Cell, kind_of
 from fedskew_nb.analysis.pairs import BASES, is_scored, pair
 from fedskew_nb.analysis.stats import t_interval

@@ -103,11 +103,6 @@ ABOUT_CONTEXTS = dict(
            'what the errors of a detector cost; nor NICO itself')
 
 # %% ../../../nbs/5_data/11_backgrounds.ipynb #6f9a6407
-def own_images(name:str, s:dict, k:int, part:str, n:int, rho:float, data_seed:int)->Data:
-    "What client `k` shows."
-    y, c = deal_contexts(k, n, len(s['classes']), rho, data_seed, part)
-    return draw_contexts(y, c, s['classes'], s['px'], s['pose'], name, data_seed, k, part)
-
 def all_classes(name:str, s:dict, c:int, each:int, data_seed:int)->Data:
     "Every class before context `c`, `each` images of it."
     y = torch.arange(each*len(s['classes']))%len(s['classes'])
@@ -121,7 +116,9 @@ def context_suite(name:str, size:str, data_seed:int, rho:float)->Suite:
     data_seed, names, clients = whole(data_seed), list(CONTEXTS), []
     n = dict(train=s['train'], val=s['train']//5, test=s['own']*len(s['classes']))
     for k in range(7):
-        parts = {p: own_images(name, s, k, p, n[p], rho, data_seed) for p in n}
+        dealt = {p: deal_contexts(k, n[p], len(s['classes']), rho, data_seed, p) for p in n}
+        parts = {p: draw_contexts(y, c, s['classes'], s['px'], s['pose'], name, data_seed, k, p)
+                 for p, (y, c) in dealt.items()}
         clients.append(Client(k, f'shift {k}', **parts))
     tests  = {names[c]: all_classes(name, s, c, s['seen'], data_seed) for c in range(SEEN)}
     unseen = {names[c]: all_classes(name, s, c, s['unseen'], data_seed) for c in range(SEEN, len(names))}

@@ -69,12 +69,6 @@ def own_digits(s:dict, k:int, part:str, n:int, data_seed:int, foreground:bool)->
     colour = colour_near(*paper_of(k, s['clients']), len(i), generator(*key, k, part))
     return inked(*collection('mnist', i, s['px']), colour, foreground)
 
-def grey_digits(s:dict, data_seed:int, foreground:bool)->Data:
-    "Digits of the test half without any hue."
-    i = shuffled_half(10000, 'test', 'colored-mnist', data_seed, 'grey')[:s['grey']]
-    light = between(generator('colored-mnist', data_seed, 'grey'), .2, .7, len(i))
-    return inked(*collection('mnist', i, s['px']), light[:,None,None,None].expand(-1,3,1,1), foreground)
-
 # %% ../../../nbs/5_data/12_colored.ipynb #6f5f964a
 def hue_name(k:int, clients:int)->str: return f'hue {k/clients:.2f}'
 
@@ -117,7 +111,13 @@ def colored_mnist(
     "Ten digits; each of twenty clients has a background hue of its own; see `COLORED`."
     s, data_seed = colored_size(size, train), whole(data_seed)
     clients = colored_clients(s, data_seed, foreground)
-    tests, unseen = {c.domain: c.test for c in clients}, {'grey': grey_digits(s, data_seed, foreground)}
+
+    # digits of the test half without any hue are nobody's
+    i = shuffled_half(10000, 'test', 'colored-mnist', data_seed, 'grey')[:s['grey']]
+    light = between(generator('colored-mnist', data_seed, 'grey'), .2, .7, len(i))
+    ink = light[:,None,None,None].expand(-1,3,1,1)
+    unseen = {'grey': inked(*collection('mnist', i, s['px']), ink, foreground)}
+    tests = {c.domain: c.test for c in clients}
     name = 'colored-mnist' + '-foreground'*foreground + (f'-{train}' if train else '')
     classes = [str(c) for c in range(10)]
     return Suite(name, classes, clients, tests, unseen, size=size, data_seed=data_seed,

@@ -281,7 +281,7 @@ def to_simplex(v:Tensor, s:float=1.)->Tensor: # (D,)
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #d88b171f
 def _mean_loss(c, d)->Tensor: # scalar
     "The mean cross-entropy of a client's model over images, in eval mode."
-    from fedskew_nb.analysis.explain import answers
+    from fedskew_nb.analysis.probes import answers
     return F.cross_entropy(answers(c.net, d).logits.double(), d.y.cpu())
 
 @dataclass

@@ -30,7 +30,7 @@ def dfl_picture(
     ax=None,
 ):               # the axes
     "DFL inside one client, from an image to its loss h_k, with today's piece filled."
-    from fedskew_nb.analysis.style import flow_drawing
+    from fedskew_nb.analysis.diagrams import flow_drawing
     return flow_drawing(DFL_BOXES, DFL_ARROWS, DFL_SIGNS, today, ax, (7.6, 3.6))
 
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #f62d33bd

@@ -9,7 +9,7 @@ __all__ = ['Tamed', 'held_out', 'still_shared', 'branch_probes']
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ...analysis.explain import answers
+from ...analysis.probes import answers
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
@@ -92,7 +92,8 @@ def still_shared(fed:Federation, clients:int=3)->dict: # {'I', 'size_s', 'size_c
 import math
 import torch
 from torch import Tensor
-from ...analysis.explain import answers, glance, linear_probe
+from ...analysis.probes import answers, linear_probe
+from ...data.images import glance
 from ...core.net import Net
 from ...core.seeding import generator
 from ...data.images import Data, join

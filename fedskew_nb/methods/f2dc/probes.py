@@ -7,10 +7,12 @@ __all__ = ['mask_viewer', 'feature_answers']
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #71273bd1
 import matplotlib.pyplot as plt, numpy as np
-from ...analysis.style import arrow, flow_drawing, bare, canvas, style
+from ...analysis.style import bare, canvas, style
+from ...analysis.diagrams import arrow, flow_drawing
 from ...analysis.plots import SHADE, mosaic
-from ...analysis.explain import glance, measure, models_of
-from ...engine.reading import summary
+from ...analysis.probes import measure, models_of
+from ...data.images import glance
+from ...engine.history import summary
 from ...core.net import evaluating, Net
 from ...engine.federation import Federation
 

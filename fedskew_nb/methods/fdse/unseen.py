@@ -9,7 +9,7 @@ __all__ = ['adapt_unseen', 'unseen_facts', 'own_features', 'own_silhouettes', 'e
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ...analysis.explain import adabn, models_of, right_share, shared_model
+from ...analysis.probes import adabn, models_of, right_share, shared_model
 from ...engine.scoring import restating
 from ...core.net import Net
 from ...core.seeding import generator
@@ -131,7 +131,8 @@ def fdse_measures(fed:Federation)->dict:
     return look_inside(fed) | unseen_facts(fed)
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000003
-from ...analysis.explain import answers, glance, linear_probe, own_adabn, own_models, silhouette
+from ...analysis.probes import answers, linear_probe, own_adabn, own_models, silhouette
+from ...data.images import glance
 from ...core.net import evaluating
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #c518700e
@@ -209,8 +210,8 @@ def look_inside(fed:Federation)->dict:
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from ...analysis.style import (
-    arrow, named_box, PALETTE, bare, canvas, style, subplots, INK, colour, shades)
+from ...analysis.style import PALETTE, bare, canvas, style, subplots, INK, colour, shades
+from ...analysis.diagrams import arrow, named_box
 from ...analysis.plots import SHADE
 from ...core.names import one_of
 from .consensus import min_norm

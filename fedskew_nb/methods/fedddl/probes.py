@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch, torch.nn.functional as F
 from torch import Tensor
-from ...analysis.style import flow_drawing
-from ...analysis.explain import gradcam, answers, glance, inside
+from ...analysis.diagrams import flow_drawing
+from ...analysis.explain import gradcam
+from ...analysis.probes import answers, inside
+from ...data.images import glance
 from ...core.mechanism import Mechanism
 from ...core.names import Recipe
 from ...core.seeding import generator

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch
 from torch import Tensor
-from ...analysis.explain import glance, linear_probe, own_adabn
+from ...analysis.probes import linear_probe, own_adabn
+from ...data.images import glance
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
@@ -92,7 +93,8 @@ def fewer(
 import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.tri import Triangulation
-from ...analysis.style import flow_drawing, GREY, INK, PALETTE, bare, canvas, shades, style
+from ...analysis.style import GREY, INK, PALETTE, bare, canvas, shades, style
+from ...analysis.diagrams import flow_drawing
 from .evidence import beliefs
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #4e189308
