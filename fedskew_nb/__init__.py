@@ -34,8 +34,7 @@ def _to(room, modules): return {module: f'{room}.{module}' for module in modules
 
 _MOVED = {        # where a module was in 0.1: where it is now
     'core': _to('nets', 'models pretrained remember')
-          | dict(convert='nets.models', weights='nets.pretrained', merge='core.method',
-                 places='core.method', instructions='core.identity'),
+          | dict(convert='nets.models', weights='nets.pretrained', instructions='core.identity'),
     'nets': dict(convert='nets.models', weights='nets.pretrained'),
     'tools': dict(combine='tools.catalogue'),
     'engine': dict(
