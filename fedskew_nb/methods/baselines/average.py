@@ -72,7 +72,6 @@ FedProx = Method('FedProx', Prox(), page='2_methods/baselines/02_proximal', ink=
                  says='A pull holds every client near the model it received.')
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #c0ebb81d
-from fastcore.basics import patch
 from ...core.names import not_negative
 from ...core.rules import Rule, mean
 from ...core.net import is_learnt
@@ -99,17 +98,15 @@ class Dynamic(Mechanism):
         g, start = c.state['g'], dict(c.received.named_parameters())
         c.state['g'] = {n: g[n]-self.alpha*(w.detach()-start[n]) for n, w in shared(c).items()}
         return {}
+    def rules(self, net):
+        "What is learnt is averaged against the memories, Σ p_k θ_k − h/α, h their mean; without α as ever."
+        def against(V, g, w, srv):    # one tensor
+            name, p = srv.names[0], [srv.share(k) for k in srv.ids]
+            srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
+            return mean(V, g, w, srv)-srv.state[name]/self.alpha
+        return [Rule(is_learnt(net), against)] if self.alpha else []
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #b534732b
-@patch
-def rules(self:Dynamic, net):
-    "What is learnt is averaged against the memories, Σ p_k θ_k − h/α with h their mean; without α as ever."
-    def against(V, g, w, srv):    # one tensor
-        name, p = srv.names[0], [srv.share(k) for k in srv.ids]
-        srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
-        return mean(V, g, w, srv)-srv.state[name]/self.alpha
-    return [Rule(is_learnt(net), against)] if self.alpha else []
-
 FedDyn = Method('FedDyn', Dynamic(), page='2_methods/baselines/04_regularise',
                 says="Each client's loss is bent until all want the same model.")
 
@@ -155,23 +152,18 @@ class ControlVariates(Mechanism):
     def loss(self, c, b, out):
         terms = [(c.cache['shift'][n]*w).sum() for n, w in shared(c).items() if n in c.learnt]
         return {'control': sum(terms)} if terms else {}
-
-# %% ../../../nbs/2_methods/baselines/05_control.ipynb #073307f9
-@patch
-def finish(self:ControlVariates, c):
-    "Option II (Eq. 4), for every parameter that was trained."
-    own, shift, steps = c.state['own'], c.cache['shift'], c.steps_of
-    x, y = dict(c.received.named_parameters()), shared(c)
-    new = {n: (x[n]-w.detach())/(steps[n]*c.lr)-shift[n] for n, w in y.items() if n in steps}
-    c.state['own'] = own | new
-    return {'control': {n: v-own[n] for n, v in new.items()}}
-
-@patch
-def extras(self:ControlVariates, srv, ups):
-    "c, the mean of all clients' variates."
-    for u in ups:
-        for n, d in u.extra['control'].items(): srv.state[n] = srv.state.get(n, 0)+srv.share(u.id)*d
-    return {'control': dict(srv.state)}
+    def finish(self, c):
+        "Option II (Eq. 4), for every parameter that was trained."
+        own, shift, steps = c.state['own'], c.cache['shift'], c.steps_of
+        x, y = dict(c.received.named_parameters()), shared(c)
+        new = {n: (x[n]-w.detach())/(steps[n]*c.lr)-shift[n] for n, w in y.items() if n in steps}
+        c.state['own'] = own | new
+        return {'control': {n: v-own[n] for n, v in new.items()}}
+    def extras(self, srv, ups):
+        "c, the mean of all clients' variates."
+        for u in ups:
+            for n, d in u.extra['control'].items(): srv.state[n] = srv.state.get(n, 0)+srv.share(u.id)*d
+        return {'control': dict(srv.state)}
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #06fbb80e
 @dataclass
@@ -302,20 +294,17 @@ class WorstDomains(Mechanism):
         if not self.multiply: return to_simplex(lam+self.eta*F, lam.sum())
         new = lam*(self.eta*(F-F.max())).exp()
         return new*lam.sum()/new.sum().clamp(min=1e-300)
-
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #99b4ae0a
-@patch
-def weights(self:WorstDomains, srv, ups):
-    "λ of the domain (AFL: of before), shared among its clients; FedAvg's where nobody who is there has one."
-    every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
-    lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
-    M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)
-    M = M/M.sum(1, keepdim=True)    # (D, K): a domain's clients
-    now = M.new_tensor([lam[d] for d in here])
-    new = self._next(now, M@_sent(ups, 'loss'))
-    lam.update(zip(here, new.tolist()))
-    acts = new if self.multiply else now
-    return acts@M if acts.sum() > 0 else Mechanism.weights(self, srv, ups)
+    def weights(self, srv, ups):
+        "λ of the domain (AFL: of before), shared among its clients; FedAvg's where none who is there has one."
+        every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
+        lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
+        M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)
+        M = M/M.sum(1, keepdim=True)    # (D, K): a domain's clients
+        now = M.new_tensor([lam[d] for d in here])
+        new = self._next(now, M@_sent(ups, 'loss'))
+        lam.update(zip(here, new.tolist()))
+        acts = new if self.multiply else now
+        return acts@M if acts.sum() > 0 else Mechanism.weights(self, srv, ups)
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #da2588fe
 @dataclass

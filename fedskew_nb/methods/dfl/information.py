@@ -143,7 +143,6 @@ def fit_critic(
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #fe9718e0
 import copy
 from dataclasses import dataclass
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...nets.models import seq
@@ -220,6 +219,17 @@ class Branches(Mechanism):
         net.to(out.feat)
         _straight(net)
         return net
+    def phases(self, c):
+        "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
+        if self.stages == 1: return [('all', 1, everything)]
+        def learns(step, branch):
+            return either(branch, P) if step in BRANCH_STEPS[self.predictor_step] else branch
+        return [('specific', self.first, learns('specific', SPECIFIC)),
+                ('invariant', 1-self.first, learns('invariant', INVARIANT))]
+    def rules(self, net):
+        "E_s and P stay; what is left, E_c, is averaged (Eq. 6)."
+        kept = [p for p, shared in ((SPECIFIC, self.share_specific), (P, self.share_predictor)) if not shared]
+        return [Rule(either(*kept), keep)]
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #3836ab13
 def _fits(net):
@@ -240,19 +250,3 @@ def _straight(net):
     if same: return
     raise ValueError(f'Branches: {type(net).__name__} does something after its head, and P alone answers to '
                      'foreign features: let the head come last, or wrap the model with as_net(model, …)')
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #01cc1f31
-@patch
-def phases(self:Branches, c):
-    "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
-    if self.stages == 1: return [('all', 1, everything)]
-    def learns(step, branch):
-        return either(branch, P) if step in BRANCH_STEPS[self.predictor_step] else branch
-    return [('specific', self.first, learns('specific', SPECIFIC)),
-            ('invariant', 1-self.first, learns('invariant', INVARIANT))]
-
-@patch
-def rules(self:Branches, net):
-    "E_s and P stay; what is left, E_c, is averaged (Eq. 6)."
-    kept = [p for p, shared in ((SPECIFIC, self.share_specific), (P, self.share_predictor)) if not shared]
-    return [Rule(either(*kept), keep)]

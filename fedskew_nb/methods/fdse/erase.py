@@ -8,7 +8,6 @@ __all__ = ['first_filters', 'cheap_copies', 'Erased', 'batch_moments', 'moving_m
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #a5baef56
 import copy, math
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
 
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #fb870161
@@ -56,29 +55,22 @@ class Erased(nn.Module):
         if self.dse is not None: self.dse.to(layer.weight)
         self.bias = None if layer.bias is None else nn.Parameter(torch.zeros_like(layer.bias))
         self.bn_dfe = bn or _norm(layer, self.T)
-
-# %% ../../../nbs/2_methods/fdse/02_erase.ipynb #5a726715
-@patch
-def copies(self:Erased, z:Tensor)->Tensor:
-    "z with its cheap copies: (B, t, …) → (B, T, …)."
-    if self.dse is None: return z[:,:self.T]
-    e = self.dse(z[...,None])[...,0] if self.flat else self.dse(z)
-    return (torch.cat([z, e], 1) if self.ghost else e)[:,:self.T]
-
-@patch
-def before(self:Erased, x:Tensor)->Tensor:
-    "What BN_DFE gets: the erased features, whose statistics should not tell the domain."
-    z = self.bn_dse(self.dfe(x))
-    o = self.copies(z.relu() if self.relu else z)
-    if self.bias is None: return o
-    return o + (self.bias if self.flat else self.bias[:,None,None])
-
-@patch
-def forward(self:Erased, x:Tensor)->Tensor:
-    "The layer's output after BatchNorm."
-    o = self.before(x)
-    if self.training and self.tray is not None: self.tray.put('erased', self.depth, o)
-    return self.bn_dfe(o)
+    def copies(self, z:Tensor)->Tensor:
+        "z with its cheap copies: (B, t, …) → (B, T, …)."
+        if self.dse is None: return z[:,:self.T]
+        e = self.dse(z[...,None])[...,0] if self.flat else self.dse(z)
+        return (torch.cat([z, e], 1) if self.ghost else e)[:,:self.T]
+    def before(self, x:Tensor)->Tensor:
+        "What BN_DFE gets: the erased features, whose statistics should not tell the domain."
+        z = self.bn_dse(self.dfe(x))
+        o = self.copies(z.relu() if self.relu else z)
+        if self.bias is None: return o
+        return o + (self.bias if self.flat else self.bias[:,None,None])
+    def forward(self, x:Tensor)->Tensor:
+        "The layer's output after BatchNorm."
+        o = self.before(x)
+        if self.training and self.tray is not None: self.tray.put('erased', self.depth, o)
+        return self.bn_dfe(o)
 
 # %% ../../../nbs/2_methods/fdse/03_statistics.ipynb #d012f089
 from ...core.net import at_least_float32
