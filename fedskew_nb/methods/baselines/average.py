@@ -7,6 +7,18 @@ __all__ = ['FedAvg', 'BOWLS', 'FedProx', 'bowl_steps', 'bowl_rounds', 'Prox', 'F
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000003
 from ...core.method import Method
+import torch, torch.nn.functional as F
+from ...core.mechanism import Mechanism
+
+# %% ../../../nbs/2_methods/baselines/01_average.ipynb #440d5ace
+# for the later pages of this module
+import math  # noqa: F401
+from dataclasses import dataclass  # noqa: F401
+from torch import Tensor  # noqa: F401
+from ...core.names import not_negative  # noqa: F401
+from ...core.rules import Rule, mean  # noqa: F401
+from ...core.net import is_learnt  # noqa: F401
+from .personal import KeepBatchNorm, KeepPlaces  # noqa: F401
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000014
 FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
@@ -16,13 +28,6 @@ FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
 FAMILY = dict(    # {page: its head in every list}
     average='Train, then average', proximal='A pull back to the start', regularise='A further loss',
     control='A corrected gradient', updates="The server's step and weights")
-
-# %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #00000003
-import math
-from dataclasses import dataclass
-import torch
-from torch import Tensor
-from ...core.mechanism import Mechanism
 
 # %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #0000000b
 BOWLS = (((8., 1.), (-1., 1.)), ((1., 8.), (1., -1.)))    # curvatures and wish of each client
@@ -70,11 +75,6 @@ class Prox(Mechanism):
 
 FedProx = Method('FedProx', Prox(), page='2_methods/baselines/02_proximal', ink='purple',
                  says='A pull holds every client near the model it received.')
-
-# %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #c0ebb81d
-from ...core.names import not_negative
-from ...core.rules import Rule, mean
-from ...core.net import is_learnt
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #de21ce48
 def shared(c)->dict: # {name: parameter}
@@ -185,10 +185,6 @@ SCAFFOLD = Method('SCAFFOLD', ControlVariates(), ServerStep(), page='2_methods/b
 FedDC = Method('FedDC', ControlVariates(), Dynamic(alpha=.01), page='2_methods/baselines/05_control',
                says="FedDyn's bent loss and SCAFFOLD's control variates together (CVPR 2022).")
 
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #ac76b0f9
-import torch.nn.functional as F
-from .personal import KeepBatchNorm, KeepPlaces
-
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #595d3401
 @dataclass
 class ServerMomentum(Mechanism):
@@ -295,7 +291,7 @@ class WorstDomains(Mechanism):
         new = lam*(self.eta*(F-F.max())).exp()
         return new*lam.sum()/new.sum().clamp(min=1e-300)
     def weights(self, srv, ups):
-        "λ of the domain (AFL: of before), shared among its clients; FedAvg's where none who is there has one."
+        "λ of the domain (AFL: of before), shared among its clients; FedAvg's where none there has one."
         every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
         lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
         M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)

@@ -17,6 +17,12 @@ from ...nets.models import seq
 from ...core.net import probe, with_state
 from ...core.names import at_least, nearest, not_negative
 
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #10b7346a
+# for the later pages of this module
+import numpy as np  # noqa: F401
+from ...core.context import Each  # noqa: F401
+from .augment import restyled, statistics  # noqa: F401
+
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #eb79afb8
 def model_contrast(z:Tensor, z_glob:Tensor, z_prev:Tensor, tau:float)->Tensor: # (B, d) each → scalar
     "ℓ_con of Eq. 3, the mean over a batch."
@@ -143,11 +149,6 @@ class RelaxedContrast(Mechanism):
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #69632dad
 FedRCL = Method('FedRCL', RelaxedContrast(), page='2_methods/baselines/06_contrast',
                 says='Blocks see a class as alike, yet never as one point.')
-
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #fd5cddfd
-import numpy as np
-from ...core.context import Each
-from .augment import restyled, statistics
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #c767d22b
 def augmix_operations()->tuple:

@@ -15,6 +15,13 @@ from ...core.net import at_least_float32, everything, evaluating
 from ...core.names import not_negative
 from ...core.rules import Rule, keep
 
+# %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #fa60f838
+# for the later pages of this module
+from ...core.context import Each  # noqa: F401
+from ...core.net import _split  # noqa: F401
+from ...core.names import at_least  # noqa: F401
+from ...core.seeding import generator, seeded  # noqa: F401
+
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #be4ef5e2
 @torch.no_grad()
 def class_means(
@@ -210,12 +217,6 @@ def stars_picture(ax, means:Tensor, stars:list):
         ax.plot(*stars[k].T, '*', ms=13, color=color, mec='k', mew=.6)
     ax.plot(0, 0, '+', color='gray')
     ax.set_aspect('equal')
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #5e045033
-from ...core.context import Each
-from ...core.net import _split
-from ...core.names import at_least
-from ...core.seeding import generator, seeded
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #07301976
 def nearest_gaps(U:Tensor)->Tensor: # (C,)
