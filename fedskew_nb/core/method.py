@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import asdict, fields, is_dataclass, replace
 from torch import nn
 from . import merge, places
-from fedskew_nb.core.mechanism import (HOOKS, Mechanism, check_mechanism, comes_after, described, fills,
-    kind)
+from .mechanism import HOOKS, Mechanism, check_mechanism, comes_after
+from .mechanism import described, fills, kind
 from .names import nearest, plain_number
 from .net import Out
 
