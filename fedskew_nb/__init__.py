@@ -34,13 +34,14 @@ def _to(room, modules): return {module: f'{room}.{module}' for module in modules
 
 _MOVED = {        # where a module was in 0.1: where it is now
     'core': _to('nets', 'models pretrained remember')
-          | dict(convert='nets.models', weights='nets.pretrained', merge='core.method',
-                 places='core.method', instructions='core.identity'),
-    'nets': dict(convert='nets.models', weights='nets.pretrained'),
+          | dict(convert='nets.convert', weights='nets.weights', instructions='core.identity'),
     'tools': dict(combine='tools.catalogue'),
     'engine': dict(
         device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
-    'analysis': dict(sights='analysis.probes', costs='nets.models'),
+    'analysis': dict(
+        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
+        diagrams='analysis.style', overview='analysis.comparison', costs='nets.costs',
+        **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
     'deploy': dict(rehearse='deploy.flower'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
           | dict(detector='tools.boxes', survey='data.folder'),

@@ -13,7 +13,8 @@ from torch import nn
 from fedskew_nb.core.method import Contradiction, Method
 from fedskew_nb.core.mechanism import Mechanism
 from bare import noise_suite
-from fedskew_nb.nets.models import as_net, gap, resnet10, resnet18, small_conv
+from fedskew_nb.nets.convert import as_net
+from fedskew_nb.nets.models import gap, resnet10, resnet18, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.data.load import load_suite

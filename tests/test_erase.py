@@ -3,7 +3,8 @@ import copy, math
 import pytest, torch, torchvision
 import torch.nn.functional as F
 from torch import nn
-from fedskew_nb.nets.models import as_net, alexnet_bn, gap, n_bytes, n_params, resnet10, small_conv
+from fedskew_nb.nets.convert import as_net
+from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, small_conv
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.core.net import Net, is_statistic
 from fedskew_nb.methods.fdse.erase import (

@@ -15,8 +15,9 @@ from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.reading import Where
 from fedskew_nb.engine.server import weights_of
-from fedskew_nb.analysis.probes import measure, answers
-from fedskew_nb.nets.models import alexnet_bn, flops, gap, n_params, payload, resnet10, seq, small_conv
+from fedskew_nb.analysis.explain import measure, answers
+from fedskew_nb.nets.costs import flops, payload
+from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.f2dc.method import DC as AVERAGED_DC, DFC, DFD, F2DC as AVERAGED

@@ -15,7 +15,7 @@ from fedskew_nb.downloads.archives import check_path, entries_of, is_image
 from fedskew_nb.engine.checkpoint import load_nest
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.nets.remember import read_maps
-from fedskew_nb.nets.pretrained import weights_in
+from fedskew_nb.nets.weights import weights_in
 from fedskew_nb.run.recipes import read_model
 from fedskew_nb.tools.after import card_inside, rebuilt
 

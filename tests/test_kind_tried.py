@@ -8,7 +8,8 @@ from fedskew_nb.core.net import Net
 from fedskew_nb.core.seeding import Random, generator, seeded
 from fedskew_nb.core.tried import check_net, noise_images, tried
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.nets.models import TWINS, as_net, own_noise, gap, resnet, small_conv
+from fedskew_nb.nets.convert import TWINS, as_net, own_noise
+from fedskew_nb.nets.models import gap, resnet, small_conv
 from fedskew_nb.run.recipes import METHODS
 
 # nets are drawn by their kind (channels, size, types, answers, wrappers, noise), not listed as reported

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 from fedskew_nb.core.seeding import seeded
 from fedskew_nb.nets.models import seq
-from fedskew_nb.nets.pretrained import fill
+from fedskew_nb.nets.weights import fill
 
 def net(seed):
     with seeded(seed):

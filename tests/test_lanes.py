@@ -14,7 +14,7 @@ from kill import equal as same_nest
 from plain_engine import PlainEngine
 from torch import nn
 from fedskew_nb.run.recipes import METHODS
-from fedskew_nb.nets.models import as_net
+from fedskew_nb.nets.convert import as_net
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import seeded

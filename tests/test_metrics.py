@@ -3,8 +3,9 @@ import sys
 import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from torch import nn
-from fedskew_nb.nets.models import MODELS, flops, n_bytes, payload, small_conv
-from fedskew_nb.analysis.probes import answers, effective_rank, spectrum
+from fedskew_nb.nets.costs import flops, payload
+from fedskew_nb.nets.models import MODELS, n_bytes, small_conv
+from fedskew_nb.analysis.explain import answers, effective_rank, spectrum
 from fedskew_nb.engine.history import SCORES, Where, diff, summary, History
 from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.core.mechanism import Mechanism

@@ -3,9 +3,9 @@ import copy
 import pytest, torch, torchvision
 from feds import same
 from torch import nn
+from fedskew_nb.nets.convert import FAMILIES, IMAGENET, REFUSED, DropPath, as_net
 from fedskew_nb.nets.models import (
-    FAMILIES, IMAGENET, REFUSED, DropPath, as_net, MODELS, alexnet_bn, has_batchnorm, has_convs, has_map,
-    n_params, resnet10, small_conv)
+    MODELS, alexnet_bn, has_batchnorm, has_convs, has_map, n_params, resnet10, small_conv)
 from fedskew_nb.core.net import Net, probe
 from fedskew_nb.core.tried import check_net
 from fedskew_nb.core.seeding import Dropout, Random, seeded

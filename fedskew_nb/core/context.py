@@ -9,7 +9,6 @@ __all__ = ['ClientContext', 'Upload', 'ServerContext', 'Each', 'received_by']
 from dataclasses import dataclass, field
 from functools import cached_property
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from .seeding import generator
 from .mechanism import kind
@@ -31,6 +30,16 @@ class Context:
     "What client and server contexts share: a window per mechanism."
     as_is = None    # the numbers `i` of a batch whose images nothing has moved
     def window(self, m)->Window: return Window(self, m)
+    def once(self,
+        what,        # its name in this round
+        f, b:dict,   # frozen and in eval: images → (B, …); a batch
+    )->Tensor:       # f(x)
+        "What f says of a batch; it looks once a round at each image that nothing has moved."
+        if self.as_is is None or b.get('i') is not self.as_is: return f(b['x'])
+        said, i = self._said.setdefault(what, {}), b['i'].tolist()
+        new = [k for k, n in enumerate(i) if n not in said]
+        if new: said |= zip((i[k] for k in new), f(b['x'][new]))
+        return torch.stack([said[n] for n in i])
 
 # %% ../../nbs/4_core/07_context.ipynb #0000000b
 class ClientContext(Context):
@@ -67,19 +76,6 @@ class ClientContext(Context):
         "The model as the client got it: frozen, in eval, made on first use."
         if self._received is None: self._received = self._receive().eval().requires_grad_(False)
         return self._received
-
-# %% ../../nbs/4_core/07_context.ipynb #0c0ce001
-@patch
-def once(self:Context,
-    what,        # its name in this round
-    f, b:dict,   # frozen and in eval: images → (B, …); a batch
-)->Tensor:       # f(x)
-    "What f says of a batch; it looks once a round at each image that nothing has moved."
-    if self.as_is is None or b.get('i') is not self.as_is: return f(b['x'])
-    said, i = self._said.setdefault(what, {}), b['i'].tolist()
-    new = [k for k, n in enumerate(i) if n not in said]
-    if new: said |= zip((i[k] for k in new), f(b['x'][new]))
-    return torch.stack([said[n] for n in i])
 
 # %% ../../nbs/4_core/07_context.ipynb #00000014
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import inspect, math, traceback, types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from .names import nearest, typed
 from .net import Net, Out
@@ -33,6 +32,11 @@ class Mechanism:
     early = False           # its weights are known before the training
     everywhere = False      # scored on every domain though it keeps parts at its clients
     joins = {}              # {way: (net → may(name), (fed, x) → Net)} of a site that comes later
+    def __setattr__(self, name:str, v):
+        "Set a field to what is of its type; anything else is refused."
+        own = {f.name: f for f in fields(self)} if is_dataclass(self) else {}
+        if name in own and v is not own[name].default: v = typed(type(self), name, v)
+        object.__setattr__(self, name, v)
     def adapt(self, net): return net         # surgery on one place (a body layer, neck, pool, head)
     def phases(self, c): return Default      # [(name, share of the steps, trainable(name))]
     def start(self, c): ...                  # before local training
@@ -57,13 +61,10 @@ def fills(m:Mechanism, hook:str)->bool:
     "Does `m` say anything in `hook`?"
     return getattr(type(m), hook) is not getattr(Mechanism, hook)
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #93dc3bd1
-@patch
-def __setattr__(self:Mechanism, name:str, v):
-    "Set a field to what is of its type; anything else is refused."
-    own = {f.name: f for f in fields(self)} if is_dataclass(self) else {}
-    if name in own and v is not own[name].default: v = typed(type(self), name, v)
-    object.__setattr__(self, name, v)
+# %% ../../nbs/4_core/05_mechanism.ipynb #eb32cb2d
+def comes_after(m:Mechanism, o:Mechanism)->bool:
+    "Does `m` say that `o` has its say before?"
+    return isinstance(o, (*m.needs, *m.after))
 
 # %% ../../nbs/4_core/05_mechanism.ipynb #0b30d0e9
 def described(o)->str:

@@ -9,30 +9,25 @@ __all__ = ['Contradiction', 'Method']
 import json
 from collections import Counter
 from dataclasses import asdict, fields, is_dataclass, replace
-from fastcore.basics import patch
-from .mechanism import HOOKS, Mechanism, check_mechanism, described, fills, kind
+from torch import nn
+from . import merge, places
+from .mechanism import HOOKS, Mechanism, check_mechanism, comes_after
+from .mechanism import described, fills, kind
 from .names import nearest, plain_number
+from .net import Out
 
 # %% ../../nbs/4_core/06_method.ipynb #dc24fa69
 class Contradiction(ValueError):
     "Two mechanisms that cannot both have their way."
 
-# %% ../../nbs/4_core/06_method.ipynb #0000000f
-def values_of(m:Mechanism)->dict:
-    "What a mechanism is set to, in slots or not."
-    return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if is_dataclass(m) else {})
-
-# %% ../../nbs/4_core/06_method.ipynb #d00ab8c1
-def comes_after(m:Mechanism, o:Mechanism)->bool:
-    "Does `m` say that `o` has its say before?"
-    return isinstance(o, (*m.needs, *m.after))
-
 # %% ../../nbs/4_core/06_method.ipynb #caed66f2
 def ordered(ms)->tuple:
     "Mechanisms, each once, in their one order: behind all that they need or come after, then by class name."
+    def values(m):                     # what it is set to, in slots or not
+        return vars(m) | ({f.name: getattr(m, f.name) for f in fields(m)} if is_dataclass(m) else {})
     left, done = [], []
     for m in sorted(ms, key=kind):     # two of one class and with equal fields are one
-        if not any(type(m) is type(o) and values_of(m) == values_of(o) for o in left): left.append(m)
+        if not any(type(m) is type(o) and values(m) == values(o) for o in left): left.append(m)
     def waits(m): return any(comes_after(m, o) for o in left if o is not m)
     while left:
         ready = next((m for m in left if not waits(m)), None)
@@ -42,17 +37,6 @@ def ordered(ms)->tuple:
         done.append(ready)
         left.remove(ready)
     return tuple(done)
-
-# %% ../../nbs/4_core/06_method.ipynb #06bd55a5
-def check_parts(name, mechanisms):
-    "Refuse a name that is none, and mechanisms that are none."
-    for m in mechanisms: check_mechanism(m)
-    if isinstance(name, str) and name: return
-    raise ValueError(f'the name of a method is {name!r}: write Method("Name", mechanism, …)')
-
-def other_names(aliases)->dict:
-    "Aliases, and whose word each is."
-    return aliases if isinstance(aliases, dict) else dict.fromkeys(aliases, '')
 
 # %% ../../nbs/4_core/06_method.ipynb #00000010
 class Method:
@@ -67,73 +51,152 @@ class Method:
         base:str='',               # its name before a change
         aliases=(),                # other names, or {name: who says so}
     ):
-        check_parts(name, mechanisms)
+        for m in mechanisms: check_mechanism(m)
+        if not (isinstance(name, str) and name):
+            raise ValueError(f'the name of a method is {name!r}: write Method("Name", mechanism, …)')
         self.name, self.mechanisms, self.presets = name, ordered(mechanisms), presets or {}
         self.page, self.ink, self.says, self.base = page, ink, says, base or name
-        self.aliases = other_names(aliases)
-        self.run = self._agreed()
+        self.aliases = aliases if isinstance(aliases, dict) else dict.fromkeys(aliases, '')
+        self.run = agreed(self)
     def __eq__(self, o):
         "Equal name, equal mechanisms."
         return isinstance(o, Method) and (self.name, self.mechanisms) == (o.name, o.mechanisms)
     def __hash__(self): return hash(self.name)
+    def __repr__(self):
+        "As one would write it."
+        return f'Method({", ".join([repr(self.name), *map(repr, self.mechanisms)])})'
     @property
     def about(self)->dict: # arguments of a method
         "What is said of it beside its mechanisms; copies hand it on."
         return {n: getattr(self, n) for n in ('presets', 'page', 'ink', 'says', 'base', 'aliases')}
-    def __repr__(self):
-        "As one would write it."
-        return f'Method({", ".join([repr(self.name), *map(repr, self.mechanisms)])})'
+    def each(self, hook:str)->list:
+        "The mechanisms that fill `hook`, in canonical order."
+        return [m for m in self.mechanisms if fills(m, hook)]
+    def refuse(self, who, reason:str, todo:str):
+        "Raise a contradiction that names the method and the mechanisms."
+        names = ' and '.join(sorted({kind(m) for m in who}))
+        raise Contradiction(f'{self.name}: {names} {reason}: {todo}')
 
-# %% ../../nbs/4_core/06_method.ipynb #00000013
-@patch
-def refuse(self:Method, who, reason:str, todo:str):
-    "Raise a contradiction that names the method and the mechanisms."
-    names = ' and '.join(sorted({kind(m) for m in who}))
-    raise Contradiction(f'{self.name}: {names} {reason}: {todo}')
+    # ---- adding
+    def __add__(self, other:'Method|Mechanism')->'Method':
+        "Both lists of mechanisms as one method; a mechanism counts as a method of its name."
+        other = as_summand(other)
+        says, presets = f'{self.says} {other.says}'.strip(), self.presets | other.presets
+        about = self.about | dict(says=says, presets=presets, aliases=())
+        return Method(f'{self.name} + {other.name}', *self.mechanisms, *other.mechanisms, **about)
+    def __radd__(self, other:Mechanism)->'Method': return as_summand(other) + self
 
-@patch
-def each(self:Method, hook:str)->list:
-    "The mechanisms that fill `hook`, in canonical order."
-    return [m for m in self.mechanisms if fills(m, hook)]
+    # ---- changed copies
+    def named(self, name:str)->'Method':
+        "The same mechanisms under another name."
+        return Method(name, *self.mechanisms, **self.about)
+    def hyper(self)->dict:
+        "Every hyper-parameter as {spelling: (mechanism, field name)}; shared names carry their owner."
+        own = [(m, f.name) for m in self.mechanisms if is_dataclass(m) for f in fields(m)]
+        count = Counter(n for _, n in own)
+        long = {f'{kind(m)}__{n}': (m, n) for m, n in own}
+        return long | {n: (m, n) for m, n in own if count[n] == 1}
+    def _by_mechanism(self, values:dict)->dict:
+        "{mechanism: {field: value}}; an unknown name is refused, and one that is given twice."
+        places, changes = self.hyper(), {kind(m): {} for m in self.mechanisms}
+        for k, v in values.items():
+            if k not in places:
+                raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {advice(k, places)}')
+            mechanism, field = places[k]
+            of_mechanism = changes[kind(mechanism)]
+            if field in of_mechanism:
+                raise ValueError(f'{self.name}: {k} is given twice: say it in one spelling')
+            of_mechanism[field] = v
+        return changes
+    def __call__(self, preset:str|None=None, **hp)->'Method':
+        "A changed copy: `F2DC(sigma=.3, preset='released')`."
+        presets = {None: {}, 'paper': {}} | self.presets    # 'paper' changes nothing, unless one is called so
+        if preset not in presets:
+            raise ValueError(f'{self.name} has no preset {preset!r}: {nearest(preset, [*presets][1:])}')
+        first, then = self._by_mechanism(presets[preset]), self._by_mechanism(hp)
+        changes = {k: first[k] | then[k] for k in first}
+        changed = [replace(m, **changes[kind(m)]) if changes[kind(m)] else m for m in self.mechanisms]
+        words = [f'preset={preset!r}'] if preset else []
+        words += [f'{k}={plain_number(v)!r}' for k, v in hp.items()]
+        name = f'{self.name}({", ".join(words)})' if words else self.name
+        return Method(name, *changed, **self.about)
 
-# %% ../../nbs/4_core/06_method.ipynb #5d0f2c1a
-@patch
-def _have_needs(self:Method):
-    "Refuse a need that nobody meets; one that fills no hook is met by all of its kind."
-    for m in self.mechanisms:
-        for need in m.needs:
-            if any(isinstance(o, need) for o in self.mechanisms): continue
-            beside = ' and '.join(kind(o) for o in self.mechanisms if o is not m)
-            idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
-            kinds = need.__subclasses__() if idle else []
-            wanted = ' or '.join(f'{c.__name__}()' for c in kinds or [need])
-            missing = f'which is missing{beside and f" beside {beside}"}'
-            self.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
+    # ---- what it shows
+    def filled(self)->dict:
+        "{hook: what fills it}, with the defaults of the three hooks that always have an answer."
+        shown = lambda m: repr(m) if is_dataclass(m) else f'{kind(m)}()'
+        by_hook = {n: ' → '.join(map(shown, self.each(n))) or hook.default for n, hook in HOOKS.items()}
+        return {n: text for n, text in by_hook.items() if text}
+    def _repr_markdown_(self)->str:
+        rows = [f'| `{n}` | {HOOKS[n].law} | {text} |' for n, text in self.filled().items()]
+        return '\n'.join([f'**{self.name}**', '', '| hook | law | filled by |', '|---|---|---|', *rows])
+    def spec(self)->list:
+        "What a stored run says about its method: JSON-able."
+        said = [{'mechanism': kind(m)} | ({'hp': asdict(m)} if is_dataclass(m) else {})
+                for m in self.mechanisms]
+        for name, n, v in [(s['mechanism'], n, v) for s in said for n, v in s.get('hp', {}).items()]:
+            try: json.dumps(v, allow_nan=False)
+            except (TypeError, ValueError):
+                raise ValueError(f'{name}.{n} is {described(v)}: a stored run holds finite numbers, text, '
+                                 'True, False, None, and lists and dicts of them, so give one') from None
+        return said
 
-# %% ../../nbs/4_core/06_method.ipynb #00000015
-@patch
-def _one_each(self:Method):
-    "Refuse two mechanisms that fill a hook which takes one."
-    for name, hook in HOOKS.items():
-        who = self.each(name)
-        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
-        if single and len(who) > 1: self.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
+    # ---- what the engine asks: core.merge answers by the law of each hook, core.places changes a model
+    def one(self, hook:str, c, *args):
+        "The answer of the one mechanism that fills an exclusive hook, or None: then the default holds."
+        return merge.one(self, hook, c, *args)
+    def everyone(self, hook:str, c, *args):
+        "Run a hook of all mechanisms, in canonical order."
+        merge.everyone(self, hook, c, *args)
+    def union(self, hook:str, c, *args, start=())->dict:
+        "The answers of all mechanisms in one dict; a name given twice is refused."
+        return merge.union(self, hook, c, *args, start=start)
+    def terms(self, c, b:dict, out:Out)->dict:
+        "All loss terms of one step: `task`, by default the cross-entropy, and every mechanism's own."
+        return merge.terms(self, c, b, out)
+    def make_batch(self, c, b:dict)->dict:
+        "The batch after every mechanism's `batch` hook."
+        return merge.make_batch(self, c, b)
+    def run_forward(self, c, b:dict)->Out:
+        "What the model answers to a batch: by the one `forward`, else the net on `x` and on each `x_…`."
+        return merge.run_forward(self, c, b)
+    def adapt(self, net:nn.Module, seed:int=0)->nn.Module:
+        "A changed copy of `net`; the mechanisms' own modules start from `seed`."
+        return places.adapt(self, net, seed)
+    def rules(self, net:nn.Module)->dict:
+        "{name: (mechanism or None, Rule)} for every entry of `net.state_dict()` that is not frozen."
+        return places.rules(self, net)
+    def kept(self, net:nn.Module)->set:
+        "Names that never leave a client."
+        return places.kept(self, net)
 
 # %% ../../nbs/4_core/06_method.ipynb #f7b37f15
-@patch
-def _agreed(self:Method)->dict: # {field of Setting: value}
-    "What they demand of the training, if they get on."
-    names = [kind(m) for m in self.mechanisms]
-    twice = [m for m in self.mechanisms if names.count(kind(m)) > 1]
-    if twice: self.refuse(twice[:1], 'is there twice', 'keep one of them, or give one class another name')
-    self._have_needs()
-    self._one_each()
+def agreed(method)->dict: # {field of Setting: value}
+    "What its mechanisms demand of the training, if they get on."
+    # no class twice
+    names = [kind(m) for m in method.mechanisms]
+    twice = [m for m in method.mechanisms if names.count(kind(m)) > 1]
+    if twice: method.refuse(twice[:1], 'is there twice', 'keep one of them, or give one class another name')
+    # every need is met; one that fills no hook is met by all of its kind
+    for m, need in [(o, need) for o in method.mechanisms for need in o.needs]:
+        if any(isinstance(o, need) for o in method.mechanisms): continue
+        beside = ' and '.join(kind(o) for o in method.mechanisms if o is not m)
+        idle = all(getattr(need, hook) is getattr(Mechanism, hook) for hook in HOOKS)
+        kinds = need.__subclasses__() if idle else []
+        wanted = ' or '.join(f'{c.__name__}()' for c in kinds or [need])
+        missing = f'which is missing{beside and f" beside {beside}"}'
+        method.refuse((m,), f'builds on {need.__name__}, {missing}', f'add {wanted}')
+    # a hook that takes one mechanism has one
+    for name, hook in HOOKS.items():
+        who = method.each(name)
+        single = hook.law == 'exclusive' or any(name in m.alone for m in who)
+        if single and len(who) > 1: method.refuse(who, f'both claim the hook `{name}`', 'keep one of them')
+    # each setting of the training has one value
     out, who = {}, {}
-    for m in self.mechanisms:
-        for k, v in m.run.items():
-            if out.get(k, v) != v:
-                self.refuse((m, who[k]), f'demand {k}={v} and {k}={out[k]}', 'they cannot train together')
-            out[k], who[k] = v, m
+    for m, k, v in [(o, k, v) for o in method.mechanisms for k, v in o.run.items()]:
+        if out.get(k, v) != v:
+            method.refuse((m, who[k]), f'demand {k}={v} and {k}={out[k]}', 'they cannot train together')
+        out[k], who[k] = v, m
     return out
 
 # %% ../../nbs/4_core/06_method.ipynb #00000019
@@ -145,314 +208,10 @@ def as_summand(o)->Method:
     mend = f'write {o.__name__}()' if a_class else 'add a method or a mechanism'
     raise TypeError(f'{described(o)} is no summand: {mend}')
 
-# %% ../../nbs/4_core/06_method.ipynb #84d4d3cc
-@patch
-def __add__(self:Method, other:Method|Mechanism)->Method:
-    "Both lists of mechanisms as one method; a mechanism counts as a method of its name."
-    other = as_summand(other)
-    says, presets = f'{self.says} {other.says}'.strip(), self.presets | other.presets
-    about = self.about | dict(says=says, presets=presets, aliases=())
-    return Method(f'{self.name} + {other.name}', *self.mechanisms, *other.mechanisms, **about)
-
-@patch
-def __radd__(self:Method, other:Mechanism)->Method: return as_summand(other) + self
-
-@patch
-def named(self:Method, name:str)->Method:
-    "The same mechanisms under another name."
-    return Method(name, *self.mechanisms, **self.about)
-
 # %% ../../nbs/4_core/06_method.ipynb #0000001e
-@patch
-def hyper(self:Method)->dict:
-    "Every hyper-parameter as {spelling: (mechanism, field name)}; shared names carry their owner."
-    own = [(m, f.name) for m in self.mechanisms if is_dataclass(m) for f in fields(m)]
-    count = Counter(n for _, n in own)
-    long  = {f'{kind(m)}__{n}': (m, n) for m, n in own}
-    return long | {n: (m, n) for m, n in own if count[n] == 1}
-
 def advice(name:str, names)->str:
     "What to do about a hyper-parameter that is not there."
     if not names: return 'it takes none'
     shared = [n for n in names if n.endswith(f'__{name}')]
     if shared: return f'several mechanisms have one, so say {" or ".join(shared)}'
     return nearest(name, names)
-
-# %% ../../nbs/4_core/06_method.ipynb #a1c174bb
-@patch
-def _by_mechanism(self:Method, values:dict)->dict:
-    "{mechanism: {field: value}}; an unknown name is refused, and one that is given twice."
-    places, changes = self.hyper(), {kind(m): {} for m in self.mechanisms}
-    for k, v in values.items():
-        if k not in places: raise ValueError(f'{self.name} has no hyper-parameter {k!r}: {advice(k, places)}')
-        mechanism, field = places[k]
-        of_mechanism = changes[kind(mechanism)]
-        if field in of_mechanism: raise ValueError(f'{self.name}: {k} is given twice: say it in one spelling')
-        of_mechanism[field] = v
-    return changes
-
-# %% ../../nbs/4_core/06_method.ipynb #00000021
-@patch
-def __call__(self:Method, preset:str|None=None, **hp)->Method:
-    "A changed copy: `F2DC(sigma=.3, preset='released')`."
-    presets = {None: {}, 'paper': {}} | self.presets    # 'paper' changes nothing, unless one is called so
-    if preset not in presets:
-        raise ValueError(f'{self.name} has no preset {preset!r}: {nearest(preset, [*presets][1:])}')
-    first, then = self._by_mechanism(presets[preset]), self._by_mechanism(hp)
-    changes = {k: first[k] | then[k] for k in first}
-    changed = [replace(m, **changes[kind(m)]) if changes[kind(m)] else m for m in self.mechanisms]
-    words = [f'preset={preset!r}'] if preset else []
-    words += [f'{k}={plain_number(v)!r}' for k, v in hp.items()]
-    name = f'{self.name}({", ".join(words)})' if words else self.name
-    return Method(name, *changed, **self.about)
-
-# %% ../../nbs/4_core/06_method.ipynb #040bc731
-@patch
-def filled(self:Method)->dict:
-    "{hook: what fills it}, with the defaults of the three hooks that always have an answer."
-    shown = lambda m: repr(m) if is_dataclass(m) else f'{kind(m)}()'
-    by_hook = {n: ' → '.join(map(shown, self.each(n))) or hook.default for n, hook in HOOKS.items()}
-    return {n: text for n, text in by_hook.items() if text}
-
-@patch
-def _repr_markdown_(self:Method)->str:
-    rows = [f'| `{n}` | {HOOKS[n].law} | {text} |' for n, text in self.filled().items()]
-    return '\n'.join([f'**{self.name}**', '', '| hook | law | filled by |', '|---|---|---|', *rows])
-
-# %% ../../nbs/4_core/06_method.ipynb #09dcd814
-@patch
-def spec(self:Method)->list:
-    "What a stored run says about its method: JSON-able."
-    said = [{'mechanism': kind(m)} | ({'hp': asdict(m)} if is_dataclass(m) else {}) for m in self.mechanisms]
-    for name, n, v in [(s['mechanism'], n, v) for s in said for n, v in s.get('hp', {}).items()]:
-        try: json.dumps(v, allow_nan=False)
-        except (TypeError, ValueError):
-            raise ValueError(f'{name}.{n} is {described(v)}: a stored run holds finite numbers, text, '
-                             'True, False, None, and lists and dicts of them, so give one') from None
-    return said
-
-# %% ../../nbs/4_core/08_merge.ipynb #3e43c551
-import torch.nn.functional as F
-from .mechanism import Default, ask, kind
-from .net import Out
-
-# %% ../../nbs/4_core/08_merge.ipynb #00000009
-def window(c, m):
-    "A client or server as mechanism `m` sees it; toys without a window are handed over as they are."
-    return c.window(m) if hasattr(c, 'window') else c
-
-@patch
-def one(self:Method, hook:str, c, *args):
-    "The answer of the one mechanism that fills an exclusive hook, or None: then the default holds."
-    for m in self.each(hook):
-        answer = ask(m, hook, window(c, m), *args)
-        return None if answer is Default else answer
-
-@patch
-def everyone(self:Method, hook:str, c, *args):
-    "Run a hook of all mechanisms, in canonical order."
-    for m in self.each(hook): ask(m, hook, window(c, m), *args)
-
-# %% ../../nbs/4_core/08_merge.ipynb #0000000b
-@patch
-def union(self:Method, hook:str, c, *args, start=())->dict:
-    "The answers of all mechanisms in one dict; a name given twice is refused."
-    out, who, where = dict(start), {}, f'in the hook `{hook}`'
-    for m in self.each(hook):
-        for k, v in ask(m, hook, window(c, m), *args).items():
-            if k in who: self.refuse((m, who[k]), f'both give {k!r} {where}', 'rename one or drop one')
-            if k in out: self.refuse((m,), f'gives {k!r} {where}, a name the package uses', 'rename it')
-            out[k], who[k] = v, m
-    return out
-
-# %% ../../nbs/4_core/08_merge.ipynb #0000000d
-@patch
-def terms(self:Method, c, b:dict, out:Out)->dict:
-    "All loss terms of one step: `task`, by default the cross-entropy, and every mechanism's own."
-    task = self.one('task', c, b, out)
-    task = F.cross_entropy(out.logits, b['y']) if task is None else task
-    summands = self.union('loss', c, b, out, start=dict(task=task))
-    return {k: summands[k].to(task.device) for k in sorted(summands)}
-
-# %% ../../nbs/4_core/08_merge.ipynb #6a9c83c3
-class Noting(dict):
-    "A batch that notes which entries somebody asks for by name."
-    def __init__(self, b):
-        super().__init__(b)
-        self.asked = set()
-    def _noted(self, k):
-        self.asked.add(k)
-        return k
-    def __getitem__(self, k): return super().__getitem__(self._noted(k))
-    def __contains__(self, k): return super().__contains__(self._noted(k))
-    def get(self, k, other=None): return super().get(self._noted(k), other)
-
-# %% ../../nbs/4_core/08_merge.ipynb #94aa2958
-@patch
-def _no_talk(self:Method, asked:list, wrote:dict): # [(mechanism, entries)], {entry: mechanism}
-    "Refuse an entry that one asks for and another writes, if neither comes after the other."
-    for m, k in [(m, k) for m, entries in asked for k in sorted(wrote.keys() & entries)]:
-        o = wrote[k]
-        if o is m or comes_after(m, o) or comes_after(o, m): continue
-        self.refuse((m, o), f'talk through the batch entry {k!r} in no order',
-                    f'let {kind(m)} say `after = ({kind(o)},)`')
-
-# %% ../../nbs/4_core/08_merge.ipynb #00000012
-@patch
-def make_batch(self:Method, c, b:dict)->dict:
-    "The batch after every mechanism's `batch` hook."
-    raw, wrote, asked = set(b), {}, []
-    for m in self.each('batch'):
-        given = Noting(b)
-        new = ask(m, 'batch', window(c, m), given)
-        asked.append((m, given.asked-raw))
-        changed = [k for k in new if k not in b or new[k] is not b[k]]
-        for k in changed:
-            if k in wrote and not isinstance(wrote[k], tuple(m.needs)):
-                self.refuse((m, wrote[k]), f'both write the batch entry {k!r}',
-                            'let one write another `x_…` entry')
-            wrote[k] = m
-        b = dict(new)
-    self._no_talk(asked, wrote)
-    return b
-
-# %% ../../nbs/4_core/08_merge.ipynb #00000016
-@patch
-def run_forward(self:Method, c, b:dict)->Out:
-    "What the model answers to a batch: by the one `forward`, else the net on `x` and on each `x_…`."
-    out = self.one('forward', c, b)
-    if out is None:
-        out = c.net(b['x'])
-        more = [k for k in sorted(b) if k.startswith('x_')]
-        out.views.update({k[2:]: c.net(b[k]) for k in more})
-    return out
-
-# %% ../../nbs/4_core/10_places.ipynb #d70197a9
-import copy, warnings
-from torch import nn
-from .net import everything, under
-from .rules import Rule, keep, largest, mean
-from .seeding import generator, seeded
-from .tried import bare, knowing_grey
-
-# %% ../../nbs/4_core/10_places.ipynb #8b9e0efd
-def touched(before:dict, after:nn.Module)->set:
-    "Names of modules that were replaced, added or removed."
-    now = dict(after.named_modules())
-    return {n for n in before.keys() | now.keys() if n and before.get(n) is not now.get(n)}
-
-def places_of(m, *words)->tuple:
-    "The places of which a mechanism says one of these words."
-    return tuple(place for place, word in m.relies_on.items() if word in words)
-
-# %% ../../nbs/4_core/10_places.ipynb #c67879f1
-@patch
-def _leave_frozen(self:Method, m, before:dict, changed:set):
-    "Refuse surgery on what its owner has frozen."
-    stays = {id(p) for n, part in before.items() if n and n not in changed for p in part.parameters()}
-    for place in sorted(changed & before.keys()):
-        gone = [p for p in before[place].parameters() if id(p) not in stays]
-        if all(p.requires_grad for p in gone): continue
-        self.refuse((m,), f'changes `{place}`, which is frozen',
-                    'unfreeze it with requires_grad_(True), or take a method that leaves it as it is')
-
-# %% ../../nbs/4_core/10_places.ipynb #31e586b6
-@patch
-def _have_places(self:Method, who, net:nn.Module, owner:dict):
-    "Refuse a model without a place that one of these mechanisms reads, and who took it away."
-    modules = dict(net.named_modules())
-    for m in who:
-        for place in places_of(m, 'reads'):
-            if place in modules: continue
-            if place in owner:
-                taker = owner[place]
-                self.refuse((m, taker), f'meet at `{place}`, which {kind(m)} reads '
-                            f'and {kind(taker)} takes away', 'combine methods that leave it there')
-            tops = [n for n, _ in net.named_children()]
-            self.refuse((m,), f'reads `{place}`, which this model does not have', nearest(place, tops))
-
-# %% ../../nbs/4_core/10_places.ipynb #194c6621
-@patch
-def _check_places(self:Method, who, net:nn.Module, owner:dict):
-    "Refuse a net in which some mechanism misses a place that it counts on."
-    for m in self.mechanisms:
-        for place, other in owner.items():
-            if other is m or not under(*places_of(m, 'untouched', 'sent'))(place): continue
-            self.refuse((m, other), f'meet at `{place}`, which {kind(m)} needs untouched',
-                        'combine methods that change different places')
-    self._have_places(who, net, owner)
-
-# %% ../../nbs/4_core/10_places.ipynb #12b3107c
-def operate(m, net:nn.Module, seed:int)->nn.Module:
-    "The surgery of one mechanism; what it puts in starts from a seed of its own."
-    with seeded(generator(seed, 'adapt', kind(m)).initial_seed()): return ask(m, 'adapt', net)
-
-# %% ../../nbs/4_core/10_places.ipynb #5cce313b
-@patch
-def adapt(self:Method, net:nn.Module, seed:int=0)->nn.Module:
-    "A changed copy of `net`; the mechanisms' own modules start from `seed`."
-    home, owner = next(net.parameters()).device, {}
-    net = knowing_grey(bare(copy.deepcopy(net)).to(home if home.type == 'meta' else 'cpu'))
-    for m in self.each('adapt'):
-        self._check_places((m,), net, owner)
-        before = dict(net.named_modules())
-        net = operate(m, net, seed)
-        self._leave_frozen(m, before, touched(before, net))
-        for place in sorted(touched(before, net)):
-            if place in owner and not isinstance(owner[place], tuple(m.needs)):
-                self.refuse((m, owner[place]), f'both change `{place}`',
-                            'combine methods that change different places')
-            owner[place] = m
-    self._check_places(self.mechanisms, net, owner)
-    return net.to(home)
-
-# %% ../../nbs/4_core/10_places.ipynb #9876ea5b
-AVERAGED = (None, Rule(everything, mean))       # what nobody claims
-COUNTED  = (None, Rule(everything, largest))    # integers
-
-@patch
-def rule_for(self:Method, name:str, claims:list, is_counter:bool)->tuple:
-    "(mechanism or None, Rule): keep beats all, counters take the largest, the others must agree."
-    claimants    = [(m, r) for m, r in claims if r.claims(name)]
-    keepers = [(m, r) for m, r in claimants if r.fn is keep]
-    if keepers:    return keepers[0]
-    if is_counter: return COUNTED
-    if not claimants:   return AVERAGED
-    (first, rule), *others = claimants
-    for other, r in others:
-        if (r.fn, r.by) == (rule.fn, rule.by): continue
-        both = ' and '.join(o.fn.__name__.strip('_') for o in (rule, r))
-        self.refuse((first, other), f'both claim `{name}`, with the rules {both}', 'narrow one of the claims')
-    return first, rule
-
-# %% ../../nbs/4_core/10_places.ipynb #bd5be0a1
-@patch
-def _send_places(self:Method, rules:dict):
-    "Refuse who keeps at the clients what another mechanism needs at the server."
-    for m in self.mechanisms:
-        for name, (keeper, rule) in rules.items():
-            if rule.fn is not keep or keeper is m or not under(*places_of(m, 'sent'))(name): continue
-            self.refuse((m, keeper), f'meet at `{name}`, which {kind(m)} needs at the server and '
-                        f'{kind(keeper)} keeps at the clients', 'leave one of them out')
-
-# %% ../../nbs/4_core/10_places.ipynb #1dfb67ce
-@patch
-def rules(self:Method, net:nn.Module)->dict:
-    "{name: (mechanism or None, Rule)} for every entry of `net.state_dict()` that is not frozen."
-    claims = [(m, r) for m in self.each('rules') for r in ask(m, 'rules', net)]
-    names = list(net.state_dict())
-    for m, r in claims:
-        if not any(map(r.claims, names)):
-            warnings.warn(f'{self.name}: a rule of {kind(m)} claims no name of the model, so it does '
-                          f'nothing: claim some of {names[0]} to {names[-1]}')
-    frozen = getattr(net, 'frozen', ())
-    state = {n: v for n, v in net.state_dict().items() if n not in frozen}
-    chosen = {n: self.rule_for(n, claims, not v.is_floating_point()) for n, v in state.items()}
-    self._send_places(chosen)
-    return chosen
-
-# %% ../../nbs/4_core/10_places.ipynb #2cfbcff6
-@patch
-def kept(self:Method, net:nn.Module)->set:
-    "Names that never leave a client."
-    return {n for n, (_, r) in self.rules(net).items() if r.fn is keep}

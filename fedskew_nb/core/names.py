@@ -14,7 +14,6 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Union, get_args, get_origin, get_type_hints
-from fastcore.basics import patch
 
 # %% ../../nbs/4_core/11_names.ipynb #65be4ea8
 def folded(name)->str:
@@ -241,10 +240,7 @@ class Recipe:
     def made(self):
         "The thing, made once: for what needs no argument."
         return self.make()
-
-# %% ../../nbs/4_core/11_names.ipynb #0212c600
-@patch
-def holding(self:Recipe, thing)->Recipe:
-    "The same recipe, with the thing at hand."
-    vars(self)['made'] = thing
-    return self
+    def holding(self, thing)->'Recipe':
+        "The same recipe, with the thing at hand."
+        vars(self)['made'] = thing
+        return self

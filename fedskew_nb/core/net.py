@@ -12,7 +12,6 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Callable
-from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -47,6 +46,26 @@ def _split(r, main:str)->tuple:
     raise ValueError(f'a part of the model answers {len(r)} things: '
                      f'let it return {main} alone, or with a dict')
 
+# %% ../../nbs/4_core/01_net.ipynb #b52871f2
+def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
+    "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
+    names = {}
+    for n, v in named.items():
+        if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
+    def in_layer(n):
+        of = {c.__module__ for c in type(module.get_submodule(n.rpartition('.')[0])).__mro__}
+        return any(s.startswith('torch.nn.') and not s.endswith(('.module', '.container')) for s in of)
+    chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
+    return {n: one for one, ns in chosen.items() for n in ns if n != one}
+
+# %% ../../nbs/4_core/01_net.ipynb #a16d9095
+def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
+    "The state of a module, with each tensor once."
+    state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
+    for n in other_names(module, {n.removeprefix(prefix): v for n, v in state.items()}): del state[prefix+n]
+    if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
+    return state
+
 # %% ../../nbs/4_core/01_net.ipynb #00000009
 class Net(nn.Module):
     "body → neck → pool → head: the four places that a mechanism may change."
@@ -75,6 +94,36 @@ class Net(nn.Module):
         feat, of_pool = _split(self.pool(fmap), 'feat')
         logits, of_head = _split(self.head(feat), 'logits')
         return Out(logits, feat, fmap, (aux or {}) | of_pool | of_head | self.tray.take())
+    def normalised(self, x:Tensor)->Tensor: # (B, 3, H, W), where the net is, in its type
+        "Raw images, (B, 3, H, W) uint8, as this net wants them."
+        p = next(self.parameters())
+        return normalise(x.to(p.device), self.mean, self.std, p.dtype)
+    def see(self, x:Tensor)->Out:
+        "What it answers to raw images, (B, 3, H, W) uint8."
+        return self(self.normalised(x))
+    def __deepcopy__(self, memo:dict)->'Net':
+        "As usual, but for empty tables of hooks, which are made anew."
+        for m in self.modules():
+            memo |= {id(t): OrderedDict() for t in vars(m).values() if type(t) is OrderedDict and not t}
+        new = memo[id(self)] = self.__new__(type(self))
+        new.__dict__ |= copy.deepcopy(vars(self), memo)
+        return new
+    def state_dict(self, *, destination=None, prefix='', keep_vars=False)->dict:
+        "As of any module, with each tensor once."
+        state = state_of(self, prefix, keep_vars)
+        if destination is None: return state
+        destination.update(state)
+        return destination
+    def _load_from_state_dict(self, state:dict, prefix:str, *args):
+        other = other_names(self, nn.Module.state_dict(self, keep_vars=True))
+        named = ((prefix+n, prefix+one) for n, one in other.items())
+        state |= {n: state[one] for n, one in named if one in state and n not in state}
+        nn.Module._load_from_state_dict(self, state, prefix, *args)
+    def _named_members(self, members, prefix='', recurse=True, remove_duplicate=True):
+        "What `named_parameters` and `named_buffers` tell: the names of the state."
+        named = dict(nn.Module._named_members(self, members, '', recurse, False))
+        other = other_names(self, named) if remove_duplicate else ()
+        yield from ((prefix+'.'*bool(prefix)+n, v) for n, v in named.items() if n not in other)
 
 # %% ../../nbs/4_core/01_net.ipynb #922aadcb
 def normalise(
@@ -85,71 +134,6 @@ def normalise(
     "Bytes as floats around 0."
     m,s = (torch.as_tensor(v, dtype=dtype, device=x.device).view(-1,1,1) for v in (mean,std))
     return x.to(dtype, copy=True).div_(255).sub_(m).div_(s)
-
-@patch
-def normalised(self:Net, x:Tensor)->Tensor: # (B, 3, H, W), where the net is, in its type
-    "Raw images, (B, 3, H, W) uint8, as this net wants them."
-    p = next(self.parameters())
-    return normalise(x.to(p.device), self.mean, self.std, p.dtype)
-
-@patch
-def see(self:Net, x:Tensor)->Out:
-    "What it answers to raw images, (B, 3, H, W) uint8."
-    return self(self.normalised(x))
-
-# %% ../../nbs/4_core/01_net.ipynb #b92c4f16
-@patch
-def __deepcopy__(self:Net, memo:dict)->Net:
-    "As usual, but for empty tables of hooks, which are made anew."
-    for m in self.modules():
-        memo |= {id(t): OrderedDict() for t in vars(m).values() if type(t) is OrderedDict and not t}
-    new = memo[id(self)] = self.__new__(type(self))
-    new.__dict__ |= copy.deepcopy(vars(self), memo)
-    return new
-
-# %% ../../nbs/4_core/01_net.ipynb #b52871f2
-def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
-    "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
-    names = {}
-    for n, v in named.items():
-        if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
-    def in_layer(n):
-        of = {c.__module__ for c in type(module.get_submodule(n.rpartition('.')[0])).__mro__}
-        return any(s.startswith('torch.nn.') and not s.endswith(('.module', '.container')) for s in of)
-    chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
-    return {n: one for one, ns in chosen.items() for n in ns if n != one}
-
-# %% ../../nbs/4_core/01_net.ipynb #a16d9095
-def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
-    "The state of a module, with each tensor once."
-    state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
-    for n in other_names(module, {n.removeprefix(prefix): v for n, v in state.items()}): del state[prefix+n]
-    if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
-    return state
-
-# %% ../../nbs/4_core/01_net.ipynb #6725870c
-@patch
-def state_dict(self:Net, *, destination=None, prefix='', keep_vars=False)->dict:
-    "As of any module, with each tensor once."
-    state = state_of(self, prefix, keep_vars)
-    if destination is None: return state
-    destination.update(state)
-    return destination
-
-@patch
-def _load_from_state_dict(self:Net, state:dict, prefix:str, *args):
-    other = other_names(self, nn.Module.state_dict(self, keep_vars=True))
-    named = ((prefix+n, prefix+one) for n, one in other.items())
-    state |= {n: state[one] for n, one in named if one in state and n not in state}
-    nn.Module._load_from_state_dict(self, state, prefix, *args)
-
-# %% ../../nbs/4_core/01_net.ipynb #b0adfde2
-@patch
-def _named_members(self:Net, members, prefix='', recurse=True, remove_duplicate=True):
-    "What `named_parameters` and `named_buffers` tell: the names of the state."
-    named = dict(nn.Module._named_members(self, members, '', recurse, False))
-    other = other_names(self, named) if remove_duplicate else ()
-    yield from ((prefix+'.'*bool(prefix)+n, v) for n, v in named.items() if n not in other)
 
 # %% ../../nbs/4_core/01_net.ipynb #8402e8a5
 def with_state(module:nn.Module, state:dict, *args):

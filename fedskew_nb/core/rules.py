@@ -9,7 +9,6 @@ __all__ = ['mean', 'keep', 'by_tensor', 'by_layer', 'by_all', 'Rule', 'largest']
 from collections.abc import Callable
 from dataclasses import dataclass
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from .names import one_of
 
@@ -63,6 +62,11 @@ class Rule:
         if self.travels is None or callable(self.travels): return
         raise ValueError(f'Rule: travels is {self.travels!r}: give a function '
                          '(group, client, round, seed) → bool')
+    @property
+    def added(self):    # `mean`, `largest`, or None
+        "What is made of the rows as they come; None: the rule needs all at once."
+        if self.travels: return None
+        return mean if self.of_mean else next((fn for fn in (mean, largest) if self.fn is fn), None)
 
 # %% ../../nbs/4_core/09_rules.ipynb #b0ed2c56
 def rule_groups(rules:dict)->list: # of `Method.rules` → [(mechanism, rule, names)]
@@ -83,10 +87,3 @@ def resting(groups:list, client:int, round:int, seed:int)->set:
 def largest(V:Tensor, g:Tensor, w:Tensor, srv)->Tensor:
     "The rule of integer counters, such as the number of batches a BatchNorm has seen."
     return V.max(0).values
-
-# %% ../../nbs/4_core/09_rules.ipynb #436ebf66
-@patch(as_prop=True)
-def added(self:Rule):    # `mean`, `largest`, or None
-    "What is made of the rows as they come; None: the rule needs all at once."
-    if self.travels: return None
-    return mean if self.of_mean else next((fn for fn in (mean, largest) if self.fn is fn), None)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves
-from ..nets.models import draws_nothing, own_noise
+from ..nets.convert import draws_nothing, own_noise
 from ..core.identity import digest, made_from
 from ..core.source import home_of
 from ..core.mechanism import described, kind

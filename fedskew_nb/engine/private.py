@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from ..core.files import Number, Record, misfit, read_bytes
 from ..core.mechanism import ask, fills, kind
-from ..core.method import Method, window
+from ..core.merge import window
+from ..core.method import Method
 from ..core.names import extra, lazy
 from ..core.net import moving_norms
 from ..core.seeding import Random, generator

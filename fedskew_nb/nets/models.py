@@ -10,7 +10,8 @@ from ..core.names import at_least
 from ..core.seeding import seeded
 
 # %% auto #0
-__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage', 'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'learns_in', 'has_batchnorm', 'has_convs', 'FAMILIES', 'REFUSED', 'TWINS', 'DropPath', 'MapDropout', 'SelfNormalDropout', 'RandomSlope', 'own_noise', 'as_net', 'payload', 'flops']
+__all__ = ['MODELS', 'NEEDS', 'seq', 'conv_bn', 'small_conv', 'signed', 'n_params', 'n_bytes', 'BasicBlock', 'gap', 'stage',
+           'resnet', 'resnet10', 'resnet18', 'alexnet_bn', 'has_map', 'learns_in', 'has_batchnorm', 'has_convs']
 
 # %% ../../nbs/4_core/02_models.ipynb #00000007
 def seq(**layers)->nn.Sequential:
@@ -133,15 +134,6 @@ def fc_bn(ni:int, nf:int)->nn.Sequential:
     "Linear layer, BatchNorm, ReLU."
     return seq(fc=nn.Linear(ni, nf), bn=nn.BatchNorm1d(nf), relu=nn.ReLU())
 
-def alexnet_body(in_ch:int, w:int, stride:int)->nn.Sequential:
-    "Five convolutions with bias; three of them are followed by a max-pool."
-    half = lambda: dict(pool=nn.MaxPool2d(3, 2))
-    return seq(block1=conv_bn(in_ch, w, 11, stride, 2 if stride > 1 else 5, bias=True, **half()),
-               block2=conv_bn(w, 3*w, 5, bias=True, **half()),
-               block3=conv_bn(3*w, 6*w, bias=True),
-               block4=conv_bn(6*w, 4*w, bias=True),
-               block5=conv_bn(4*w, 4*w, bias=True, **half()))
-
 # %% ../../nbs/4_core/02_models.ipynb #00000025
 def alexnet_bn(
     n_classes:int,
@@ -156,8 +148,13 @@ def alexnet_bn(
     w, stride = width, 4 if size >= 128 else 2 if size >= 64 else 1
     h = 16*w if hidden is None else hidden
     at_least(hidden=(h, 1, 'a layer'))
+    half = lambda: dict(pool=nn.MaxPool2d(3, 2))
     with seeded(seed):
-        body = alexnet_body(in_ch, w, stride)
+        body = seq(block1=conv_bn(in_ch, w, 11, stride, 2 if stride > 1 else 5, bias=True, **half()),
+                   block2=conv_bn(w, 3*w, 5, bias=True, **half()),
+                   block3=conv_bn(3*w, 6*w, bias=True),
+                   block4=conv_bn(6*w, 4*w, bias=True),
+                   block5=conv_bn(4*w, 4*w, bias=True, **half()))
         pool = seq(grid=nn.AdaptiveAvgPool2d(6), flatten=nn.Flatten(), fc1=fc_bn(36*4*w, h), fc2=fc_bn(h, h))
         net = Net(body, pool, nn.Linear(h, n_classes))
         return signed(net, size, 'alexnet_bn', width, 64, hidden=None if h == 16*w else h)
@@ -182,250 +179,3 @@ def has_convs(net:nn.Module)->bool:
     return learns_in(net, is_conv(net))
 
 NEEDS = {'map': has_map, 'BatchNorm': has_batchnorm, 'convolutions': has_convs}
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000003
-import copy
-from difflib import get_close_matches
-import torch
-from ..core.seeding import Dropout, Random, generator, seeded
-from ..core.net import Net, swapped
-from ..core.tried import bare, in_training, logits_of, noise_images, takes_grey, tried
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000006
-# family: (children that make the map, children that pool it, the child with the last linear layer);
-# '' is global average pooling
-FAMILIES = dict(
-    AlexNet=('features', 'avgpool', 'classifier'),
-    ConvNeXt=('features', '', 'classifier'),
-    DenseNet=('features ReLU', '', 'classifier'),
-    EfficientNet=('features', '', 'classifier'),
-    MNASNet=('layers', '', 'classifier'),
-    MobileNetV2=('features', '', 'classifier'),
-    MobileNetV3=('features', '', 'classifier'),
-    RegNet=('stem trunk_output', '', 'fc'),
-    ResNet=('conv1 bn1 relu maxpool layer1 layer2 layer3 layer4', '', 'fc'),
-    ShuffleNetV2=('conv1 maxpool stage2 stage3 stage4 conv5', '', 'fc'),
-    SwinTransformer=('features norm permute', '', 'head'),
-    VGG=('features', 'avgpool', 'classifier'))
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000007
-IMAGENET = dict(mean=(.485,.456,.406), std=(.229,.224,.225))    # of torchvision's pretrained weights
-
-# %% ../../nbs/4_core/03_convert.ipynb #a4697c22
-REFUSED = dict(
-    GoogLeNet='it trains auxiliary heads beside the main one',
-    Inception3='it trains auxiliary heads beside the main one',
-    MaxVit='its windows allow one image size only',
-    SqueezeNet='its last layer is a convolution, not a linear head',
-    VisionTransformer='it works on tokens and has no feature map')
-
-# %% ../../nbs/4_core/03_convert.ipynb #0000000a
-class DropPath(Dropout):
-    "Stochastic depth: leaves out a whole residual branch for some images (Huang et al. 2016)."
-    def __init__(self, p:float): super().__init__(p)
-    def _shape(self, x): return len(x), *[1]*(x.ndim-1)
-
-class MapDropout(Dropout):
-    "As `nn.Dropout2d` and its kin: leaves out whole maps."
-    def __init__(self, p:float, alone:int=0): # alone: dimensions of an input that is no batch
-        super().__init__(p)
-        self.alone = alone
-    def _shape(self, x):
-        lead = x.shape[:1 if x.ndim == self.alone else 2]
-        return *lead, *[1]*(x.ndim-len(lead))
-
-# %% ../../nbs/4_core/03_convert.ipynb #06242fb8
-class SelfNormalDropout(Dropout):
-    "As `nn.AlphaDropout`, or `nn.FeatureAlphaDropout` of whole maps: mean and variance stay."
-    def __init__(self, p:float, maps:bool=False):
-        super().__init__(p)
-        self.maps = maps
-    def _shape(self, x): return (*x.shape[:2], *[1]*(x.ndim-2)) if self.maps else x.shape
-    def forward(self, x):
-        if not self.training or self.p == 0: return x
-        kept, low = self.rand(self._shape(x), x) >= self.p, -1.7580993408473766
-        scale = ((1-self.p)*(1+self.p*low**2))**-.5 if self.p < 1 else 0.
-        return scale*(torch.where(kept, x, low)-self.p*low)
-
-# %% ../../nbs/4_core/03_convert.ipynb #099c8d29
-class RandomSlope(Random):
-    "As `nn.RReLU`."
-    stacks = True
-    def __init__(self, lower:float, upper:float):
-        super().__init__()
-        self.lower, self.upper = lower, upper
-    def forward(self, x):
-        u = self.rand(x.shape, x) if self.training else .5
-        return torch.where(x >= 0, x, x*(self.lower+(self.upper-self.lower)*u))
-
-TWINS = {    # a layer of noise: its twin
-    nn.Dropout: lambda m: Dropout(m.p),
-    nn.Dropout1d: lambda m: MapDropout(m.p, alone=2), nn.Dropout2d: lambda m: MapDropout(m.p),
-    nn.Dropout3d: lambda m: MapDropout(m.p, alone=4), nn.AlphaDropout: lambda m: SelfNormalDropout(m.p),
-    nn.FeatureAlphaDropout: lambda m: SelfNormalDropout(m.p, maps=True),
-    nn.RReLU: lambda m: RandomSlope(m.lower, m.upper)}
-
-# %% ../../nbs/4_core/03_convert.ipynb #1db93ad7
-def own_noise(module:nn.Module)->nn.Module:
-    "Swap every layer of noise for one with a generator of its own."
-    def drop_path(m):     # of other libraries as ours; anything else as it is
-        kind = type(m).__name__
-        if kind == 'StochasticDepth' and getattr(m, 'mode', 'row') == 'row': return DropPath(m.p)
-        scaled = getattr(m, 'scale_by_keep', True) and not isinstance(m, Random)
-        return DropPath(m.drop_prob or 0.) if kind.endswith('DropPath') and scaled else m
-    return swapped(module, lambda m: TWINS.get(type(m), drop_path)(m))
-
-# %% ../../nbs/4_core/03_convert.ipynb #0000000e
-def child_at(module, name):
-    "The child at a dotted path, or a fresh ReLU for the word 'ReLU' (DenseNet calls it in `forward`)."
-    if name == 'ReLU': return nn.ReLU()
-    try: return module.get_submodule(name)
-    except AttributeError:
-        names = [n for n, _ in module.named_modules() if n]
-        near = get_close_matches(name, names, 3, .1) or names[:3]
-        raise ValueError(f'{type(module).__name__} has no part {name!r}: nearest are {near}') from None
-
-def parts(module, names:str)->list: return [child_at(module, n) for n in names.split()]
-
-# %% ../../nbs/4_core/03_convert.ipynb #0000000f
-def cut_apart(module, body:str, pool:str, head:str)->tuple:
-    "(body, pool, head) as modules."
-    maps, pool, last = parts(module, body), parts(module, pool), child_at(module, head)
-    *rest, head = last if isinstance(last, nn.Sequential) else [last]
-    if not isinstance(head, nn.Linear):
-        raise ValueError(f'the head of {type(module).__name__} ends in {type(head).__name__}: '
-                         'as_net needs a linear layer there')
-    pool = pool or [nn.AdaptiveAvgPool2d(1)]
-    flat = [] if any(isinstance(m, nn.Flatten) for m in rest) else [nn.Flatten()]
-    named = {name.replace('.', '_'): m for name, m in zip(body.split(), maps)}
-    return seq(**named) if len(maps) > 1 else maps[0], nn.Sequential(*pool, *flat, *rest), head
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000011
-def same_answers(module, net, size):
-    "Refuse a cut with other answers or no map."
-    name, x = type(module).__name__, noise_images(module, size)
-    if takes_grey(module, x): net.channels, x = 1, x[:, :1]
-    want, otherwise = logits_of(tried(module, x, name), name), 'check body=, pool= and head='
-    try: out = tried(net, x)
-    except ValueError as e:
-        raise ValueError(f'{name} cut like this fails, and whole it does not: {otherwise} [{e}]') from e
-    if getattr(out.fmap, 'ndim', 0) != 4:
-        raise ValueError(f'the body of {name} gives {tuple(out.fmap.shape)}, not a map (B, C, H, W): '
-                         'name other parts in body=')
-    if out.logits.shape != want.shape or not torch.allclose(out.logits, want, atol=1e-4):
-        raise ValueError(f'{name} cut like this answers otherwise than the whole model: {otherwise}')
-
-# %% ../../nbs/4_core/03_convert.ipynb #aa99022d
-def check_cut(module, net, size, seed):
-    "Refuse a cut that is not the same model, in training too; lazy layers draw their first weights here."
-    if next(module.parameters()).is_meta: return     # it has no numbers; whoever builds it with some compares
-    with seeded(seed): same_answers(module, net, size)
-    draws_nothing(module, size, net.channels)
-    name, x = type(module).__name__, noise_images(module, size)
-    if net.channels == 1: x = x[:, :1]
-    whole = in_training(module, x, name)
-    if whole is None: return
-    got, want = in_training(net, x), logits_of(whole, f'{name}, in training,')
-    same = got is not None and got.logits.shape == want.shape
-    if same and torch.allclose(got.logits, want, atol=1e-3): return
-    raise ValueError(f'{name} answers in training otherwise than cut like this: its forward has a branch '
-                     'that only training takes; move it into a child that body=, pool= or head= names')
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000013
-def who_draws(module:nn.Module, x)->list: # of names, '' is the module itself; innermost first
-    "Which parts draw from the global generator when they are called."
-    begun, found = {}, []
-    def before(name): return lambda *_: begun.update({name: torch.random.get_rng_state()})
-    def after(name): return lambda *_: found.append(name) if drew(begun[name]) else None
-    def drew(state): return not torch.equal(state, torch.random.get_rng_state())
-    with torch.random.fork_rng(devices=[]):
-        before('')()
-        try: module(x)
-        except Exception: return []    # whoever trains it will hear of it
-        if not drew(begun['']): return []
-        for name, m in module.named_modules():
-            m.register_forward_pre_hook(before(name))
-            m.register_forward_hook(after(name))
-        module(x)
-    return found
-
-# %% ../../nbs/4_core/03_convert.ipynb #0d752de3
-@torch.no_grad()
-def draws_nothing(module, size, channels=3):
-    "Refuse a model that draws from the global generator while it trains."
-    twin = copy.deepcopy(module).cpu().train()
-    black = torch.zeros(2, channels, size, size, dtype=next(twin.parameters()).dtype)
-    for m in twin.modules():
-        if isinstance(m, Random): m.generator = generator('as_net')
-    if not (names := who_draws(twin, black)): return
-    kind = type(twin.get_submodule(names[0])).__name__
-    where = f'{kind} ({names[0]})' if names[0] else kind
-    raise ValueError(f'{where} draws noise from the global generator in its forward: give it dropout=0, '
-                     'or make the noise a child module, fedskew_nb.Dropout')
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000014
-def cut_points(name:str, body, pool, head)->tuple:
-    "Where to cut: as said, or as known for a family."
-    if name in REFUSED and not body: raise ValueError(f'{name} cannot be a Net: {REFUSED[name]}')
-    if name in FAMILIES and not (body or head): return FAMILIES[name]
-    if body and head: return body, pool, head
-    raise ValueError(f'where to cut {name} is not known: name the parts, '
-                     f"as_net(model, body='…', head='…'); known are {', '.join(FAMILIES)}")
-
-def fresh_head(net:Net, n_classes:int, seed:int):
-    "Put in a new head, unless the old one has as many classes."
-    if n_classes == net.head.out_features: return
-    with seeded(seed): head = nn.Linear(net.head.in_features, n_classes)
-    net.head = head.to(net.head.weight)
-
-# %% ../../nbs/4_core/03_convert.ipynb #00000015
-def as_net(
-    module:nn.Module,         # a classifier; copied, never changed
-    n_classes:int|None=None,  # of a fresh head; default: keep the head
-    body:str|None=None,       # children that make the map, blanks between
-    head:str|None=None,       # last linear layer, or a Sequential ending in it
-    pool:str='',              # children that pool; default: global average
-    size:int=64,              # side of its images, pixels
-    seed:int=0,               # of a fresh head
-)->Net:
-    "A classifier as a Net; torchvision families need no names."
-    module = own_noise(bare(copy.deepcopy(module)))
-    name = type(module).__name__
-    net = Net(*cut_apart(module, *cut_points(name, body, pool, head)))
-    check_cut(module, net, size, seed)
-    if n_classes: fresh_head(net, n_classes, seed)
-    return signed(net.train(), size, name)
-
-# %% ../../nbs/4_core/20_costs.ipynb #f0b46397
-import copy
-import torch
-from ..core.method import Method
-from ..core.rules import resting, rule_groups
-
-# %% ../../nbs/4_core/20_costs.ipynb #3b2d8eb4
-def payload(
-    net:nn.Module,
-    method:Method|None=None,   # which names stay with the client; default: none
-)->dict:                       # bytes that travel each way, bytes that stay, bytes of counters
-    "What one client sends in a round, the first one of client 0, beside a method's own extras."
-    method = method or Method('FedAvg')
-    rules = method.rules(net)                               # what is frozen has none
-    stays = method.kept(net) | resting(rule_groups(rules), 0, 0, 0)
-    out = dict(travels=0, stays=0, counters=0)
-    for n, v in net.state_dict().items():
-        where = 'travels' if n in rules.keys()-stays else 'stays'
-        if not v.is_floating_point(): where = 'counters'
-        out[where] += v.numel()*v.element_size()
-    return out
-
-# %% ../../nbs/4_core/20_costs.ipynb #037e9adc
-def flops(
-    net:nn.Module,
-    size:int,        # side of the image, pixels
-    in_ch:int=3,
-)->int:              # operations of one forward pass; half of it are multiply-adds
-    "Operations for one image, by torch's counter: two for each multiply-add of a layer."
-    from torch.utils.flop_counter import FlopCounterMode      # late: it loads triton
-    twin, image = copy.deepcopy(net).to('meta').eval(), torch.empty(1, in_ch, size, size, device='meta')
-    with FlopCounterMode(display=False) as counter, torch.no_grad(): twin(image)
-    return counter.get_total_flops()

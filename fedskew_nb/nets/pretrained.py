@@ -8,11 +8,13 @@ import math, re
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from .models import IMAGENET, as_net, child_at, MODELS, conv_bn, gap, seq, signed
 from ..core.names import at_least, extra, one_of
 from ..core.net import Net, evaluating, swapped, under
-from .remember import Remember
 from ..core.seeding import seeded
+from .convert import IMAGENET, as_net, child_at
+from .models import MODELS, conv_bn, gap, seq, signed
+from .remember import Remember
+from .weights import fill, last_layer
 
 # %% auto #0
 __all__ = ['torchvision_net', 'timm_net']
@@ -84,19 +86,6 @@ def downloaded(make, *args, **kwargs)->nn.Module:
         raise ValueError(f'the weights of {args[0]} could not be downloaded ({e}): '
                          'fetch them elsewhere and give the file') from e
 
-# %% ../../nbs/4_core/14_pretrained.ipynb #fe9b0071
-def of_torchvision(name:str, weights:str, seed:int)->tuple: # (module, the mean and std that it wants)
-    "A classifier of torchvision, with the weights that are asked for."
-    from torchvision import models
-    one_of(name, models.list_models(models), 'torchvision model')
-    known = models.get_model_weights(name).__members__
-    entry = known.get(weights)
-    with seeded(seed): module = downloaded(models.get_model, name, weights=entry)
-    if weights and not entry: fill(module, weights, last_layer(module), known)
-    if not entry: return module, IMAGENET if weights else None
-    preset = entry.transforms()
-    return module, dict(mean=tuple(preset.mean), std=tuple(preset.std))
-
 # %% ../../nbs/4_core/14_pretrained.ipynb #ca0c23be
 def torchvision_net(
     n_classes:int,
@@ -110,9 +99,19 @@ def torchvision_net(
     mean:tuple|None=None, std:tuple|None=None,    # of the weights
 )->Net:
     "A classifier of torchvision, with a head for our classes."
-    module, known = of_torchvision(name, weights, seed)
+    from torchvision import models
+    one_of(name, models.list_models(models), 'torchvision model')
+    # its weights: by their name there, or from a file
+    known = models.get_model_weights(name).__members__
+    entry = known.get(weights)
+    with seeded(seed): module = downloaded(models.get_model, name, weights=entry)
+    if weights and not entry: fill(module, weights, last_layer(module), known)
+    # the colours that these weights expect
+    preset = entry.transforms() if entry else None
+    expects = IMAGENET if weights else None
+    if preset: expects = dict(mean=tuple(preset.mean), std=tuple(preset.std))
     net = as_net(module, n_classes, size=size, seed=seed)
-    return finished(net, name, frozen, norm, colours(mean, std, known), adapter, seed)
+    return finished(net, name, frozen, norm, colours(mean, std, expects), adapter, seed)
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #eb1c2f01
 class AsMap(nn.Module):
@@ -126,32 +125,6 @@ class AsMap(nn.Module):
         if out.ndim == 4: return out
         patches = out[:, getattr(self.trunk, 'num_prefix_tokens', 0):]
         return patches.transpose(1, 2).unflatten(2, (math.isqrt(patches.shape[1]), -1))
-
-def timm_trunk(timm, name:str, size:int, pretrained:bool)->nn.Module:
-    "A timm model without its head."
-    how = dict(num_classes=0, global_pool='', pretrained=pretrained)
-    try: return downloaded(timm.create_model, name, img_size=size, **how)
-    except TypeError: return downloaded(timm.create_model, name, **how)
-
-# %% ../../nbs/4_core/14_pretrained.ipynb #5edf247f
-def cut_after(trunk:nn.Module, last:str)->nn.Module:
-    "The same model, in which nothing is done behind its part `last`."
-    names = [n for n, _ in trunk.named_children()]
-    for n in names[names.index(one_of(last, names, 'part'))+1:]: setattr(trunk, n, nn.Identity())
-    return trunk
-
-# %% ../../nbs/4_core/14_pretrained.ipynb #7a9ee14b
-def of_timm(name:str, weights:str, size:int, upto:str, adapter:int)->tuple: # (body, mean and std)
-    "A timm model without its head, with the weights that are asked for."
-    timm = extra('timm', 'timm', 'timm')
-    one_of(name, timm.list_models(), 'timm model')
-    tags = [n.partition('.')[2] for n in timm.list_pretrained(f'{name}.*')]
-    tagged = f'{name}.{weights}' if weights in tags else name
-    trunk = timm_trunk(timm, tagged, size, weights in ('DEFAULT', *tags))
-    if weights not in ('', 'DEFAULT', *tags): fill(trunk, weights, set(), ('DEFAULT', *tags))
-    if adapter and hasattr(trunk, 'conv_head'): upto = upto or 'blocks'
-    known = {k: tuple(trunk.pretrained_cfg[k]) for k in ('mean', 'std')} if weights else None
-    return AsMap(cut_after(trunk, upto) if upto else trunk), known
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #989a0d1f
 def timm_net(
@@ -167,148 +140,25 @@ def timm_net(
     mean:tuple|None=None, std:tuple|None=None,    # of the weights
 )->Net:
     "A model of timm as a Net, with a head for our classes."
+    timm = extra('timm', 'timm', 'timm')
+    one_of(name, timm.list_models(), 'timm model')
+    tags = [n.partition('.')[2] for n in timm.list_pretrained(f'{name}.*')]
+    tagged = f'{name}.{weights}' if weights in tags else name
+    how = dict(num_classes=0, global_pool='', pretrained=weights in ('DEFAULT', *tags))
     with seeded(seed):
-        body, known = of_timm(name, weights, size, upto, adapter)
+        # a model without its head, with the weights that are asked for
+        try: trunk = downloaded(timm.create_model, tagged, img_size=size, **how)
+        except TypeError: trunk = downloaded(timm.create_model, tagged, **how)
+        if weights not in ('', 'DEFAULT', *tags): fill(trunk, weights, set(), ('DEFAULT', *tags))
+        expects = {k: tuple(trunk.pretrained_cfg[k]) for k in ('mean', 'std')} if weights else None
+        # nothing is done behind its last part
+        if adapter and hasattr(trunk, 'conv_head'): upto = upto or 'blocks'
+        parts = [n for n, _ in trunk.named_children()]
+        behind_it = parts[parts.index(one_of(upto, parts, 'part'))+1:] if upto else []
+        for n in behind_it: setattr(trunk, n, nn.Identity())
+        body = AsMap(trunk)
         net = Net(body, gap(), nn.Linear(channels_of(body, size), n_classes))
-    return finished(signed(net, size, name), name, frozen, norm, colours(mean, std, known), adapter, seed)
+    return finished(signed(net, size, name), name, frozen, norm, colours(mean, std, expects), adapter, seed)
 
 # %% ../../nbs/4_core/14_pretrained.ipynb #37032d9f
 NETS = MODELS | dict(torchvision=torchvision_net, timm=timm_net)     # what a text may name
-
-# %% ../../nbs/4_core/15_weights.ipynb #e648dee3
-import warnings
-from collections.abc import Mapping
-from pathlib import Path
-from safetensors.torch import load_file
-from torch import Tensor, nn
-
-# %% ../../nbs/4_core/15_weights.ipynb #595b13d1
-def weights_in(path, known=()): # known: names of weights; → what the file holds
-    "What a file of weights holds, read without running code."
-    path = Path(path).expanduser()
-    if not path.is_file():
-        names = f' ({", ".join(known)})' if known else ''
-        raise ValueError(f'there is no file {path}: name known weights{names}, or such a file')
-    try:
-        if path.suffix == '.safetensors': return load_file(path)
-        return torch.load(path, 'cpu', weights_only=True)
-    except Exception as e:
-        raise ValueError(f'{path} holds no weights that can be read without running code '
-                         f'({type(e).__name__}): save its state_dict as .safetensors') from None
-
-# %% ../../nbs/4_core/15_weights.ipynb #4b2fc3e4
-def tables_in(o, at:str='')->dict: # {key: {name: tensor}}
-    "Each table of tensors in a checkpoint, by the key under which it lies."
-    if isinstance(o, (list, tuple)): o = dict(enumerate(o))
-    if not isinstance(o, Mapping): return {}
-    tensors = {str(k): v for k, v in o.items() if isinstance(v, Tensor)}
-    found = {at: tensors} if tensors else {}
-    for k, v in o.items(): found |= tables_in(v, f'{at}.{k}' if at else str(k))
-    return found
-
-# %% ../../nbs/4_core/15_weights.ipynb #f597a3f6
-MOST_WORDS = 6    # of a beginning: `module.model.backbone.`
-
-def shortened(table:dict)->dict: # {beginning: {name: tensor}}
-    "The table, and what is left of it without each beginning of a name."
-    words, cut = [n.split('.') for n in table], {'': table}
-    begins = {'.'.join(w[:i])+'.' for w in words for i in range(1, min(len(w), MOST_WORDS+1))}
-    for n, v in table.items():
-        ends = (i+1 for i, c in enumerate(n) if c == '.' and n[:i+1] in begins)
-        for i in ends: cut.setdefault(n[:i], {})[n[i:]] = v
-    return cut
-
-# %% ../../nbs/4_core/15_weights.ipynb #68316ecc
-def best(found:list, path)->dict: # found: [(key, beginning of names, {our name: tensor})]
-    "The fullest; two that are as full and differ are refused."
-    most = max((len(f) for *_, f in found), default=0)
-    full = [(key, begin, f) for key, begin, f in found if len(f) == most]
-    usual = [f for key, _, f in full if key == 'state_dict'] or [f for *_, f in full] or [{}]
-    if all(usual[0][n].equal(f[n]) if n in f else False for f in usual for n in usual[0]): return usual[0]
-    one, many = len({b for _, b, _ in full}) == 1, len({k for k, *_ in full}) > 1
-    said = {(key if many else '')+('' if one else f'{" " if many else ""}{begin}…') for key, begin, _ in full}
-    keys = ', '.join(sorted(s or 'the file itself' for s in said))
-    raise ValueError(f'{path} holds several weights that fit alike ({keys}): save the ones you mean alone')
-
-# %% ../../nbs/4_core/15_weights.ipynb #ad1463af
-def by_name(tables:dict, own:dict, path)->dict: # {our name: tensor}
-    "The tensors that have our names and shapes."
-    def fits(table): return {k: v for k, v in table.items() if k in own and v.shape == own[k].shape}
-    cut = [(key, begin, fits(t)) for key, table in tables.items() for begin, t in shortened(table).items()]
-    return best(cut, path)
-
-# %% ../../nbs/4_core/15_weights.ipynb #6b507174
-def is_counter(name:str)->bool: return name.endswith('num_batches_tracked')
-
-def is_head(shapes:list)->bool:
-    "Are these of a linear layer, or is there nothing?"
-    return not shapes or [len(s) for s in shapes] in ([2], [2, 1]) and len({s[0] for s in shapes}) == 1
-
-def odd_pair(pairs:list, own:dict, table:dict)->str: # pairs of names, ours first
-    "The first two that cannot be the same tensor; '' if all can."
-    for a, b in pairs:
-        fits = own[a].shape == table[b].shape and a.rpartition('.')[2] == b.rpartition('.')[2]
-        if not fits or b in own and a != b: return f'{b} stands where {a} does'
-    return ''
-
-# %% ../../nbs/4_core/15_weights.ipynb #f8f5ac3f
-def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, why not)
-    "The tensors of a file one for one, if that leaves no choice."
-    theirs, ours = ([n for n in t if not is_counter(n)] for t in (table, own))
-    pairs = list(zip(ours, theirs))
-    if theirs == sorted(theirs) and ours != sorted(ours): return {}, 'its names are in alphabetical order'
-    if len(theirs) < len(ours) or not is_head([table[n].shape for n in theirs[len(ours):]]):
-        return {}, f'it has {len(theirs)} tensors for {len(ours)}'
-    if odd := odd_pair(pairs, own, table): return {}, odd
-    layers = {(a.rpartition('.')[0], b.rpartition('.')[0]) for a, b in pairs}
-    if not len(layers) == len({a for a, _ in layers}) == len({b for _, b in layers}):
-        return {}, 'its layers are divided otherwise'
-    return {a: table[b] for a, b in pairs}, ''
-
-# %% ../../nbs/4_core/15_weights.ipynb #5bd28553
-def by_order(tables:dict, own:dict, path)->tuple: # ({our name: tensor}, '') or ({}, why not)
-    "What fits in order; a warning says that it was taken so."
-    tried = {key: in_order(t, own) for key, t in tables.items() if len(t) > 2}
-    fits = best([(key, '', f) for key, (f, _) in tried.items() if f], path)
-    if not fits: return {}, next((why for _, why in tried.values()), 'it has no tensors')
-    first = next(n for t in tables.values() for n, v in t.items() if v is next(iter(fits.values())))
-    warnings.warn(f'{path} has other names: its {len(fits)} tensors were taken in their order, which fits '
-                  f'one for one, {first} as {next(iter(fits))} and so on', stacklevel=5)
-    return fits, ''
-
-# %% ../../nbs/4_core/15_weights.ipynb #44e49c1d
-def fill(module:nn.Module, path, free:set, known=())->nn.Module: # free: entries the file need not have
-    "The same module with the weights of a file."
-    tables, own = tables_in(weights_in(path, known)), module.state_dict()
-    wanted = {k: v for k, v in own.items() if k not in free}
-    fits = by_name(tables, own, path)
-    lacks = [k for k in wanted if k not in fits and not is_counter(k)]
-    if lacks: fits, why = by_order(tables, wanted, path)
-    if lacks and not fits: raise ValueError(misfit_of(module, path, own, lacks, tables, why))
-    module.load_state_dict(fits, strict=False)
-    return module
-
-# %% ../../nbs/4_core/15_weights.ipynb #9de89552
-def fill_by_card(net:nn.Module, weights:dict, path):
-    "Put weights into the net of their card; those of another, and no numbers, are refused."
-    own = net.state_dict()
-    odd = [n for n, v in weights.items() if n in own and v.is_floating_point() != own[n].is_floating_point()]
-    try: net.load_state_dict({} if odd else weights)
-    except RuntimeError:
-        raise ValueError(f'{path} holds the weights of another net than its card says') from None
-    for n, v in weights.items():
-        if v.isfinite().all(): continue
-        raise ValueError(f'{path}: {n} is NaN or infinite, and so would be every answer')
-
-# %% ../../nbs/4_core/15_weights.ipynb #d4dd9479
-def last_layer(module:nn.Module)->set:
-    "Names of the entries of the last linear layer."
-    linear = [n for n, m in module.named_modules() if isinstance(m, nn.Linear)]
-    return {f'{linear[-1]}.{k}' for k in ('weight', 'bias')} if linear else set()
-
-def misfit_of(module, path, own:dict, lacks:list, tables:dict, why:str)->str:
-    "Why a file does not fit."
-    has = [f'{key or "at the top"}: {", ".join([*t][:3])}, … ({len(t)})' for key, t in tables.items()]
-    return (f'{path} holds the weights of another {type(module).__name__}: {len(lacks)} of {len(own)} '
-            f'entries are missing, or of another shape; the first is {lacks[0]}, and the file has '
-            f'{"; ".join(has[:4]) or "no tensors"}; nor do they fit in their order, for {why}')

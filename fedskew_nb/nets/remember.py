@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary, ref
 import torch
-from fastcore.basics import patch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -53,6 +52,22 @@ class Maps(dict):
         fmaps = fmaps[:fit].clone()
         self.held += fmaps.nbytes
         self.update(zip(keys, fmaps.unbind()))
+    def fetch(self, shelf:Path, device):
+        "Take what files hold that were not read yet; no trouble with files is an error."
+        with suppress(OSError):
+            for path in sorted({*shelf.glob('*.safetensors')}-self.read):
+                self.read.add(path)
+                with suppress(Exception):
+                    keys, fmaps = read_maps(path)
+                    if device.type == 'cpu': self.update(zip(keys, fmaps.unbind()))
+                    else: self.add(keys, fmaps.to(device))
+    def keep(self, keys:list, fmaps:Tensor, shelf:Path|None=None):
+        "Maps that were computed now: in a file where there is a folder, else in memory."
+        if shelf:
+            with suppress(Exception): write_maps(shelf, keys, fmaps)
+            self.fetch(shelf, fmaps.device)
+        new = [i for i, k in enumerate(keys) if k not in self]
+        if new: self.add([keys[i] for i in new], fmaps[new])
 
 @lru_cache(4)
 def maps_of(prefix:str, most:int)->Maps:
@@ -93,27 +108,6 @@ def write_maps(shelf:Path, keys:list, fmaps:Tensor):
     with whole_file(shelf/f'{seal(*parts.values())}.safetensors') as part: save_file(parts, part)
     tidy(shelf.parent)
 
-# %% ../../nbs/4_core/16_remember.ipynb #cf24893b
-@patch
-def fetch(self:Maps, shelf:Path, device):
-    "Take what files hold that were not read yet; no trouble with files is an error."
-    with suppress(OSError):
-        for path in sorted({*shelf.glob('*.safetensors')}-self.read):
-            self.read.add(path)
-            with suppress(Exception):
-                keys, fmaps = read_maps(path)
-                if device.type == 'cpu': self.update(zip(keys, fmaps.unbind()))
-                else: self.add(keys, fmaps.to(device))
-
-@patch
-def keep(self:Maps, keys:list, fmaps:Tensor, shelf:Path|None=None):
-    "Maps that were computed now: in a file where there is a folder, else in memory."
-    if shelf:
-        with suppress(Exception): write_maps(shelf, keys, fmaps)
-        self.fetch(shelf, fmaps.device)
-    new = [i for i, k in enumerate(keys) if k not in self]
-    if new: self.add([keys[i] for i in new], fmaps[new])
-
 # %% ../../nbs/4_core/16_remember.ipynb #788845ed
 def filled(x:Tensor, n:int, order)->Tensor:
     "These images and black ones, `n` together."
@@ -123,6 +117,12 @@ def filled(x:Tensor, n:int, order)->Tensor:
 def order_of(x:Tensor)->torch.memory_format:
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return torch.channels_last if last else torch.contiguous_format
+
+def parts(module:nn.Module)->list:
+    "The module and all in it; torch's own walk takes longer than a step of what stands behind."
+    found = [module]
+    for m in found: found += filter(None, m._modules.values())
+    return found
 
 # %% ../../nbs/4_core/16_remember.ipynb #e2efa625
 class Remember(nn.Module):
@@ -145,21 +145,56 @@ class Remember(nn.Module):
         n, order = 8 if x.device.type == 'cpu' else 64, order_of(x)
         with torch.autocast(x.device.type, enabled=False):
             return torch.cat([self.body(filled(part, n, order))[:len(part)] for part in x.split(n)])
+    def live(self, x:Tensor)->bool:
+        "Is nothing to be looked up: gradients of images, an export, a stack, hooks, statistics that move?"
+        if x.requires_grad or x.is_meta or torch.compiler.is_compiling(): return True
+        wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.tensors())))
+        return wrapped or any(
+            m.training or m._forward_hooks or m._forward_pre_hooks for m in parts(self.body))
+    def tensors(self)->list:
+        "Parameters and buffers."
+        found = [t for m in parts(self.body) for t in (*m._parameters.values(), *m._buffers.values())]
+        return [t for t in found if t is not None]
+    def note(self, code:str):
+        "Its letters, as long as its tensors stay as they are; those of the last few sets of tensors."
+        noted = [(ref(t), t._version, t.data_ptr()) for t in self.tensors()]
+        CODES[self] = [(noted, code), *CODES.get(self, ())][:4]
+    def noted(self)->str:
+        "Its letters, if they are known."
+        tensors = self.tensors()
+        return next((code for noted, code in CODES.get(self, ()) if is_as_noted(noted, tensors)), '')
+    def code(self)->str:
+        "Sixteen letters."
+        if code := self.noted(): return code
+        code = digest(*made_of(self.body))
+        self.note(code)
+        return code
+    def prefix_name(self, x:Tensor)->str:
+        "What its maps of such images are called: the same wherever they have the same bits."
+        if x.device.type == 'cuda': kind = torch.cuda.get_device_name(x.device)
+        else: kind = torch.backends.cpu.get_cpu_capability()
+        order = 'last' if order_of(x) == torch.channels_last else 'first'
+        return re.sub(r'[^\w-]', '_', f'{self.code()}-{x.device}-{kind}-{order}-{x.dtype}-{KEYS}')
+    def __deepcopy__(self, memo:dict)->'Remember':
+        "A copy has tensors of its own and the same maps."
+        new = memo[id(self)] = self.__new__(type(self))
+        new.__dict__ |= copy.deepcopy(vars(self), memo)
+        if code := self.noted(): new.note(code)
+        return new
+    def look(self, pieces, folder:Path|None=None): # folder: where maps of all prefixes lie
+        "Keep the maps of these images, pieces of (n, 3, H, W) as the net wants them."
+        for x in pieces:
+            maps, keys = self.maps(x), image_keys(x)
+            shelf = folder/self.prefix_name(x) if folder else None
+            if shelf and not all(k in maps for k in keys): maps.fetch(shelf, x.device)
+            new = {k: i for i, k in enumerate(keys) if k not in maps}
+            if new: maps.keep([*new], self.computed(x[[*new.values()]]), shelf)
 
-# %% ../../nbs/4_core/16_remember.ipynb #a7079257
-def parts(module:nn.Module)->list:
-    "The module and all in it; torch's own walk takes longer than a step of what stands behind."
-    found = [module]
-    for m in found: found += filter(None, m._modules.values())
-    return found
-
-# %% ../../nbs/4_core/16_remember.ipynb #f272652a
-@patch
-def live(self:Remember, x:Tensor)->bool:
-    "Is nothing to be looked up: gradients of images, an export, a stack, hooks, statistics that move?"
-    if x.requires_grad or x.is_meta or torch.compiler.is_compiling(): return True
-    wrapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, *self.tensors())))
-    return wrapped or any(m.training or m._forward_hooks or m._forward_pre_hooks for m in parts(self.body))
+# %% ../../nbs/4_core/16_remember.ipynb #aa8da2fc
+def is_as_noted(noted:list, tensors:list)->bool:
+    "Are these the tensors that were noted, and was none written to since?"
+    def same(note, t): return note[0]() is t and note[1:] == (t._version, t.data_ptr())
+    return len(noted) == len(tensors) and all(map(same, noted, tensors))
 
 # %% ../../nbs/4_core/16_remember.ipynb #0a897a3a
 CODES = WeakKeyDictionary()    # {Remember: [(its tensors, letters), …]}
@@ -173,67 +208,6 @@ def made_of(module:nn.Module)->tuple:
     layers = [(n, type(m), facts(m)) for n, m in module.named_modules()]
     tensors = {n: t.detach() for n, t in (*module.named_parameters(), *module.named_buffers())}
     return layers, versions, tensors
-
-# %% ../../nbs/4_core/16_remember.ipynb #c6e5e8a7
-def is_as_noted(noted:list, tensors:list)->bool:
-    "Are these the tensors that were noted, and was none written to since?"
-    def same(note, t): return note[0]() is t and note[1:] == (t._version, t.data_ptr())
-    return len(noted) == len(tensors) and all(map(same, noted, tensors))
-
-# %% ../../nbs/4_core/16_remember.ipynb #9451c55d
-@patch
-def tensors(self:Remember)->list:
-    "Parameters and buffers."
-    found = [t for m in parts(self.body) for t in (*m._parameters.values(), *m._buffers.values())]
-    return [t for t in found if t is not None]
-
-@patch
-def note(self:Remember, code:str):
-    "Its letters, as long as its tensors stay as they are; those of the last few sets of tensors."
-    noted = [(ref(t), t._version, t.data_ptr()) for t in self.tensors()]
-    CODES[self] = [(noted, code), *CODES.get(self, ())][:4]
-
-@patch
-def noted(self:Remember)->str:
-    "Its letters, if they are known."
-    tensors = self.tensors()
-    return next((code for noted, code in CODES.get(self, ()) if is_as_noted(noted, tensors)), '')
-
-@patch
-def code(self:Remember)->str:
-    "Sixteen letters."
-    if code := self.noted(): return code
-    code = digest(*made_of(self.body))
-    self.note(code)
-    return code
-
-# %% ../../nbs/4_core/16_remember.ipynb #3c941791
-@patch
-def prefix_name(self:Remember, x:Tensor)->str:
-    "What its maps of such images are called: the same wherever they have the same bits."
-    if x.device.type == 'cuda': kind = torch.cuda.get_device_name(x.device)
-    else: kind = torch.backends.cpu.get_cpu_capability()
-    order = 'last' if order_of(x) == torch.channels_last else 'first'
-    return re.sub(r'[^\w-]', '_', f'{self.code()}-{x.device}-{kind}-{order}-{x.dtype}-{KEYS}')
-
-@patch
-def __deepcopy__(self:Remember, memo:dict)->Remember:
-    "A copy has tensors of its own and the same maps."
-    new = memo[id(self)] = self.__new__(type(self))
-    new.__dict__ |= copy.deepcopy(vars(self), memo)
-    if code := self.noted(): new.note(code)
-    return new
-
-# %% ../../nbs/4_core/16_remember.ipynb #7be6676c
-@patch
-def look(self:Remember, pieces, folder:Path|None=None): # folder: where maps of all prefixes lie
-    "Keep the maps of these images, pieces of (n, 3, H, W) as the net wants them."
-    for x in pieces:
-        maps, keys = self.maps(x), image_keys(x)
-        shelf = folder/self.prefix_name(x) if folder else None
-        if shelf and not all(k in maps for k in keys): maps.fetch(shelf, x.device)
-        new = {k: i for i, k in enumerate(keys) if k not in maps}
-        if new: maps.keep([*new], self.computed(x[[*new.values()]]), shelf)
 
 # %% ../../nbs/4_core/16_remember.ipynb #e3278d53
 def look_once(

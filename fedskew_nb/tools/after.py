@@ -20,7 +20,7 @@ from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
 from ..core.files import Number, Record, check_ours, misfit, regular, trouble, whole_file, write_json
 from ..data.check import check_card
-from ..nets.pretrained import fill_by_card
+from ..nets.weights import fill_by_card
 from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net

@@ -12,7 +12,8 @@ from statistics import median
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 from fedskew_nb import F2DC, FDSE, FedAvg, FedBN, Federation, load_suite, resnet10, small_conv
-from fedskew_nb.nets.models import flops, n_params
+from fedskew_nb.nets.costs import flops
+from fedskew_nb.nets.models import n_params
 
 LIMIT = 1.25
 

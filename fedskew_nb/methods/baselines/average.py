@@ -7,6 +7,18 @@ __all__ = ['FedAvg', 'BOWLS', 'FedProx', 'bowl_steps', 'bowl_rounds', 'Prox', 'F
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000003
 from ...core.method import Method
+import torch, torch.nn.functional as F
+from ...core.mechanism import Mechanism
+
+# %% ../../../nbs/2_methods/baselines/01_average.ipynb #440d5ace
+# for the later pages of this module
+import math  # noqa: F401
+from dataclasses import dataclass  # noqa: F401
+from torch import Tensor  # noqa: F401
+from ...core.names import not_negative  # noqa: F401
+from ...core.rules import Rule, mean  # noqa: F401
+from ...core.net import is_learnt  # noqa: F401
+from .personal import KeepBatchNorm, KeepPlaces  # noqa: F401
 
 # %% ../../../nbs/2_methods/baselines/01_average.ipynb #00000014
 FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
@@ -16,13 +28,6 @@ FedAvg = Method('FedAvg', page='2_methods/baselines/01_average', ink='blue',
 FAMILY = dict(    # {page: its head in every list}
     average='Train, then average', proximal='A pull back to the start', regularise='A further loss',
     control='A corrected gradient', updates="The server's step and weights")
-
-# %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #00000003
-import math
-from dataclasses import dataclass
-import torch
-from torch import Tensor
-from ...core.mechanism import Mechanism
 
 # %% ../../../nbs/2_methods/baselines/02_proximal.ipynb #0000000b
 BOWLS = (((8., 1.), (-1., 1.)), ((1., 8.), (1., -1.)))    # curvatures and wish of each client
@@ -71,12 +76,6 @@ class Prox(Mechanism):
 FedProx = Method('FedProx', Prox(), page='2_methods/baselines/02_proximal', ink='purple',
                  says='A pull holds every client near the model it received.')
 
-# %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #c0ebb81d
-from fastcore.basics import patch
-from ...core.names import not_negative
-from ...core.rules import Rule, mean
-from ...core.net import is_learnt
-
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #de21ce48
 def shared(c)->dict: # {name: parameter}
     "The parameters in training that leave the client; a correction towards the others concerns no others."
@@ -99,17 +98,15 @@ class Dynamic(Mechanism):
         g, start = c.state['g'], dict(c.received.named_parameters())
         c.state['g'] = {n: g[n]-self.alpha*(w.detach()-start[n]) for n, w in shared(c).items()}
         return {}
+    def rules(self, net):
+        "What is learnt is averaged against the memories, Σ p_k θ_k − h/α, h their mean; without α as ever."
+        def against(V, g, w, srv):    # one tensor
+            name, p = srv.names[0], [srv.share(k) for k in srv.ids]
+            srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
+            return mean(V, g, w, srv)-srv.state[name]/self.alpha
+        return [Rule(is_learnt(net), against)] if self.alpha else []
 
 # %% ../../../nbs/2_methods/baselines/04_regularise.ipynb #b534732b
-@patch
-def rules(self:Dynamic, net):
-    "What is learnt is averaged against the memories, Σ p_k θ_k − h/α with h their mean; without α as ever."
-    def against(V, g, w, srv):    # one tensor
-        name, p = srv.names[0], [srv.share(k) for k in srv.ids]
-        srv.state[name] = srv.state.get(name, 0)-self.alpha*mean(V-g, g, p, srv)
-        return mean(V, g, w, srv)-srv.state[name]/self.alpha
-    return [Rule(is_learnt(net), against)] if self.alpha else []
-
 FedDyn = Method('FedDyn', Dynamic(), page='2_methods/baselines/04_regularise',
                 says="Each client's loss is bent until all want the same model.")
 
@@ -155,23 +152,18 @@ class ControlVariates(Mechanism):
     def loss(self, c, b, out):
         terms = [(c.cache['shift'][n]*w).sum() for n, w in shared(c).items() if n in c.learnt]
         return {'control': sum(terms)} if terms else {}
-
-# %% ../../../nbs/2_methods/baselines/05_control.ipynb #073307f9
-@patch
-def finish(self:ControlVariates, c):
-    "Option II (Eq. 4), for every parameter that was trained."
-    own, shift, steps = c.state['own'], c.cache['shift'], c.steps_of
-    x, y = dict(c.received.named_parameters()), shared(c)
-    new = {n: (x[n]-w.detach())/(steps[n]*c.lr)-shift[n] for n, w in y.items() if n in steps}
-    c.state['own'] = own | new
-    return {'control': {n: v-own[n] for n, v in new.items()}}
-
-@patch
-def extras(self:ControlVariates, srv, ups):
-    "c, the mean of all clients' variates."
-    for u in ups:
-        for n, d in u.extra['control'].items(): srv.state[n] = srv.state.get(n, 0)+srv.share(u.id)*d
-    return {'control': dict(srv.state)}
+    def finish(self, c):
+        "Option II (Eq. 4), for every parameter that was trained."
+        own, shift, steps = c.state['own'], c.cache['shift'], c.steps_of
+        x, y = dict(c.received.named_parameters()), shared(c)
+        new = {n: (x[n]-w.detach())/(steps[n]*c.lr)-shift[n] for n, w in y.items() if n in steps}
+        c.state['own'] = own | new
+        return {'control': {n: v-own[n] for n, v in new.items()}}
+    def extras(self, srv, ups):
+        "c, the mean of all clients' variates."
+        for u in ups:
+            for n, d in u.extra['control'].items(): srv.state[n] = srv.state.get(n, 0)+srv.share(u.id)*d
+        return {'control': dict(srv.state)}
 
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #06fbb80e
 @dataclass
@@ -192,10 +184,6 @@ SCAFFOLD = Method('SCAFFOLD', ControlVariates(), ServerStep(), page='2_methods/b
 # %% ../../../nbs/2_methods/baselines/05_control.ipynb #ba21822a
 FedDC = Method('FedDC', ControlVariates(), Dynamic(alpha=.01), page='2_methods/baselines/05_control',
                says="FedDyn's bent loss and SCAFFOLD's control variates together (CVPR 2022).")
-
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #ac76b0f9
-import torch.nn.functional as F
-from .personal import KeepBatchNorm, KeepPlaces
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #595d3401
 @dataclass
@@ -302,20 +290,17 @@ class WorstDomains(Mechanism):
         if not self.multiply: return to_simplex(lam+self.eta*F, lam.sum())
         new = lam*(self.eta*(F-F.max())).exp()
         return new*lam.sum()/new.sum().clamp(min=1e-300)
-
-# %% ../../../nbs/2_methods/baselines/15_updates.ipynb #99b4ae0a
-@patch
-def weights(self:WorstDomains, srv, ups):
-    "λ of the domain (AFL: of before), shared among its clients; FedAvg's where nobody who is there has one."
-    every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
-    lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
-    M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)
-    M = M/M.sum(1, keepdim=True)    # (D, K): a domain's clients
-    now = M.new_tensor([lam[d] for d in here])
-    new = self._next(now, M@_sent(ups, 'loss'))
-    lam.update(zip(here, new.tolist()))
-    acts = new if self.multiply else now
-    return acts@M if acts.sum() > 0 else Mechanism.weights(self, srv, ups)
+    def weights(self, srv, ups):
+        "λ of the domain (AFL: of before), shared among its clients; FedAvg's where none there has one."
+        every, here = (sorted(set(names)) for names in (srv.domains.values(), (u.domain for u in ups)))
+        lam = srv.state.setdefault('lam', dict.fromkeys(every, 1/len(every)))
+        M = torch.tensor([[srv.share(u.id)*(u.domain == d) for u in ups] for d in here], dtype=torch.float64)
+        M = M/M.sum(1, keepdim=True)    # (D, K): a domain's clients
+        now = M.new_tensor([lam[d] for d in here])
+        new = self._next(now, M@_sent(ups, 'loss'))
+        lam.update(zip(here, new.tolist()))
+        acts = new if self.multiply else now
+        return acts@M if acts.sum() > 0 else Mechanism.weights(self, srv, ups)
 
 # %% ../../../nbs/2_methods/baselines/15_updates.ipynb #da2588fe
 @dataclass

@@ -10,13 +10,18 @@ import math
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
 from ...nets.models import seq
 from ...core.net import probe, with_state
 from ...core.names import at_least, nearest, not_negative
+
+# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #10b7346a
+# for the later pages of this module
+import numpy as np  # noqa: F401
+from ...core.context import Each  # noqa: F401
+from .augment import restyled, statistics  # noqa: F401
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #eb79afb8
 def model_contrast(z:Tensor, z_glob:Tensor, z_prev:Tensor, tau:float)->Tensor: # (B, d) each → scalar
@@ -48,6 +53,14 @@ class ModelContrast(Mechanism):
         "Remember the model as it is now; nothing is sent."
         if self.mu: c.state['previous'] = {n: v.detach().clone() for n, v in c.net.state_dict().items()}
         return {}
+    def adapt(self, net):
+        "With `proj`, two layers between pool and head."
+        if not self.proj: return net
+        out = probe(net)
+        d, K = out.feat.shape[1], out.logits.shape[1]
+        net.pool = seq(pool=net.pool, fc1=nn.Linear(d, d), relu=nn.ReLU(), fc2=nn.Linear(d, self.proj))
+        net.head = nn.Linear(self.proj, K)
+        return net.to(out.feat)
 
 MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
               says='Features like the received model, unlike the own last one.')
@@ -55,17 +68,6 @@ MOON = Method('MOON', ModelContrast(), page='2_methods/baselines/06_contrast',
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #59ac328b
 FAMILY = dict(    # {page: its head in every list}
     contrast='Contrast at the client', views='Views in the style of other clients')
-
-# %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #04ce146b
-@patch
-def adapt(self:ModelContrast, net):
-    "With `proj`, two layers between pool and head."
-    if not self.proj: return net
-    out = probe(net)
-    d, K = out.feat.shape[1], out.logits.shape[1]
-    net.pool = seq(pool=net.pool, fc1=nn.Linear(d, d), relu=nn.ReLU(), fc2=nn.Linear(d, self.proj))
-    net.head = nn.Linear(self.proj, K)
-    return net.to(out.feat)
 
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #e043411d
 def cosines(f:Tensor)->Tensor: # (B, d) → (B, B)
@@ -147,11 +149,6 @@ class RelaxedContrast(Mechanism):
 # %% ../../../nbs/2_methods/baselines/06_contrast.ipynb #69632dad
 FedRCL = Method('FedRCL', RelaxedContrast(), page='2_methods/baselines/06_contrast',
                 says='Blocks see a class as alike, yet never as one point.')
-
-# %% ../../../nbs/2_methods/baselines/13_views.ipynb #fd5cddfd
-import numpy as np
-from ...core.context import Each
-from .augment import restyled, statistics
 
 # %% ../../../nbs/2_methods/baselines/13_views.ipynb #c767d22b
 def augmix_operations()->tuple:

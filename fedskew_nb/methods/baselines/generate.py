@@ -9,7 +9,6 @@ __all__ = ['FedGen', 'FeatureGenerator', 'diversity', 'generator_loss', 'LatentG
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -98,6 +97,30 @@ class LatentGenerator(Mechanism):
         if not (self.alpha or self.beta): return {}
         counts = c.data.train.y.bincount(minlength=c.n_classes)
         return {'head': dict(c.net.head.state_dict()), 'counts': counts}
+    def _resumed(self, srv, W:Tensor)->tuple: # (generator, Adam)
+        "Both as the last round left them; the first time fresh."
+        with seeded(srv.gen('weights').initial_seed()):
+            G = FeatureGenerator(W.shape[1], W.shape[2], self.noise, self.hidden).to(W)
+        adam = torch.optim.Adam(G.parameters(), self.rate, weight_decay=.01)
+        if srv.state:
+            G.load_state_dict(srv.state['generator'])
+            adam.load_state_dict(srv.state['adam'])
+        adam.param_groups[0]['lr'] = self.rate*self.fade**srv.round
+        return G.train(), adam
+    def extras(self, srv, ups):
+        "Some steps of the generator against the heads that were sent."
+        if not (self.alpha or self.beta): return {}
+        W, bias, classes, share = _heads(ups)
+        (G, adam), dice = self._resumed(srv, W), srv.gen('steps')
+        for _ in range(self.steps):
+            drawn = torch.randint(len(classes), (self.size,), generator=dice)
+            y, eps = classes[drawn.to(W.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
+            adam.zero_grad()
+            generator_loss(G(y, eps), y, eps, W, bias, share, self.eta).backward()
+            adam.step()
+        made = {n: v.detach().clone() for n, v in G.state_dict().items()}
+        srv.state.update(generator=made, adam=adam.state_dict())
+        return {'generator': made, 'classes': classes}
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #2b8d8dd1
 def _check(m:LatentGenerator):
@@ -112,19 +135,6 @@ FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_genera
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #ac2ec60d
 FAMILY = dict(generate='A generator on the server')    # {page: its head in every list}
 
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #886f0deb
-@patch
-def _resumed(self:LatentGenerator, srv, W:Tensor)->tuple: # (generator, Adam)
-    "Both as the last round left them; the first time fresh."
-    with seeded(srv.gen('weights').initial_seed()):
-        G = FeatureGenerator(W.shape[1], W.shape[2], self.noise, self.hidden).to(W)
-    adam = torch.optim.Adam(G.parameters(), self.rate, weight_decay=.01)
-    if srv.state:
-        G.load_state_dict(srv.state['generator'])
-        adam.load_state_dict(srv.state['adam'])
-    adam.param_groups[0]['lr'] = self.rate*self.fade**srv.round
-    return G.train(), adam
-
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #8edd1d11
 def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody has, share (K, C)
     "What the participants sent, side by side."
@@ -133,20 +143,3 @@ def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody h
     bias = torch.stack([h['bias'] for h in heads]) if 'bias' in heads[0] else W.new_zeros(W.shape[:2])
     counts = torch.stack([u.extra['counts'] for u in ups]).to(W)
     return W, bias, counts.sum(0).nonzero()[:, 0], counts/counts.sum(0).clamp(min=1)
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #5b75490a
-@patch
-def extras(self:LatentGenerator, srv, ups):
-    "Some steps of the generator against the heads that were sent."
-    if not (self.alpha or self.beta): return {}
-    W, bias, classes, share = _heads(ups)
-    (G, adam), dice = self._resumed(srv, W), srv.gen('steps')
-    for _ in range(self.steps):
-        drawn = torch.randint(len(classes), (self.size,), generator=dice)
-        y, eps = classes[drawn.to(W.device)], torch.randn(self.size, self.noise, generator=dice).to(W)
-        adam.zero_grad()
-        generator_loss(G(y, eps), y, eps, W, bias, share, self.eta).backward()
-        adam.step()
-    made = {n: v.detach().clone() for n, v in G.state_dict().items()}
-    srv.state.update(generator=made, adam=adam.state_dict())
-    return {'generator': made, 'classes': classes}

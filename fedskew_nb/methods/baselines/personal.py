@@ -15,6 +15,19 @@ from ...core.names import at_least
 from ...core.rules import Rule, keep
 from ...core.net import everything, is_batchnorm, is_statistic, pieces
 from ...engine.scoring import reestimate
+import torch
+from ...core.net import under
+
+# %% ../../../nbs/2_methods/baselines/03_personal.ipynb #16eb87a1
+# for the later pages of this module
+import copy, torch.nn.functional as F  # noqa: F401
+from torch import Tensor, nn  # noqa: F401
+from torch.nn.modules.batchnorm import _BatchNorm  # noqa: F401
+from ...core.net import with_state, at_least_float32  # noqa: F401
+from ...core.net import evaluating, moving_norms, swapped  # noqa: F401
+from ...core.names import not_negative, one_of  # noqa: F401
+from ...core.seeding import Random  # noqa: F401
+from ...core.rules import by_layer  # noqa: F401
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #00000014
 @dataclass
@@ -72,14 +85,6 @@ class AdaBN(Mechanism):
                          "put an adapter behind the frozen part (frozen='prefix', adapter=256)")
     def prepare(self, c):
         reestimate(c.net, map(c.images, pieces(c.data.train.x, self.size)))
-
-# %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #c7e84d27
-import copy
-import torch.nn.functional as F
-from torch import Tensor
-from ...core.net import under, with_state
-from ...core.names import not_negative, one_of
-from ...core.seeding import Random
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #17b305fc
 @dataclass
@@ -253,13 +258,6 @@ class LearnToLoad(Mechanism):
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #0bea8490
 PartialFed_Adaptive = Method('PartialFed-Adaptive', LearnToLoad(), page='2_methods/baselines/09_personalise',
                              says='Experimental: gates learn which layers a client loads.')
-
-# %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #188ec74c
-import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from ...core.net import at_least_float32, evaluating, moving_norms, swapped
-from ...core.rules import by_layer
 
 # %% ../../../nbs/2_methods/baselines/17_batchnorm.ipynb #1627eefb
 def check_moving(who:str, norms):

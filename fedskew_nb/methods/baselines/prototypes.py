@@ -15,6 +15,13 @@ from ...core.net import at_least_float32, everything, evaluating
 from ...core.names import not_negative
 from ...core.rules import Rule, keep
 
+# %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #fa60f838
+# for the later pages of this module
+from ...core.context import Each  # noqa: F401
+from ...core.net import _split  # noqa: F401
+from ...core.names import at_least  # noqa: F401
+from ...core.seeding import generator, seeded  # noqa: F401
+
 # %% ../../../nbs/2_methods/baselines/07_prototypes.ipynb #be4ef5e2
 @torch.no_grad()
 def class_means(
@@ -211,13 +218,6 @@ def stars_picture(ax, means:Tensor, stars:list):
     ax.plot(0, 0, '+', color='gray')
     ax.set_aspect('equal')
 
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #5e045033
-from fastcore.basics import patch
-from ...core.context import Each
-from ...core.net import _split
-from ...core.names import at_least
-from ...core.seeding import generator, seeded
-
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #07301976
 def nearest_gaps(U:Tensor)->Tensor: # (C,)
     "How far the nearest other row lies; infinity for a row alone."
@@ -309,38 +309,32 @@ class SemanticAnchors(SendsPrototypes):
     @property
     def _on(self)->bool: return bool(self.lam or self.mu or self.gamma)
     def start(self, c): c.cache.clear()
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #516ece22
-@patch
-def extras(self:SemanticAnchors, srv, ups):
-    "The anchors, moved by the prototypes that came; these; and to each client its own prototypes' margin."
-    if not self._on: return {}
-    (means, has), s = sent_means(ups), srv.state
-    old = s.get('anchors', drawn_anchors(srv.seed, means.shape[1], means))
-    P, had = global_prototypes(means, has, s.get('protos', ()))
-    A = torch.where(has.any(0)[:, None], self.alpha*old+(1-self.alpha)*P, old)
-    fresh = {u.id: own_margin(U[h]) for u, U, h in zip(ups, means, has)}
-    s.update(anchors=A, protos=[P, had], margins=s.get('margins', {}) | fresh)
-    sent = dict(semantic_protos=P, semantic_protos_had=had)
-    return dict(semantic_anchors=A, margin=Each(s['margins'])) | sent
-
-# %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #d329c359
-@patch
-def loss(self:SemanticAnchors, c, b, out):
-    "Its three terms, as far as they have a weight (FedSA)."
-    if not self._on: return {}
-    f, y = out.feat, b['y']
-    s, terms = c.cache, {}
-    if 'A' not in s:    # the first batch of the round
-        like = f.detach()
-        A = c.down.get('semantic_anchors')
-        A = drawn_anchors(c.seed, c.n_classes, like) if A is None else A.to(like)
-        s.update(A=A, gap=max(own_margin(A), c.down.get('margin', own_margin(A))))
-    A, gap = s['A'], s['gap']
-    if self.lam: terms['anchor'] = self.lam*to_prototypes(f, y, A, A.new_ones(len(A), dtype=torch.bool))
-    if self.mu: terms['anchor_contrast'] = self.mu*margin_loss(f, y, A, gap)
-    if self.gamma: terms['anchor_head'] = self.gamma*names_anchors(c.net.head, A)
-    return terms
+    def extras(self, srv, ups):
+        "The anchors, moved by the prototypes that came; these; to each client its own prototypes' margin."
+        if not self._on: return {}
+        (means, has), s = sent_means(ups), srv.state
+        old = s.get('anchors', drawn_anchors(srv.seed, means.shape[1], means))
+        P, had = global_prototypes(means, has, s.get('protos', ()))
+        A = torch.where(has.any(0)[:, None], self.alpha*old+(1-self.alpha)*P, old)
+        fresh = {u.id: own_margin(U[h]) for u, U, h in zip(ups, means, has)}
+        s.update(anchors=A, protos=[P, had], margins=s.get('margins', {}) | fresh)
+        sent = dict(semantic_protos=P, semantic_protos_had=had)
+        return dict(semantic_anchors=A, margin=Each(s['margins'])) | sent
+    def loss(self, c, b, out):
+        "Its three terms, as far as they have a weight (FedSA)."
+        if not self._on: return {}
+        f, y = out.feat, b['y']
+        s, terms = c.cache, {}
+        if 'A' not in s:    # the first batch of the round
+            like = f.detach()
+            A = c.down.get('semantic_anchors')
+            A = drawn_anchors(c.seed, c.n_classes, like) if A is None else A.to(like)
+            s.update(A=A, gap=max(own_margin(A), c.down.get('margin', own_margin(A))))
+        A, gap = s['A'], s['gap']
+        if self.lam: terms['anchor'] = self.lam*to_prototypes(f, y, A, A.new_ones(len(A), dtype=torch.bool))
+        if self.mu: terms['anchor_contrast'] = self.mu*margin_loss(f, y, A, gap)
+        if self.gamma: terms['anchor_head'] = self.gamma*names_anchors(c.net.head, A)
+        return terms
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #d329c35a
 FedSA = Method('FedSA', ClassMeans(), SemanticAnchors(), page=_ANCHORS,

@@ -9,7 +9,6 @@ __all__ = ['FedHEAL', 'Fed_ensemble', 'Heal', 'turn', 'TwinNet', 'fresh', 'Twins
 import copy
 from dataclasses import dataclass
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -32,48 +31,40 @@ class Heal(Mechanism):
     def weights(self, srv, ups): return super().weights(srv, ups)
     def rules(self, net):
         return [Rule(is_learnt(net), self._heal, by_all)]
-
-# %% ../../../nbs/2_methods/baselines/10_server.ipynb #e69dff07
-@patch
-def _heal(self:Heal, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,)
-    "The masked mean, each coordinate over those who are heard."
-    D = V-g
-    M = self._masks(D, srv)
-    p = self._fair(srv.split(D*M), w, srv)
-    total, step = torch.zeros_like(D[0]), torch.zeros_like(D[0])
-    for d, m, q in zip(D, M, p):
-        total.add_(m, alpha=float(q))
-        step.add_(d*m, alpha=float(q))
-    some = g[0]+step/total.where(total > 0, 1)
-    return torch.where(M.all(0), mean(V, g, p, srv), some)
-
-# %% ../../../nbs/2_methods/baselines/10_server.ipynb #828acc0f
-@patch
-def _masks(self:Heal, D:Tensor, srv)->Tensor: # (K, P) bool
-    "Which updates agree with the client's own past; what is seen now is added to that past."
-    M = torch.ones_like(D, dtype=torch.bool)
-    if self.tau is None: return M
-    for k, d, m in zip(srv.ids, D, M):
-        memory, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
-        t, downs = memory['rounds'], memory.get('downs', torch.zeros_like(d, dtype=torch.int16))
-        if t: m.copy_(torch.where(down, downs, t-downs) > self.tau*t)
-        memory.update(rounds=t+1, downs=downs+down)
-    return M
+    def _heal(self, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,)
+        "The masked mean, each coordinate over those who are heard."
+        D = V-g
+        M = self._masks(D, srv)
+        p = self._fair(srv.split(D*M), w, srv)
+        total, step = torch.zeros_like(D[0]), torch.zeros_like(D[0])
+        for d, m, q in zip(D, M, p):
+            total.add_(m, alpha=float(q))
+            step.add_(d*m, alpha=float(q))
+        some = g[0]+step/total.where(total > 0, 1)
+        return torch.where(M.all(0), mean(V, g, p, srv), some)
+    def _masks(self, D:Tensor, srv)->Tensor: # (K, P) bool
+        "Which updates agree with the client's own past; what is seen now is added to that past."
+        M = torch.ones_like(D, dtype=torch.bool)
+        if self.tau is None: return M
+        for k, d, m in zip(srv.ids, D, M):
+            memory, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
+            t, downs = memory['rounds'], memory.get('downs', torch.zeros_like(d, dtype=torch.int16))
+            if t: m.copy_(torch.where(down, downs, t-downs) > self.tau*t)
+            memory.update(rounds=t+1, downs=downs+down)
+        return M
+    def _fair(self, D:dict, w:Tensor, srv)->Tensor: # (K,)
+        "p_k + Δp_k, normalised over the participants; Δp_k follows each one's share of the distances."
+        if not self.beta: return w
+        d = sum(v.reshape(len(v), -1).norm(dim=1) for v in D.values()).double()
+        shares, p = (d/d.sum() if d.sum() > 0 else w), []
+        for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
+            memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
+            memory['dp'] = (1-self.beta)*memory['dp']+self.beta*share
+            memory['p'] += memory['dp']
+            p.append(memory['p'])
+        return torch.tensor(p, dtype=torch.float64)/sum(p)
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #7ad7fa4e
-@patch
-def _fair(self:Heal, D:dict, w:Tensor, srv)->Tensor: # (K,)
-    "p_k + Δp_k, normalised over the participants; Δp_k follows each one's share of the distances."
-    if not self.beta: return w
-    d = sum(v.reshape(len(v), -1).norm(dim=1) for v in D.values()).double()
-    shares, p = (d/d.sum() if d.sum() > 0 else w), []
-    for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
-        memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
-        memory['dp'] = (1-self.beta)*memory['dp']+self.beta*share
-        memory['p'] += memory['dp']
-        p.append(memory['p'])
-    return torch.tensor(p, dtype=torch.float64)/sum(p)
-
 FedHEAL = Method('FedHEAL', Heal(), page='2_methods/baselines/10_server',
                  says='Drops updates against the own past; far clients count more.')
 

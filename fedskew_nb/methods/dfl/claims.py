@@ -19,6 +19,10 @@ from ...engine.federation import Federation
 from ...engine.history import History
 from .stability import branch_probes, still_shared
 
+# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #3d2ca35c
+# for the later pages of this module
+from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
+
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #d82a0944
 PAPER = 'DFL'
 EVIDENCE = '2_methods/dfl/08_verdicts'
@@ -189,9 +193,6 @@ GRID += [
     AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, rungs=None),
 ]
 
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #2fb28db5
-from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #f5225521
 SAID = (

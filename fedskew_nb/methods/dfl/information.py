@@ -12,6 +12,19 @@ from torch import Generator, Tensor
 from ...core.net import at_least_float32
 from ...core.names import at_least
 
+# %% ../../../nbs/2_methods/dfl/01_information.ipynb #92a4a136
+# for the later pages of this module
+import copy  # noqa: F401
+from dataclasses import dataclass  # noqa: F401
+from torch import nn  # noqa: F401
+from ...core.mechanism import Mechanism  # noqa: F401
+from ...nets.models import seq  # noqa: F401
+from ...core.net import Out, either, everything, probe, under  # noqa: F401
+from ...core.names import one_of  # noqa: F401
+from ...nets.remember import parted  # noqa: F401
+from ...core.rules import Rule, keep  # noqa: F401
+from ..baselines.server import fresh  # noqa: F401
+
 # %% ../../../nbs/2_methods/dfl/01_information.ipynb #a526121c
 DFL_BOXES = {    # name: column, row, colour
     'x': (0, 1.5, 'green'), 'E^j_s': (1, 3, 'orange'), 'E_s': (1, 2, 'vermillion'), 'E_c': (1, 1, 'blue'),
@@ -95,10 +108,6 @@ def shared_information(
     a, b = (standardised(z, floor, detach) for z in (a, b))
     return jsd(critic(p, a, b), critic(p, a, b.roll(shift, 0)))
 
-# %% ../../../nbs/2_methods/dfl/02_critics.ipynb #7893a478
-import torch
-from torch import Generator
-
 # %% ../../../nbs/2_methods/dfl/02_critics.ipynb #4f682129
 def check_critic(
     p:dict,           # the critic's tensors
@@ -139,19 +148,6 @@ def fit_critic(
         ascend(p, opt, *draw(batch, gen), gen)
         if watch: watch(t+1, {k: v.detach().clone() for k, v in p.items()})
     return check_critic({k: v.detach() for k, v in p.items()})
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #fe9718e0
-import copy
-from dataclasses import dataclass
-from fastcore.basics import patch
-from torch import Tensor, nn
-from ...core.mechanism import Mechanism
-from ...nets.models import seq
-from ...core.net import Out, either, everything, probe, under
-from ...core.names import one_of
-from ...nets.remember import parted
-from ...core.rules import Rule, keep
-from ..baselines.server import fresh
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #628689cb
 def _vectors(v)->Tensor:
@@ -220,6 +216,17 @@ class Branches(Mechanism):
         net.to(out.feat)
         _straight(net)
         return net
+    def phases(self, c):
+        "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
+        if self.stages == 1: return [('all', 1, everything)]
+        def learns(step, branch):
+            return either(branch, P) if step in BRANCH_STEPS[self.predictor_step] else branch
+        return [('specific', self.first, learns('specific', SPECIFIC)),
+                ('invariant', 1-self.first, learns('invariant', INVARIANT))]
+    def rules(self, net):
+        "E_s and P stay; what is left, E_c, is averaged (Eq. 6)."
+        kept = [p for p, shared in ((SPECIFIC, self.share_specific), (P, self.share_predictor)) if not shared]
+        return [Rule(either(*kept), keep)]
 
 # %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #3836ab13
 def _fits(net):
@@ -240,19 +247,3 @@ def _straight(net):
     if same: return
     raise ValueError(f'Branches: {type(net).__name__} does something after its head, and P alone answers to '
                      'foreign features: let the head come last, or wrap the model with as_net(model, …)')
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #01cc1f31
-@patch
-def phases(self:Branches, c):
-    "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
-    if self.stages == 1: return [('all', 1, everything)]
-    def learns(step, branch):
-        return either(branch, P) if step in BRANCH_STEPS[self.predictor_step] else branch
-    return [('specific', self.first, learns('specific', SPECIFIC)),
-            ('invariant', 1-self.first, learns('invariant', INVARIANT))]
-
-@patch
-def rules(self:Branches, net):
-    "E_s and P stay; what is left, E_c, is averaged (Eq. 6)."
-    kept = [p for p, shared in ((SPECIFIC, self.share_specific), (P, self.share_predictor)) if not shared]
-    return [Rule(either(*kept), keep)]

@@ -10,7 +10,6 @@ import copy, warnings
 from dataclasses import dataclass
 from functools import partial
 import torch, torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor
 from ...core.context import Each
 from ...core.mechanism import Mechanism
@@ -50,16 +49,40 @@ class Critic(Mechanism):
         if not getattr(self, self._mu): return {}
         c.state.update(critic=dict(c.cache['critic']), adam=c.cache['adam'].state_dict())
         return {}
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #2eeda438
-@patch
-def _at_work(self:Critic, c, b)->bool:
-    "Is this a step with this term?"
-    if not getattr(self, self._mu) or c.phase not in self._steps(): return False
-    if len(b['y']) > 1: return True
-    warnings.warn(f'{type(self).__name__}: a batch of one image has no other to be paired with, so '
-                  f'{self._term} is left out there')
-    return False
+    def _at_work(self, c, b)->bool:
+        "Is this a step with this term?"
+        if not getattr(self, self._mu) or c.phase not in self._steps(): return False
+        if len(b['y']) > 1: return True
+        warnings.warn(f'{type(self).__name__}: a batch of one image has no other to be paired with, so '
+                      f'{self._term} is left out there')
+        return False
+    def _features(self, c, b, out, detach:bool=False)->list:
+        "Both features, standardised."
+        return [standardised(z, self.floor, detach) for z in self._pair(c, b, out)]
+    def inner(self, c, b, out):
+        "The critic climbs Î; the features stand still."
+        if not self._at_work(c, b): return
+        p, adam = c.cache['critic'], c.cache['adam']
+        features, gen = [z.detach() for z in self._features(c, b, out)], c.gen('shift')
+        for _ in range(self.critic_steps):
+            adam.zero_grad()
+            I = both_pairs(p, *features, gen)
+            I.backward()
+            adam.step()
+        if not I.isfinite(): self._sick(c, features)
+    def loss(self, c, b, out):
+        "±μ Î; the critic stands still."
+        if not self._at_work(c, b): return {}
+        p = {n: v.detach() for n, v in c.cache['critic'].items()}
+        I = both_pairs(p, *self._features(c, b, out, self.detach), c.gen('shift'))
+        return {self._term: self._sign*getattr(self, self._mu)*I}
+    def _sick(self, c, features):
+        "Say whose numbers are not finite: the critic's, or those it reads."
+        fine = all(v.isfinite().all() for v in features)
+        why = 'is not finite' if fine else 'reads features that are not finite'
+        raise FloatingPointError(
+            f'{self._critic}, the critic of {type(self).__name__}, {why} at client {c.id} '
+            f'({c.data.domain}) in round {c.round+1}: try a smaller {self._mu} or critic_lr')
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #e397d31e
 def both_pairs(p:dict, a:Tensor, b:Tensor, gen)->Tensor:
@@ -67,42 +90,6 @@ def both_pairs(p:dict, a:Tensor, b:Tensor, gen)->Tensor:
     shift = int(torch.randint(1, len(a), (), generator=gen))
     T = critic(p, torch.cat([a, a]), torch.cat([b, b.roll(shift, 0)]))
     return jsd(*T.chunk(2))
-
-@patch
-def _features(self:Critic, c, b, out, detach:bool=False)->list:
-    "Both features, standardised."
-    return [standardised(z, self.floor, detach) for z in self._pair(c, b, out)]
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #8c350ba2
-@patch
-def inner(self:Critic, c, b, out):
-    "The critic climbs Î; the features stand still."
-    if not self._at_work(c, b): return
-    p, adam = c.cache['critic'], c.cache['adam']
-    features, gen = [z.detach() for z in self._features(c, b, out)], c.gen('shift')
-    for _ in range(self.critic_steps):
-        adam.zero_grad()
-        I = both_pairs(p, *features, gen)
-        I.backward()
-        adam.step()
-    if not I.isfinite(): self._sick(c, features)
-
-@patch
-def loss(self:Critic, c, b, out):
-    "±μ Î; the critic stands still."
-    if not self._at_work(c, b): return {}
-    p = {n: v.detach() for n, v in c.cache['critic'].items()}
-    I = both_pairs(p, *self._features(c, b, out, self.detach), c.gen('shift'))
-    return {self._term: self._sign*getattr(self, self._mu)*I}
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #433268c5
-@patch
-def _sick(self:Critic, c, features):
-    "Say whose numbers are not finite: the critic's, or those it reads."
-    fine = all(v.isfinite().all() for v in features)
-    why = 'is not finite' if fine else 'reads features that are not finite'
-    raise FloatingPointError(f'{self._critic}, the critic of {type(self).__name__}, {why} at client {c.id} '
-                             f'({c.data.domain}) in round {c.round+1}: try a smaller {self._mu} or critic_lr')
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #b1ccb8b2
 @dataclass

@@ -9,7 +9,7 @@ __all__ = ['Tamed', 'held_out', 'still_shared', 'branch_probes']
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ...analysis.probes import answers
+from ...analysis.explain import answers
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
@@ -17,6 +17,15 @@ from ...data.suites.colored import COLORED, own_digits
 from ...engine.federation import Federation
 from .information import Both, fit_critic, shared_information, standardised
 from .method import Separate
+
+# %% ../../../nbs/2_methods/dfl/05_stability.ipynb #9f12b941
+# for the later pages of this module
+import math  # noqa: F401
+from ...analysis.explain import glance, linear_probe  # noqa: F401
+from ...core.net import Net  # noqa: F401
+from ...data.images import Data, join  # noqa: F401
+from ...data.suite import Client, Suite  # noqa: F401
+from .information import halves  # noqa: F401
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #511aba82
 @dataclass
@@ -87,19 +96,6 @@ def still_shared(fed:Federation, clients:int=3)->dict: # {'I', 'size_s', 'size_c
     return dict(I=mean(held_out(a, b, k) for k, a, b in pairs),
                 size_s=mean(a.norm(dim=1).mean() for _, a, _ in pairs),
                 size_c=mean(b.norm(dim=1).mean() for _, _, b in pairs))
-
-# %% ../../../nbs/2_methods/dfl/06_sight.ipynb #bd4d469c
-import math
-import torch
-from torch import Tensor
-from ...analysis.probes import answers, linear_probe
-from ...data.images import glance
-from ...core.net import Net
-from ...core.seeding import generator
-from ...data.images import Data, join
-from ...data.suite import Client, Suite
-from ...engine.federation import Federation
-from .information import Both, halves
 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #a1de3ef5
 PROBED = 600    # images in all

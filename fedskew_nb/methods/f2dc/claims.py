@@ -12,6 +12,10 @@ from ...analysis.claims import Claim, gain, measured, within
 from ...engine.history import History
 from .probes import f2dc_measures
 
+# %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #5ceab760
+# for the later pages of this module
+from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
+
 # %% ../../../nbs/2_methods/f2dc/07_claims.ipynb #56d8fb66
 PAPER = 'F2DC'
 EVIDENCE = '2_methods/f2dc/05_evidence'
@@ -163,9 +167,6 @@ GRID += [
     AT | dict(methods=ONE_OFF+SIZES+OFF, suite=UNEVEN_EMOJI, seeds=2),
     AT | dict(methods=AVERAGED, suite=BOTH[:1], seeds=3)]
 
-
-# %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #4e0b9e95
-from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #d3d11199
 IMAGENET = dict(mean=(.485, .456, .406), std=(.229, .224, .225))

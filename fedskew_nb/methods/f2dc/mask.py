@@ -10,6 +10,14 @@ import torch
 from torch import Tensor
 from ...core.net import at_least_float32
 
+# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #358e1fb5
+# for the later pages of this module
+from itertools import pairwise  # noqa: F401
+from torch import nn  # noqa: F401
+from dataclasses import dataclass  # noqa: F401
+from ...core.names import at_least, not_negative  # noqa: F401
+from ...core.mechanism import Mechanism  # noqa: F401
+
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #0000000a
 def logistic(
     u:Tensor,    # uniform numbers in [0, 1]
@@ -56,11 +64,6 @@ def brightness_scores(x:Tensor, factor:float=1.)->Tensor: # (3, H, W) → (H, W)
     grey = x.float().mean(0)[None]
     grey = torch.nn.functional.avg_pool2d(grey, 3, 1, 1, count_include_pad=False)[0]
     return factor*(grey-grey.mean())/grey.std().clamp(min=1e-5)
-
-# %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #00000003
-from itertools import pairwise
-from torch import nn
-from ...core.names import at_least
 
 # %% ../../../nbs/2_methods/f2dc/02_correct.ipynb #0000000c
 def decouple(f:Tensor, M:Tensor)->tuple:
@@ -117,11 +120,6 @@ def wrong_label(
         raise ValueError('there is no wrong label among 1 class: give at least two classes')
     best, second = logits.detach().topk(2).indices.unbind(1)
     return torch.where(best == y, second, best)
-
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000003
-from dataclasses import dataclass
-from ...core.mechanism import Mechanism
-from ...core.names import not_negative
 
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #0000000a
 def _sizes(n, Q, C)->Tensor:

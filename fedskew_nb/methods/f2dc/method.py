@@ -10,7 +10,6 @@ import warnings
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -48,16 +47,14 @@ class Decoupler(Random):
         l = {k: rF(v) for k, v in parts.items()}
         m = {k: self.m(v.to(self.m.weight.dtype)) for k, v in l.items()}
         return tilde, dict(f=f, M=M, **parts, l=l, m=m)
-
-# %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000008
-@patch
-def mask(self:Decoupler, S):
-    "M of Eq. 3; noise in training from the client's stream, at test none, or with `test_noise` always one."
-    like = at_least_float32(S)
-    u = None
-    if self.training: u = self.rand(S.shape, like)
-    elif self.dfd.test_noise: u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
-    return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)
+    def mask(self, S):
+        "M of Eq. 3; noise in training from the client's stream, at test none, or with `test_noise` one."
+        like = at_least_float32(S)
+        u = None
+        if self.training: u = self.rand(S.shape, like)
+        elif self.dfd.test_noise:
+            u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
+        return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000c
 def _checked(dfd):
@@ -87,40 +84,33 @@ class DFD(Mechanism):
     def rules(self, net):
         "Unless shared, the modules stay."
         return [] if self.share else [Rule(under('neck'), keep)]
-
-# %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000e
-@patch
-def adapt(self:DFD, net):
-    "Put the neck in; the net says its sizes."
-    if not has_map(net):
-        raise ValueError('DFD needs a feature map (B, C, H, W) between body and pool: '
-                         'wrap the model with as_net(model, body=…, head=…)')
-    out = probe(net)
-    C, n_classes, cells = out.fmap.shape[1], out.logits.shape[1], out.fmap.shape[2:]
-    if n_classes < 2:
-        raise ValueError('DFD needs a wrong label to point f⁻ at, and there is 1 class: give at least two')
-    if cells == (1, 1):
-        warnings.warn('DFD: the feature map is 1×1, so there is nothing to separate in space: '
-                      'masks are per channel')
-    net.neck = Decoupler(C, n_classes, self).to(out.fmap)
-    return net
-
-# %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000011
-@patch
-def loss(self:DFD, c, b, out):
-    "λ₁ L_DFD = λ₁ (L_sep + L_dis), Eq. 5, as two terms."
-    lam = self.lam*min(1, c.round/self.warm) if self.warm else self.lam
-    if not lam: return {}
-    l, m, y = out.aux['l'], out.aux['m'], b['y']
-    wrong = wrong_label(out.logits, y)
-    sep = separation(l['plus'], l['minus'], self.tau)
-    dis = F.cross_entropy(m['plus'], y)+F.cross_entropy(m['minus'], wrong)
-    return dict(sep=lam*sep, dis=lam*dis)
-
-@patch
-def predict(self:DFD, net, out):
-    "The answer without the neck, beside the default one."
-    return dict(backbone=net.answer(out.aux['f']).logits.softmax(1))
+    def adapt(self, net):
+        "Put the neck in; the net says its sizes."
+        if not has_map(net):
+            raise ValueError('DFD needs a feature map (B, C, H, W) between body and pool: '
+                             'wrap the model with as_net(model, body=…, head=…)')
+        out = probe(net)
+        C, n_classes, cells = out.fmap.shape[1], out.logits.shape[1], out.fmap.shape[2:]
+        if n_classes < 2:
+            raise ValueError('DFD needs a wrong label to point f⁻ at, and there is 1 class: '
+                             'give at least two')
+        if cells == (1, 1):
+            warnings.warn('DFD: the feature map is 1×1, so there is nothing to separate in space: '
+                          'masks are per channel')
+        net.neck = Decoupler(C, n_classes, self).to(out.fmap)
+        return net
+    def loss(self, c, b, out):
+        "λ₁ L_DFD = λ₁ (L_sep + L_dis), Eq. 5, as two terms."
+        lam = self.lam*min(1, c.round/self.warm) if self.warm else self.lam
+        if not lam: return {}
+        l, m, y = out.aux['l'], out.aux['m'], b['y']
+        wrong = wrong_label(out.logits, y)
+        sep = separation(l['plus'], l['minus'], self.tau)
+        dis = F.cross_entropy(m['plus'], y)+F.cross_entropy(m['minus'], wrong)
+        return dict(sep=lam*sep, dis=lam*dis)
+    def predict(self, net, out):
+        "The answer without the neck, beside the default one."
+        return dict(backbone=net.answer(out.aux['f']).logits.softmax(1))
 
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #00000012
 @dataclass

@@ -16,6 +16,11 @@ from ...engine.history import summary
 from ...core.net import evaluating, Net
 from ...engine.federation import Federation
 
+# %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #ef633d6d
+# for the later pages of this module
+import torch  # noqa: F401
+from torch import Tensor  # noqa: F401
+
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #4101e50f
 F2DC_BOXES = {    # name: column, row, colour
     'body': (0, 1, 'blue'), 'f': (1, 1, 'green'), 'A_D': (2, 2, 'vermillion'), 'M': (2, 1, 'vermillion'),
@@ -128,9 +133,6 @@ def f2dc_measures(fed:Federation)->dict: # {name: number}
     answers = [feature_answers(net, fed.suite) for net in models_of(fed).values()]
     return measure(fed) | {k: sum(a[k] for a in answers)/len(answers) for k in answers[0]}
 
-# %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #cb756c85
-import torch
-from torch import Tensor
 
 # %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #2de7700b
 def kept_share(p:Tensor)->Tensor: # p: sigmoid of the score, in [0, 1]

@@ -13,6 +13,15 @@ from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, withi
 from ...engine.reading import Where
 from ...engine.history import History
 from .unseen import fdse_measures
+from ...nets.models import alexnet_bn
+
+# %% ../../../nbs/2_methods/fdse/08_claims.ipynb #f07d0732
+# for the later pages of this module
+from dataclasses import replace  # noqa: F401
+from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
+from ...core.method import Method  # noqa: F401
+from ...nets.models import n_bytes, n_params  # noqa: F401
+from .unseen import unseen_facts  # noqa: F401
 
 # %% ../../../nbs/2_methods/fdse/08_claims.ipynb #1501544f
 PAPER = 'FDSE'
@@ -187,13 +196,6 @@ GRID += [
     AT | dict(methods=['Ditto'], suite=BOTH, seeds=8),
 ]
 
-
-# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #027f011e
-from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
-from dataclasses import replace
-from fedskew_nb.core.method import Method
-from fedskew_nb.nets.models import alexnet_bn, n_bytes, n_params
-from fedskew_nb.methods.fdse.unseen import unseen_facts
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #a77563d3
 OWN = ('Local', 'LG-FedAvg', 'Ditto', 'PartialFed', 'FedBN', 'FDSE')

@@ -10,6 +10,11 @@ from typing import NamedTuple
 import numpy as np, torch
 from torch import Tensor
 
+# %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #2861366c
+# for the later pages of this module
+from collections.abc import Iterator, Callable  # noqa: F401
+from difflib import get_close_matches  # noqa: F401
+
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #d82a97f7
 def _of_two(G):
     "The weights of the nearest point of a segment."
@@ -93,10 +98,6 @@ def consensus_step(
     idle = np.flatnonzero(~moved).tolist()
     still = Agreement(torch.zeros_like(V[0]), 0., 0., 0., np.zeros(len(n)), idle)
     return _agreed(V, g, G, n, eps, moved, still) if moved.any() else still
-
-# %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #784a410e
-from collections.abc import Iterator, Callable
-from difflib import get_close_matches
 
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #771cfd24
 SHORT = 2**18     # numbers of the longest row that is multiplied in float64

@@ -8,8 +8,20 @@ __all__ = ['first_filters', 'cheap_copies', 'Erased', 'batch_moments', 'moving_m
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #a5baef56
 import copy, math
 import torch
-from fastcore.basics import patch
 from torch import Tensor, nn
+
+# %% ../../../nbs/2_methods/fdse/02_erase.ipynb #81a6031e
+# for the later pages of this module
+from collections import Counter  # noqa: F401
+from collections.abc import Callable  # noqa: F401
+from dataclasses import fields, is_dataclass  # noqa: F401
+from functools import partial  # noqa: F401
+from typing import NamedTuple  # noqa: F401
+from torch.overrides import TorchFunctionMode  # noqa: F401
+from ...core.net import at_least_float32, NORMS, is_statistic  # noqa: F401
+from ...core.net import probe, swapped, under  # noqa: F401
+from ...nets.remember import remembered  # noqa: F401
+from ...core.rules import by_layer  # noqa: F401
 
 # %% ../../../nbs/2_methods/fdse/02_erase.ipynb #fb870161
 def domain_share(maps:dict)->Tensor: # {domain: (B, C, …)} → (C,): 0 no trace of it, 1 nothing else
@@ -56,32 +68,22 @@ class Erased(nn.Module):
         if self.dse is not None: self.dse.to(layer.weight)
         self.bias = None if layer.bias is None else nn.Parameter(torch.zeros_like(layer.bias))
         self.bn_dfe = bn or _norm(layer, self.T)
-
-# %% ../../../nbs/2_methods/fdse/02_erase.ipynb #5a726715
-@patch
-def copies(self:Erased, z:Tensor)->Tensor:
-    "z with its cheap copies: (B, t, …) → (B, T, …)."
-    if self.dse is None: return z[:,:self.T]
-    e = self.dse(z[...,None])[...,0] if self.flat else self.dse(z)
-    return (torch.cat([z, e], 1) if self.ghost else e)[:,:self.T]
-
-@patch
-def before(self:Erased, x:Tensor)->Tensor:
-    "What BN_DFE gets: the erased features, whose statistics should not tell the domain."
-    z = self.bn_dse(self.dfe(x))
-    o = self.copies(z.relu() if self.relu else z)
-    if self.bias is None: return o
-    return o + (self.bias if self.flat else self.bias[:,None,None])
-
-@patch
-def forward(self:Erased, x:Tensor)->Tensor:
-    "The layer's output after BatchNorm."
-    o = self.before(x)
-    if self.training and self.tray is not None: self.tray.put('erased', self.depth, o)
-    return self.bn_dfe(o)
-
-# %% ../../../nbs/2_methods/fdse/03_statistics.ipynb #d012f089
-from ...core.net import at_least_float32
+    def copies(self, z:Tensor)->Tensor:
+        "z with its cheap copies: (B, t, …) → (B, T, …)."
+        if self.dse is None: return z[:,:self.T]
+        e = self.dse(z[...,None])[...,0] if self.flat else self.dse(z)
+        return (torch.cat([z, e], 1) if self.ghost else e)[:,:self.T]
+    def before(self, x:Tensor)->Tensor:
+        "What BN_DFE gets: the erased features, whose statistics should not tell the domain."
+        z = self.bn_dse(self.dfe(x))
+        o = self.copies(z.relu() if self.relu else z)
+        if self.bias is None: return o
+        return o + (self.bias if self.flat else self.bias[:,None,None])
+    def forward(self, x:Tensor)->Tensor:
+        "The layer's output after BatchNorm."
+        o = self.before(x)
+        if self.training and self.tray is not None: self.tray.put('erased', self.depth, o)
+        return self.bn_dfe(o)
 
 # %% ../../../nbs/2_methods/fdse/03_statistics.ipynb #3ca1b231
 def batch_moments(
@@ -113,17 +115,6 @@ def statistics_gap(mu:Tensor, var:Tensor, mu_g:Tensor, var_g:Tensor)->Tensor:
 def layer_weights(L:int, beta:float=1e-3)->Tensor:    # (L,), summing to 1
     "softmax(βl): the larger β, the later the erasing, Eq. 7."
     return torch.softmax(beta*torch.arange(L, dtype=torch.float64), 0)
-
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #f722c617
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from functools import partial
-from typing import NamedTuple
-from torch.overrides import TorchFunctionMode
-from ...core.net import NORMS, is_statistic, probe, swapped, under
-from ...nets.remember import remembered
-from ...core.rules import by_layer
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00000004
 def tensors_in(o, within:tuple=())->list: # within: ids of the containers around it

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import import_module
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -61,15 +60,13 @@ class Erase(Mechanism):
         net = decompose(net, self.G, self.ghost, self.ghost_fc, self.relu, self.whole)
         if self.own_bias: own_biases(net)
         return net
-
-# %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000000a
-@patch
-def rules(self:Erase, net)->list:
-    "BN_DSE's statistics stay; BN_DFE's are averaged, every client counting the same."
-    dse, dfe = part_of(net, 'bn_dse'), part_of(net, 'bn_dfe')
-    stays    = Rule(lambda n: dse(n) and is_statistic(n), keep)
-    averaged = lambda n: dfe(n) and is_statistic(n)
-    return [stays, Rule(averaged, pooled_moments, by_layer) if self.pooled else Rule(averaged, plain_mean)]
+    def rules(self, net)->list:
+        "BN_DSE's statistics stay; BN_DFE's are averaged, every client counting the same."
+        dse, dfe = part_of(net, 'bn_dse'), part_of(net, 'bn_dfe')
+        stays    = Rule(lambda n: dse(n) and is_statistic(n), keep)
+        averaged = lambda n: dfe(n) and is_statistic(n)
+        return [stays,
+                Rule(averaged, pooled_moments, by_layer) if self.pooled else Rule(averaged, plain_mean)]
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #0000000c
 def attention(V:Tensor, tau:float, eps:float=1e-12)->Tensor: # (K, K) float64, rows sum to 1

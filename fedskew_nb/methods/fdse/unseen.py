@@ -9,7 +9,7 @@ __all__ = ['adapt_unseen', 'unseen_facts', 'own_features', 'own_silhouettes', 'e
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ...analysis.probes import adabn, models_of, right_share, shared_model
+from ...analysis.explain import adabn, models_of, right_share, shared_model
 from ...engine.scoring import restating
 from ...core.net import Net
 from ...core.seeding import generator
@@ -19,6 +19,21 @@ from ...engine.federation import Federation
 from ...engine.setting import epoch
 from .erase import (
     batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks)
+import numpy as np
+from ...core.net import evaluating
+from ...analysis.style import PALETTE, subplots, INK, colour
+
+# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #5c3b781d
+# for the later pages of this module
+from matplotlib.axes import Axes  # noqa: F401
+from matplotlib.colors import to_rgba  # noqa: F401
+from ...analysis.explain import answers, glance, linear_probe  # noqa: F401
+from ...analysis.explain import own_adabn, own_models, silhouette  # noqa: F401
+from ...analysis.style import arrow, named_box, bare  # noqa: F401
+from ...analysis.style import canvas, style, shades  # noqa: F401
+from ...analysis.plots import SHADE  # noqa: F401
+from ...core.names import one_of  # noqa: F401
+from .consensus import min_norm  # noqa: F401
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000d
 def _batches(fed, x, epochs, purpose, size):
@@ -130,11 +145,6 @@ def fdse_measures(fed:Federation)->dict:
     "Every number that is measured on FDSE's runs."
     return look_inside(fed) | unseen_facts(fed)
 
-# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #00000003
-from ...analysis.probes import answers, linear_probe, own_adabn, own_models, silhouette
-from ...data.images import glance
-from ...core.net import evaluating
-
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #c518700e
 def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), classes (N,), domain numbers (N,)
     "Features of `n` test images per domain, each domain through its own model."
@@ -205,16 +215,6 @@ def look_inside(fed:Federation)->dict:
     "Every number of this page; `own_restated` is the AVG of the clients' models after AdaBN."
     after = {f'own_{k}': v for k, v in own_adabn(fed).items()}
     return own_silhouettes(fed) | domain_probe(fed) | agreement_facts(fed) | after
-
-# %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #3eed154e
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
-from ...analysis.style import PALETTE, bare, canvas, style, subplots, INK, colour, shades
-from ...analysis.diagrams import arrow, named_box
-from ...analysis.plots import SHADE
-from ...core.names import one_of
-from .consensus import min_norm
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #54416f74
 OWNER = dict(consensus='blue', peers='orange', mean='green', stays='vermillion')

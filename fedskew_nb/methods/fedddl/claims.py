@@ -15,6 +15,10 @@ from ...engine.history import History
 from .method import LADDER
 from .probes import worse_boxes, ddl_measures
 
+# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #b205b232
+# for the later pages of this module
+from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
+
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #a180f976
 PAPER = 'FedDDL'
 EVIDENCE = '2_methods/fedddl/04_evidence'
@@ -122,9 +126,6 @@ GRID += [
     FEW | dict(methods=['FedAvg', 'DEC', 'FedDDL', MASK], suite='context-animals', control=True),
 ]
 
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #7021a99c
-from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #e4c0da89
 CODE = 'qizhuang-qz/FedDDL@45e186f'

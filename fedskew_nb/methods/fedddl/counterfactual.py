@@ -9,6 +9,13 @@ __all__ = ['random_places', 'same_size_places', 'any_class', 'other_classes', 'o
 import torch
 from torch import Generator, Tensor
 
+# %% ../../../nbs/2_methods/fedddl/01_counterfactual.ipynb #771dd595
+# for the later pages of this module
+import torch.nn.functional as F  # noqa: F401
+from ..baselines.prototypes import prototype_cosines  # noqa: F401
+from ...core.net import at_least_float32  # noqa: F401
+from ...core.names import at_least  # noqa: F401
+
 # %% ../../../nbs/2_methods/fedddl/01_counterfactual.ipynb #48fa31b0
 def _below(top, g): return torch.randint(2**62, top.shape, generator=g).to(top.device) % top
 
@@ -68,11 +75,6 @@ def draw_backgrounds(
                          f'{len(of)} backgrounds (of classes {of.unique().tolist()}): allow any_class')
     return torch.searchsorted(may.cumsum(1), _below(n, g)[:, None]+1)[:, 0]
 
-# %% ../../../nbs/2_methods/fedddl/02_prototypes.ipynb #8afe91e9
-import torch, torch.nn.functional as F
-from ..baselines.prototypes import prototype_cosines
-from ...core.net import at_least_float32
-
 # %% ../../../nbs/2_methods/fedddl/02_prototypes.ipynb #a09bd2ea
 def object_crops(
     x:Tensor,         # (N, C, H, W) uint8
@@ -100,10 +102,6 @@ def pull(
         s = s.masked_fill(~had, torch.finfo(s.dtype).min)
         y = torch.where(had[y], y, -100)      # ignored
     return F.cross_entropy(s, y, reduction='sum')/(y >= 0).sum().clamp(min=1)
-
-# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #1af67f5f
-import torch
-from torch import Tensor
 
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #ba5467ca
 def usable(
@@ -268,11 +266,6 @@ def _turned(v, to, angle):
         at = (i.clamp(0, H-1)*W+j.clamp(0, W-1)).flatten(1)[:, None].expand(N, C, H*W)
         total = total+part[:, None]*v.flatten(2).gather(2, at).view_as(v)
     return total
-
-# %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #e5c05530
-import torch
-from torch import Generator, Tensor
-from ...core.names import at_least
 
 # %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #17ade8a3
 def groups(

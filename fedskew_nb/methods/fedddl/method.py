@@ -9,7 +9,6 @@ __all__ = ['FedDDL', 'LADDER', 'DEC', 'DEB']
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -45,6 +44,29 @@ class DEC(Mechanism):
     def __post_init__(self): _check(self)
     @property
     def wants(self): return CUTS[self.cut]
+    def start(self, c):
+        "Boxes and blends, Eq. 6."
+        if 'pool' in c.cache: return
+        d = c.data.train
+        box = object_boxes(d)
+        g = c.gen('pool', lasting=True)
+        size = d.x.shape[2:]
+        c.cache['pool'] = blends(d.x, box_mask(box, size), d.y, self.eta, g, self.hole_aware)
+        c.cache['box'] = usable(box, size, self.least)
+    def batch(self, c, b):
+        "Adds I_C, drawn anew at every step, unless nobody reads it in this round."
+        if not (self.ce or b.get('cf_read', True)): return b
+        x, box, g = b['x'], c.cache['box'][b['i'].to(b['x'].device)], c.gen('paste')
+        bg, of = c.cache['pool']
+        k = draw_backgrounds(b['y'], of, g, CLASSES_BEHIND[self.pool])
+        to = PLACINGS[self.size](box, x.shape[2:], g)
+        flip = torch.rand(len(x), generator=g) < .5
+        angle = self.rotate*(2*torch.rand(len(x), generator=g)-1) if self.rotate else None
+        alpha = b['masks'] if self.cut == 'mask' else None
+        return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device), angle))
+    def loss(self, c, b, out):
+        "The second term of Eq. 7."
+        return dict(ce_cf=F.cross_entropy(out.views['cf'].logits, b['y'])) if self.ce else {}
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #3ad1742f
 def _check(dec):
@@ -53,37 +75,6 @@ def _check(dec):
         one_of(getattr(dec, name), options, name)
     at_least(eta=(dec.eta, 0, 'DEC deals a class into groups'), least=(dec.least, 1, 'DEC counts pixels'))
     not_negative('DEC', rotate=dec.rotate)
-
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #80b7ced4
-@patch
-def start(self:DEC, c):
-    "Boxes and blends, Eq. 6."
-    if 'pool' in c.cache: return
-    d = c.data.train
-    box = object_boxes(d)
-    g = c.gen('pool', lasting=True)
-    size = d.x.shape[2:]
-    c.cache['pool'] = blends(d.x, box_mask(box, size), d.y, self.eta, g, self.hole_aware)
-    c.cache['box'] = usable(box, size, self.least)
-
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #77521116
-@patch
-def batch(self:DEC, c, b):
-    "Adds I_C, drawn anew at every step, unless nobody reads it in this round."
-    if not (self.ce or b.get('cf_read', True)): return b
-    x, box, g = b['x'], c.cache['box'][b['i'].to(b['x'].device)], c.gen('paste')
-    bg, of = c.cache['pool']
-    k = draw_backgrounds(b['y'], of, g, CLASSES_BEHIND[self.pool])
-    to = PLACINGS[self.size](box, x.shape[2:], g)
-    flip = torch.rand(len(x), generator=g) < .5
-    angle = self.rotate*(2*torch.rand(len(x), generator=g)-1) if self.rotate else None
-    alpha = b['masks'] if self.cut == 'mask' else None
-    return b | dict(x_cf=paste(x, box, bg[k], to, alpha, flip.to(x.device), angle))
-
-@patch
-def loss(self:DEC, c, b, out):
-    "The second term of Eq. 7."
-    return dict(ce_cf=F.cross_entropy(out.views['cf'].logits, b['y'])) if self.ce else {}
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #1e3cb6d2
 @dataclass

@@ -14,6 +14,11 @@ from ...engine.reading import Where
 from ...engine.history import History
 from .controls import fewer, rfeddis_measures
 
+# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #998bf90e
+# for the later pages of this module
+from dataclasses import replace  # noqa: F401
+from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
+
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de0193b8
 PAPER = 'RFedDis'
 EVIDENCE = '2_methods/rfeddis/07_verdicts'
@@ -136,10 +141,6 @@ GRID += [few(.1, methods=['FedBN', 'RFedDis'], suite=fewer(n), rounds=r, eval_ev
          for n, r in STEPS.items()]
 GRID += [few(.1, methods=['Local', 'FedBN', 'RFedDis'], suite=MANY, rounds=150, eval_every=50)]
 
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #9bbc7fea
-from dataclasses import replace
-from fedskew_nb.analysis.printed import COPIES, KEEP, SCORED, Field, Protocol
 
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #9ba75cfc
 CODE, BEFORE = 'LooKing9218/RFedDis@f7a8a35 federated', 'med-air/FedBN@655f5f3 federated'

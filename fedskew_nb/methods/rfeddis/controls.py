@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch
 from torch import Tensor
-from ...analysis.probes import linear_probe, own_adabn
-from ...data.images import glance
+from ...analysis.explain import glance, linear_probe, own_adabn
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
@@ -21,6 +20,16 @@ from ...data.images import join
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from .method import SHARED, Heads, TwoHeads
+from ...analysis.style import PALETTE
+
+# %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #bfe66723
+# for the later pages of this module
+import numpy as np  # noqa: F401
+from matplotlib.patches import Rectangle  # noqa: F401
+from matplotlib.tri import Triangulation  # noqa: F401
+from ...analysis.style import flow_drawing, GREY, INK  # noqa: F401
+from ...analysis.style import bare, canvas, shades, style  # noqa: F401
+from .evidence import beliefs  # noqa: F401
 
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #15b546d0
 ADDED = ('features', 'logits')
@@ -88,14 +97,6 @@ def fewer(
     "`skew-digits` with so many training images of each client, for `compare`."
     name = f'skew-digits {size}, {n} images a client'
     return Recipe(name, partial(first_digits, n, size), base='skew-digits')
-
-# %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #77c1ae8b
-import numpy as np
-from matplotlib.patches import Rectangle
-from matplotlib.tri import Triangulation
-from ...analysis.style import GREY, INK, PALETTE, bare, canvas, shades, style
-from ...analysis.diagrams import flow_drawing
-from .evidence import beliefs
 
 # %% ../../../nbs/2_methods/rfeddis/08_pictures.ipynb #4e189308
 RFEDDIS_BOXES = {    # name: column, row, colour

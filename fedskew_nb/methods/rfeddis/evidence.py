@@ -12,6 +12,11 @@ from torch import Tensor
 from ...core.net import at_least_float32
 from ...core.names import at_least
 
+# %% ../../../nbs/2_methods/rfeddis/01_evidence.ipynb #56c9ae4b
+# for the later pages of this module
+from functools import reduce  # noqa: F401
+from ...core.names import one_of  # noqa: F401
+
 # %% ../../../nbs/2_methods/rfeddis/01_evidence.ipynb #318e6dc3
 def evidence(
     z:Tensor,    # (…, K) logits, K of 2 or more
@@ -61,9 +66,6 @@ def evidential_loss(
     if lam: loss = loss+lam*dirichlet_kl(Y+(1-Y)*a)
     return loss.to(e.dtype)
 
-# %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #a4d2668e
-from functools import reduce
-
 # %% ../../../nbs/2_methods/rfeddis/02_fusion.ipynb #9af1f77d
 def conflict(
     a:Tensor,    # (…, K) evidence of one
@@ -103,9 +105,6 @@ def conflict_aware(
     mass = p*q+p*v[..., None]+q*u[..., None]
     rest = u*v+conflict(exact(a), exact(b))
     return (mass*a.shape[-1]/rest[..., None]).to(a.dtype)
-
-# %% ../../../nbs/2_methods/rfeddis/03_disentangle.ipynb #97c4c4d5
-from ...core.names import one_of
 
 # %% ../../../nbs/2_methods/rfeddis/03_disentangle.ipynb #1432efc6
 REDUCTIONS = ('batchmean', 'mean')

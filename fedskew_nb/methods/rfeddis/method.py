@@ -9,7 +9,6 @@ __all__ = ['RFedDis', 'TwoHeads', 'EqualWeights', 'Evidence', 'Disentangle']
 from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 from ...core.mechanism import Mechanism
 from ...core.method import Method
@@ -77,6 +76,13 @@ class TwoHeads(Mechanism):
         net.head = Heads(out.feat.shape[1], self.hidden, K, FUSERS[self.fuse]).to(out.feat)
         _last(net)
         return net
+    def task(self, c, b, out):
+        "L_CE of both heads, Eq. 9."
+        if not self.ce: return out.logits.new_zeros(())
+        return sum(F.cross_entropy(out.aux[z], b['y']) for z in ('z_G', 'z_L'))
+    def predict(self, net, out):
+        "What each head says alone, beside the fused answer."
+        return {'global head': _expected(out.aux['e_G']), 'local head': _expected(out.aux['e_L'])}
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #f3972ead
 def _last(net):
@@ -94,12 +100,6 @@ class EqualWeights(Mechanism):
     def weights(self, srv, ups): return torch.ones(len(ups))
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #7b02767b
-@patch
-def task(self:TwoHeads, c, b, out):
-    "L_CE of both heads, Eq. 9."
-    if not self.ce: return out.logits.new_zeros(())
-    return sum(F.cross_entropy(out.aux[z], b['y']) for z in ('z_G', 'z_L'))
-
 def _grown(lam:float, c)->float:
     "λ t/T."
     return lam*c.round/c.rounds
@@ -133,11 +133,6 @@ class Disentangle(Mechanism):
         return dict(likeness=lam*disentangling_loss(a['F_L'], a['F_G'], self.reduction, self.one_way))
 
 # %% ../../../nbs/2_methods/rfeddis/04_method.ipynb #ca770923
-@patch
-def predict(self:TwoHeads, net, out):
-    "What each head says alone, beside the fused answer."
-    return {'global head': _expected(out.aux['e_G']), 'local head': _expected(out.aux['e_L'])}
-
 _RELEASED = dict(reduction='mean')
 RFedDis = Method('RFedDis', TwoHeads(), Evidence(), Disentangle(), KeepBatchNorm(), EqualWeights(),
                  page='2_methods/rfeddis/04_method', ink='magenta',
