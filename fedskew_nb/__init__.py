@@ -35,20 +35,13 @@ def _to(room, modules): return {module: f'{room}.{module}' for module in modules
 _MOVED = {        # where a module was in 0.1: where it is now
     'core': _to('nets', 'models pretrained remember')
           | dict(convert='nets.convert', weights='nets.weights', instructions='core.identity'),
-    'tools': dict(combine='tools.catalogue'),
-    'engine': dict(
-        device='engine.lanes', reading='engine.history', sites='engine.scoring', together='engine.stack'),
-    'analysis': dict(
-        **dict.fromkeys(('calibration', 'trust_tables', 'sites'), 'analysis.trust'),
-        diagrams='analysis.style', overview='analysis.comparison', costs='nets.costs',
-        **dict.fromkeys(('probes', 'sights'), 'analysis.explain')),
-    'deploy': dict(rehearse='deploy.flower'),
+    'analysis': dict(sights='analysis.probes', costs='nets.costs'),
     'data': _to('data.suites', 'draw digits emoji backgrounds colored factors rooms')
-          | dict(detector='tools.boxes', survey='data.folder'),
+          | dict(detector='tools.detector', survey='data.folder'),
     'app': _to('downloads', 'archives layouts readers sets prepare')
          | _to('run', 'recipes scripts plan run compare tune executors reproduce')
          | _to('tools', 'choose diagnose questions after join catalogue shell cli boxes')
-         | dict(combine='tools.catalogue'),
+         | dict(combine='tools.combine'),
     'methods.baselines': dict(
         **dict.fromkeys(('proximal', 'regularise', 'control'), 'methods.baselines.average'),
         personalise='methods.baselines.personal', views='methods.baselines.contrast',

@@ -13,7 +13,8 @@ from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
 from fedskew_nb.analysis.diagrams import flow_drawing
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, sights
-from fedskew_nb.engine.scoring import pieces, reestimate
+from fedskew_nb.core.net import pieces
+from fedskew_nb.engine.scoring import reestimate
 from fedskew_nb.analysis.plots import by_name, client_domain_heatmap, finals, plot_curves
 from fedskew_nb.analysis.plots import seed_points, skew_cost_bars, spread
 from fedskew_nb.analysis.report import common_setting, costs, report_html, setting_table, suite_tables

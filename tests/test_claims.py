@@ -7,7 +7,8 @@ from fedskew_nb import (
     alexnet_bn, Comparison, Data, deal_of, F2DC, FDSE, FedAvg, Federation, History, load_suite,
     n_params, payload, read_method, read_suite, resnet10, small_conv, Where)
 from feds import cut
-from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance, by_domain
+from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance
+from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.plots import verdict_points
 from fedskew_nb.analysis.stats import LOOK, Interval, judge, p_value, t_interval

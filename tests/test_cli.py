@@ -264,7 +264,8 @@ DEMO = {
     'primitive.py': "__all__ = ['halve']\ndef halve(x): return x/2\n",
     'method.py': '''
 from dataclasses import dataclass
-from fedskew_nb.core.method import Mechanism, Method
+from fedskew_nb.core.mechanism import Mechanism
+from fedskew_nb.core.method import Method
 from .primitive import halve
 __all__ = ['Halving', 'Demo']
 @dataclass

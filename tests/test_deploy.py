@@ -23,7 +23,8 @@ from fedskew_nb.deploy.order import Book, Job, order_of
 from fedskew_nb.deploy.node import Node
 from fedskew_nb.deploy.admit import admit, limits_of
 from fedskew_nb.deploy.rehearse import rehearsal, run_here
-from fedskew_nb.deploy.surface import byte_rows, handed_on, surface_of
+from fedskew_nb.engine.sites import byte_rows, handed_on
+from fedskew_nb.deploy.surface import surface_of
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
 from fedskew_nb.run.compare import compare

@@ -17,7 +17,8 @@ from fedskew_nb.core.net import everything, under
 from fedskew_nb.core.seeding import Dropout, generator
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.checkpoint import load_nest, save_nest
-from fedskew_nb.engine.client import Worker, widened
+from fedskew_nb.engine.client import Worker
+from fedskew_nb.engine.resident import widened
 from fedskew_nb.engine.device import has_bf16, keep_freed_memory, memory_format, pick_device, usual_lanes
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import Result, State, after_round, read_history

@@ -15,7 +15,8 @@ from fedskew_nb.core.seeding import generator
 from fedskew_nb.core.context import ClientContext, ServerContext, Upload
 from fedskew_nb.engine.reading import Where
 from fedskew_nb.engine.server import weights_of
-from fedskew_nb.analysis.explain import measure, answers
+from fedskew_nb.analysis.probes import measure
+from fedskew_nb.analysis.probes import answers
 from fedskew_nb.nets.costs import flops, payload
 from fedskew_nb.nets.models import alexnet_bn, gap, n_params, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite

@@ -17,7 +17,9 @@ from fedskew_nb.core.rules import Rule
 from fedskew_nb.core.net import Net, is_statistic, under
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.engine.history import Task
-from fedskew_nb.analysis.explain import glance, answers, right_share
+from fedskew_nb.data.images import glance
+from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.probes import right_share
 from fedskew_nb.nets.costs import flops
 from fedskew_nb.nets.models import alexnet_bn, gap, n_bytes, n_params, resnet10, seq, small_conv
 from fedskew_nb.data.load import load_suite
@@ -52,7 +54,10 @@ from fedskew_nb.methods.fdse.unseen import (
     own_features,
     own_silhouettes,
 )
-from fedskew_nb.methods.fdse.unseen import adapt_unseen, fdse_measures, shared_model, unseen_facts
+from fedskew_nb.methods.fdse.unseen import adapt_unseen, fdse_measures, unseen_facts
+
+# ---- tools
+from fedskew_nb.analysis.probes import shared_model
 
 # ---- tools
 

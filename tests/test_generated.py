@@ -6,7 +6,8 @@ import torch
 from hypothesis import assume, given, settings, strategies as st
 from fedskew_nb.analysis.stats import holm
 from fedskew_nb.data.splits import whole_shares
-from fedskew_nb.data.suite import Client, Data, Suite, pack, unpack
+from fedskew_nb.data.suite import Client, Suite, pack, unpack
+from fedskew_nb.data.images import Data
 from fedskew_nb.downloads.archives import check_path, check_size, check_sum
 from fedskew_nb.downloads.layouts import LAYOUTS, place_in
 from fedskew_nb.downloads.readers import usps_row

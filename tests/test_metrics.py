@@ -5,8 +5,10 @@ from feds import same
 from torch import nn
 from fedskew_nb.nets.costs import flops, payload
 from fedskew_nb.nets.models import MODELS, n_bytes, small_conv
-from fedskew_nb.analysis.explain import answers, effective_rank, spectrum
-from fedskew_nb.engine.history import SCORES, Where, diff, summary, History
+from fedskew_nb.analysis.probes import answers
+from fedskew_nb.analysis.probes import effective_rank, spectrum
+from fedskew_nb.engine.reading import SCORES, Where, summary
+from fedskew_nb.engine.history import diff, History
 from fedskew_nb.analysis.calibration import ece, reliability
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method

@@ -10,7 +10,8 @@ from torchvision.models import resnet18, shufflenet_v2_x0_5
 from torchvision.models.resnet import BasicBlock, ResNet
 from fedskew_nb import (
     FedAvg, Federation, as_net, compare, export, load_suite, read_method, read_model, small_conv)
-from fedskew_nb.nets.pretrained import IMAGENET, freeze, timm_net, torchvision_net
+from fedskew_nb.nets.convert import IMAGENET
+from fedskew_nb.nets.pretrained import freeze, timm_net, torchvision_net
 from fedskew_nb.core.seeding import generator, seeded
 from fedskew_nb.run.recipes import METHODS
 

@@ -9,7 +9,8 @@ from fedskew_nb.analysis.printed import KEEP, Field, Protocol
 from fedskew_nb.tools.cli import main
 from fedskew_nb.downloads.layouts import LAYOUTS
 from fedskew_nb.run.recipes import METHODS, read_model
-from fedskew_nb.run.reproduce import asked_for, dealt_suite, protocols, published, setting_of
+from fedskew_nb.run.reproduce import asked_for, dealt_suite, protocols, published
+from fedskew_nb.analysis.printed import setting_of
 from fedskew_nb.data.arrays import write_splits
 from fedskew_nb.engine.setting import Setting
 from test_reproduce import SHORT, pacs, picture

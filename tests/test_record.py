@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest, torch
 from feds import fed_of, first, run, small, trained_once
-from fedskew_nb.analysis.claims import by_domain
+from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.probes import adabn
 from fedskew_nb.run.recipes import read_method

@@ -15,7 +15,8 @@ import fedskew_nb.run.reproduce as module
 from fedskew_nb.engine.stack import operations
 from fedskew_nb.run.reproduce import (cost_on, counted, dealt_suite, duration, listed, left_out, price,
                                       protocols, speed_of)
-from fedskew_nb.run.reproduce import protocol_options, published, setting_of, suites_of
+from fedskew_nb.run.reproduce import protocol_options, published, suites_of
+from fedskew_nb.analysis.printed import setting_of
 from fedskew_nb.downloads.sets import DIGITS
 from fedskew_nb.data.boxes import Box, write_boxes
 

@@ -19,7 +19,8 @@ from .overview import stored_results
 from .pairs import by_domain, image_floor, unlike
 from .stats import difference_text, judge, holm, p_value, t_interval
 from .stats import seeds_for      # noqa: F401  (as above)
-from ..engine.history import Where, summary, History
+from ..engine.reading import Where, summary
+from ..engine.history import History
 from .table import Table, rate_of
 from ..core.names import papers, nearest
 

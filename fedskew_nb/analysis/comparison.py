@@ -11,7 +11,8 @@ from .pairs import (
 from .pairs import without_odd
 from .stats import Interval, span, t_interval
 from .table import Table, csv_text, foot, named_rows, pm, rows_of
-from ..engine.history import History, SCORES, TABLED, Where, where_of
+from ..engine.reading import SCORES, TABLED, Where, where_of
+from ..engine.history import History
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 

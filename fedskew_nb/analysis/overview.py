@@ -15,7 +15,8 @@ from .stats import span
 from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.history import MOMENTS, VIEWS, StoredRun, Where, history_of, where_of
+from ..engine.reading import MOMENTS, VIEWS, Where, where_of
+from ..engine.history import StoredRun, history_of
 
 # %% auto #0
 __all__ = ['load_comparison', 'stored_results']

@@ -14,8 +14,9 @@ from ..core.names import extra
 from ..core.net import evaluating, Net, Out
 from ..data.images import Data, glance
 from ..engine.federation import Federation
-from ..engine.history import summary
-from ..engine.scoring import reestimate, pieces
+from ..engine.reading import summary
+from ..engine.scoring import reestimate
+from ..core.net import pieces
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4
 def answers(

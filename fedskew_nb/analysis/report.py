@@ -13,7 +13,7 @@ from jinja2 import Environment
 from .. import __version__
 from .comparison import Comparison, deal_of, write_whole
 from .overview import moment_tables
-from ..engine.history import VIEWS, Where
+from ..engine.reading import VIEWS, Where
 from .plots import client_domain_heatmap, plot_curves, seed_points, skew_cost_bars
 from .story import main_view
 from .style import INK, families, key_text, make_legible

@@ -28,7 +28,8 @@ from .study import begin_with, go_on, in_line, members, site_tables
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.guard import note_odd
-from ..engine.server import Marks, Server, server_for
+from ..engine.fixed import server_for
+from ..engine.server import Marks, Server
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)

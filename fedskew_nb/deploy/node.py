@@ -5,260 +5,41 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/8_deploy/03_node.ipynb #8d88e1c9
-import getpass, hashlib, json, math, os, platform, signal, threading, time
+# %% ../../nbs/8_deploy/03_node.ipynb #3667e8fd
+import getpass, json, math, os, platform, time
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 import pandas as pd
 import torch
 from torch import Tensor
-from fastcore.basics import patch
 from fastcore.meta import delegates
 from msgspec.structs import asdict
 from .. import __version__
 from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
 from ..analysis.sites import confusion, scores_from
-from ..core.files import Number, Record, misfit, read_bytes, write_json
-from ..core.names import message, not_negative, one_of, real
-from ..run.recipes import parts_of, read_call, read_method, summand_name
-from ..engine.lanes import largest_of, leaves, pick_device
-from ..data.cache import cache_dir
-from ..data.folder import DIGEST, load_folder, rows_in
-from ..data.datasets import renumbered
+from ..core.files import misfit, read_bytes, write_json
+from ..core.names import message, not_negative, one_of
 from ..core.pictures import content, window_of
+from ..data.cache import cache_dir
+from ..data.datasets import renumbered
+from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.images import join
 from ..data.suite import Suite
+from .admit import admit, check_limits, limits_of, within
 from .keys import site_name
-from .surface import Job, job_of, looking_on, surface_of
+from .order import Book, Job, Judged, Order, job_mark, job_of, letters, mark, now
+from .secure import Seal, SecureSum
+from .surface import looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
-from ..engine.federation import Federation, batch_odd
+from ..engine.federation import Federation
+from ..engine.patience import batch_odd
+from ..engine.device import largest_of, leaves, pick_device
+from ..engine.private import Ledger
 from ..engine.scoring import scores
 from ..engine.server import alike, counters, floats_in, form_of, unlike
-
-# %% ../../nbs/8_deploy/03_node.ipynb #9c32676c
-class Order(Record):
-    "What a site is asked."
-    kind:str          # facts, train, score, pledge, classes
-    job:dict
-    client:int        # the number that the server gave it
-    round:int         # how many are done
-    merged:int        # the last one of which its answer was used; 0: none
-    personal:bool     # is the model its own?
-    fresh:bool        # may it begin anew?
-    model:dict
-    down:dict         # what mechanisms send beside it
-    asked:str         # of a secure round: digest of what will be sent
-    members:list      # what those who take part have signed
-    def __post_init__(self):
-        for n in ('client', 'round', 'merged'):
-            if (v := getattr(self, n)) < 0: raise ValueError(f'{n} is {v}: at least 0')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #9c32676d
-def order_of(job:Job, kind:str, **more)->dict:
-    "An order; what is not said of the server is as before the first round."
-    blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
-    return dict(kind=kind, job=asdict(job), asked='', members=[]) | blank | more
-
-# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e11
-def limits_of(
-    most_pixels:int=1024,            # side of an image
-    most_steps:int=10_000,           # of a round
-    most_epochs:int=100,
-    most_parameters:int=200_000_000, # of the model
-    most_minutes:float=240.,         # for an order
-    most_threads:int=16,
-    most_share:float=.8,             # its own of a secure sum, without the heaviest others
-    colluders:int=1,                 # so many others, who may tell the server what they sent
-    weights:str=None,                # file or folder that may be opened
-    downloads:bool=False,            # weights may be fetched by their names
-    methods:str=None,                # a,b: no others
-    evaluate_only:bool=False,        # no training
-)->dict:
-    "What an order may ask of a site at most; no number in its range, no file, no method is refused."
-    most = dict(pixels=most_pixels, steps=most_steps, epochs=most_epochs, parameters=most_parameters,
-                minutes=most_minutes, threads=most_threads, share=most_share)
-    for k, v in {f'most_{k}': v for k, v in most.items()}.items() | dict(colluders=colluders).items():
-        low, high, step = RANGES.get(k, (1, 10**12, 1))
-        if real(v) and low <= v <= high and (not step or isinstance(v, int)): continue
-        raise ValueError(f'{k} is {v!r}: give a {"whole " if step else ""}number from {low:,} to {high:,}')
-    if weights is not None and not (weights and Path(weights).exists()):
-        raise ValueError(f'--weights {weights}: there is no such file or folder')
-    if not isinstance(methods, str|None) or not isinstance(downloads, bool):
-        raise ValueError(f'methods is {methods!r}, downloads {downloads!r}: give a text, and True or False')
-    agreed = [] if methods is None else [m.strip() for m in methods.split(',')]
-    if not all(agreed): raise ValueError(f'--methods {methods} has no name between its commas: give a,b')
-    return most | dict(colluders=colluders, weights=weights or '', downloads=downloads,
-                       methods=','.join(map(summand_name, agreed)), evaluate_only=evaluate_only)
-
-# from, to, step (0: any)
-RANGES = dict(most_minutes=(.001, 10**6, 0), most_share=(.001, 1, 0), colluders=(0, 1000, 1))
-
-# %% ../../nbs/8_deploy/03_node.ipynb #d7eae11e
-class Node:
-    "A federation of one, in its own folders."
-    def __init__(self,
-        data,             # folder
-        memory,           # what stays
-        name:str='',      # default: the folder's
-        peers:bool=False, # may others get what it sends?
-        tell=say,         # what leaves
-        white=None,       # or 4095, or a window
-        seal=None,        # only sums leave
-        device='cpu',
-        limits=None,
-        epsilon=None,     # most, ever
-        bad='strict',     # skip
-    ):
-        self.data, self.memory, self.peers, self.tell = Path(data), Path(memory), peers, tell
-        self.white, self.seal, self.limits = window_of(white), seal, limits or limits_of()
-        self.device, self.bad, self.epsilon = pick_device(device), bad, epsilon
-        if epsilon is not None: not_negative(epsilon=epsilon)
-        self.name, self.fed, self.at = site_name(name or self.data.resolve().name), None, None
-    def allowed(self, text:str)->bool:
-        "Is it a name, or a file that may be opened?"
-        named, there = Path(text).expanduser(), self.limits['weights']
-        is_path = named.name != text or named.suffix in ('.pt', '.pth', '.bin', '.safetensors')
-        if not is_path and not named.exists(): return True
-        return bool(there) and named.resolve().is_relative_to(Path(there).resolve())
-    def check_method(self, job:Job):
-        "Refuse one that the site has not agreed to."
-        agreed = [m for m in self.limits['methods'].split(',') if m]
-        for t in parts_of(job.method) if agreed else ():
-            if summand_name(read_call(t, 'name')[1]) in agreed: continue
-            raise ValueError(f'{self.name} takes part in {", ".join(agreed)}, and the order asks for {t}: '
-                             'ask for one of these, or start the node with --methods')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e12
-@patch
-def check_limits(self:Node, **asked): # what is asked, by the limit's name
-    "Refuse what is above a limit."
-    for what, n in asked.items():
-        if n <= self.limits[what]: continue
-        raise ValueError(f'{self.name} allows {self.limits[what]:,} {what}, and the order asks for {n:,}: '
-                         f'ask for less, or start the node with --most-{what} {n}')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #f8ade0d0
-@patch
-def admit(self:Node, job:Job):
-    "Refuse images and a model that are too large, and a file that this site does not open."
-    self.check_limits(pixels=job.pixels)
-    self.check_method(job)
-    values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
-    for text in (v for v in values if isinstance(v, str) and not self.allowed(v)):
-        raise ValueError(f'the order names the file {text}, which {self.name} does not open: '
-                         'leave it out, or start the node with --weights, and its folder')
-    weights = read_call(job.model, 'name')[2].get('weights')
-    here = isinstance(weights, str) and Path(weights).expanduser().is_file()
-    if weights and not self.limits['downloads'] and not here:
-        raise ValueError(f'the order asks for the weights {weights}, and {self.name} opens no connection for '
-                         'them: name a file that it has, or start the node with --downloads')
-    with torch.device('meta'):                         # shapes without numbers
-        net = job.net(len(job.classes) or 2)
-        with suppress(NotImplementedError): net = read_method(job.method).adapt(net)    # some compare numbers
-    self.check_limits(parameters=sum(p.numel() for p in net.parameters()))
-
-# %% ../../nbs/8_deploy/03_node.ipynb #5a1c0e14
-@contextmanager
-def within(minutes:float):
-    "Stop what takes longer; only a main thread can be stopped."
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, 'SIGALRM'):
-        say(f'an order cannot be stopped after {minutes:g} minutes here: no main thread, or no timer')
-        yield
-        return
-    def stop(*_):
-        raise TimeoutError(f'the order takes more than the {minutes:g} minutes that this site allows: '
-                           'ask for less, or start the node with --most-minutes')
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 60*minutes)
-    try: yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-# %% ../../nbs/8_deploy/03_node.ipynb #f76bbb0a
-def mark(data:bytes)->str: return hashlib.sha256(data).hexdigest()[:16]
-def now()->str: return datetime.now(timezone.utc).isoformat(timespec='seconds')
-def job_mark(job:Job)->str: return mark(json.dumps(asdict(job), sort_keys=True).encode())
-
-# %% ../../nbs/8_deploy/03_node.ipynb #6bd55588
-class Book:
-    "What came and what left, in a file that only grows: each line holds the digest of the one before."
-    def __init__(self, folder): self.file = Path(folder)/'ledger.jsonl'
-    def lines(self)->list: return read_bytes(self.file).split(b'\n') if self.file.exists() else [b'']
-    def write(self, **row):
-        "One more line, on the disk before anything is sent."
-        *before, torn = self.lines()
-        before = mark((torn or (before or [b''])[-1]))
-        line = json.dumps(dict(when=now()) | row | dict(before=before)).encode()
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(self.file, os.O_WRONLY|os.O_APPEND|os.O_CREAT, 0o600), 'ab') as f:
-            os.chmod(self.file, 0o600)
-            f.write(b'\n'*bool(torn)+line+b'\n')
-            f.flush()
-            os.fsync(f.fileno())
-    def rows(self)->list: # of dicts
-        "All that was written; a line that was changed or taken out is said."
-        found, before = [], b''
-        for k, line in enumerate(filter(None, self.lines()), 1):
-            try: row = json.loads(line)
-            except ValueError: row = {}                # a kill in the middle of a line
-            if row and row.get('before') != mark(before):
-                raise ValueError(f'{self.file}: line {k-1} was changed, or a line before {k} is missing')
-            if row: found.append(row)
-            before = line
-        return found
-    def table(self)->str:
-        d = pd.DataFrame(self.rows()).drop(columns='before', errors='ignore').fillna('')
-        return d.to_markdown(index=False) if len(d) else f'nothing is written in {self.file}'
-
-# %% ../../nbs/8_deploy/03_node.ipynb #3163b611
-def letters(job:Job, kind:str, round:int, order:bytes, answer:bytes, **more)->dict:
-    "An order and its answer, as both sides write them down."
-    what = dict(run=job.run, job=job_mark(job), method=job.method, kind=kind, round=round)
-    return what | dict(came=len(order), order=mark(order), left=len(answer), answer=mark(answer)) | more
-
-# %% ../../nbs/8_deploy/03_node.ipynb #04b96795
-@patch
-def answer(self:Node, order:dict)->dict:
-    "Do what was asked."
-    if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
-    job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge', 'classes')
-    if (looks_on := self.limits['evaluate_only']) and order['kind'] in ('train', 'pledge'):
-        raise ValueError(f'{self.name} only evaluates: ask it for scores')
-    if not looks_on and (self.seal or job.setting.get('secure')): self.check_sealed(job)
-    if not looks_on and self.epsilon is not None: self.check(job)
-    with within(self.limits['minutes']):
-        if order['kind'] != 'classes': self.consider(job)
-        return getattr(self, one_of(order['kind'], kinds, 'order'))(order, job)
-
-# %% ../../nbs/8_deploy/03_node.ipynb #f4ca478c
-@patch
-def owner(self:Node)->str:
-    "Who runs the node, and what was allowed."
-    try: who = getpass.getuser()
-    except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
-    said = dict(peers=self.peers, methods=self.limits['methods'], evaluate_only=self.limits['evaluate_only'])
-    return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
-
-# %% ../../nbs/8_deploy/03_node.ipynb #6010a54a
-@patch
-def __call__(self:Node, order:bytes)->bytes:
-    "The answer to an order, written down before it leaves; a refusal is, too."
-    book, said = Book(self.memory), {}
-    try:
-        said = from_bytes(order, self.device)
-        answer = to_bytes(self.answer(said))
-    except Exception as e:
-        what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
-        book.write(**what, came=len(order), order=mark(order), left=0, refused=str(e), allowed=self.owner())
-        raise
-    job = job_of(said['job'])
-    book.write(**letters(job, said['kind'], said['round'], order, answer, allowed=self.owner()))
-    return answer
 
 # %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e11
 @contextmanager
@@ -279,123 +60,94 @@ def indexed(file:Path):
     finally: DIGEST.reset(mark)
     with suppress(OSError): write_json(now, file)      # without it all is read again
 
-# %% ../../nbs/8_deploy/03_node.ipynb #3f7c1d11
-@patch
-def images(self:Node, job:Job)->Suite:
-    "Images, in the job's classes."
-    boxes = 'boxes.csv' if (self.data/'boxes.csv').exists() else None
-    with indexed(cache_dir()/f'index-{self.name}.json'):
-        suite = load_folder(self.data, job.pixels, boxes=boxes, white=self.white, bad=self.bad, alone=True)
-    if not job.classes: return suite
-    for c in sorted({*suite.classes}-{*job.classes}):
-        raise ValueError(f'{self.name} has the class {c!r}, the job {", ".join(job.classes)}: '
-                         'rename it, or name it in --classes')
-    client, = suite.clients
-    parts = {k: renumbered(getattr(client, k), suite.classes, job.classes, self.name)
-             for k in ('train', 'val', 'test')}
-    return replace(suite, classes=job.classes, clients=[replace(client, **parts)],
-                   tests={client.domain: parts['test']})
-
-# %% ../../nbs/8_deploy/03_node.ipynb #b843aaac
-@patch
-def federation(self:Node, job:Job, k:int)->Federation:
-    "This site as a federation of one, with the number that the server gave it."
-    if self.at != (job, k):
-        self.admit(job)
-        suite = self.images(job)
-        if self.limits['evaluate_only']: suite = self.unseen(suite)
+# %% ../../nbs/8_deploy/03_node.ipynb #4542feea
+class Images:
+    "A site's own images, in its folder."
+    def __init__(self,
+        folder,
+        site:str,
+        white=None,       # or 4095, or a window
+        bad='strict',     # skip
+    ): self.folder, self.site, self.white, self.bad = Path(folder), site, window_of(white), bad
+    def suite(self, job:Job)->Suite:
+        "Images, in the job's classes."
+        boxes = 'boxes.csv' if (self.folder/'boxes.csv').exists() else None
+        how = dict(boxes=boxes, white=self.white, bad=self.bad, alone=True)
+        with indexed(cache_dir()/f'index-{self.site}.json'):
+            suite = load_folder(self.folder, job.pixels, **how)
+        if not job.classes: return suite
+        for c in sorted({*suite.classes}-{*job.classes}):
+            raise ValueError(f'{self.site} has the class {c!r}, the job {", ".join(job.classes)}: '
+                             'rename it, or name it in --classes')
         client, = suite.clients
-        fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
-        s, epochs = fed.setting, 0 if fed.setting.local_steps else fed.setting.local_epochs
-        self.check_limits(threads=s.threads, steps=s.steps(len(client.train)), epochs=epochs)
-        self.fed, self.at = fed, (job, k)
-        if job.setting.get('epsilon'): self.fed.worker.ledger = self.ledger(job)
-    return self.fed
+        parts = {k: renumbered(getattr(client, k), suite.classes, job.classes, self.site)
+                 for k in ('train', 'val', 'test')}
+        return replace(suite, classes=job.classes, clients=[replace(client, **parts)],
+                       tests={client.domain: parts['test']})
+    def harmless(self, text:str, memory:Path)->str: # folder of the site
+        "A sentence in which files have numbers, by their order, and folders of this site no place."
+        root = self.folder.resolve()
+        files = {str(f): k for k, f in enumerate(sorted(f for f in root.rglob('*') if f.is_file()), 1)}
+        known = {n: k for f, k in files.items()
+                 for n in (f, Path(f).relative_to(root).as_posix(), Path(f).name)}
+        for n in sorted((n for n in known if n in text), key=len, reverse=True):
+            text = text.replace(n, f'file {known[n]}')
+        for folder in (memory.resolve(), memory, root, self.folder):
+            text = text.replace(str(folder), 'a folder here') if len(str(folder)) > 1 else text
+        return text
 
-# %% ../../nbs/8_deploy/03_node.ipynb #410c11df
-@patch
-def consider(self:Node, job:Job):
-    "Say what will leave, before anything does; what others would get needs a yes, at every order."
-    file, key = self.memory/'considered.json', f'{job_mark(job)} {__version__}'
-    known = json.loads(read_bytes(file)) if file.exists() else {}
-    if key not in known:
-        surface = surface_of(job, self.federation(job, 0).suite.n_classes)
-        if self.limits['evaluate_only']: surface = looking_on(surface)
-        known[key] = dict(when=now(), who=self.owner(), method=job.method, others_get=surface.passed)
-        if self.tell: self.tell(f'{self.name}: {job.method}\n{surface}')
-        write_json(known, file)
-    if not (others := known[key]['others_get']) or self.peers: return
-    raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
-                     'say --peers if they may have it')
+# %% ../../nbs/8_deploy/03_node.ipynb #328fd435
+def all_unseen(suite:Suite)->Suite:
+    "All images of a site as those of an unseen domain."
+    client, = suite.clients
+    every, d = join([client.train, client.val, client.test]), client.domain
+    none = replace(client, val=every[:0], test=every[:0])
+    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
 
-# %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
-def machine(device)->dict: # {what: text}
-    "On what bits depend besides the code."
-    kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
-    return dict(device=device.type, processor=kind, torch=torch.__version__, python=platform.python_version())
+# %% ../../nbs/8_deploy/03_node.ipynb #fb71892f
+def judged(fed:Federation)->Judged:
+    "Scores beyond the accuracy, of the model that the federation holds."
+    d, = fed.suite.unseen.values()
+    p, y = fed.answers(d.x)[''].float().cpu(), d.y.cpu()
+    said, patients = scores_from(p, y), 0
+    if d.who is not None:
+        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
+        patients = len(right)
+        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
+    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
+    return Judged(len(y), patients, scores, confusion(p, y).tolist())
 
-# %% ../../nbs/8_deploy/03_node.ipynb #9c8e10a0
-@patch
-def facts(self:Node, order:dict, job:Job)->dict:
-    "What the server may know before the first round."
-    fed = self.federation(job, 0)
-    client, suite = fed.suite.clients[0], fed.suite
-    trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
-    if trains and fed.setting.epsilon:
-        self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
-    counts = dict(n=trains*len(client.train), tests=len(asked), trains=trains)
-    return dict(name=self.name, domain=client.domain, **counts, classes=list(suite.classes),
-                norm=[list(suite.mean), list(suite.std)], version=__version__, code=fed.made_of['code'],
-                first_net=fed.made_of['first_net'], machine=machine(self.device))
+# %% ../../nbs/8_deploy/03_node.ipynb #6c03f7a7
+class Memory:
+    "What a site keeps of a run, in a folder that no server sees."
+    def __init__(self, folder:Path, site:str): self.folder, self.site = folder, site
+    def file(self, round:int)->Path: return self.folder/f'{round}.safetensors'
+    def lost(self, merged:int)->bool:
+        "Is what was kept after the last used round gone? One that never took part has nothing to lose."
+        return merged > 0 and not self.file(merged).exists()
+    def check_images(self, round:int, now:dict): # digests
+        "Refuse to go on with other images than those that the run began with here."
+        file = self.folder/'images.json'
+        if round == 0 or not file.exists(): write_json(now, file)
+        if json.loads(read_bytes(file)) == now: return
+        raise ValueError(f'{self.site} has other images, labels or boxes than when this run began here: '
+                         'put the earlier ones back, or begin anew with another --out')
+    def recalled(self, order:dict, images:dict, device)->dict:
+        "What was kept after the last round of which the server used the answer."
+        self.check_images(order['round'], images)
+        merged, file = order['merged'], self.file(order['merged'])
+        if merged and not self.lost(merged): return load_nest(file, device)
+        if not merged or order['fresh']: return dict(kept={}, states={})
+        raise ValueError(f'{self.site} lost its memory: what it kept after round {merged} is gone. '
+                         f'Bring {file.name} back, or let it begin anew: --lost fresh')
+    def keep(self, mine:dict, order:dict):
+        "Write what stays after a training; that of the last used round stays, too."
+        done = order['round']+1
+        save_nest(mine, self.file(done))
+        for old in self.folder.glob('[0-9]*.safetensors'):
+            if old.stem not in (str(order['merged']), str(done)): old.unlink()
 
-# %% ../../nbs/8_deploy/03_node.ipynb #8d2b6f11
-@patch
-def harmless(self:Node, text:str)->str:
-    "A sentence in which files have numbers, by their order, and folders of this site no place."
-    root = self.data.resolve()
-    files = {str(f): k for k, f in enumerate(sorted(f for f in root.rglob('*') if f.is_file()), 1)}
-    known = {n: k for f, k in files.items() for n in (f, Path(f).relative_to(root).as_posix(), Path(f).name)}
-    for n in sorted((n for n in known if n in text), key=len, reverse=True):
-        text = text.replace(n, f'file {known[n]}')
-    for folder in (self.memory.resolve(), self.memory, root, self.data):
-        text = text.replace(str(folder), 'a folder here') if len(str(folder)) > 1 else text
-    return text
-
-# %% ../../nbs/8_deploy/03_node.ipynb #bd53a38b
-@patch
-def folder(self:Node, job:Job)->Path:
-    "Where it keeps what no server sees."
-    return self.memory/(job.run or 'run')
-
-@patch
-def file(self:Node, job:Job, round:int)->Path: return self.folder(job)/f'{round}.safetensors'
-
-@patch
-def check_images(self:Node, job:Job, round:int):
-    "Refuse to go on with other images than those that the run began with here."
-    file, now = self.folder(job)/'images.json', self.fed.made_of['data']
-    if round == 0 or not file.exists(): write_json(now, file)
-    if json.loads(read_bytes(file)) == now: return
-    raise ValueError(f'{self.name} has other images, labels or boxes than when this run began here: '
-                     'put the earlier ones back, or begin anew with another --out')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #40e1fbb9
-@patch
-def lost(self:Node, job:Job, order:dict)->bool:
-    "Is what was kept after the last used round gone? One that never took part has nothing to lose."
-    return order['merged'] > 0 and not self.file(job, order['merged']).exists()
-
-@patch
-def recalled(self:Node, job:Job, order:dict)->dict:
-    "What was kept after the last round of which the server used the answer."
-    self.check_images(job, order['round'])
-    file = self.file(job, order['merged'])
-    if order['merged'] and not self.lost(job, order): return load_nest(file, self.device)
-    if not order['merged'] or order['fresh']: return dict(kept={}, states={})
-    raise ValueError(f'{self.name} lost its memory: what it kept after round {order["merged"]} is gone. '
-                     f'Bring {file.name} back, or let it begin anew: --lost fresh')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #a2543115
+# %% ../../nbs/8_deploy/03_node.ipynb #647c1880
 def misshapen(down, like:dict)->str: # '' if nothing is
     "What stands beside a model under the name of one of its tensors, and is not like it."
     for n, v in down.items() if isinstance(down, dict) else ():
@@ -404,8 +156,7 @@ def misshapen(down, like:dict)->str: # '' if nothing is
             return f'{n} beside it is {form_of(v)}, not {form_of(like[n])}'
     return ''
 
-@patch
-def check_order(self:Node, order:dict, like:dict): # a model like the one that is asked about
+def check_order(site:str, order:dict, like:dict): # a model like the one that is asked about
     "Refuse tensors that are not the job's, or not finite."
     why, numbers = unlike(order['model'], like), floats_in([order['model'], order['down']])
     def number(v): return isinstance(v, (int, float)) or isinstance(v, Tensor) and not v.is_complex()
@@ -413,94 +164,172 @@ def check_order(self:Node, order:dict, like:dict): # a model like the one that i
     if not why and odd: why = f'beside it came {form_of(odd[0])}'
     why = why or misshapen(order['down'], like)
     if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
-    if why: raise ValueError(f'{self.name} got another model than the job has ({why}): ask anew')
+    if why: raise ValueError(f'{site} got another model than the job has ({why}): ask anew')
 
-@patch
-def train(self:Node, order:dict, job:Job)->dict:
-    "Local training by an order: what the server gets."
-    fed = self.federation(job, order['client'])
-    members = self.members(order, job) if self.seal else []
-    at = copy(fed)
-    at.state = replace(fed.state, round=order['round'])
-    idle = counters(at.groups)-order['model'].keys()     # a sum leaves them with their sites
-    like = at.order(order['client'])['model']
-    self.check_order(order, {n: v for n, v in like.items() if n not in idle})
-    anew, done = self.lost(job, order), order['round']+1
-    answer, mine = fed.work(order, self.recalled(job, order))
-    save_nest(mine, self.file(job, done))
-    for old in self.folder(job).glob('[0-9]*.safetensors'):        # that of the last used round stays
-        if old.stem not in (str(order['merged']), str(done)): old.unlink()
-    if members: answer = self.masked(answer, members, job)
-    return answer | dict(round=done, anew=anew)
+# %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
+def machine(device)->dict: # {what: text}
+    "On what bits depend besides the code."
+    kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
+    return dict(device=device.type, processor=kind, torch=torch.__version__, python=platform.python_version())
 
-# %% ../../nbs/8_deploy/03_node.ipynb #067508f3
-@patch
-def score(self:Node, order:dict, job:Job)->dict:
-    "How many of the own test images are right."
-    k, done = order['client'], order['round']
-    fed, mine = self.federation(job, k), self.recalled(job, order)
-    self.check_order(order, {n: v for n, v in fed.server.items() if n not in fed.kept | fed.net.frozen})
-    own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
-    fed.state = replace(first, server=first.server | order['model'], own={k: own}, states={k: mine['states']},
-                        down=order['down'], round=done)
-    try:
-        rows, last = self.scored(job, k if order['personal'] else None), done == fed.setting.rounds
-        said = dict(client=k, rows=rows, odd=batch_odd(fed) if last else '')
-        return said | self.judged() if fed.suite.unseen else said
-    finally: fed.state = first
+# %% ../../nbs/8_deploy/03_node.ipynb #9d6bc012
+class Node:
+    "A federation of one, in its own folders."
+    def __init__(self,
+        data,             # folder
+        memory,           # what stays
+        name:str='',      # default: the folder's
+        peers:bool=False, # may others get what it sends?
+        tell=say,         # what leaves
+        white=None,       # or 4095, or a window
+        seal=None,        # only sums leave
+        device='cpu',
+        limits=None,
+        epsilon=None,     # most, ever
+        bad='strict',     # skip
+    ):
+        self.memory, self.peers, self.tell, self.limits = Path(memory), peers, tell, limits or limits_of()
+        self.device, self.epsilon, self.fed, self.at = pick_device(device), epsilon, None, None
+        if epsilon is not None: not_negative(epsilon=epsilon)
+        self.name = site_name(name or Path(data).resolve().name)
+        self.images = Images(data, self.name, white, bad)
+        self.secure = SecureSum(seal, self.name, self.memory, self.limits) if seal else None
+    def reply(self, order:bytes)->bytes:
+        "What was asked; a refusal leaves as a sentence that names no file of this site."
+        try: return self(order)
+        except Exception as e: said = sentence_of(e)
+        sent = self.images.harmless(said, self.memory)
+        if sent != said: complain(f'{said} (the server hears: {sent})')
+        raise RuntimeError(sent)
+    def __call__(self, order:bytes)->bytes:
+        "The answer to an order, written down before it leaves; a refusal is, too."
+        book, said = Book(self.memory), {}
+        try:
+            said = from_bytes(order, self.device)
+            answer = to_bytes(self.answer(said))
+        except Exception as e:
+            what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
+            what |= dict(came=len(order), order=mark(order), left=0)
+            book.write(**what, refused=str(e), allowed=self.owner())
+            raise
+        job = job_of(said['job'])
+        book.write(**letters(job, said['kind'], said['round'], order, answer, allowed=self.owner()))
+        return answer
+    def answer(self, order:dict)->dict:
+        "Do what was asked."
+        if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
+        job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge', 'classes')
+        if not self.limits['evaluate_only']: self.check_agreed(job)
+        elif order['kind'] in ('train', 'pledge'):
+            raise ValueError(f'{self.name} only evaluates: ask it for scores')
+        with within(self.limits['minutes']):
+            if order['kind'] != 'classes': self.consider(job)
+            return getattr(self, one_of(order['kind'], kinds, 'order'))(order, job)
+    def facts(self, order:dict, job:Job)->dict:
+        "What the server may know before the first round."
+        fed = self.federation(job, 0)
+        client, suite = fed.suite.clients[0], fed.suite
+        trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
+        if trains and fed.setting.epsilon:
+            self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
+        counts = dict(n=trains*len(client.train), tests=len(asked), trains=trains)
+        return dict(name=self.name, domain=client.domain, **counts, classes=list(suite.classes),
+                    norm=[list(suite.mean), list(suite.std)], version=__version__, code=fed.made_of['code'],
+                    first_net=fed.made_of['first_net'], machine=machine(self.device))
+    def classes(self, order:dict, job:Job)->dict:
+        "What its folders are called."
+        admit(job, self.name, self.limits)
+        return dict(name=self.name, classes=list(self.images.suite(job).classes))
+    def pledge(self, order:dict, job:Job)->dict:
+        "What it signs before a secure round."
+        fed = self.federation(job, order['client'])
+        return self.secure.pledge(order, job, fed, self.of_run(job).folder)
+    def train(self, order:dict, job:Job)->dict:
+        "Local training by an order: what the server gets."
+        fed, memory = self.federation(job, order['client']), self.of_run(job)
+        members = self.secure.members(order, job, fed, memory.folder) if self.secure else ()
+        at = copy(fed)
+        at.state = replace(fed.state, round=order['round'])
+        idle = counters(at.groups)-order['model'].keys()     # a sum leaves them with their sites
+        like = at.order(order['client'])['model']
+        check_order(self.name, order, {n: v for n, v in like.items() if n not in idle})
+        anew = memory.lost(order['merged'])
+        answer, mine = fed.work(order, memory.recalled(order, fed.made_of['data'], self.device))
+        memory.keep(mine, order)
+        if members: answer = self.secure.masked(answer, members, job, memory.folder)
+        return answer | dict(round=order['round']+1, anew=anew)
+    def score(self, order:dict, job:Job)->dict:
+        "How many of the own test images are right; the last model stays as a file of this site."
+        k, fed, memory = order['client'], self.federation(job, order['client']), self.of_run(job)
+        mine = memory.recalled(order, fed.made_of['data'], self.device)
+        like = {n: v for n, v in fed.server.items() if n not in fed.kept | fed.net.frozen}
+        check_order(self.name, order, like)
+        own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
+        fed.state = replace(first, server=first.server | order['model'], own={k: own}, down=order['down'],
+                            states={k: mine['states']}, round=order['round'])
+        try:
+            rows, last = scores(fed), fed.round_no == fed.setting.rounds
+            if fed.suite.unseen: rows = [r for r in rows if r['view'] == 'unseen']
+            fed.history = fed.history.grown(rows=rows)
+            if last: export(fed, memory.folder/'model.safetensors', client=k if order['personal'] else None)
+            said = dict(client=k, rows=rows, odd=batch_odd(fed) if last else '')
+            return said | dict(site=asdict(judged(fed))) if fed.suite.unseen else said
+        finally: fed.state = first
+    def consider(self, job:Job):
+        "Say what will leave, before anything does; what others would get needs a yes, at every order."
+        file, key = self.memory/'considered.json', f'{job_mark(job)} {__version__}'
+        known = json.loads(read_bytes(file)) if file.exists() else {}
+        if key not in known:
+            surface = surface_of(job, self.federation(job, 0).suite.n_classes)
+            if self.limits['evaluate_only']: surface = looking_on(surface)
+            known[key] = dict(when=now(), who=self.owner(), method=job.method, others_get=surface.passed)
+            if self.tell: self.tell(f'{self.name}: {job.method}\n{surface}')
+            write_json(known, file)
+        if not (others := known[key]['others_get']) or self.peers: return
+        raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
+                         'say --peers if they may have it')
+    def check_agreed(self, job:Job):
+        "Nothing leaves but as its owner agreed: in a sum if it has keys, with noise if it has a most of ε."
+        secure = bool(job.setting.get('secure'))
+        if secure and not self.secure:
+            raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
+        if self.secure and not secure:
+            raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
+        if self.epsilon is None or job.setting.get('epsilon'): return
+        raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
+                         f'of {self.epsilon:g} for all runs')
+    def federation(self, job:Job, k:int)->Federation:
+        "This site as a federation of one, with the number that the server gave it."
+        if self.at == (job, k): return self.fed
+        admit(job, self.name, self.limits)
+        suite = self.images.suite(job)
+        if self.limits['evaluate_only']: suite = all_unseen(suite)
+        client, = suite.clients
+        fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
+        s, epochs = fed.setting, 0 if fed.setting.local_steps else fed.setting.local_epochs
+        most = dict(threads=s.threads, steps=s.steps(len(client.train)), epochs=epochs)
+        check_limits(self.name, self.limits, **most)
+        if job.setting.get('epsilon'): fed.worker.ledger = self.ledger(job)
+        self.fed, self.at = fed, (job, k)
+        return fed
+    def of_run(self, job:Job)->Memory: return Memory(self.memory/(job.run or 'run'), self.name)
+    def ledger(self, job:Job)->Ledger:
+        "What its patients have lost, in all runs."
+        return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
+    def owner(self)->str:
+        "Who runs the node, and what was allowed."
+        try: who = getpass.getuser()
+        except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
+        said = {k: self.limits[k] for k in ('methods', 'evaluate_only')}
+        said = dict(peers=self.peers) | said
+        return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
 
-# %% ../../nbs/8_deploy/03_node.ipynb #c7bd368b
-@patch
-def scored(self:Node, job:Job, k:int|None)->list: # of rows
-    "Ask the model; the last one stays as a file of this site."
-    rows, fed = scores(self.fed), self.fed
-    if fed.suite.unseen: rows = [r for r in rows if r['view'] == 'unseen']
-    fed.history = fed.history.grown(rows=rows)
-    if fed.round_no == fed.setting.rounds: export(fed, self.folder(job)/'model.safetensors', client=k)
-    return rows
+# %% ../../nbs/8_deploy/03_node.ipynb #5e27e0ce
+def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
 
-# %% ../../nbs/8_deploy/03_node.ipynb #b9fa36aa
-@patch
-def unseen(self:Node, suite:Suite)->Suite:
-    "All images of a site as those of an unseen domain."
-    client, = suite.clients
-    every, d = join([client.train, client.val, client.test]), client.domain
-    none = replace(client, val=every[:0], test=every[:0])
-    return replace(suite, clients=[none], tests={d: every}, unseen={d: every}, spare={d: client.train})
+# %% ../../nbs/8_deploy/03_node.ipynb #c5bf83f2
+BAD = 'strict', 'skip'      # broken images: refused, left out
 
-class Judged(Record):
-    "What a site that only evaluates says of a model."
-    images:int
-    patients:int              # 0: nobody named them
-    scores:dict[str, Number|None]      # percent
-    confusion:list[list[int]] # true × said
-    def __post_init__(self):
-        counts = [n for row in self.confusion for n in row]
-        if min(counts, default=-1) < 0 or sum(counts) != self.images:
-            raise ValueError('its confusion matrix counts other images')
-
-# %% ../../nbs/8_deploy/03_node.ipynb #2a97a60c
-@patch
-def judged(self:Node)->dict:
-    "Scores beyond the accuracy, of the model that the federation holds."
-    d, = self.fed.suite.unseen.values()
-    p, y = self.fed.answers(d.x)[''].float().cpu(), d.y.cpu()
-    said, patients = scores_from(p, y), 0
-    if d.who is not None:
-        right = pd.Series((p.argmax(1) == y).double().numpy()).groupby(d.who.cpu().numpy()).mean()
-        patients = len(right)
-        said |= {'mean over patients': 100*float(right.mean()), 'SD over patients': 100*float(right.std())}
-    scores = {k: None if v != v else v for k, v in said.items() if k != 'images'}      # NaN is no JSON
-    return dict(site=asdict(Judged(len(y), patients, scores, confusion(p, y).tolist())))
-
-# %% ../../nbs/8_deploy/03_node.ipynb #e6322ade
-@patch
-def classes(self:Node, order:dict, job:Job)->dict:
-    "What its folders are called."
-    self.admit(job)
-    return dict(name=self.name, classes=list(self.images(job).classes))
-
-# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a3
 @delegates(limits_of)
 def node_of(
     data,             # folder
@@ -522,269 +351,3 @@ def node_of(
     how = dict(white=white, epsilon=epsilon, device=device, bad=BAD[skip_broken], tell=tell)
     how |= dict(seal=secure and Seal(key, secure), limits=limits_of(**kwargs))
     return Node(data, memory or Path('memory', name), name, peers, **how)
-
-# %% ../../nbs/8_deploy/03_node.ipynb #7d1c40a4
-BAD = 'strict', 'skip'      # broken images: refused, left out
-
-def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
-
-@patch
-def reply(self:Node, order:bytes)->bytes:
-    "What was asked; a refusal leaves as a sentence that names no file of this site."
-    try: return self(order)
-    except Exception as e: said = sentence_of(e)
-    sent = self.harmless(said)
-    if sent != said: complain(f'{said} (the server hears: {sent})')
-    raise RuntimeError(sent)
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #80f3e139
-import hashlib, json, os
-from copy import copy
-from ..core.context import Member, Members
-from torch import Tensor
-import torch
-from ..core.files import Number, locked, read_bytes, record_of, whole_file, write_json
-from .keys import crypto
-from ..engine.server import fixed, server_for
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #29a70e75
-class Pledge(Record):
-    "What a site signs before a round."
-    job:str       # digest of what is trained
-    run:str
-    round:int
-    asked:str     # digest of what the server says that it will send
-    name:str
-    client:int
-    domain:str
-    n:int         # training images
-    key:str       # of its masks, the public half
-    def __post_init__(self):
-        for what, least in dict(round=0, client=0, n=1).items():
-            if (v := getattr(self, what)) < least: raise ValueError(f'{what} is {v}: at least {least}')
-
-class Signed(Record):
-    said:Pledge
-    sign:str
-
-def sha(o)->str:
-    "Digest of bytes, or of what JSON holds."
-    data = o if isinstance(o, bytes) else json.dumps(o, sort_keys=True).encode()
-    return hashlib.sha256(data).hexdigest()
-
-def asked_of(order:dict)->str:
-    "Digest of an order, but for who gets it: its number is compared with the one that it signed."
-    alike = {k: v for k, v in order.items() if k not in ('kind', 'client', 'asked', 'members')}
-    return sha(to_bytes(alike))
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #a5e60c1f
-def SHA256(): return crypto('hazmat.primitives.hashes').SHA256()
-def X25519(): return crypto('hazmat.primitives.asymmetric.x25519')
-
-class Seal:
-    "A site's own key, and the public keys that its owner trusts."
-    def __init__(self,
-        key,       # file of the private key
-        known,     # folder with NAME.pub of every site
-    ):
-        s = crypto('hazmat.primitives.serialization')
-        self.files = dict(key=Path(key), secure=Path(known))
-        self.key = s.load_ssh_private_key(read_bytes(Path(key)), None)
-        self.known = {f.stem: s.load_ssh_public_key(read_bytes(f)) for f in sorted(Path(known).glob('*.pub'))}
-        self.how = crypto('hazmat.primitives.asymmetric.ec').ECDSA(SHA256())
-    def signed(self, said:dict)->dict:
-        return dict(said=said, sign=self.key.sign(sha(said).encode(), self.how).hex())
-    def checked(self, signed)->Pledge:
-        "A pledge that its site has signed."
-        it = record_of(signed, Signed)
-        name = it.said.name
-        if name not in self.known: raise ValueError(f'there is no {name}.pub in {self.files["secure"]}')
-        try: self.known[name].verify(bytes.fromhex(it.sign), sha(signed['said']).encode(), self.how)
-        except (ValueError, crypto('exceptions').InvalidSignature):
-            raise ValueError(f'{name} did not sign what is said of it') from None
-        return it.said
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #b7e84e2f
-@patch
-def check_sealed(self:Node, job:Job):
-    "Nothing leaves but as it was agreed."
-    secure = bool(job.setting.get('secure'))
-    if secure == bool(self.seal): return
-    if secure: raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
-    raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #05631ab7
-@patch
-def pledge(self:Node, order:dict, job:Job)->dict:
-    "Draw a fresh key for a round, and sign what this site takes part in; `left`: its part was sent before."
-    fed = self.federation(job, order['client'])
-    client, = fed.clients
-    key = X25519().X25519PrivateKey.generate()
-    what = sha(asdict(job)), job.run, order['round'], order['asked']
-    me = self.name, client.id, client.domain, len(client.train)
-    said = Pledge(*what, *me, key.public_key().public_bytes_raw().hex())
-    if why := beyond(said, job): raise ValueError(f'{self.name} signs nothing for this round: {why}')
-    if self.answered(said): return dict(left=said.round)
-    signed = self.seal.signed(asdict(said))
-    file = self.folder(job)/'pledge.json'
-    with whole_file(file) as part:
-        os.chmod(part, 0o600)        # while it is empty
-        part.write_text(json.dumps(dict(signed=signed, key=key.private_bytes_raw().hex())))
-    return signed
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #32785c4a
-def beyond(p:Pledge, job:Job)->str: # '' if it is not
-    if p.n <= job.most_images: return ''
-    return f'{p.name} says {p.n:,} images, and the job takes {job.most_images:,} of a site'
-
-@patch
-def members(self:Node, order:dict, job:Job)->tuple: # (what all have signed, by name; {name: weight})
-    "Those who take part, if what they signed is what this site was sent."
-    file = self.folder(job)/'pledge.json'
-    if not file.exists():
-        raise ValueError(f'{self.name} has no key for this round, or used it: ask for a new one')
-    try:
-        mine = json.loads(read_bytes(file))['signed']
-        ps = sorted(map(self.seal.checked, order['members']), key=lambda p: p.name)
-        if mine not in order['members']: raise ValueError('its own word is not among what they signed')
-        me = self.seal.checked(mine)
-    except ValueError as e: raise ValueError(f'{self.name} answers no such round: {e}') from None
-    if not (why := self.unfit(me, ps, order, job)):
-        w = self.shares(ps)
-        why = self.before(ps, w) or self.exposed(w)
-    if why: raise ValueError(f'{self.name} answers no such round: {why}')
-    return ps, w
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #75741ccf
-@patch
-def unfit(self:Node, me:Pledge, ps:list, order:dict, job:Job)->str: # '' if nothing is
-    "Why the order does not fit what this site signed, or these members what was asked."
-    client, = self.fed.clients
-    for what, signed, now in (('site', me.name, self.name), ('number', me.client, order['client']),
-                              ('domain', me.domain, client.domain), ('images', me.n, len(client.train))):
-        if signed != now: return f'it signed {what} {signed}, and is asked as {what} {now}'
-    if len({p.name for p in ps}) < max(3, len(ps)) or len({p.client for p in ps}) < len(ps):
-        return 'there must be three members or more, each of them once'
-    for p in ps:
-        meant = sha(asdict(job)), job.run, order['round']
-        if (p.job, p.run, p.round) != meant: return f'{p.name} signed for another round'
-        if p.asked != asked_of(order): return f'{p.name} signed for another model than was sent'
-        if why := beyond(p, job): return why
-    return 'the members change from round to round' if job.setting.get('participation', 1) != 1 else ''
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #ab8fc427
-class Sums(Record):
-    "The secure rounds that a site has answered."
-    weights:dict[str, Number]   # of every member, by name
-    rounds:dict[str, str]       # {run/round: digest of what was signed}
-
-@patch
-def sums(self:Node)->Sums:
-    file = self.memory/'secure.json'
-    try: return record_of(json.loads(read_bytes(file)), Sums) if file.exists() else Sums({}, {})
-    except ValueError as e:
-        raise ValueError(f'secure.json of {self.name} is no record of its secure rounds ({e}): only its '
-                         'owner may bring it back, or delete it') from None
-
-@patch
-def answered(self:Node, p:Pledge)->bool:
-    "Has a part of this round's sum left? A round has one, whatever became of it."
-    return f'{p.run}/{p.round}' in self.sums().rounds
-
-@patch
-def before(self:Node, ps:list, w:dict, keep:bool=False)->str: # '' if nothing is
-    "What contradicts the secure rounds that this site has answered; `keep` writes this one down."
-    was = self.sums()
-    if was.weights and was.weights != w:
-        then, now = (', '.join(f'{n} ({p:.3g})' for n, p in sorted(d.items())) for d in (was.weights, w))
-        of = 'a site' if was.weights.keys() != w.keys() else 'their weights'
-        return (f'it answered for {then}, now {now}, and sums that differ by {of} show the models in them, '
-                'so only its owner may delete secure.json')
-    if self.answered(ps[0]): return f'its part of the sum of round {ps[0].round+1} has left already'
-    rounds = was.rounds | {f'{ps[0].run}/{ps[0].round}': sha(list(map(asdict, ps)))}
-    if keep: write_json(dict(weights=w, rounds=rounds), self.memory/'secure.json', sure=True)
-    return ''
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #a2251578
-def rest(others, k:int)->list: # of weights
-    "Those of the others without the heaviest `k`."
-    return sorted(others)[:max(len(others)-k, 0)]
-
-def share(own:float, others, k:int)->float:
-    "A site's part of a sum of which the heaviest `k` others are known."
-    return own/(own+sum(rest(others, k)) or 1.)
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #d40aef03
-@patch
-def shares(self:Node, ps:list)->dict: # {name: its weight}; all 0: nothing is averaged
-    "The weights of a round, from what all have signed."
-    fed = copy(self.fed)
-    fed.members = Members({p.client: Member(p.client, p.domain, p.n) for p in ps})
-    fed.state = replace(fed.state, round=ps[0].round)
-    who = sorted(ps, key=lambda p: p.client)
-    w = server_for(fed, [fed.members[p.client] for p in who]).w
-    return {p.name: 0. if w is None else w[i].item() for i, p in enumerate(who)}
-
-@patch
-def exposed(self:Node, w:dict)->str: # '' if it is not
-    "Why a sum of these weights would not hide this site."
-    k, others = self.limits['colluders'], [v for n, v in w.items() if n != self.name]
-    if len(rest(others, k)) < 2: return (
-        f'of {len(others)} others {k} may tell the server what they sent, and to hide among the rest '
-        f'takes two: let more sites take part, or start the node with --colluders {max(len(others)-2, 0)}')
-    most, own = self.limits['share'], share(w[self.name], others, k)
-    if own <= most: return ''
-    return (f'its model would be {own:.4f} of the sum without the heaviest {k} of the others, and it '
-            f'allows {most:g}: let others bring more images, or start the node with '
-            f'--most-share {min(own+.0001, 1):.4f}')
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #f9d938c1
-def stream(secret, theirs:str, salt:bytes, n:int)->Tensor: # int64
-    "So many numbers that two sites know."
-    shared = secret.exchange(X25519().X25519PublicKey.from_public_bytes(bytes.fromhex(theirs)))
-    kdf = crypto('hazmat.primitives.kdf.hkdf').HKDF(SHA256(), 32, salt, b'fedskew secure sum')
-    chacha = crypto('hazmat.primitives.ciphers.algorithms').ChaCha20(kdf.derive(shared), bytes(16))
-    cipher = crypto('hazmat.primitives.ciphers').Cipher(chacha, None)
-    return torch.frombuffer(bytearray(cipher.encryptor().update(bytes(8*n))), dtype=torch.int64)
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #d086ed8e
-@patch
-def masked(self:Node, answer:dict, members:tuple, job:Job)->dict:
-    "An answer whose model is a masked part of the sum; that it leaves is on the disk before."
-    if answer['extra']: raise ValueError(f'{job.method} sends more than a model: no secure sum hides that')
-    ps, w = members
-    parts = {n: fixed(v.cpu(), w[self.name], len(ps)) for n, v in sorted(answer['model'].items())}
-    file = self.folder(job)/'pledge.json'
-    secret = X25519().X25519PrivateKey.from_private_bytes(bytes.fromhex(json.loads(read_bytes(file))['key']))
-    file.unlink()                # used once; a second process fails here
-    with locked(self.memory/'.secure.lock'): why = self.before(ps, w, keep=True)
-    if why: raise ValueError(f'{self.name} answers no such round: {why}')
-    self.hide(parts, secret, ps)
-    return answer | dict(model=parts)
-
-# %% ../../nbs/8_deploy/08_secure.ipynb #d42b60b4
-@patch
-def hide(self:Node, parts:dict, secret, ps:list):
-    "Add the masks of all pairs, in place."
-    salt = bytes.fromhex(sha([[asdict(p) for p in ps], {n: list(v.shape) for n, v in parts.items()}]))
-    sizes = [v.numel() for v in parts.values()]
-    for other in (p for p in ps if p.name != self.name and parts):
-        sign = 1 if self.name < other.name else -1
-        for v, m in zip(parts.values(), stream(secret, other.key, salt, sum(sizes)).split(sizes)):
-            v.add_(m.view(v.shape), alpha=sign)
-
-# %% ../../nbs/8_deploy/09_private.ipynb #f6ba4cfe
-from fedskew_nb.engine.private import Ledger
-
-# %% ../../nbs/8_deploy/09_private.ipynb #26a61708
-@patch
-def check(self:Node, job:Job):
-    "A site with a most of ε trains with noise only."
-    if self.epsilon is None or job.setting.get('epsilon'): return
-    raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
-                     f'of {self.epsilon:g} for all runs')
-
-@patch
-def ledger(self:Node, job:Job)->Ledger:
-    "What its patients have lost, in all runs."
-    return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)

@@ -18,7 +18,7 @@ from ..core.files import Number, Record, locked, read_bytes, record_of, whole_fi
 from .keys import crypto
 from .order import Job, asked_of, sha
 from ..engine.federation import Federation
-from ..engine.server import fixed, server_for
+from ..engine.fixed import fixed, server_for
 
 # %% ../../nbs/8_deploy/08_secure.ipynb #308bee7d
 class Pledge(Record):

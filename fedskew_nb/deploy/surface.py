@@ -19,7 +19,7 @@ from ..core.seeding import generator
 from ..data.images import Data
 from ..data.suite import Client, Suite
 from .order import Job, job_of
-from ..engine.scoring import Overheard, handed_on, byte_rows
+from ..engine.sites import Overheard, handed_on, byte_rows
 from ..engine.server import size_of
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a71c2d3d

@@ -15,7 +15,8 @@ from .hub import Elsewhere, hub_of, impossible, read_answer
 from .order import Book, Job, letters, order_of
 from ..engine.checkpoint import from_bytes, to_bytes
 from ..engine.federation import Federation
-from ..engine.server import Answer, Server, fixed, server_for, unasked
+from ..engine.server import Answer, Server, unasked
+from ..engine.fixed import fixed, server_for
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #ffe5fec6
 def floats_of(model:dict)->dict:

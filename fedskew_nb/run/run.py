@@ -16,7 +16,7 @@ from .executors import side_by_side
 from .scripts import safe_path, without_exit
 from ..core.files import sweep, write_csv
 from ..core.identity import digest
-from ..core.mechanism import described
+from ..core.mechanism import HOOKS, described, fills   # noqa: F401  (two: a later page)
 from ..core.method import Method
 from ..core.names import Recipe, live, plain
 from ..core.net import Net
@@ -27,6 +27,7 @@ from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.device import pick_device
 from ..engine.federation import Federation
 from ..engine.guard import check_wants
+from ..engine.sites import Overheard, Trained# noqa: F401  (as above)
 from ..engine.history import History, describe, read_history, versions
 
 # %% auto #0
@@ -108,11 +109,6 @@ def first_net(run:Run, suite:Suite)->str:
     raise ValueError(f'the model {run.model.name} has other first weights each time: '
                      'draw them with torch, whose seed is set, so that all methods start from the same')
 
-def check_dealt(suite:Suite, methods:list):
-    "Refuse a suite on which these methods cannot be compared."
-    check_compared(suite)
-    for m in methods: check_wants(m, suite)
-
 # %% ../../nbs/7_app/11_run.ipynb #d7f56bf7
 def stamped(todo:list)->list: # of Run
     "Each run once, with what it is made of."
@@ -121,24 +117,21 @@ def stamped(todo:list)->list: # of Run
         key = run.suite.make, run.model.make, run.seed
         if key not in shared:
             suite = suite_of(run, held)
-            check_dealt(suite, [r.method.made for r in todo if r.suite.make == run.suite.make])
+            check_compared(suite)
+            for m in [r.method.made for r in todo if r.suite.make == run.suite.make]: check_wants(m, suite)
             check_alike(suite, of_name.setdefault(suite.name, suite))
             shared[key] = dict(suite=suite.name, data=suite.fingerprint(), first_net=first_net(run, suite))
         device = str(pick_device()) if run.device == 'auto' else run.device
         return replace(run, device=device, made_of=shared[key] | dict(code=digest(method_of(run).mechanisms)))
-    runs = [run if run.made_of else stamp(run) for run in todo]
-    one_of_a_name(runs)
-    return list({run_name(run): run for run in runs}.values())
+    runs, data = [run if run.made_of else stamp(run) for run in todo], {}
 
-# %% ../../nbs/7_app/11_run.ipynb #f1b8b2e5
-def one_of_a_name(runs:list):
-    "Refuse two suites that a table could not tell apart."
-    data = {}
+    # two suites that a table could not tell apart are refused
     for run in runs:
         made = run.made_of
-        key = made['suite'], run.size, run.seed
-        if data.setdefault(key, made['data']) == made['data']: continue
+        first = data.setdefault((made['suite'], run.size, run.seed), made['data'])
+        if first == made['data']: continue
         raise ValueError(f'two different suites are called {made["suite"]}: rename one of them')
+    return list({run_name(run): run for run in runs}.values())
 
 # %% ../../nbs/7_app/11_run.ipynb #4a11fdce
 def run_name(run:Run)->str:
@@ -180,13 +173,6 @@ def finished(path, run:Run|None=None)->History|None:
     warnings.warn(f'{path} is {why}: this run begins anew')
 
 # %% ../../nbs/7_app/11_run.ipynb #1c2176f7
-def _go_on_from(fed, part):
-    "Continue from the checkpoint, if there is a whole one; another run's is refused."
-    if part is None or not part.exists(): return
-    try: load_nest(part)
-    except ValueError: return warnings.warn(f'{part} is torn: this run begins anew')
-    fed.load(part)
-
 def noted(history:History, note:str='', trials:int=0)->History:
     "The history with what a table must say of it."
     history.setting = {k: v for k, v in history.setting.items() if k not in ('note', 'trials')}
@@ -204,6 +190,14 @@ def lacks(run:Run, history:History|None, folder, measure=None)->bool:
         if run.trust and 'trust' not in measured: return True
     return run.keep_models and not models_file(run, folder).exists()
 
+# %% ../../nbs/7_app/11_run.ipynb #1839eb8a
+def jsonable(o, noun:str)->dict:
+    "What a function gave, as a JSON file gives it back: keys as text, NaN as nothing."
+    try: text = json.dumps(plain(o)) if isinstance(o, (dict, type(None))) else ''
+    except (TypeError, ValueError, RecursionError): text = ''
+    if text: return json.loads(text) or {}
+    raise ValueError(f'{noun} returned {described(o)}: return a dict of numbers, text, lists and dicts')
+
 # %% ../../nbs/7_app/11_run.ipynb #9fbd4a69
 def train_run(
     run:Run,
@@ -216,40 +210,36 @@ def train_run(
     "Train a run, or read it where it is finished."
     if folder: run, = stamped([run])
     done, part = files_of(run, folder)
-    history = finished(done, run)
-    if lacks(run, history, folder, measure):
-        fed = federation_of(run, held, part)
-        if done: write_parts(run, fed.suite, folder)
-        _go_on_from(fed, part)
-        history = _fitted(fed, run, folder, progress, measure, keep_stopped, history)
-        if run.keep_models: fed.save(models_file(run, folder))
-        if done: history.save(done)
-        if part: part.unlink(missing_ok=True)
-    return noted(history, run.note, run.trials)
+    before = finished(done, run)
+    if not lacks(run, before, folder, measure): return noted(before, run.note, run.trials)
 
-# %% ../../nbs/7_app/11_run.ipynb #1839eb8a
-def jsonable(o, noun:str)->dict:
-    "What a function gave, as a JSON file gives it back: keys as text, NaN as nothing."
-    try: text = json.dumps(plain(o)) if isinstance(o, (dict, type(None))) else ''
-    except (TypeError, ValueError, RecursionError): text = ''
-    if text: return json.loads(text) or {}
-    raise ValueError(f'{noun} returned {described(o)}: return a dict of numbers, text, lists and dicts')
+    # from the checkpoint, if there is a whole one; another run's is refused
+    fed = federation_of(run, held, part)
+    if done: write_parts(run, fed.suite, folder)
+    if part and part.exists():
+        try: load_nest(part)
+        except ValueError: warnings.warn(f'{part} is torn: this run begins anew')
+        else: fed.load(part)
 
-# %% ../../nbs/7_app/11_run.ipynb #7429b8a3
-def _fitted(fed, run, folder, progress, measure, keep_stopped, before)->History:
+    # train, then measure; what was measured before is kept
     try: history = fed.fit(on_round=beside(fed, run, folder), progress=progress)
     except FloatingPointError as e:
         if not keep_stopped: raise
         history = History(describe(fed))
         history.measures = dict(stopped=str(e))
-        return history
-    if before: history.measures, history.measured_by = before.measures, before.measured_by
-    if measure:
-        trust = {k: v for k, v in history.measures.items() if k == 'trust'}
-        history.measures = trust | (jsonable(measure(fed), 'measure') or dict(nothing=True))    # so not again
-        history.measured_by = digest(measure)
-    if run.trust: history.measures['trust'] = trust_measures(fed)
-    return history
+    else:
+        if before: history.measures, history.measured_by = before.measures, before.measured_by
+        if measure:
+            trust = {k: v for k, v in history.measures.items() if k == 'trust'}
+            made = jsonable(measure(fed), 'measure') or dict(nothing=True)       # so not again
+            history.measures, history.measured_by = trust | made, digest(measure)
+        if run.trust: history.measures['trust'] = trust_measures(fed)
+
+    # store
+    if run.keep_models: fed.save(models_file(run, folder))
+    if done: history.save(done)
+    if part: part.unlink(missing_ok=True)
+    return noted(history, run.note, run.trials)
 
 # %% ../../nbs/7_app/11_run.ipynb #ccf5ae49
 def one_by_one(todo:list, train, tell, progress=None):
@@ -331,9 +321,6 @@ def run_all(
     if folder: sweep(folder)
     return [watch.histories[i] for i in range(len(todo))]
 
-# %% ../../nbs/7_app/23_beside.ipynb #8d4f39ba
-from ..core.mechanism import HOOKS, fills
-from ..engine.sites import Overheard, Trained
 
 # %% ../../nbs/7_app/23_beside.ipynb #6b992a25
 def asks_only(m)->bool:
@@ -354,21 +341,19 @@ def paired(todo:list, folder=True, measure=None, keep_stopped=False)->list: # of
     beside = {run_name(first[key]): run for key, run in second.items() if key in first}
     return [replace(run, beside=beside.get(run_name(run))) for run in todo]
 
-# %% ../../nbs/7_app/23_beside.ipynb #5868d234
-def fellow(fed, run, folder)->Federation|None:
-    "The federation of the run beside this one, if nothing of it is there and both train alike."
+# %% ../../nbs/7_app/23_beside.ipynb #5868d235
+def beside(fed, run, folder):
+    "What is called after each round for the run beside this one, stored at its end; None without it."
+    # only where nothing of it is there and both train alike
     if not run.beside or fed.round_no or not folder: return None
     if any(path.exists() for path in files_of(run.beside, folder)): return None
     held = {(run.suite.make, run.seed): fed.suite} if run.deal == 'skew' else None
     try: other = federation_of(run.beside, held)
     except Exception: return None                       # in its own turn it says why
-    facts = [digest([f.setting, f.method.rules(f.net)]) for f in (fed, other)]
-    return other if facts[0] == facts[1] and not fed.setting.patience else None
+    one, two = (digest([f.setting, f.method.rules(f.net)]) for f in (fed, other))
+    if one != two or fed.setting.patience: return None
 
-# %% ../../nbs/7_app/23_beside.ipynb #5868d235
-def beside(fed, run, folder):
-    "What is called after each round for the run beside this one, stored at its end; None without it."
-    if not (other := fellow(fed, run, folder)): return None
+    # it hears what is sent here
     fed.sites = heard = Overheard(fed.sites)
     other.sites = Trained(heard)
     def after(fed):

@@ -9,7 +9,7 @@ __all__ = ['Tamed', 'held_out', 'still_shared', 'branch_probes']
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ...analysis.explain import answers
+from ...analysis.probes import answers
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
@@ -21,7 +21,8 @@ from .method import Separate
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #9f12b941
 # for the later pages of this module
 import math  # noqa: F401
-from ...analysis.explain import glance, linear_probe  # noqa: F401
+from ...data.images import glance# noqa: F401
+from ...analysis.probes import linear_probe# noqa: F401
 from ...core.net import Net  # noqa: F401
 from ...data.images import Data, join  # noqa: F401
 from ...data.suite import Client, Suite  # noqa: F401

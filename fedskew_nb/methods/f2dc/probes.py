@@ -12,7 +12,7 @@ from ...analysis.diagrams import arrow, flow_drawing
 from ...analysis.plots import SHADE, mosaic
 from ...analysis.probes import measure, models_of
 from ...data.images import glance
-from ...engine.history import summary
+from ...engine.reading import summary
 from ...core.net import evaluating, Net
 from ...engine.federation import Federation
 

@@ -9,9 +9,10 @@ __all__ = []
 import copy
 import torch
 from torch import nn
-from ...analysis.claims import Claim, accuracy, by_domain, gain, measured, within
-from ...engine.reading import Where
+from ...analysis.claims import Claim, accuracy, gain, measured, within
+from ...analysis.pairs import by_domain
 from ...engine.history import History
+from ...engine.reading import Where
 from .unseen import fdse_measures
 from ...nets.models import alexnet_bn
 

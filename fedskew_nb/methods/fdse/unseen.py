@@ -9,7 +9,7 @@ __all__ = ['adapt_unseen', 'unseen_facts', 'own_features', 'own_silhouettes', 'e
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ...analysis.explain import adabn, models_of, right_share, shared_model
+from ...analysis.probes import adabn, models_of, right_share, shared_model
 from ...engine.scoring import restating
 from ...core.net import Net
 from ...core.seeding import generator
@@ -27,9 +27,12 @@ from ...analysis.style import PALETTE, subplots, INK, colour
 # for the later pages of this module
 from matplotlib.axes import Axes  # noqa: F401
 from matplotlib.colors import to_rgba  # noqa: F401
-from ...analysis.explain import answers, glance, linear_probe  # noqa: F401
-from ...analysis.explain import own_adabn, own_models, silhouette  # noqa: F401
-from ...analysis.style import arrow, named_box, bare  # noqa: F401
+from ...analysis.probes import answers# noqa: F401
+from ...data.images import glance# noqa: F401
+from ...analysis.probes import linear_probe# noqa: F401
+from ...analysis.probes import own_adabn, own_models, silhouette# noqa: F401
+from ...analysis.diagrams import arrow, named_box# noqa: F401
+from ...analysis.style import bare# noqa: F401
 from ...analysis.style import canvas, style, shades  # noqa: F401
 from ...analysis.plots import SHADE  # noqa: F401
 from ...core.names import one_of  # noqa: F401

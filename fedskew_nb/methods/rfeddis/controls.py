@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 import torch
 from torch import Tensor
-from ...analysis.explain import glance, linear_probe, own_adabn
+from ...analysis.probes import linear_probe, own_adabn
+from ...data.images import glance
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
@@ -27,7 +28,8 @@ from ...analysis.style import PALETTE
 import numpy as np  # noqa: F401
 from matplotlib.patches import Rectangle  # noqa: F401
 from matplotlib.tri import Triangulation  # noqa: F401
-from ...analysis.style import flow_drawing, GREY, INK  # noqa: F401
+from ...analysis.diagrams import flow_drawing# noqa: F401
+from ...analysis.style import GREY, INK# noqa: F401
 from ...analysis.style import bare, canvas, shades, style  # noqa: F401
 from .evidence import beliefs  # noqa: F401
 
