@@ -267,7 +267,7 @@ def test_a_script_saves_a_figure(tmp_path):
     assert (tmp_path/'a.png').read_bytes()[:4]==b'\x89PNG'
 
 def test_a_skew_cost_is_against_the_same_method():
-    "FedBN is 10 points from its own IID deal and 15 from FedAvg's, which is no cost of the skew."
+    "FedBN is 10 points from its own IID split and 15 from FedAvg's, which is no cost of the skew."
     runs = RUNS + [curves('FedBN', s, 75, '/iid') for s in (0, 1)]
     ax, f = skew_cost_bars(runs), finals(runs)
     assert [t.get_text() for t in ax.get_yticklabels()] == ['FedAvg', 'FedBN']

@@ -255,8 +255,9 @@ def test_bad_numbers(bad, says):
 def test_momentum_is_refused_and_weight_decay_is_not(suite, method):
     says = f'{method.name} demands momentum=0.0, but momentum=0.9'
     with pytest.raises(ValueError, match=says): fed_of(method, suite, momentum=.9)
-    for house in ('f2dc', 'fedbn', 'fdse'): assert fed_of(method, suite, house=house).setting.momentum == 0
-    assert fed_of(method, suite, house='fdse').setting.weight_decay == 1e-3
+    for protocol in ('f2dc', 'fedbn', 'fdse'):
+        assert fed_of(method, suite, protocol=protocol).setting.momentum == 0
+    assert fed_of(method, suite, protocol='fdse').setting.weight_decay == 1e-3
 
 def test_with_weight_decay_the_variate_is_the_gradient_of_the_decayed_loss(suite):
     how = dict(rounds=1, local_steps=1, batch_size=64, weight_decay=.1)

@@ -375,7 +375,7 @@ def facts_of(method, suite, deal, seed, model, setting):
     return method, suite, deal, seed, model, s['local_steps'] or s['local_epochs'], *(s[k] for k in MATTER)
 
 def planned_facts(run):
-    setting = vars(setting_for(run.method.made, run.house, **run.setting))
+    setting = vars(setting_for(run.method.made, run.protocol, **run.setting))
     return facts_of(run.method.name, run.suite.name, run.deal, run.seed, run.model.name, setting)
 
 @pytest.mark.parametrize('paper', PAPERS)

@@ -76,8 +76,8 @@ def test_help_of_all(capsys):
     assert run(capsys)[0] == 2
     assert run(capsys, 'compare', '--what')[0] == 2
 
-OPTIONS = '''suite data pixels boxes skip-broken size methods seeds rounds rungs grid tuned model house set
-             no-control pooled trust out device jobs per-device json'''
+OPTIONS = '''suite data pixels boxes skip-broken size methods seeds rounds checkpoints grid tuned model
+             protocol set no-control pooled trust out device jobs per-device json'''
 
 def test_every_option_of_compare_has_a_line(capsys):
     out = run(capsys, 'compare', '--help')[1]
@@ -88,7 +88,7 @@ def test_list(capsys):
     out = run(capsys, 'list')[1]
     assert all(n in out for n in ('FedProx', 'skew-digits', 'resnet10', 'fedbn'))
     found = json.loads(run(capsys, 'list', '--json')[1])
-    assert set(found) == {'methods', 'mechanisms', 'suites', 'models', 'houses'}
+    assert set(found) == {'methods', 'mechanisms', 'suites', 'models', 'protocols'}
     assert all(line for table in found.values() for line in table.values())
     assert found['methods']['FedDC'] == dict(says=METHODS['FedDC'].says, family='control')
     assert found['methods']['DC']['family'] == 'f2dc'
@@ -107,7 +107,7 @@ BAD = [
     ('compare --methods ./none.py:X', 'there is no file'),
     ('compare --suite digit', 'did you mean skew-digits'),
     ('compare --size quik', 'did you mean quick'),
-    ('compare --house fbn', 'did you mean fedbn'),
+    ('compare --protocol fbn', 'did you mean fedbn'),
     ('compare --rounds 0', 'rounds is 0'),
     ('compare --set local_epochs=0', 'local_epochs is 0'),
     ('compare --set batch_size=-1', 'batch_size is -1'),
@@ -127,7 +127,7 @@ BAD = [
     ('resume nowhere', 'holds no comparison'),
     ('claims run', 'fedskew compare --grid'),
     ('bench --only W1', 'make bench'),
-    ('compare --rounds 4 --rungs 8', 'rungs holds 8'),
+    ('compare --rounds 4 --checkpoints 8', 'checkpoints holds 8'),
     ('compare --tuned no.json', 'no file no.json'),
     ('tune --seeds 3', 'pilot seeds'),
     ('tune --trials 1', 'trials is 1'),

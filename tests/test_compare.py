@@ -13,6 +13,7 @@ from fedskew_nb.run.tune import on_validation
 from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
+from fedskew_nb.core.names import in_words_of_today
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.core.pictures import read_image
 from fedskew_nb.data.folder import folder, load_folder
@@ -36,7 +37,7 @@ A = run_of('FedAvg', 'skew-digits')
 CHANGES = [
     dict(method=method_recipe('FedProx')), dict(method=method_recipe('FedProx(mu=.1)')),
     dict(suite=suite_recipe('emoji-pacs', 'tiny')), dict(seed=1),
-    dict(deal='iid'), dict(size='quick'), dict(house='fedbn'), dict(setting=dict(lr=.1)),
+    dict(deal='iid'), dict(size='quick'), dict(protocol='fedbn'), dict(setting=dict(lr=.1)),
     dict(model=model_recipe('resnet10')), dict(device='mps')]
 
 @pytest.mark.parametrize('change', CHANGES, ids=str)
@@ -121,13 +122,13 @@ def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
     monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
     chosen = planned('F2DC', 'emoji-pacs', seeds=1)
     rates = {r.title: r.setting['lr'] for r in chosen}
-    assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID deal': .02}
+    assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID split': .02}
     assert {r.note for r in chosen} == {'lr chosen per method on pilot seeds 100, 101.'}
     assert {(r.setting['lr'], r.note) for r in planned('F2DC', 'emoji-pacs', seeds=1, lr=.1)} == {(.1, '')}
     for other in (dict(suite='context-vehicles'), dict(suite='emoji-pacs', batch_size=3)):
         runs = planned('F2DC', **other, seeds=1)
         assert {r.title: r.note for r in runs}['F2DC'] == 'lr 0.03, not chosen on pilot seeds.'
-    assert budget(method_recipe('F2DC'), suite_recipe('emoji-pacs'), house='fedbn') == dict(setting={})
+    assert budget(method_recipe('F2DC'), suite_recipe('emoji-pacs'), protocol='fedbn') == dict(setting={})
 
 def test_a_rate_holds_at_any_number_of_rounds(monkeypatch):
     "The nearest one, which is named; at 48 rounds all trained at .03 before."
@@ -192,48 +193,48 @@ def nothing_of(fed): return {}
 
 def rounds_of(fed): return dict(rounds=fed.round_no)
 
-# ---- rungs
+# ---- checkpoints
 
 @pytest.mark.parametrize('method', ['FedAvg', 'FedBN', 'Local', 'F2DC', 'FDSE'])
-def test_a_rung_is_the_run_of_that_horizon(method):
+def test_a_checkpoint_is_the_run_of_that_horizon(method):
     "Every row, loss and byte; and looking changes nothing of what comes after."
     how = SMALL | dict(methods=method, seeds=1, local_steps=1)
-    rungs = compare(**how | dict(rounds=4, rungs=(2, 4)))
+    checkpoints = compare(**how | dict(rounds=4, checkpoints=(2, 4)))
     short, plain = (compare(**how | dict(rounds=r)) for r in (2, 4))
     def ends(cmp, r): return [x for h in cmp.histories for x in h.rows if x['round'] == r]
-    assert ends(rungs, 2) == ends(short, 2) and ends(rungs, 4) == ends(plain, 4)
-    assert {r['round'] for r in rungs.histories[0].rows} == {1, 2, 3, 4}
-    assert [h.rounds for h in rungs.at(2).histories] == [h.rounds for h in short.histories]
-    views = {v[:2] for v in rungs.at(2).histories[0].views()}
+    assert ends(checkpoints, 2) == ends(short, 2) and ends(checkpoints, 4) == ends(plain, 4)
+    assert {r['round'] for r in checkpoints.histories[0].rows} == {1, 2, 3, 4}
+    assert [h.rounds for h in checkpoints.at(2).histories] == [h.rounds for h in short.histories]
+    views = {v[:2] for v in checkpoints.at(2).histories[0].views()}
     assert views >= {('personal', 'post_agg'), ('personal', 'post_local')}
 
-def test_only_rungs_are_scored():
-    h, = compare(**ALONE | dict(rounds=8, rungs=[2], local_steps=1, seeds=1)).histories
+def test_only_checkpoints_are_scored():
+    h, = compare(**ALONE | dict(rounds=8, checkpoints=[2], local_steps=1, seeds=1)).histories
     assert sorted({r['round'] for r in h.rows}) == [1, 2, 6, 8]
 
-def test_rungs_are_stored_killed_and_resumed(tmp_path):
-    how = SMALL | dict(suite=TWO, seeds=1, rounds=4, rungs=(2,))
+def test_checkpoints_are_stored_killed_and_resumed(tmp_path):
+    how = SMALL | dict(suite=TWO, seeds=1, rounds=4, checkpoints=(2,))
     run, = planned(**{k: v for k, v in how.items() if k != 'progress'})
     want = train_run(run)
     federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
     found = compare(**how, out=tmp_path).histories
     assert found == [want] == resume(tmp_path, progress=False, trust_code=True).histories
-    assert want.setting['rungs'] == [2] == read_request(tmp_path).given()['rungs']
+    assert want.setting['checkpoints'] == [2] == read_request(tmp_path).given()['checkpoints']
 
-NO_RUNGS = [
-    ((4,), 'rungs holds 4, but there are 2 rounds'),
-    ((0,), 'rungs holds 0'),
+NO_CHECKPOINTS = [
+    ((4,), 'checkpoints holds 4, but there are 2 rounds'),
+    ((0,), 'checkpoints holds 0'),
     ((1.5,), 'a whole number'),
     (2, 'give a list')]
 
-@pytest.mark.parametrize('rungs, word', NO_RUNGS)
-def test_rungs_that_are_none(rungs, word):
-    with pytest.raises(ValueError, match=word): compare(**ALONE, seeds=1, rungs=rungs)
+@pytest.mark.parametrize('checkpoints, word', NO_CHECKPOINTS)
+def test_checkpoints_that_are_none(checkpoints, word):
+    with pytest.raises(ValueError, match=word): compare(**ALONE, seeds=1, checkpoints=checkpoints)
 
 def rising(rise):
     "A comparison whose FedAvg gains `rise` points in the last quarter of four rounds."
     def run(method, seed, more):
-        h = History(dict(method=method, suite='toy', seed=seed, rounds=4, rungs=[2]))
+        h = History(dict(method=method, suite='toy', seed=seed, rounds=4, checkpoints=[2]))
         row = dict(moment='post_agg', view='global', path='', domain='a', client=-1, n=1000)
         right = enumerate((0, more, 100, 100+more), start=1)
         h.rows = [row | dict(round=r, correct=500+seed+c) for r, c in right]
@@ -242,17 +243,17 @@ def rising(rise):
 
 @pytest.mark.parametrize('rise, mark', [(10, ', rising'), (9, ''), (-10, ', falling')])
 def test_what_still_rises_is_marked(rise, mark):
-    t = rising(rise).rungs('global')
+    t = rising(rise).checkpoints('global')
     assert list(t.cells) == ['method', '2 rounds', '4 rounds']
     assert t.cells.method.tolist() == ['FedAvg', 'Other']
     assert all(text.endswith(mark or '0.1') for text in t.cells.iloc[0, 1:])
     assert not t.cells.iloc[1, 1].endswith('ing')
 
-def test_rungs_stand_in_the_report():
+def test_checkpoints_stand_in_the_report():
     tables = suite_tables(rising(1), 'toy')
-    assert list(tables) == ['global', 'global-rungs', 'global-domains']
+    assert list(tables) == ['global', 'global-checkpoints', 'global-domains']
     assert all(t.numbers.to_dict('records') for t in tables.values())         # as `--json` writes them
-    assert set(tables['global-rungs'].numbers.rounds) == {2, 4}
+    assert set(tables['global-checkpoints'].numbers.rounds) == {2, 4}
 
 def both_of(there:dict, rounds=None):
     "The same runs under two names, the second with another setting and the rows of these rounds."
@@ -263,24 +264,26 @@ def both_of(there:dict, rounds=None):
     return Comparison(rising(1).histories + others)
 
 @pytest.mark.parametrize('there, rounds, have', [
-    (dict(rungs=[2, 4]), None, True), (dict(rungs=[3, 2]), None, True), (dict(rungs=[2, 3]), None, True),
-    (dict(rungs=None), None, True),             # every round was scored
-    (dict(rungs=None), [1, 4], False), (dict(rungs=[1]), [1, 4], False), (dict(rounds=8), None, False)])
-def test_a_table_of_rungs_is_of_runs_that_were_all_scored_there(there, rounds, have, tmp_path):
+    (dict(checkpoints=[2, 4]), None, True), (dict(checkpoints=[3, 2]), None, True),
+    (dict(checkpoints=[2, 3]), None, True),
+    (dict(checkpoints=None), None, True),             # every round was scored
+    (dict(checkpoints=None), [1, 4], False), (dict(checkpoints=[1]), [1, 4], False),
+    (dict(rounds=8), None, False)])
+def test_a_table_of_checkpoints_is_of_runs_that_were_all_scored_there(there, rounds, have, tmp_path):
     "As in a paper's grid, where some are longer: nothing else of the report is lost."
     both = both_of(there, rounds)
-    want = ['global', *['global-rungs']*have, 'global-domains']
+    want = ['global', *['global-checkpoints']*have, 'global-domains']
     assert list(suite_tables(both, 'toy')) == want
     for h in both.histories: h.setting['deal'] = 'skew'
     write_report(both, tmp_path)
     assert (tmp_path/'report.html').exists()
 
-def test_without_rungs_there_is_no_table_of_them(tmp_path):
+def test_without_checkpoints_there_is_no_table_of_them(tmp_path):
     plain = rising(1)
-    for h in plain.histories: h.setting['rungs'] = None
+    for h in plain.histories: h.setting['checkpoints'] = None
     assert list(suite_tables(plain, 'toy')) == ['global', 'global-domains']
 
-def test_a_rung_that_nobody_scored():
+def test_a_checkpoint_that_nobody_scored():
     with pytest.raises(ValueError, match='not scored after round 5, only after 1, 2, 3, 4'): rising(1).at(5)
 
 def test_a_stopped_run_stays_stopped():
@@ -330,7 +333,7 @@ def test_request_is_stored(tmp_path):
     assert resume(tmp_path).seeds == [3]
 
 def test_a_request_of_the_first_version_is_read(tmp_path):
-    "As the first house wrote it, everything spelt out."
+    "As 0.1 wrote it, everything spelt out."
     old = dict(format=1, version='0.1.0', methods=['FedAvg'], suites=['emoji-pacs'], folders=[], seeds=2,
                size='tiny', control=True, pooled=False, model='small_conv', house=None, device='auto',
                setting=dict(rounds=2, local_epochs=3, lr=.05))
@@ -338,6 +341,7 @@ def test_a_request_of_the_first_version_is_read(tmp_path):
     d = read_request(tmp_path).given()
     assert d['suite'] == ['emoji-pacs'] and d['lr'] == .05 and stored_runs(tmp_path) == []
     now = {k: v for k, v in old.items() if k not in ('format', 'version', 'folders')}
+    now = in_words_of_today(now)
     grown = ListRequest(**now | dict(seeds=3))
     assert grown.grows(read_request(tmp_path)) == '' != ListRequest(**now | dict(size='quick')).grows(grown)
 

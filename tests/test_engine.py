@@ -24,7 +24,7 @@ from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import Result, State, after_round, read_history
 from fedskew_nb.engine.scoring import questions
 from fedskew_nb.engine.server import Server, size_of, weights_of
-from fedskew_nb.engine.setting import HOUSES, Setting, epoch, schedule, setting_for
+from fedskew_nb.engine.setting import PROTOCOLS, Setting, epoch, schedule, setting_for
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN, Local
 
@@ -348,14 +348,16 @@ def test_settings_out_of_range(said, word):
     with pytest.raises(ValueError) as e: Setting(**said)
     assert word in str(e.value)
 
-UNKNOWN = [(dict(house='fedavg'), "no house setting 'fedavg'"), (dict(epochs=2), "no setting 'epochs'")]
+UNKNOWN = [(dict(protocol='fedavg'), "no training protocol 'fedavg'"),
+           (dict(epochs=2), "no setting 'epochs'")]
 
 @pytest.mark.parametrize('said,word', UNKNOWN, ids=str)
 def test_settings_that_are_unknown(suite, said, word):
     with pytest.raises(ValueError, match=word): federation(suite, **said)
 
-@pytest.mark.parametrize('house', HOUSES)
-def test_houses_are_settings(house): assert setting_for(FedAvg, house).rounds == HOUSES[house]['rounds']
+@pytest.mark.parametrize('protocol', PROTOCOLS)
+def test_protocols_are_settings(protocol):
+    assert setting_for(FedAvg, protocol).rounds == PROTOCOLS[protocol]['rounds']
 
 @pytest.mark.parametrize('images,word', [
     (torch.zeros(2, 3, 8, 8), 'give uint8 images'),

@@ -244,9 +244,9 @@ LIMITS = dict(
 )
 
 @pytest.mark.parametrize('limit', LIMITS)
-@pytest.mark.parametrize('house', [None, 'fdse'])
-def test_without_losses_and_with_a_neck_that_passes_it_is_fedavg_bit_for_bit(once, limit, house):
-    plain, fed = (once(m, house=house, stack=False) for m in (FedAvg, LIMITS[limit]))
+@pytest.mark.parametrize('protocol', [None, 'fdse'])
+def test_without_losses_and_with_a_neck_that_passes_it_is_fedavg_bit_for_bit(once, limit, protocol):
+    plain, fed = (once(m, protocol=protocol, stack=False) for m in (FedAvg, LIMITS[limit]))
     assert same(plain.server, backbone(fed.server)) and any(map(local, fed.server))
     assert [r['loss'] for r in plain.history.rounds] == [r['loss'] for r in fed.history.rounds]
     score = lambda f, path: {
@@ -683,9 +683,9 @@ def test_the_iid_deal_is_one_domain(suite):
     ups = [up(i, k) for i, k in enumerate(n)]
     assert torch.equal(weighed(F2DC, ups, n, dict.fromkeys(range(4), 'iid')), domain_weights(n, 1, 7))
 
-@pytest.mark.parametrize('house', ['f2dc', 'fedbn', 'fdse'])
-def test_every_house(pair, house):
-    assert finite(run(F2DC, pair, house=house, rounds=1, batch_size=8))
+@pytest.mark.parametrize('protocol', ['f2dc', 'fedbn', 'fdse'])
+def test_every_house(pair, protocol):
+    assert finite(run(F2DC, pair, protocol=protocol, rounds=1, batch_size=8))
 
 @pytest.mark.parametrize('other', [FedProx(mu=0.1), FedBN, FedBN(affine=False)], ids=lambda m: m.name)
 def test_plugged_into_others_in_both_orders(pair, once_two, other):

@@ -1118,9 +1118,9 @@ def test_with_dc_the_neck_stays_at_home_and_the_blocks_do_not(suite):
 def test_fedprox_with_mu_0_is_fdse(suite, fdse):
     assert equal(run(FDSE + FedProx(mu=0), suite), fdse)
 
-@pytest.mark.parametrize('house', ['f2dc', 'fedbn', 'fdse'])
-def test_every_house(pair, house):
-    assert finite(run(FDSE, pair, house=house, rounds=2, batch_size=8))
+@pytest.mark.parametrize('protocol', ['f2dc', 'fedbn', 'fdse'])
+def test_every_house(pair, protocol):
+    assert finite(run(FDSE, pair, protocol=protocol, rounds=2, batch_size=8))
 
 @pytest.mark.parametrize(
     'net', [lambda: resnet10(7, width=4), lambda: alexnet_bn(7, width=2)], ids=['resnet10', 'alexnet']

@@ -176,7 +176,7 @@ SETS = json.loads((ASSETS/'plan.json').read_text())['sets']
 PLANNED = [c for c in CELLS if c['file'] == 'plan']
 
 def scores_by_seed(name, method, moment, view='personal'):
-    s, iid = SETS[name], 'FedAvg, IID deal'
+    s, iid = SETS[name], 'FedAvg, IID split'
     if method == 'FedAvg + AdaBN': method, moment = 'FedAvg', 're-estimated'
     row = iid if method == iid else next(n for n, m in s['methods'].items() if m == method)
     return s['rows'][row][f'{view} {moment}']
@@ -218,7 +218,7 @@ def test_methods_and_seeds_are_those_of_the_runs(file):
     stored = {(r['setting']['method'], r['setting']['seed']) for r in runs(file)}
     names, mine = {m for m, _ in stored}, [c for c in CELLS if c['file'] == file]
     for c in mine:
-        name = c['method'].removesuffix(', IID deal')
+        name = c['method'].removesuffix(', IID split')
         if name not in names: name = name.removesuffix(' + AdaBN')
         assert {(name, s) for s in c['seeds']} <= stored
         assert len(c['seeds']) == c['n'] and c['lo'] is None or c['lo'] <= c['mean'] <= c['hi']
@@ -275,8 +275,8 @@ def plan_cell(suite, method, mean, half, moment='re-estimated', set_='', questio
 def ground(suite, systems=(-.5, .2), iid=(-.2, .5), cost=(6., 1.)):
     "What a ground has: its systems, the IID split re-estimated, the cost of the skew."
     made = [plan_cell(suite, m, *systems) for m in SYSTEMS if m != 'FedDDL']
-    if iid: made.append(plan_cell(suite, 'FedAvg, IID deal', *iid))
-    return made + [plan_cell(suite, 'FedAvg, IID deal', *cost, moment='received', question='one model')]
+    if iid: made.append(plan_cell(suite, 'FedAvg, IID split', *iid))
+    return made + [plan_cell(suite, 'FedAvg, IID split', *cost, moment='received', question='one model')]
 
 OTHERS = [c for suite in ('office', 'emoji-pacs') for c in ground(suite)]
 

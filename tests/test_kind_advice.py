@@ -75,7 +75,7 @@ def test_one_seed_says_no_nan():
     def one(): return of_seeds(g.integers(2, size=20).astype(float))
     class One(Outcome):
         domains, rights = ['here'], {r: one() for r in (
-            'FedAvg', 'FedAvg, IID deal', 'FedAvg + AdaBN', 'FedAvg, tuned', 'FedBN', 'Local')}
+            'FedAvg', 'FedAvg, IID split', 'FedAvg + AdaBN', 'FedAvg, tuned', 'FedBN', 'Local')}
         def __init__(self): self.n = dict(here=20)
         def measured(self, key): return []
     o = One()
@@ -121,8 +121,9 @@ def test_copies_are_counted_one_way(tmp_path):
 
 # ---- commands
 
-HOWS = [{}, dict(rounds=8), dict(local_epochs=2), dict(house='fdse'),
-        dict(rounds=4, lr=.1, model='small_conv(width=4)'), dict(size='tiny'), dict(rungs=[2, 4], rounds=8)]
+HOWS = [{}, dict(rounds=8), dict(local_epochs=2), dict(protocol='fdse'),
+        dict(rounds=4, lr=.1, model='small_conv(width=4)'), dict(size='tiny'),
+        dict(checkpoints=[2, 4], rounds=8)]
 
 @pytest.mark.parametrize('how', HOWS)
 @pytest.mark.parametrize('suite', ['emoji-pacs', 'folder'])
@@ -139,10 +140,10 @@ def test_a_cure_is_compared_as_it_was_diagnosed(how, suite, tmp_path):
     runs = planned(**{k: v for k, v in want.items() if k != 'jobs'})
     assert {r.method.name for r in runs} == {'FedAvg', 'FedAvg + AdaBN'}
     assert {r.seed for r in runs} == {3, 4, 5}
-    steps = {} if {'local_epochs', 'house'} & how.keys() else OWN
+    steps = {} if {'local_epochs', 'protocol'} & how.keys() else OWN
     ours = planned('FedAvg', recipe, 1, **steps | how)[0]
     also = dict(record=True)
-    for r in runs: assert (r.setting | also, r.house) == (ours.setting | also, ours.house)
+    for r in runs: assert (r.setting | also, r.protocol) == (ours.setting | also, ours.protocol)
     assert {r.suite.text for r in runs} == {recipe.text} and read['out'] == 'out-adabn'
 
 def test_every_advice_has_a_command_that_is_read(tmp_path):
@@ -163,7 +164,7 @@ def test_twice_as_long_is_twice_what_was_trained(rounds, larger):
     d = made()
     trained = dict(method='FedAvg', suite='made', seed=0, rounds=rounds)
     d.outcome.cmp = Comparison([History(trained)])
-    d.again = Again(suite_recipe('emoji-pacs'), (0,), dict(house='fdse'))
+    d.again = Again(suite_recipe('emoji-pacs'), (0,), dict(protocol='fdse'))
     type(d.outcome).rising = lambda self: dict(FedAvg=9.)
     twice = next(a for a in d.advice() if a.kind == 'longer')
     assert f'--rounds {2*rounds} ' in twice.command and f'--rounds {2*rounds} ' in d.again.follows(twice)

@@ -64,8 +64,8 @@ def test_a_difference_is_seen_from_both_sides(there, here):
 
 def test_a_record_that_does_not_say_is_taken():
     assert tuned_elsewhere(dict(lr=.1), dict(batch_size=5), None, 'x') == {}
-    assert tuned_elsewhere(dict(lr=.1, house='f2dc'), {}, 'f2dc', 'x') == {}
-    assert tuned_elsewhere(dict(lr=.1, house='f2dc'), {}, 'fedbn', 'x')['batch_size'] == (64, 32)
+    assert tuned_elsewhere(dict(lr=.1, protocol='f2dc'), {}, 'f2dc', 'x') == {}
+    assert tuned_elsewhere(dict(lr=.1, protocol='f2dc'), {}, 'fedbn', 'x')['batch_size'] == (64, 32)
 
 # ---- wishes without effect
 

@@ -112,8 +112,8 @@ def test_nobody_to_judge_and_other_settings_are_refused(suite):
     bare = replace(suite, clients=[replace(c, val=c.val[:0]) for c in suite.clients])
     with pytest.raises(ValueError, match='no client of emoji-pacs has any: keep some'):
         fed_of(FedAvg, bare, patience=1, **HOW)
-    for more in (dict(record=True), dict(rungs=[2])):
-        with pytest.raises(ValueError, match='leave record and rungs out'): Setting(patience=1, **more)
+    for more in (dict(record=True), dict(checkpoints=[2])):
+        with pytest.raises(ValueError, match='leave record and checkpoints out'): Setting(patience=1, **more)
     for bad in (0, -1, 1.5, True, 'x'):
         with pytest.raises(ValueError, match='patience is'): Setting(patience=bad)
 

@@ -41,9 +41,9 @@ def test_mu_zero_is_fedavg_bit_for_bit_and_mu_one_is_not(suite, once):
     assert plain.history.rows==off.history.rows
     assert not equal(plain, run(FedProx(mu=1), suite))
 
-@pytest.mark.parametrize('house', ['fedbn', 'fdse'])
-def test_mu_zero_in_the_houses(suite, house):
-    assert equal(run(FedAvg, suite, house=house), run(FedProx(mu=0), suite, house=house))
+@pytest.mark.parametrize('protocol', ['fedbn', 'fdse'])
+def test_mu_zero_in_the_houses(suite, protocol):
+    assert equal(run(FedAvg, suite, protocol=protocol), run(FedProx(mu=0), suite, protocol=protocol))
 
 @pytest.mark.parametrize('mu', [-1, float('nan'), float('inf')])
 def test_bad_mu(mu):

@@ -99,7 +99,7 @@ def test_the_tables_column_is_holms():
     assert any("Holm's rule over the 3 methods beside FedAvg" in n for n in c.table('global').notes)
 
 def test_a_control_is_judged_alone():
-    few, many = (Comparison(hs).statistics('global').set_index('method').verdict['FedAvg, IID deal']
+    few, many = (Comparison(hs).statistics('global').set_index('method').verdict['FedAvg, IID split']
                  for hs in (BASE, BASE + sum((runs(m, 60.3, 61.9, 58.2) for m in 'ABCDEFGH'), [])))
     assert few == many == 'above 0'
 
@@ -134,7 +134,7 @@ def one_verdict(cmp, suite):
         word, = [n for n in cmp.table('global', suite).notes if n.startswith('Skew cost')]
         head = story['skew'].startswith(('The skew costs accuracy', 'The skew costs nothing'))
         told = word.endswith((': above 0.', ': below 0.'))
-        assert head == told == said(cmp, suite, 'global', 'FedAvg, IID deal')
+        assert head == told == said(cmp, suite, 'global', 'FedAvg, IID split')
 
 METHODS = ('FedBN', 'Local', 'A', 'B', 'C')
 

@@ -17,7 +17,7 @@ COURSE = dict(
     rows=[ROW, ROW], timing=[dict(seconds=.1)], measured_by='',
     measures=dict(trust=dict(pooled=dict(scores={}))),
     rounds=[dict(round=1, loss=.5, terms={}, participants=[0], up=3, down=4.)])
-SETTING = dict(method='M', suite='s', seed=0, rounds=2, rungs=[1], deal='skew', steps=[1, 2])
+SETTING = dict(method='M', suite='s', seed=0, rounds=2, checkpoints=[1], deal='skew', steps=[1, 2])
 FACTS = dict(name='a', domain='d', n=3, tests=1, trains=True, classes=['x'], norm=[[.1, 1]])
 STATE = dict(server=dict(w=X), own={0: dict(w=X)}, states={0: {}}, memory={}, down={}, scored=0, round_no=1)
 ORDER = dict(kind='train', job={}, client=0, round=1, merged=0, personal=False, fresh=True, model={}, down={},

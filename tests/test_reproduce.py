@@ -95,7 +95,7 @@ def test_a_variant_of_a_method_is_told_what_is_told_of_the_method(name):
         assert any(told) and p.foot([row]) == p.foot([whole]), row
 
 def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
-    p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', house='fdse', rounds=10))
+    p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', protocol='fdse', rounds=10))
     suite, = (r.make(0) for r in suites_of(p, pacs))
     n = sum(len(c.train) for c in suite.clients)
     cost, net = cost_on(p, suite), read_model('small_conv(width=4)', suite.n_classes, suite.image_size)
@@ -105,7 +105,8 @@ def test_the_price_of_a_suite_is_counted_from_its_images(pacs):
 
 def test_a_step_is_measured_on_the_suite_at_hand(pacs, monkeypatch):
     "The second of two: of three looks at the clock the first is of the step that warms up."
-    p = replace(TABLES['FDSE-1-PACS'], setting=dict(model='small_conv(width=4)', house='fdse', batch_size=8))
+    how = dict(model='small_conv(width=4)', protocol='fdse', batch_size=8)
+    p = replace(TABLES['FDSE-1-PACS'], setting=how)
     suite, clock = next(r.make(0) for r in suites_of(p, pacs)), iter((0., 7., 7.5))
     monkeypatch.setattr(module, 'perf_counter', lambda: next(clock))
     work = operations(read_model('small_conv(width=4)', suite.n_classes, suite.image_size), suite.image_size)

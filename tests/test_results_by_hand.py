@@ -25,7 +25,7 @@ def averages(view, moment, suite, file=RUNS):
             if r['path'] != path: continue
             by_domain[r['domain']][0] += r['correct']
             by_domain[r['domain']][1] += r['n']
-        name = s['method'] + (', IID deal' if s['deal'] == 'iid' else '') + (f' [{path}]' if path else '')
+        name = s['method'] + (', IID split' if s['deal'] == 'iid' else '') + (f' [{path}]' if path else '')
         if by_domain: found[name][s['seed']] = fmean(100*c/n for c, n in by_domain.values())
     return found
 

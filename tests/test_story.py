@@ -169,8 +169,8 @@ def test_next_a_stopped_run():
     assert 'Stopped, for a loss was not finite: DFL (1 of 3 runs).' in Comparison(hs).table('global').notes
 
 @pytest.mark.parametrize('hs, says', [
-    (FEDAVG + CONTROL, 'Run Local too'), (FEDAVG + LOCAL, 'Run FedAvg on the IID deal too'),
-    (LOCAL, 'Run FedAvg and FedAvg on the IID deal too'),
+    (FEDAVG + CONTROL, 'Run Local too'), (FEDAVG + LOCAL, 'Run FedAvg on the IID split too'),
+    (LOCAL, 'Run FedAvg and FedAvg on the IID split too'),
     ([h for h in BASE if h.setting['seed'] == 0], 'Run three seeds or more')])
 def test_next_what_is_missing(hs, says): assert story(hs)['next'].startswith(says)
 
@@ -288,7 +288,7 @@ def test_a_late_rise_names_the_view_that_tells_it():
 
 def test_every_table_of_scores_has_the_foot():
     cmp = Comparison(BASE + runs('DFL', 9, 11, 10, rise=2.))
-    for t in (cmp.table('global'), cmp.table('personal'), cmp.overview('global'), cmp.rungs('global')):
+    for t in (cmp.table('global'), cmp.table('personal'), cmp.overview('global'), cmp.checkpoints('global')):
         notes = ' '.join(t.notes)
         assert '64 local steps per client (16 rounds of 4).' in notes and 'Chance level 10.0 %.' in notes
         assert 'No better than chance: DFL (3 of 3 runs).' in notes
@@ -296,5 +296,5 @@ def test_every_table_of_scores_has_the_foot():
 
 def test_a_control_is_in_the_foot_of_the_view_that_shows_it():
     cmp = Comparison(FEDAVG + runs('FedAvg', 66, 68, 64, deal='iid', rise=2.))
-    assert 'FedAvg, IID deal +2.0' in ' '.join(cmp.table('global').notes)
-    assert 'IID deal' not in ' '.join(cmp.table('personal').notes)
+    assert 'FedAvg, IID split +2.0' in ' '.join(cmp.table('global').notes)
+    assert 'IID split' not in ' '.join(cmp.table('personal').notes)

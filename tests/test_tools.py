@@ -479,8 +479,8 @@ OURS = {
     'F2DC lies above FedAvg': ['higher than'],
     'far below **Local**': ['lower than'],
     'The interval lies above 0, the figure above; the step is below it.': [],
-    'A rung passes the gate': ['precondition', 'length'],
-    'the IID deal, in the foot': ['note', 'IID split'],
+    'A checkpoint passes the gate': ['precondition', 'length'],
+    'the IID split, in the foot': ['note', 'IID split'],
     'Under stress, the letter of a house': ['training protocol', 'short budget', 'the text, or message'],
     '`gate` and `house`, houses and walls': [],
 }

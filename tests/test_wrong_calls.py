@@ -59,7 +59,7 @@ def said(capsys):
 # ---- what was typed
 
 OPTIONS = dict(
-    compare='methods suite out model data grid tuned seeds size house rungs boxes set device',
+    compare='methods suite out model data grid tuned seeds size protocol checkpoints boxes set device',
     tune='methods out own seeds', claims='out', boxes='data')
 EMPTY = [f'{command} --{option}' for command, options in OPTIONS.items() for option in options.split()]
 EMPTY += ['report', 'resume', 'notebooks', 'report x --save']
@@ -110,7 +110,7 @@ def test_a_number_that_cannot_be(here, said, text, word):
     ('--set suite="emoji-pacs"', 'write --suite'),
     ('--set size="quick"', 'write --size'),
     ('--set model="resnet10"', 'write --model'),
-    ('--set house="fedbn"', 'write --house'),
+    ('--set protocol="fedbn"', 'write --protocol'),
     ('--set seeds=5', 'write --seeds'),
     ('--set out="x"', 'write --out'),
     ('--set jobs=2', 'write --jobs'),
@@ -135,12 +135,12 @@ def test_an_option_of_one_value_is_given_once(here, said, text):
     assert code == 2 and f'{option} is given 2 times' in err and not list(here.iterdir())
 
 def test_an_option_that_is_a_list_is_collected():
-    more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', *['--rungs', '1']*2]
+    more = ['--methods', 'FedBN', '--methods=Local,MOON', '--suite', 'skew-digits', *['--checkpoints', '1']*2]
     how = parsed(cli.compare_command, 'compare', [*ONE[1:], *more])
     own = ('out', 'json', 'trust', 'keep_models')
     want = cli.which_options(**{k: v for k, v in how.items() if k not in own})
     assert want['methods'] == 'FedAvg,FedBN,Local,MOON' and want['suite'] == ['emoji-pacs', 'skew-digits']
-    assert want['rungs'] == [1, 1]
+    assert want['checkpoints'] == [1, 1]
     for typed in (dict(only=['W1', 'W3']), dict(only=['W1,W3', 'W1'])):
         assert asked(**dict(only=(), methods=(), pairs=1) | typed)[0] == ['W1', 'W3']
     assert asked((), ['moon', 'Standalone'], 1)[0] == ['MOON', 'Local']
@@ -171,7 +171,7 @@ WRONG = dict(
     jobs=['2', None, 1.5, True, 0, -1],
     executor=[5, '', 'processes', 'dusk://head:1', cf.Executor],
     model=[None, 5, True, '', [], b'x', nn.Linear(3, 3), NET],
-    house=[5, '', True, []],
+    protocol=[5, '', True, []],
     device=[None, 5, [], True],
     tuned=[5, '', [], {}, {'emoji-pacs': 5}],
     control=['no', None, 0],
@@ -421,7 +421,7 @@ CHANGED = [
     dict(setting=5), dict(setting=dict(lrx=1)), dict(setting=dict(lr='x')), dict(setting=dict(methods='x')),
     dict(setting=dict(out='x')), dict(model=5), dict(size=5), dict(size='quik'), dict(control='x'),
     dict(runs=5), dict(runs=dict(a=5)), dict(runs=dict(a=dict(note=3))), dict(runs=dict(a=dict(trials='x'))),
-    dict(tuned=5), dict(tuned=dict(a=5)), dict(device=5), dict(house=7), dict(extra=5), dict(jobs=5),
+    dict(tuned=5), dict(tuned=dict(a=5)), dict(device=5), dict(protocol=7), dict(extra=5), dict(jobs=5),
     dict(grid='f2dc'), dict(grid='f2dc', said=5), dict(grid='f2dc', said=dict(x=1)),
     dict(grid='f2dc', said=dict(seeds='x')), dict(grid=5, said={}),
     *(dict(runs={name: {}}) for name in ('../../secret', 'a/b', '/etc/passwd', 'a\\b', 'C:x', '')),
@@ -445,7 +445,7 @@ def wrong_runs(d):
     row, setting = d['rows'][0], d['setting']
     scores = [dict(correct=c) for c in ('5', float('nan'), 10**6, -1)] + [dict(n=True), dict(n=0, correct=0)]
     scores += [dict(n=10**400), dict(view='best'), dict(moment='never'), dict(view=5)]
-    facts = [dict(seed='0'), dict(versions=5), dict(rungs='x'), dict(rungs=[1.5]), dict(note=3),
+    facts = [dict(seed='0'), dict(versions=5), dict(checkpoints='x'), dict(checkpoints=[1.5]), dict(note=3),
              dict(note=['x']), dict(trials='x'), dict(rounds=None), dict(rounds='2'), dict(size=5)]
     wrong = dict(
         rows=[5, [5], *([row | s] for s in scores)],

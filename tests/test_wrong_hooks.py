@@ -620,8 +620,8 @@ def test_colours_are_refused_where_all_domains_are_grey(suite):
     (dict(suite='emoji-pacs'), "suite is 'emoji-pacs': give a Suite"),
     (dict(suite=None), 'suite is None'),
     (dict(suite=[]), r'suite is \[\]'),
-    (dict(house=3), 'there is no house setting 3'),
-    (dict(house=['f2dc']), 'there is no house setting'),
+    (dict(protocol=3), 'there is no training protocol 3'),
+    (dict(protocol=['f2dc']), 'there is no training protocol'),
     (dict(device=None), 'device is None'),
     (dict(device=3), 'device is 3'),
     (dict(device=['cpu']), 'device is'),
@@ -643,7 +643,7 @@ def test_arguments_of_a_federation(suite, how, says):
 
 BAD = dict(
     rounds=['2', 2., True, None, 0],
-    rungs=['2', 3, [2.], ['2']],
+    checkpoints=['2', 3, [2.], ['2']],
     local_epochs=['1', None, 10**9],
     local_steps=[2.5, '2', True, 10**12],
     batch_size=[None, 8., '8'],
@@ -674,7 +674,7 @@ EACH = [(name, value) for name, values in BAD.items() for value in values]
 
 @pytest.mark.parametrize('name, value', EACH, ids=str)
 def test_every_setting_of_a_wrong_type_is_named(name, value):
-    says = f'^({name}|a rung) (is|holds) '
+    says = f'^({name}|a checkpoint) (is|holds) '
     with pytest.raises(ValueError, match=says): setting_for(FedAvg, **{name: value})
 
 def test_no_setting_is_left_out(): assert BAD.keys() == vars(Setting()).keys()

@@ -20,7 +20,7 @@ from ..core.files import whole_file
 __all__ = ['DEALS', 'deal_of', 'Comparison']
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000006
-DEALS = {'skew': '', 'iid': ', IID deal', 'pooled': ', pooled'}
+DEALS = {'skew': '', 'iid': ', IID split', 'pooled': ', pooled'}
 
 def deal_of(h:History)->tuple:
     "(suite, deal) of a run."
@@ -102,7 +102,7 @@ class Comparison:
         if asked not in self._read: self._read[asked] = by_seed(self, *asked)
         return self._read[asked]
     def skew_cost(self, where='global')->dict:
-        "What the domain skew costs FedAvg, per suite that has the IID deal: {suite: interval}."
+        "What the domain skew costs FedAvg, per suite that has the IID split: {suite: interval}."
         if not any(is_scored(h, where_of(where)) for h in self.histories): return {}
         return {s: i for s in self.suites if (i := self.paired(s, ('iid', 'FedAvg'), where=where))}
     def differences(self,
@@ -223,7 +223,7 @@ BROKEN = 'no verdict, for this control is no better than chance'
 
 def sentence(suite:str, i:Interval, histories=())->str:
     "The skew cost of one suite in one line."
-    subject = f'Skew cost on {suite} (FedAvg on the IID deal - FedAvg)'
+    subject = f'Skew cost on {suite} (FedAvg on the IID split - FedAvg)'
     if i.n == 1: return f'{subject}: {i: points} with one seed, so no interval.'
     points, interval = pm(i.mean, i.se), span(i.lo, i.hi)
     word = BROKEN if broken_control(histories, suite) else f'{i.verdict()}{", all seeds alike"*i.alike}'

@@ -179,7 +179,7 @@ def headline(
     cells:Iterable|None=None,    # of Cell; default: all that the package ships
 )->str:                          # a few sentences
     "What the papers' systems have above FedAvg, both re-estimated, and what is left of the skew."
-    cells, iid, mended = evidence() if cells is None else list(cells), 'FedAvg, IID deal', 're-estimated'
+    cells, iid, mended = evidence() if cells is None else list(cells), 'FedAvg, IID split', 're-estimated'
     found = {s: on_ground(cells, s) for s in GROUNDS}
 
     # who was shown above FedAvg, who was not, and where nobody was run

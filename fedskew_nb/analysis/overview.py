@@ -108,27 +108,27 @@ def moment_tables(cmp, suite:str)->dict: # {view-moments: Table}
     return {f'{v}-moments': cmp.moments(v, suite) for v in VIEWS if len(moments_of(cmp, suite, v)) > 1}
 
 # %% ../../nbs/3_results/11_overview.ipynb #3bf6e4e7
-_RUNGS = f'; rising, falling: by {RISE:g} point or more in the last quarter of these rounds.'
+_CHECKPOINTS = f'; rising, falling: by {RISE:g} point or more in the last quarter of these rounds.'
 
 @patch
-def rungs(self:Comparison, where='global', suite:str|None=None)->Table:
-    "Methods × rungs: AVG, difference to FedAvg, and what was still rising."
+def checkpoints(self:Comparison, where='global', suite:str|None=None)->Table:
+    "Methods × checkpoints: AVG, difference to FedAvg, and what was still rising."
     suite, where = suite or self.suites[0], where_of(where)
     runs = Comparison(h for h in self.histories if h.setting['suite'] == suite)
-    at = {r for h in runs.histories for r in (*(h.setting.get('rungs') or ()), h.setting['rounds'])}
-    at_rung = {r: runs.at(r).statistics(where) for r in sorted(at)}
+    at = {r for h in runs.histories for r in (*(h.setting.get('checkpoints') or ()), h.setting['rounds'])}
+    at_checkpoint = {r: runs.at(r).statistics(where) for r in sorted(at)}
 
-    # a column per rung; marked is what its last quarter moved
+    # a column per checkpoint; marked is what its last quarter moved
     def mark(v): return ', rising' if v >= RISE else ', falling' if v <= -RISE else ''
     columns = {}
-    for r, st in at_rung.items():
+    for r, st in at_checkpoint.items():
         try: change = st.set_index('method').AVG - runs.at(3*r//4).statistics(where).set_index('method').AVG
         except ValueError: change = {}                      # nobody looked
         texts = {row.method: _cell(row) + mark(change.get(row.method, 0)) for row in st.itertuples()}
         columns[f'{r} rounds'] = pd.Series(texts)
     cells = pd.DataFrame(columns).rename_axis('method').reset_index()
-    notes = [_OVERVIEW[:-1]+_RUNGS, *run_notes(self, suite, where)]
-    numbers = pd.concat([st.assign(rounds=r) for r, st in at_rung.items()])
+    notes = [_OVERVIEW[:-1]+_CHECKPOINTS, *run_notes(self, suite, where)]
+    numbers = pd.concat([st.assign(rounds=r) for r, st in at_checkpoint.items()])
     return Table(f'{suite}, {title_of(where)}', cells, notes, numbers)
 
 # %% ../../nbs/3_results/11_overview.ipynb #dc3b693f

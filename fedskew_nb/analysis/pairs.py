@@ -190,7 +190,7 @@ def alike_note(cmp, suite:str, where:Where)->list: # of at most one sentence
 
 # %% ../../nbs/3_results/25_pairs.ipynb #7d1e0a11
 def broken_control(histories, suite:str)->bool:
-    "Did FedAvg learn nothing on the IID deal, with any seed?"
+    "Did FedAvg learn nothing on the IID split, with any seed?"
     control = 'FedAvg', suite, 'iid'
     runs = [h for h in histories if tuple(h.setting[k] for k in ('method', 'suite', 'deal')) == control]
     return any('stopped' in h.measures or at_chance(h, Where()) for h in runs)

@@ -127,7 +127,7 @@ def skew_cost_bars(
     scores,         # Histories, or a DataFrame: AVG in %, a row per seed
     ax:Axes=None,
 )->Axes:
-    "Points of AVG that a method loses to itself on the IID deal."
+    "Points of AVG that a method loses to itself on the IID split."
     runs = {} if isinstance(scores, pd.DataFrame) else by_name(scores)
     if runs: scores = finals(scores)
     cost = {k: (scores[f'{k}/iid']-scores[k]).dropna() for k in scores if f'{k}/iid' in scores}
@@ -135,7 +135,7 @@ def skew_cost_bars(
     for k, d in cost.items() if runs else ():
         one, other = ({seed_of(h): h for h in runs[name]} for name in (f'{k}/iid', k))
         if len(d): cost[k] = t_interval(d, floor=image_floor(one, other, 'global', d.index))
-    ax = seed_points(cost, 'points below the same method on the IID deal', bars=True, ax=ax)
+    ax = seed_points(cost, 'points below the same method on the IID split', bars=True, ax=ax)
     ax.axvline(0, color=INK, lw=2, clip_on=False)
     return ax
 

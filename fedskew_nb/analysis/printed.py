@@ -176,8 +176,8 @@ LABELS = dict(
 # %% ../../nbs/3_results/23_printed.ipynb #f3535b62
 def setting_of(p:Protocol):
     "How the paper trained FedAvg."
-    fields = {k: v for k, v in p.setting.items() if k not in ('model', 'house')}
-    return setting_for(Method('FedAvg'), p.setting.get('house'), **fields)
+    fields = {k: v for k, v in p.setting.items() if k not in ('model', 'protocol')}
+    return setting_for(Method('FedAvg'), p.setting.get('protocol'), **fields)
 
 # %% ../../nbs/3_results/23_printed.ipynb #27a91c5e
 def plain(v)->str:

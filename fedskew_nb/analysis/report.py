@@ -39,12 +39,12 @@ def suite_tables(cmp:Comparison, suite:str)->dict:
     tables |= {k: cmp.table(at, suite) for k, at in MORE.items() if any(w[:2] == at[:2] for w in seen)}
     tables |= {f'global-{p}': cmp.table(Where(path=p), suite) for p in paths}
 
-    # rungs, where every run that went to its end was scored at each of them
-    rungs = {r for h in runs for r in h.setting.get('rungs') or ()}
-    at = rungs | {h.setting.get('rounds') for h in runs}
+    # checkpoints, where every run that went to its end was scored at each of them
+    checkpoints = {r for h in runs for r in h.setting.get('checkpoints') or ()}
+    at = checkpoints | {h.setting.get('rounds') for h in runs}
     ended = [h for h in runs if 'stopped' not in h.measures]
-    if rungs and all(at <= {r['round'] for r in h.rows} for h in ended):
-        tables |= {f'{v}-rungs': cmp.rungs(v, suite) for v in views}
+    if checkpoints and all(at <= {r['round'] for r in h.rows} for h in ended):
+        tables |= {f'{v}-checkpoints': cmp.checkpoints(v, suite) for v in views}
     return tables | {f'{v}-domains': cmp.domains(v, suite) for v in views} | trust_tables(cmp, suite)
 
 # %% ../../nbs/3_results/13_report.ipynb #bb348ec8
@@ -85,7 +85,7 @@ def _differences(cmp, suite:str, methods):
     return ax
 
 CURVES = 'Global view: AVG over domains by round; thin lines are seeds.'
-COST = 'Skew cost: points below the same method on the IID deal; points are seeds, lines 95 % intervals.'
+COST = 'Skew cost: points below the same method on the IID split; points are seeds, lines 95 % intervals.'
 DIFFERENCES = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000f

@@ -41,7 +41,7 @@ def skew_says(cmp, suite:str)->str:
     i = cmp.skew_cost().get(suite)
     if i is None: return 'Whether the skew costs anything is not known: that takes FedAvg on both deals.'
     head = BROKEN if pairs.broken_control(cmp.histories, suite) else OPEN[i.sign()]
-    return f'{head}: FedAvg on the IID deal minus FedAvg is {measured(i)}, global view.'
+    return f'{head}: FedAvg on the IID split minus FedAvg is {measured(i)}, global view.'
 
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
 def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
@@ -176,7 +176,7 @@ def missing(cmp, suite:str)->str:
     "Runs without which the first two questions have no answer."
     runs = [h for h in cmp.histories if deal_of(h)[0] == suite]
     have = {h.label for h in runs}
-    names = {'FedAvg': 'FedAvg', 'FedAvg/iid': 'FedAvg on the IID deal', 'Local': 'Local'}
+    names = {'FedAvg': 'FedAvg', 'FedAvg/iid': 'FedAvg on the IID split', 'Local': 'Local'}
     lacks = [text for label, text in names.items() if label not in have]
     if lacks: return f'Run {" and ".join(lacks)} too: without, skew cost or federation gain is not known.'
     asked = [cmp.skew_cost().get(suite), *(i for i, *_ in gains(cmp, suite).values())]

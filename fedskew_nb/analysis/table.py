@@ -206,7 +206,7 @@ def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     out = {}
     for h in (h for h in histories if h.setting['suite'] == suite):
         shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
-        deal = {'skew': '', 'iid': ', IID deal', 'pooled': ' (pooled)'}[h.setting['deal']]
+        deal = {'skew': '', 'iid': ', IID split', 'pooled': ' (pooled)'}[h.setting['deal']]
         if not shown or (where.view == 'personal' and deal): continue
         out.setdefault(h.setting['method'] + deal, []).append(h)
     return out

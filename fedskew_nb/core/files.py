@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 import msgspec
+from .seeding import hashed
 from .names import nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
@@ -18,7 +19,7 @@ def shorter(name:str, most:int=180)->str: # bytes; a disk takes 255
     "A name, or its beginning and a checksum of it all."
     raw = os.fsencode(name)
     if len(raw) <= most: return name
-    return f'{raw[:most-33].decode(errors="ignore")}-{hashlib.blake2b(raw, digest_size=16).hexdigest()}'
+    return f'{raw[:most-33].decode(errors="ignore")}-{hashed(raw, size=16).hexdigest()}'
 
 # %% ../../nbs/4_core/12_files.ipynb #cc3d7abc
 @contextmanager
@@ -93,7 +94,7 @@ def private_files():
 # %% ../../nbs/4_core/12_files.ipynb #b5742d5a
 def digest_of_file(path)->str:
     "Sixteen letters of all its bytes."
-    with open(path, 'rb') as f: found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=8))
+    with open(path, 'rb') as f: found = hashlib.file_digest(f, hashed)
     return found.hexdigest()
 
 def check_ours(path, is_ours, noun:str):

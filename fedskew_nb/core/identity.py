@@ -6,12 +6,13 @@
 __all__ = ['digest']
 
 # %% ../../nbs/4_core/13_identity.ipynb #fb8064e5
-import functools, hashlib, inspect, io, logging, re, sys, threading, types, weakref
+import functools, inspect, io, logging, re, sys, threading, types, weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import singledispatch
 import numpy as np
 import torch
+from .seeding import hashed
 from .source import NONE, Read, found_at, home_of, text_of, used_by, writes_in
 
 # %% ../../nbs/4_core/13_identity.ipynb #10a44a79
@@ -177,7 +178,7 @@ class Walk:
         memory:set,    # what is left out
         known:dict,    # {id: (thing, its parts)}
     ):
-        self.hash, self.said = hashlib.blake2b(digest_size=8), []
+        self.hash, self.said = hashed(), []
         self.met, self.count, self.ways = {}, 0, {}
         self.memory, self.known = memory, known
         self.whose = {i for i, _ in memory}

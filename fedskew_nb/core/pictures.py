@@ -6,11 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/4_core/19_pictures.ipynb #19pic002
-import hashlib, io, math, os, warnings
+import io, math, os, warnings
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from .seeding import hashed
 from .files import MOST_BYTES
 from .names import real, some
 
@@ -192,7 +193,7 @@ def upright(raw:bytes, path, white=None)->Image.Image:
             return to_rgb(im, white)
     except Exception as e: raise ValueError(f'{path} is no readable image: {cause(raw, e)}') from e
 
-def checksum(raw:bytes)->str: return hashlib.blake2b(raw, digest_size=16).hexdigest()
+def checksum(raw:bytes)->str: return hashed(raw, size=16).hexdigest()
 
 # %% ../../nbs/4_core/19_pictures.ipynb #71dd16be
 def read_image(path, size:int, white=None)->tuple: # (3, size, size) uint8; the image; its (width, height)

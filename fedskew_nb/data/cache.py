@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/5_data/17_cache.ipynb #00000003
-import hashlib, json, math, os, sys, tempfile, zlib
+import json, math, os, sys, tempfile, zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from ..core.seeding import hashed
 from ..core.files import regular, whole_file
 from .images import join
 
@@ -57,7 +58,7 @@ def tensor_checksum(
     piece:int=1<<24,   # bytes to look at together
 )->str:
     "Checksum of a tensor: its type, its shape, its bytes."
-    h = hashlib.blake2b(f'{t.dtype} {tuple(t.shape)}'.encode(), digest_size=16)
+    h = hashed(f'{t.dtype} {tuple(t.shape)}'.encode(), size=16)
     t = t.detach()
     rows = max(1, piece*len(t)//max(1, t.nbytes)) if t.dim() else 1
     for part in torch.atleast_1d(t).split(rows):
@@ -76,7 +77,7 @@ def drawn_by()->str:
 def seal(key:str, tensors:dict, meta:dict)->str:
     "Checksum of what is cached under a key."
     content = key, sorted((k, tensor_checksum(t)) for k, t in tensors.items()), json.dumps(meta)
-    return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
+    return hashed(repr(content).encode(), size=16).hexdigest()
 
 def sealed(path:Path, key:str)->tuple[dict[str,Tensor],dict]:
     "What a file holds; an error where it is not what was stored under this key."

@@ -6,13 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/5_data/23_copies.ipynb #5f9b86ce
-import hashlib, warnings
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np
 from PIL import Image
+from ..core.seeding import hashed
 from ..core.pictures import file_bytes, upright
 from .images import Data
 from .looks import look, looks_of, may_be_apart, none_of, other_labels, with_squares
@@ -33,7 +34,7 @@ class Picture(NamedTuple):
 
 def checksum_of(x)->str: # x: bytes of a picture, in any layout
     "A checksum of the pixels of a picture and of its shape."
-    pixels = hashlib.blake2b(repr(x.shape).encode(), digest_size=16)
+    pixels = hashed(repr(x.shape).encode(), size=16)
     pixels.update(np.ascontiguousarray(x))
     return pixels.hexdigest()
 

@@ -6,13 +6,14 @@
 __all__ = ['load_folder', 'folder']
 
 # %% ../../nbs/5_data/05_folder.ipynb #00000003
-import hashlib, re
+import re
 from contextvars import ContextVar
 from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Literal
 import torch
+from ..core.seeding import hashed
 from ..core.names import Recipe, some_text, whole
 from ..core.pictures import content, image_files, read_image, unread_note, window_of
 from .arrays import (
@@ -186,7 +187,7 @@ def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
     who = ['who'] if any(r.patient for r in rows) else []      # once it was not kept
     text = repr((bytes_of, *call[:-1], sorted(call[-1].items()), *who))
     short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
-    return f'folder-{short}-{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}'
+    return f'folder-{short}-{hashed(text.encode()).hexdigest()}'
 
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
 def load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)->Suite:

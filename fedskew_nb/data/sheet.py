@@ -6,14 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/5_data/21_sheet.ipynb #6ebc7f97
-import hashlib, warnings
+import warnings
 from collections import Counter
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 import torch
 from torch import Tensor
 from ..core.names import real
-from ..core.seeding import generator
+from ..core.seeding import generator, hashed
 from .boxes import csv_rows
 from .cells import (
     COLUMNS, PARTS, check_spelled, column_notes, columns_of, part_named, parts_settled, said, split_is_sure,
@@ -51,7 +51,7 @@ def one_site(root, domains):
 def people(rows)->Tensor|None: # (N,) int64
     "A number for each row's patient, the same wherever the name is; None where nobody is named."
     if not any(r.patient for r in rows): return None
-    letters = [hashlib.blake2b(r.group.encode(), digest_size=8).digest() for r in rows]
+    letters = [hashed(r.group.encode()).digest() for r in rows]
     return torch.tensor([int.from_bytes(s, 'little') >> 1 for s in letters])
 
 # %% ../../nbs/5_data/21_sheet.ipynb #470a3cf1

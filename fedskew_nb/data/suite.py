@@ -6,11 +6,10 @@
 __all__ = ['Client', 'Suite', 'counts', 'class_counts']
 
 # %% ../../nbs/5_data/02_suite.ipynb #00000003
-import hashlib
 from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
-from ..core.seeding import generator
+from ..core.seeding import generator, hashed
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite, oddities
 from ..core.pictures import window_of
@@ -131,7 +130,7 @@ class Suite:
         clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
         tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
         text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return hashed(text.encode()).hexdigest()
     def _datas(self)->list:
         "Every `Data` but `spare` and `homes` once, shared ones too."
         every = [d for c in self.clients for d in (c.train, c.val, c.test)]

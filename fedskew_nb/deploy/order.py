@@ -6,12 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/13_order.ipynb #03cff42c
-import hashlib, json, os, re
+import json, os, re
 from dataclasses import fields
 from datetime import datetime, timezone
 from pathlib import Path
 import pandas as pd
 from msgspec.structs import asdict
+from ..core.seeding import hashed
 from ..core.files import Number, Record, misfit, read_bytes, record_of
 from ..core.net import Net
 from ..data.check import known_names
@@ -35,7 +36,7 @@ class Job(Record):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
         if not re.fullmatch('[0-9a-z]{0,32}', self.run): raise ValueError(f'{self.run!r} is no name of a run')
-        known_names(self.setting, ['house', *(f.name for f in fields(Setting))], 'setting')
+        known_names(self.setting, ['protocol', *(f.name for f in fields(Setting))], 'setting')
         for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
             raise ValueError(f'{k} needs images or answers of all sites: leave it out')
     def net(self, n_classes:int)->Net:
@@ -93,7 +94,7 @@ class Judged(Record):
 def sha(o)->str:
     "Digest of bytes, or of what JSON holds."
     data = o if isinstance(o, bytes) else json.dumps(o, sort_keys=True).encode()
-    return hashlib.sha256(data).hexdigest()
+    return hashed(data, size=32).hexdigest()
 
 def mark(o)->str: return sha(o)[:16]
 def job_mark(job:Job)->str: return mark(asdict(job))

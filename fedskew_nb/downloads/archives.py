@@ -6,12 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/5_data/25_archives.ipynb #9ea4b6d4
-import hashlib, io, json, lzma, os, shutil, tarfile, zipfile, zlib
+import io, json, lzma, os, shutil, tarfile, zipfile, zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
+from ..core.seeding import hashed
 from ..core.files import MOST_BYTES, digest_of_file, whole_file
 from ..core.pictures import HEAD, SUFFIXES, kind_of, starts_an_image, walk
 
@@ -188,7 +189,7 @@ def digest_of(
         else:
             files = [p for p in walk(source) if p.is_file()]
             told = [(p.relative_to(source).as_posix(), p.stat().st_size, of_file(p)) for p in files]
-    return hashlib.blake2b(repr(sorted(told)).encode(), digest_size=8).hexdigest()
+    return hashed(repr(sorted(told)).encode()).hexdigest()
 
 # %% ../../nbs/5_data/25_archives.ipynb #8960f0a0
 def is_hidden(path:str)->bool:

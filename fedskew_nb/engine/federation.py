@@ -45,7 +45,7 @@ class Federation:
         method:Method,
         net:Net,             # the first model: copied
         suite:Suite,         # clients and test sets
-        house:str|None=None, # protocol: 'f2dc', 'fedbn', 'fdse'
+        protocol:str|None=None, # protocol: 'f2dc', 'fedbn', 'fdse'
         device='auto',       # or 'cpu', 'cuda', 'mps'
         out=None,            # file of the checkpoint
         lanes:int|None=None, # clients at once; default: a core each
@@ -53,8 +53,9 @@ class Federation:
         **setting:Unpack[SettingArgs],    # of `Setting`
     ):
         check_federation(method, net, suite, out)
-        self.method, self.house, self.out, self.sites = copy_of(method), house, out, sites
-        self.setting, self.device = setting_for(method, house, **setting), pick_device(device)
+        self.method, self.out, self.sites = copy_of(method), out, sites
+        self.protocol = protocol or setting.get('house')
+        self.setting, self.device = setting_for(method, protocol, **setting), pick_device(device)
         # one resident model; what cannot run is refused
         suite, far = as_expected(suite.to(self.device), net), sites.far
         net = made_ready(self.method.adapt(net, self.setting.seed), suite)

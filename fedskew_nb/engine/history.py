@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from ..core.context import Upload, received_by
 from ..core.files import Number, Record, read_json, write_json
 from ..core.identity import digest
-from ..core.names import lazy
+from ..core.names import in_words_of_today, lazy
 from ..data.suite import Client
 from .reading import (
     MOMENTS, SCORES, VIEWS, Moment, View, Where, lost_of, percents, placed, sums_of, told, where_of)
@@ -30,6 +30,7 @@ ROW_COLUMNS = ['round', 'moment', 'view', 'path', 'domain', 'client', 'n', 'corr
 
 def modern(setting:dict)->dict:
     "A setting as it is written today; in runs of before, the suite's name says its deal and its base, too."
+    setting = in_words_of_today(setting)
     if 'deal' in setting or 'suite' not in setting: return setting
     suite, _, deal = setting['suite'].partition('/')
     base = suite.partition('-without-')[0].removesuffix('-uneven')
@@ -133,7 +134,7 @@ class History:
             name = self.setting['method']
             raise ValueError(f'{name} was not scored after round {round}, only after {scored}')
         past = lambda given: [r for r in given if r['round'] <= round]
-        setting = self.setting | dict(rounds=round, rungs=None)
+        setting = self.setting | dict(rounds=round, checkpoints=None)
         if self.checks > 1 and round < self.setting['rounds']: setting |= dict(record=False)      # one check
         return History(setting, rows, past(self.rounds), past(self.timing))
     def cost(self)->dict:
@@ -191,7 +192,8 @@ class RunFacts(Record):
     suite:str
     seed:int
     rounds:int
-    rungs:list[int]|None=None
+    checkpoints:list[int]|None=None
+    rungs:list[int]|None=None       # as it was called
     deal:str|UnsetType=UNSET
     size:str=''
     base:str=''
@@ -302,7 +304,7 @@ def describe(fed)->dict:
     facts = dict(
         method=fed.method.name, spec=fed.method.spec(), **of_suite(fed), made_of=fed.made_of,
         parameters=sum(p.numel() for p in net.parameters()), model=getattr(net, 'name', type(net).__name__),
-        house=fed.house, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
+        protocol=fed.protocol, device=fed.device.type, stacked=not fed.why_lanes, versions=versions(),
         chance=round(fed.suite.chance, 2), steps=[min(steps), max(steps)])
     if net.frozen: facts['frozen'] = sorted(net.frozen)
     return json.loads(json.dumps(facts | vars(fed.setting)))

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/4_core/16_remember.ipynb #2968aec1
 from __future__ import annotations
-import copy, hashlib, re, sys, warnings
+import copy, re, sys, warnings
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core.files import regular, whole_file
 from ..core.identity import digest
 from ..core.net import under
-from ..core.seeding import generator
+from ..core.seeding import generator, hashed
 
 # %% auto #0
 __all__ = []
@@ -77,7 +77,7 @@ def maps_of(prefix:str, most:int)->Maps:
 # %% ../../nbs/4_core/16_remember.ipynb #9cb49384
 def seal(keys:Tensor, fmaps:Tensor)->str:
     "Checksum of some maps."
-    h = hashlib.blake2b(f'{fmaps.dtype} {tuple(fmaps.shape)}'.encode(), digest_size=16)
+    h = hashed(f'{fmaps.dtype} {tuple(fmaps.shape)}'.encode(), size=16)
     for t in (keys, fmaps): h.update(t.contiguous().view(torch.uint8).numpy())
     return h.hexdigest()
 

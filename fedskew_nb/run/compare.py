@@ -23,7 +23,7 @@ from .run import (
 from ..core.files import Number, Record, read_json, record_of, write_json
 from ..core.identity import digest
 from ..core.method import Method
-from ..core.names import one_of
+from ..core.names import in_words_of_today, one_of
 from ..core.names import real
 from ..data.folder import folder
 from ..engine.checkpoint import NOT_ASKED, in_single_facts
@@ -95,7 +95,7 @@ def compare_grid(
 
 # %% ../../nbs/7_app/14_compare.ipynb #a6ad2450
 FORMAT = 3
-SAID = ('control', 'pooled', 'house', 'device', 'tuned', 'rates', 'trust', 'keep_models')
+SAID = ('control', 'pooled', 'protocol', 'device', 'tuned', 'rates', 'trust', 'keep_models')
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
 FREE = {'runs', 'folders', 'version', 'format', 'objects', 'trust', 'keep_models'}
 
@@ -153,7 +153,7 @@ class Request(Record, forbid_unknown_fields=True):
         check_arguments(getattr(self, 'said', given), [*signature(planned).parameters, 'rates'])
         names = [f.name for f in fields(Setting)]
         setting = getattr(self, 'setting', {k: given[k] for k in names if k in given})
-        setting_for(Method('any'), given.get('house'), **setting)
+        setting_for(Method('any'), given.get('protocol'), **setting)
         if isinstance(given.get('tuned'), dict): read_tuned(given['tuned'])
     def modern(self)->Request:
         "The same, its folders among the suites."
@@ -200,7 +200,7 @@ class ListRequest(Request, kw_only=True):
     "Of `compare`; what was not said is left out."
     control:bool|UnsetType=UNSET
     pooled:bool|UnsetType=UNSET
-    house:str|UnsetType|None=UNSET
+    protocol:str|UnsetType|None=UNSET
     device:str|UnsetType=UNSET
     tuned:dict|UnsetType|None=UNSET
     rates:dict[str, int|Number]|UnsetType|None=UNSET
@@ -228,7 +228,7 @@ class ListRequest(Request, kw_only=True):
 def request_of(todo, seeds, size, want)->ListRequest:
     "What `compare` was asked for, as far as it can be typed."
     setting = {k: v for k, v in want.items() if k not in (*SAID, 'model')}
-    if not want.get('house'):
+    if not want.get('protocol'):
         plan, *others = (schedule_of(r.suite, size, setting) for r in todo)
         setting = {k: v for k, v in plan.items() if all(p.get(k) == v for p in others)} | setting
         if want.get('tuned'): setting.pop('lr', None)  # each has its own
@@ -251,6 +251,8 @@ def read_request(out)->Request:
         raise ValueError(f'{path.parent} was written by fedskew_nb {d.get("version", "?")}, '
                          'in a format this version does not know')
     try:
+        d |= {k: in_words_of_today(d[k]) for k in ('setting', 'said') if isinstance(d.get(k), dict)}
+        d = in_words_of_today(d)
         request = record_of(d, GridRequest if 'grid' in d else ListRequest)
         request.check()
     except ValueError as e: raise ValueError(f'{path} is torn or changed ({e}): {mend}') from None

@@ -22,12 +22,12 @@ from ..core.method import Method
 from .executors import SUBMITS
 from .run import Run, method_of, stamped
 from ..core.files import Number, Record, misfit, read_json
-from ..core.names import Recipe, extra, nearest, one_of, papers
+from ..core.names import Recipe, extra, in_words_of_today, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
 from ..engine.device import pick_device
 from ..engine.guard import copy_of
-from ..engine.setting import HOUSES, Setting, SettingArgs, Training, setting_for
+from ..engine.setting import PROTOCOLS, Setting, SettingArgs, Training, setting_for
 
 # %% auto #0
 __all__ = ['SCHEDULE']
@@ -130,17 +130,18 @@ def tuned_record(method:Recipe, suite:Recipe, tuned:dict)->tuple: # (record, who
     raise ValueError(f'{method.name} was not tuned on {where}, only {names}: tune it, too')
 
 # %% ../../nbs/7_app/13_plan.ipynb #8e518000
-def trained(setting:dict, house:str|None)->dict:
+def trained(setting:dict, protocol:str|None)->dict:
     "The facts of a training that a rate hangs on."
-    how = asdict(Training()) | HOUSES.get(house, {}) | setting
+    how = asdict(Training()) | PROTOCOLS.get(protocol, {}) | setting
     other = 'local_epochs' if how['local_steps'] else 'local_steps'
     return {k: how[k] for k in BUDGET if k != other}
 
 # %% ../../nbs/7_app/13_plan.ipynb #efdb6532
-def tuned_elsewhere(record:dict, setting:dict, house:str|None, model:str)->dict: # {what: (there, here)}
+def tuned_elsewhere(record:dict, setting:dict, protocol:str|None, model:str)->dict: # {what: (there, here)}
     "In what a rate was tuned otherwise than it is used; nothing where it does not say."
-    told, here = record.get('budget') or {}, trained(setting, house) | dict(model=model)
-    there = trained(told, record.get('house')) if told or record.get('house') else {}
+    record = in_words_of_today(record)
+    told, here = record.get('budget') or {}, trained(setting, protocol) | dict(model=model)
+    there = trained(told, record.get('protocol')) if told or record.get('protocol') else {}
     if record.get('model'): there |= dict(model=record['model'])
     else: del here['model']
     if len(there) < 2: here = {k: here[k] for k in there}
@@ -150,10 +151,10 @@ def side(other:dict, here:int)->str: # 0: there, 1: here
     return ' and '.join(f'{k} {v[here]}' for k, v in other.items() if v[here] is not None)
 
 # %% ../../nbs/7_app/13_plan.ipynb #4a1113a5
-def tuned_budget(method:Recipe, suite:Recipe, tuned:dict, setting=(), house=None, model='')->dict:
+def tuned_budget(method:Recipe, suite:Recipe, tuned:dict, setting=(), protocol=None, model='')->dict:
     "The tuned rate of a method, its tuned hyper-parameters, and a note."       # → fields of a Run
     record, name = tuned_record(method, suite, tuned)
-    other = tuned_elsewhere(record, dict(setting), house, model)
+    other = tuned_elsewhere(record, dict(setting), protocol, model)
     own = record.get('own', {}) if name == method.name else {}
     chosen = ', '.join(f'{k} {v}' for k, v in dict(lr=record['lr'], **own).items())
     seeds = ', '.join(map(str, record['seeds']))
@@ -166,24 +167,24 @@ def check_tuned(todo:list, tuned:dict|None):
     "Refuse rates of another model, or of other batches: they are of another problem."
     for run in todo if tuned else ():
         record, _ = tuned_record(run.method, run.suite, tuned)
-        other = tuned_elsewhere(record, run.setting, run.house, run.model.name)
+        other = tuned_elsewhere(record, run.setting, run.protocol, run.model.name)
         if not (other := {k: v for k, v in other.items() if k in ('model', 'batch_size')}): continue
         raise ValueError(f'{run.method.name} was tuned with {side(other, 0)}, and here it has '
                          f'{side(other, 1)}: tune it as it is compared, or leave tuned out')
 
 # %% ../../nbs/7_app/13_plan.ipynb #0000000b
 def budget(
-    method:Recipe, suite:Recipe, size:str='quick', house:str|None=None, tuned=None, model='small_conv',
+    method:Recipe, suite:Recipe, size:str='quick', protocol:str|None=None, tuned=None, model='small_conv',
     **setting,
 )->dict: # fields of a Run
     "How a run trains: by its size or a whole protocol, its chosen rate; then what the caller says."
-    plan = {} if house else schedule_of(suite, size, setting)
+    plan = {} if protocol else schedule_of(suite, size, setting)
     if tuned:
         if 'lr' in setting:
             raise ValueError('lr is given, and tuned gives each method its own: leave one out')
-        chosen = tuned_budget(method, suite, tuned, plan | setting, house, model)
+        chosen = tuned_budget(method, suite, tuned, plan | setting, protocol, model)
         return chosen | dict(setting=plan | chosen['setting'] | setting)
-    if house or 'lr' in setting: return dict(setting=plan | setting)
+    if protocol or 'lr' in setting: return dict(setting=plan | setting)
     lr, note = learning_rate(method, suite, plan | setting, model)
     if lr is None and size != 'quick': return dict(setting=plan | setting)
     return dict(setting=plan | dict(lr=lr or UNTUNED) | setting, note=note)
@@ -230,17 +231,17 @@ def planned(
     methods, suite='skew-digits', seeds=3, size='quick',    # as in compare
     control:bool=True,  # FedAvg, IID
     pooled:bool=False,  # one has all
-    model:str|Callable='small_conv', house:str|None=None, device:str='auto', tuned:Any=None,
+    model:str|Callable='small_conv', protocol:str|None=None, device:str='auto', tuned:Any=None,
     trust:bool=False, keep_models:bool=False,
     **setting:Unpack[SettingArgs],     # fields of Setting
 )->list: # of Run
     "Every run, seed by seed."
     if 'seed' in setting: raise ValueError('seed is a setting: say which seeds, seeds=[…]')
     tuned, net = read_tuned(tuned), model_recipe(model)
-    same = dict(size=size, house=house, device=device, trust=trust, keep_models=keep_models)
+    same = dict(size=size, protocol=protocol, device=device, trust=trust, keep_models=keep_models)
     lines = lines_of(methods, control, pooled)
     suites = [suite_recipe(s, size) for s in as_list(suite) or [suite]]
-    return [Run(m, s, net, deal, seed, **same, **budget(m, s, size, house, tuned, net.name, **setting))
+    return [Run(m, s, net, deal, seed, **same, **budget(m, s, size, protocol, tuned, net.name, **setting))
             for seed, s, (m, deal) in product(which_seeds(seeds), suites, lines)]
 
 # %% ../../nbs/7_app/13_plan.ipynb #dcf91ca6
@@ -267,7 +268,7 @@ def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
     for run in {(r.method, r.suite): r for r in todo}.values():
         method = copy_of(method_of(run))
         method.spec()
-        setting_for(method, run.house, **run.setting)
+        setting_for(method, run.protocol, **run.setting)
         if run.model.text: method.rules(method.adapt(run.model(2)))
     if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     if not executor: pick_device(todo[0].device)
@@ -334,7 +335,7 @@ ARGUMENTS = dict(    # {argument: (its test, what to give)}
     executor=SUBMITS,
     out=(maybe(is_path), 'give the name of a folder'),
     tuned=(maybe(lambda o: is_path(o) or isinstance(o, dict)), 'give the tuned.json that tune wrote'),
-    house=(maybe(is_path), 'give f2dc, fedbn or fdse, or leave it out'),
+    protocol=(maybe(is_path), 'give f2dc, fedbn or fdse, or leave it out'),
     device=(lambda o: isinstance(o, (str, torch.device)), 'give auto, cpu, cuda or mps'),
     progress=(maybe(is_switch), 'give True, False or None'),
     **SWITCHES)
@@ -363,6 +364,7 @@ def checked(f):
     "`f`, whose arguments are looked at first."
     @wraps(f)
     def call(*args, **kwargs):
+        kwargs = in_words_of_today(kwargs, tell=True)
         given = dict(signature(f).bind(*args, **kwargs).arguments)
         takes = signature(f).parameters
         for n in takes: given |= given.pop(n, {}) if takes[n].kind is Parameter.VAR_KEYWORD else {}

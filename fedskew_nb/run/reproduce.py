@@ -23,7 +23,7 @@ from .plan import check_arguments
 from ..downloads.layouts import LAYOUTS
 from .recipes import cut, read_method, read_model, set_values
 from ..nets.models import n_bytes
-from ..core.names import Recipe, modules_of, spelt
+from ..core.names import Recipe, in_words_of_today, modules_of, spelt
 from ..data.arrays import read_splits
 from ..data.folder import load_folder
 from ..data.load import SUITES, load_suite
@@ -200,7 +200,8 @@ def chosen(p:Protocol, methods)->list: # of their names
 # %% ../../nbs/7_app/02_reproduce.ipynb #184f8dc3
 def asked_for(table:str, methods, seeds:int, pixels:int, changes:dict)->tuple:
     "(a protocol with what was asked for, its methods' names there, what is now other than in the paper)"
-    check_arguments(changes, ['model', 'house'])
+    changes = in_words_of_today(changes, tell=True)
+    check_arguments(changes, ['model', 'protocol'])
     p = named(table)
     names, size = chosen(p, methods), dict(size=pixels) if pixels else {}
     notes = changed(p, names, seeds or p.seeds, changes | size)
@@ -287,9 +288,9 @@ def protocol_options(
     "What is other than in the paper, and who trains."
     given = dict(rounds=rounds, local_epochs=local_epochs, model=model, precision=precision)
     typed = {k: v for k, v in given.items() if v}
-    known = [*(f.name for f in fields(Setting)), 'model', 'house']
+    known = [*(f.name for f in fields(Setting)), 'model', 'protocol']
     said = set_values(set, known, typed, signature(reproduce_command).parameters)
-    check_arguments(said, ['model', 'house'])
+    check_arguments(said, ['model', 'protocol'])
     return executor_options(**kwargs) | typed | said
 
 # %% ../../nbs/7_app/02_reproduce.ipynb #9179659c

@@ -4,7 +4,7 @@
 
 # %% ../../nbs/7_app/11_run.ipynb #6adbef6f
 from __future__ import annotations
-import hashlib, json, warnings
+import json, warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,7 @@ from ..core.mechanism import HOOKS, described, fills   # noqa: F401  (two: a lat
 from ..core.method import Method
 from ..core.names import Recipe, live, plain
 from ..core.net import Net
-from ..core.seeding import seeded
+from ..core.seeding import hashed, seeded
 from ..data.suite import Suite
 from ..data.check import check_alike, check_compared
 from ..engine.checkpoint import load_nest, odd_run, run_head
@@ -43,7 +43,7 @@ class Run:
     deal:str='skew'          # skew, iid or pooled
     seed:int=0               # of data, weights, batches
     size:str='quick'         # of an embedded suite
-    house:str|None=None      # training protocol
+    protocol:str|None=None      # training protocol
     device:str='auto'
     setting:dict=field(default_factory=dict) # fields of Setting
     own:dict=field(default_factory=dict)     # tuned hyper-parameters
@@ -55,7 +55,7 @@ class Run:
     beside:Run|None=None     # trains alike, see `paired`
     @property
     def title(self)->str:
-        "What a table calls it: `FedAvg, IID deal`."
+        "What a table calls it: `FedAvg, IID split`."
         return self.method.name + DEALS[self.deal]
 
 # %% ../../nbs/7_app/11_run.ipynb #797ac73a
@@ -98,7 +98,7 @@ def federation_of(
     check_letters(run, 'first_net', digest(net), f'the model {run.model.name}')
     if run.deal == 'iid': suite = suite.iid(run.seed)
     if run.deal == 'pooled': suite = suite.pooled()
-    setting = dict(seed=run.seed, house=run.house, device=run.device) | run.setting
+    setting = dict(seed=run.seed, protocol=run.protocol, device=run.device) | run.setting
     return Federation(method, net, suite, out=out, **setting)
 
 # %% ../../nbs/7_app/11_run.ipynb #2b19d423
@@ -137,11 +137,11 @@ def stamped(todo:list)->list: # of Run
 def run_name(run:Run)->str:
     "File name of a run, without suffix: `skew-digits_FedAvg_skew_s0_1f2e3d4c5b6a`."
     if run.made_of is None: run, = stamped([run])
-    facts = {k: getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')}
+    facts = {k: getattr(run, k) for k in ('deal', 'seed', 'size', 'protocol', 'device', 'setting')}
     facts |= run.made_of | dict(method=run.method.name, model=run.model.name)
     facts |= {k: versions()[k] for k in ('fedskew_nb', 'torch')}
     text = json.dumps(facts, sort_keys=True, default=str)
-    ending = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    ending = hashed(text.encode()).hexdigest()
     return f'{run_head(facts["suite"], run.method.name, run.deal, run.seed)}_{ending}'
 
 # %% ../../nbs/7_app/11_run.ipynb #adf59a50
@@ -335,7 +335,7 @@ def paired(todo:list, folder=True, measure=None, keep_stopped=False)->list: # of
     for run in (r for r in todo if not r.trust and not r.keep_models):
         every = method_of(run).mechanisms
         trains = [m for m in every if not asks_only(m)]
-        facts = [getattr(run, k) for k in ('deal', 'seed', 'size', 'house', 'device', 'setting')]
+        facts = [getattr(run, k) for k in ('deal', 'seed', 'size', 'protocol', 'device', 'setting')]
         key = json.dumps([*facts, run.made_of | dict(code=digest(trains))], sort_keys=True, default=str)
         (first if len(trains) == len(every) else second).setdefault(key, run)
     beside = {run_name(first[key]): run for key, run in second.items() if key in first}

@@ -4,12 +4,13 @@
 
 # %% ../../nbs/7_app/08_scripts.ipynb #89cf62af
 from __future__ import annotations
-import ast, hashlib, importlib.util, inspect, io, os, pickle, sys, sysconfig, threading, traceback, warnings
+import ast, importlib.util, inspect, io, os, pickle, sys, sysconfig, threading, traceback, warnings
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from unittest import mock
 import torch
+from ..core.seeding import hashed
 from ..core.source import home_of, source_of
 from ..core.names import nearest
 
@@ -100,7 +101,7 @@ def _defaults_kept(p:Path):
 def _module_of(p:Path):
     "The module of a file, imported once for its place and each content of it and of its helpers."
     named = os.fsencode(p.resolve()) + p.read_bytes()
-    name = f'{p.stem}_{hashlib.blake2b(named, digest_size=6).hexdigest()}'
+    name = f'{p.stem}_{hashed(named).hexdigest()}'
     if name in sys.modules and not forgotten(name): return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, p)
     module = importlib.util.module_from_spec(spec)

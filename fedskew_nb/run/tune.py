@@ -96,7 +96,7 @@ def chosen(search:Search)->dict:
         lr=rate(k), own={} if v is None else {search.own: v}, trials=len(scores),
         seeds=[r.seed for r in search.runs], size=first.size, edge=k in (min(tried), max(tried)),
         budget=budget_of(first.setting), model=first.model.name,
-        **(dict(house=first.house) if first.house else {}),
+        **(dict(protocol=first.protocol) if first.protocol else {}),
         scores=[[rate(j), value, round(s, 3)] for (j, value), s in scores.items()])
 
 # %% ../../nbs/7_app/15_tune.ipynb #d358d766

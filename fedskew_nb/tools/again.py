@@ -29,7 +29,7 @@ def image_words(recipe:Recipe)->list|None: # of (option, value); None: they cann
 
 # %% ../../nbs/7_app/19_again.ipynb #e08c8d31
 SETTINGS = [f.name for f in fields(Setting)]
-OPTIONS = 'size', 'rounds', 'model', 'house', 'device', 'jobs', 'per_device'
+OPTIONS = 'size', 'rounds', 'model', 'protocol', 'device', 'jobs', 'per_device'
 USUAL = dict(device='auto', jobs=1, per_device=1, size='quick')
 
 def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
@@ -37,8 +37,8 @@ def training_words(how:dict)->list|None: # of (option, value); None: they cannot
     how = {k: v for k, v in how.items() if v is not None and USUAL.get(k) != v}
     if not isinstance(how.get('model', ''), str) or 'executor' in how: return None
     words = [(k, str(how[k])) for k in OPTIONS if k in how]
-    if how.get('rungs'): words.append(('rungs', ','.join(map(str, how['rungs']))))
-    plain = [k for k in how if k in SETTINGS and k not in ('rounds', 'rungs')]
+    if how.get('checkpoints'): words.append(('checkpoints', ','.join(map(str, how['checkpoints']))))
+    plain = [k for k in how if k in SETTINGS and k not in ('rounds', 'checkpoints')]
     return words + [('set', f'{k}={how[k]!r}') for k in plain]
 
 # %% ../../nbs/7_app/19_again.ipynb #c3a19671
@@ -130,7 +130,7 @@ class Again:
     @property
     def budget(self)->dict:
         "What `compare` has to be told to train as long as `diagnose`."
-        if {'local_epochs', 'house'} & self.how.keys(): return {}
+        if {'local_epochs', 'protocol'} & self.how.keys(): return {}
         plan = schedule_of(self.recipe, self.how.get('size', 'quick'), self.how)
         return {k: v for k, v in OWN.items() if k not in self.how and plan.get(k) != v}
     def command(self, verb:str, to:str='', **changed)->str: # changed: methods, seeds, rounds, pixels, …

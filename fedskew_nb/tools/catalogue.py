@@ -28,7 +28,7 @@ from ..core.rules import rule_groups
 from ..data.images import lacks
 from ..data.load import SUITES
 from ..data.suite import Suite
-from ..engine.setting import HOUSES
+from ..engine.setting import PROTOCOLS
 
 # %% ../../nbs/7_app/10_catalogue.ipynb #5046e023
 def one_line(o)->str:
@@ -40,7 +40,7 @@ def one_line(o)->str:
 
 def catalogue()->dict: # {kind: {name: one line}}
     "Everything that has a name."
-    kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=NETS, houses=HOUSES)
+    kinds = dict(methods=METHODS, mechanisms=MECHANISMS, suites=SUITES, models=NETS, protocols=PROTOCOLS)
     def sized(make): return f'{n_params(make(10))/1e6:.1f} M parameters with ten classes'
     say = {'models': lambda make: one_line(make) or sized(make)}
     return {kind: {n: say.get(kind, one_line)(o) for n, o in table.items()} for kind, table in kinds.items()}

@@ -37,7 +37,7 @@ from .shell import called, code_of, complain, harmless, in_shell
 from .shell import joined, parser_of, say, show_json
 from ..run.tune import trial_score, tune
 from ..core.files import check_ours
-from ..core.names import modules_of, nearest, spelt
+from ..core.names import OLD_WORDS, modules_of, nearest, spelt
 from ..data.boxes import boxes_file
 from ..data.folder import folder
 
@@ -75,17 +75,17 @@ def read_settings(pairs, options=())->dict: # options: given otherwise
 @delegates(data_options)
 def training_options(
     rounds:int=None,              # communication rounds; by size unless given
-    rungs=(),                     # also score after 8,16,32 rounds, as if each were the last
+    checkpoints=(),                     # also score after 8,16,32 rounds, as if each were the last
     set=(),                       # a field of the setting, e.g. lr=.05
     model:str=None,               # e.g. 'resnet10(width=16)' or ./mine.py:net (default: small_conv)
-    house:str=None,               # a whole training protocol: f2dc, fedbn, fdse
+    protocol:str=None,               # a whole training protocol: f2dc, fedbn, fdse
     device:str='auto',            # auto, cpu, cuda, mps
     **kwargs,
 )->dict:
     "How it is trained, and on what."
-    typed = dict(rounds=rounds, model=model, house=house)
+    typed = dict(rounds=rounds, model=model, protocol=protocol)
     options = {k: v for k, v in typed.items() if v is not None} | dict(device=device)
-    if rungs: options['rungs'] = literal(f'[{joined(rungs)}]', '--rungs')
+    if checkpoints: options['checkpoints'] = literal(f'[{joined(checkpoints)}]', '--checkpoints')
     return options | read_settings(set, options) | data_options(**kwargs)
 
 # %% ../../nbs/7_app/03_cli.ipynb #00000016
@@ -152,7 +152,7 @@ def which_options(
     seeds:str=None,          # how many, or 0,4,7 (default: 3)
     grid:str=None,           # instead: the runs of a paper's claims, e.g. fdse
     tuned:str=None,          # file of `fedskew tune`
-    no_control:bool=False,   # without FedAvg on the IID deal
+    no_control:bool=False,   # without FedAvg on the IID split
     pooled:bool=False,       # also one client that has all
     **kwargs,
 )->dict:
@@ -314,6 +314,13 @@ def gone(argv)->str|None:
     for typed, now in GONE.items():
         if ' '.join(argv[:len(typed.split())]) == typed: return f'`{typed}` is gone: {now}'
 
+def in_options_of_today(argv:list)->list:
+    "Options of 0.1 under their names of today, until 0.3."
+    new = {f'--{old}': f'--{now}' for old, now in OLD_WORDS.items()}
+    for option in sorted({a.partition('=')[0] for a in argv} & new.keys()):
+        complain(f'{option} is {new[option]} since 0.2, and the old name ends with 0.3')
+    return [new.get(a.partition('=')[0], a.partition('=')[0])+''.join(a.partition('=')[1:]) for a in argv]
+
 def answer(argv)->int|None:
     "What needs no command: help, the version, a word that is none."
     register()
@@ -330,7 +337,7 @@ def answer(argv)->int|None:
 # %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:
     "The entry point `fedskew`."
-    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = in_options_of_today(list(sys.argv[1:] if argv is None else argv))
     def call(): called(COMMANDS[argv[0]], argv, SETTINGS, no_exit(SystemExit))
     def outcome():
         code = answer(argv)

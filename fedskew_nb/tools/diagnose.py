@@ -45,7 +45,7 @@ __all__ = ['Diagnosis', 'diagnose']
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #e618aa76
 EFFECTS = dict(    # {name: (what it is called, one, other)}
-    cost=('skew cost: IID deal − FedAvg', 'FedAvg, IID deal', 'FedAvg'),
+    cost=('skew cost: IID split − FedAvg', 'FedAvg, IID split', 'FedAvg'),
     gain=('FedAvg − alone', 'FedAvg', 'Local'),
     bn_gain=('FedBN − alone', 'FedBN', 'Local'),
     adabn_gain=('FedAvg + AdaBN − alone', 'FedAvg + AdaBN', 'Local'),
@@ -120,7 +120,7 @@ class Outcome:
             lead = 'Whether the skew costs anything is open'
         elif i.told == 'open' and i.n > 1:
             lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
-        return f'{lead}: FedAvg on the IID deal − FedAvg is {points(i)}.'
+        return f'{lead}: FedAvg on the IID split − FedAvg is {points(i)}.'
     def on_cures(self)->str:
         "What do BatchNorm statistics give back?"
         a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
@@ -373,7 +373,7 @@ def diagnose(
     # train, where that is possible
     if found.suite:
         check_own_tests(found.suite)
-        own = {} if {'local_epochs', 'house'} & kwargs.keys() else OWN
+        own = {} if {'local_epochs', 'protocol'} & kwargs.keys() else OWN
         how = own | dict(record=False) | dict(out=out, jobs=jobs, **kwargs)
         rows, asks = 'Local,FedAvg,FedBN', {k: v for k, v in how.items() if k not in NOT_PLANNED}
         begun = out and [*Path(out, 'runs').glob('*.json')]

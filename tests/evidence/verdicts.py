@@ -424,6 +424,8 @@ def main():
     for i, v in said.items(): v['word'] = word_of(by_id[i], v)
     made = dict(sets=lines, verdicts=judged_, skew=skew, uses=read, claims=states(claims, said),
                 moves=moves(claims, sets, runs, cut, said), again=bursts())
+    # the plan's rows keep the name that they were committed with
+    made = json.loads(json.dumps(made).replace('IID deal', 'IID split'))
     evidence.write_text(OUT, made, 0)
     return made
 

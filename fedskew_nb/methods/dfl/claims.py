@@ -145,7 +145,7 @@ def dfl_measures(fed:Federation)->dict:
 MEASURE = dfl_measures
 STEPS = dict(rounds=24, local_epochs=1, local_steps=20, batch_size=32, participation=.5)
 AT = STEPS | dict(suite='colored-mnist', size='quick', model='small_conv(width=8)', control=False,
-                  rungs=list(range(4, 25, 4)), tuned=TUNED)
+                  checkpoints=list(range(4, 25, 4)), tuned=TUNED)
 
 def few(lr:float, **row)->dict:
     "A line of the grid with three seeds, at this rate."
@@ -156,9 +156,10 @@ GRID = [
     AT | dict(methods=['Local', 'FedBN', 'DFL', SHARED, LENT, ONE_STAGE, NO_MI], seeds=8),
     AT | dict(methods=['FedAvg'], seeds=8, control=True),
     AT | dict(methods=[OWN, EQUAL, STABLE], seeds=3),
-    AT | dict(methods=['FedAvg'], suite=FEW_DIGITS, seeds=8, control=True, rungs=None, eval_every=24),
+    AT | dict(methods=['FedAvg'], suite=FEW_DIGITS, seeds=8, control=True, checkpoints=None, eval_every=24),
     few(.03, methods=[AVERAGED, AVERAGED_ONE]),
-    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL', NO_MI], seeds=8, rounds=48, rungs=[12, 24, 36]),
+    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL', NO_MI], seeds=8, rounds=48,
+         checkpoints=[12, 24, 36]),
 ]
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2d46868b
@@ -166,12 +167,12 @@ OTHERS = ['colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3
 BY_BATCH = 'DFL(E_G_by_batch=True)'
 TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(first=0.75)']
 GRID += [
-    dict(suite='skew-digits', size='standard', house='fedbn', rounds=30, local_epochs=1, eval_every=15,
+    dict(suite='skew-digits', size='standard', protocol='fedbn', rounds=30, local_epochs=1, eval_every=15,
          model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI, STABLE],
          seeds=8),
-    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=8, rungs=None,
-        eval_every=8),
-    few(.03, methods=TURNS, rounds=12, rungs=None, eval_every=12),
+    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=8,
+        checkpoints=None, eval_every=8),
+    few(.03, methods=TURNS, rounds=12, checkpoints=None, eval_every=12),
 ]
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #6fe12bbd
@@ -189,8 +190,8 @@ EVEN, MIXED = (Recipe(f'ten-hues-{alpha:g}', partial(two_a_hue, alpha), base='co
                for alpha in (1000, .1))
 GRID += [
     few(.03, methods=['DFL(first=0.75)'], local_steps=40, seeds=4),
-    few(.03, methods=[BY_BATCH], rounds=12, rungs=None, eval_every=12),
-    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, rungs=None),
+    few(.03, methods=[BY_BATCH], rounds=12, checkpoints=None, eval_every=12),
+    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, checkpoints=None),
 ]
 
 

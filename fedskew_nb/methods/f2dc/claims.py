@@ -138,7 +138,7 @@ GRID = [
     QUICK | dict(methods=['Local', 'FedProx', 'FedBN', 'FedAvg + AdaBN']),
     QUICK | dict(methods=['FedAvg', 'FedAvg + DC'], suite=UNEVEN_EMOJI),
     AT | dict(methods=['FedAvg', LETTER], suite=BOTH, seeds=8, eval_every=1),
-    AT | dict(methods=['FedAvg'], suite=BOTH, seeds=3, eval_every=1, control=True),       # the IID deal
+    AT | dict(methods=['FedAvg'], suite=BOTH, seeds=3, eval_every=1, control=True),       # the IID split
     AT | dict(methods=['F2DC'], suite=BOTH, seeds=8),
     AT | dict(methods=['FedAvg', FEDAVG_DC, 'FedAvg + DC'], suite=UNEVEN, seeds=8),
 ]
@@ -240,7 +240,7 @@ def dealt_to(size:int, **clients)->tuple:
 MEANS = dict(AVG='AVG', STD='STD')      # over the domains
 CALTECH = dict(Caltech='caltech', Amazon='amazon', Webcam='webcam', DSLR='dslr', **MEANS)
 STYLES = dict(Photo='photo', ArtPaint='art_painting', Cartoon='cartoon', Sketch='sketch', AVG='AVG')
-RESNET = dict(model='resnet10', house='f2dc', everywhere=True)
+RESNET = dict(model='resnet10', protocol='f2dc', everywhere=True)
 TENTHS = dict(test=.2, val=0., **IMAGENET, **KEEP)
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #12bb1aca

@@ -282,8 +282,8 @@ IN_DOMAINNET = (
 def table_1(data:str, suite:str, printed:str, fields:tuple, ours:dict=GIVEN, rates=None, **more)->Protocol:
     "A third of the paper's Table 1."
     return Protocol(f'FDSE-1-{data}', "FDSE's Table 1", suite, dict(ALL='ALL', AVG='AVG'), printed,
-                    dict(model='alexnet_bn', house='fdse', decay=.9998) | more, folder=WHOLE, view='personal',
-                    before=OWN, seeds=5, ours=ours, rates=rates or {},
+                    dict(model='alexnet_bn', protocol='fdse', decay=.9998) | more, folder=WHOLE,
+                    view='personal', before=OWN, seeds=5, ours=ours, rates=rates or {},
                     fields=(*ALEXNET, *LOOP, *SCORES, *fields, *ROWS))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #c9bd3414
@@ -350,7 +350,7 @@ TO_NEW = (
 def table_2(data:str, suite:str, columns:dict, printed:str, fields:tuple, ours:str, **more)->Protocol:
     "Half of the paper's Table 2."
     return Protocol(f'FDSE-2-{data}', "FDSE's Table 2", suite, columns | dict(AVG='AVG'), printed,
-                    dict(model='alexnet_bn', house='fdse', lr=.1, decay=.9998) | more, folder=WHOLE,
+                    dict(model='alexnet_bn', protocol='fdse', lr=.1, decay=.9998) | more, folder=WHOLE,
                     view='unseen', apart=ADAPTED, measure=unseen_facts, seeds=1,
                     ours=dict.fromkeys(('FDSE', 'FDSE - align'), ours),
                     fields=(*ALEXNET, *LOOP, *TO_NEW, *fields, *ROWS[:1]))

@@ -101,7 +101,7 @@ TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-FedDDL.json')
 MEASURE = ddl_measures
 AT = dict(suite='context-vehicles', size='quick', local_epochs=2, batch_size=64, tuned=TUNED,
           everywhere=True, model='small_conv(width=8)', control=False)
-LONG = AT | dict(rounds=64, eval_every=4, rungs=[32], seeds=list(range(8, 16)))
+LONG = AT | dict(rounds=64, eval_every=4, checkpoints=[32], seeds=list(range(8, 16)))
 SHORT = AT | dict(rounds=32, eval_every=8, seeds=8)
 JUDGED = ['FedAvg', 'FedDDL', 'DEC', OWN, 'FedProx', 'FedProx + DEC', MASK, 'Doubled', TURNED]
 BESIDE = ['Local', 'FedBN', 'FedAvg + AdaBN']

@@ -120,7 +120,7 @@ TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-RFedDis.json')
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #ae93e44d
 MEASURE = rfeddis_measures
-AT = dict(suite='skew-digits', size='standard', house='fedbn', rounds=60, local_epochs=1, eval_every=15,
+AT = dict(suite='skew-digits', size='standard', protocol='fedbn', rounds=60, local_epochs=1, eval_every=15,
           model='small_conv(width=8)', control=False, trust=True, tuned=TUNED)
 
 def few(lr:float, **row)->dict:
@@ -179,7 +179,7 @@ def validated(part:float, file:str)->Field:
     theirs = f'int({part:g} · smallest training list), the last of each list'
     return Field('validation images', None, theirs, 'none',
                  source=f'{CODE}/RFedDis_{file}.py')
-ALEX = dict(model='alexnet_bn(hidden=4096)', house='fedbn', rounds=300, flip=True, turn=30.)
+ALEX = dict(model='alexnet_bn(hidden=4096)', protocol='fedbn', rounds=300, flip=True, turn=30.)
 PHOTOS = dict(size=256, val=0., **NO_SHIFT, **KEEP)
 FROM_LISTS = dict(folder=PHOTOS, view='personal', seeds=5,
                   ours=dict(FedProx='FedProx(mu=0.001)', RFedDis='RFedDis(hidden=4096)'))
@@ -234,7 +234,7 @@ TABLES += [Protocol(
     SCAFFOLD 97.2 72.8 97.0 84.9 80.8 86.5
     FedBN    96.6 71.0 97.0 83.2 78.3 85.2
     RFedDis  97.2 75.3 96.8 86.9 83.9 88.0
-    ''', dict(model='small_conv', house='fedbn'), each=743, view='personal', seeds=5,
+    ''', dict(model='small_conv', protocol='fedbn'), each=743, view='personal', seeds=5,
     folder=dict(size=28, val=0., mean=(.5, .5, .5), std=(.5, .5, .5)),
     ours=dict(FedProx='FedProx(mu=0.01)', RFedDis='RFedDis(hidden=2048)'),
     fields=(*DIGITS, *LOOP, rounds(100, 'digits'), prox(.01, 'digits')))]
