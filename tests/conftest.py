@@ -13,7 +13,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     gc.disable()                                                 # what is imported and collected stays
-    config.pluginmanager.set_blocked('logging-plugin')           # no test reads logs, and torch has many loggers
+    config.pluginmanager.set_blocked('logging-plugin')           # no test reads logs; torch has many loggers
     if config.getoption('halves'):
         from halves import Halves
         if config.getoption('numprocesses', None): raise pytest.UsageError('--halves or -n: one of the two')

@@ -278,7 +278,7 @@ def stage(before, how, suite, who):
     fed.fit(progress=False)
     return fed
 
-def test_a_study_of_four_rounds(place, tmp_path, capsys):
+def test_a_study_of_four_rounds(place, tmp_path, capsys, unsaved):
     """Three sites (one lacks a class, one has a broken file, one only evaluates); a fourth joins at round 3,
     the first leaves at round 4: models, memories, rounds, scores and predictions are those of `fit`."""
     suite = three_and_a_fourth(place, tmp_path)
