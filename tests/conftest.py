@@ -12,6 +12,8 @@ def pytest_addoption(parser):
     parser.addoption('--halves', action='store_true', help='collect once, then test in two forked processes')
 
 def pytest_configure(config):
+    gc.disable()                                                 # what is imported and collected stays
+    config.pluginmanager.set_blocked('logging-plugin')           # no test reads logs; torch has many loggers
     if config.getoption('halves'):
         from halves import Halves
         if config.getoption('numprocesses', None): raise pytest.UsageError('--halves or -n: one of the two')
@@ -36,6 +38,7 @@ def pytest_runtestloop():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
     try: return (yield)
     finally: gc.unfreeze()
 

@@ -3,6 +3,7 @@ import itertools, math
 import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
 from feds import halved, same
+from shipped import stored
 from scipy import stats
 from torch import nn
 from fedskew_nb.analysis import style
@@ -106,7 +107,7 @@ def test_only_common_seeds_are_paired():
     assert Comparison(hs).paired('toy',('skew','B')).n==2
     assert Comparison([hs[0],hs[-1]]).paired('toy',('skew','B')) is None
 
-def test_two_settings_of_a_seed_are_no_two_seeds(tmp_path):
+def test_two_settings_of_a_seed_are_no_two_seeds(tmp_path, unsaved):
     hs = [history('FedAvg', s, 600+s) for s in (0, 1)]
     others = [history('B', s, k) for s in (0, 1) for k in (700, 800)]
     for h, lr in zip(others, (.1, .2)*2): h.setting['lr'] = lr
@@ -114,7 +115,7 @@ def test_two_settings_of_a_seed_are_no_two_seeds(tmp_path):
     assert c.paired('toy', ('skew', 'B')) is None and not len(c.differences())
     write_report(c, tmp_path)
 
-def test_the_name_of_a_suite_is_no_folder(tmp_path):
+def test_the_name_of_a_suite_is_no_folder(tmp_path, unsaved):
     hs = [history('FedAvg', 0, 600) for _ in range(3)]
     for h, name in zip(hs, ('../../out/x', 'ward A/B', 'a'*99)): h.setting |= dict(suite=name, deal='skew')
     write_report(Comparison(hs), tmp_path/'deep'/'er')
@@ -140,7 +141,7 @@ def test_save_and_load(tmp_path):
     assert (tmp_path/'a.json.xz').read_bytes() == (tmp_path/'b.json.xz').read_bytes()
     assert load_comparison(tmp_path/'a.json.xz').csv() == c.csv()
 
-def test_report_of_one_domain_has_no_std(tmp_path):
+def test_report_of_one_domain_has_no_std(tmp_path, unsaved):
     write_report(Comparison([history('FedAvg', 0, 600, domains=('a',))]), tmp_path)
     assert 'nan' not in (tmp_path/'table.md').read_text()
 
@@ -174,7 +175,7 @@ def test_a_domain_has_mean_and_standard_error_over_seeds():
 
 @pytest.mark.parametrize('name', stored_names())
 def test_every_stored_file_is_read(name):
-    c = stored_results(name)
+    c = stored(name)
     assert len(c) and c.about and len(c.rows(last=True))
 
 def test_a_torn_file_and_an_unknown_name(tmp_path):

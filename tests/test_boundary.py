@@ -130,7 +130,7 @@ def test_what_is_said_of_rehearsed_sites_is_not_dropped_for_others(option, capsy
 def test_a_switch_is_said_as_json_and_toml_say_it():
     assert read_settings(['secure=true', 'flip=false', 'lr=.1']) == dict(secure=True, flip=False, lr=.1)
 
-def test_files_of_a_server_are_its_owners(place, tmp_path, monkeypatch):
+def test_files_of_a_server_are_its_owners(place, tmp_path, monkeypatch, unsaved):
     "Checkpoint, its twin, history, report, model, run: whatever the shell's umask says."
     monkeypatch.chdir(tmp_path)
     small = '--rounds', '1', '--pixels', '16', '--model', 'small_conv(width=4)', '--set', 'local_steps=1'

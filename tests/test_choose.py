@@ -3,11 +3,11 @@ import json, re
 import pytest
 from fedskew_nb import load_suite, payload, small_conv
 from fedskew_nb.analysis.index import OWN, RESULTS, SUITES, Asked, above, ends, evidence, found, gain
-from fedskew_nb.analysis.overview import stored_results
 from fedskew_nb.tools.choose import (
     FACTS, NOT_RUN, USER_NEEDS, asked_by, candidates, choose, facts_of, seen_of, tiny_world, who)
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import METHODS, read_method
+from shipped import stored
 
 STORED = json.loads(FACTS.read_text(encoding='utf-8'))
 PLAIN = 'FedProx FedBN LG-FedAvg FDSE F2DC RFedDis SiloBN Local'.split()
@@ -79,7 +79,7 @@ def test_a_cell_is_of_the_index_and_not_run_is_in_none(needs):
 
 def test_whom_the_results_measure_is_never_said_to_be_not_run():
     "The sixteen further baselines of the page of results, each client on its own domain."
-    more = {*stored_results('baselines-2026-11-25').methods}
+    more = {*stored('baselines-2026-11-25').methods}
     assert len(more) == 16 and not more & {*who()[1]}
     assert more <= {c.name for _, c in who()[0]}
 

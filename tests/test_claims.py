@@ -7,12 +7,13 @@ from fedskew_nb import (
     alexnet_bn, Comparison, Data, deal_of, F2DC, FDSE, FedAvg, Federation, History, load_suite,
     n_params, payload, read_method, read_suite, resnet10, small_conv, Where)
 from feds import cut
+from shipped import stored
 from fedskew_nb.analysis.claims import Claim, accuracy, budget_of, by_chance
 from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.plots import verdict_points
 from fedskew_nb.analysis.stats import LOOK, Interval, judge, p_value, t_interval
-from fedskew_nb.analysis.claims import seed_values, seeds_table, stored_claims, verdicts, within
+from fedskew_nb.analysis.claims import seed_values, seeds_table, verdicts, within
 from fedskew_nb.analysis.probes import adabn, inside, models_of
 from fedskew_nb.data.images import glance
 from fedskew_nb.tools.cli import main
@@ -194,7 +195,7 @@ def test_several_suites_count_as_one():
     assert seed_values(c, Comparison(cmp.histories[:3]), names) == []           # one of the two is missing
 
 def test_a_table_says_budget_and_chance():
-    cmp = stored_claims('F2DC')
+    cmp = stored('claims-F2DC')
     t = claims_table([c for c in PAPERS['F2DC'].CLAIMS if c.rounds == 4], cmp, 'Claims')
     assert 'at 4 × 8, small_conv, one client per domain, lr 0.03, or tuned' in t.caption
     assert 'Chance alone would put' in t.notes[-1]
@@ -287,7 +288,7 @@ def test_below_0_must_survive_too():
 def test_a_claim_that_is_asked_otherwise_takes_its_own_p(rounds):
     "Holm's p is never below that of the interval beside it; at 32 rounds it was that of 64."
     asked = [replace(c, rounds=rounds) for c in PAPERS['FedDDL'].CLAIMS if c.headline]
-    d = verdicts(asked, stored_claims('FedDDL')).dropna(subset='holm')
+    d = verdicts(asked, stored('claims-FedDDL')).dropna(subset='holm')
     assert len(d) == 6
     assert all(r.holm >= p_value(t_interval(r['values'])) for _, r in d[d.holm < 1].iterrows())
 
@@ -387,7 +388,7 @@ def test_the_grid_makes_the_stored_runs(paper):
         assert all(u.method.made.name == u.method.name for u in todo)
         made |= set(map(planned_facts, todo))
     kept = {facts_of(h.setting['method'], *deal_of(h), h.setting['seed'], h.setting['model'], h.setting)
-            for h in stored_claims(paper).histories}
+            for h in stored(f'claims-{paper}').histories}
     assert made == kept
 
 def labels_fingerprint(s):
@@ -402,13 +403,13 @@ def labels_fingerprint(s):
 def test_the_stored_budget_can_be_trained_again():
     "The size `stress` deals the images of the stored runs."
     for suite in ('skew-digits', 'emoji-pacs'):
-        h = runs_of(stored_claims('F2DC'), 'FedAvg', suite)[0]
+        h = runs_of(stored('claims-F2DC'), 'FedAvg', suite)[0]
         if 'fingerprint' not in h.setting: continue
         assert labels_fingerprint(load_suite(suite, 'stress', 0)) == h.setting['fingerprint']
 
 def test_headlines_have_eight_seeds():
-    d = pd.concat([verdicts(m.CLAIMS, stored_claims(p)) for p, m in PAPERS.items()])
-    assert (d[d.headline].n >= 8).all() and budget_of(stored_claims('FDSE')).startswith('4 × 8')
+    d = pd.concat([verdicts(m.CLAIMS, stored(f'claims-{p}')) for p, m in PAPERS.items()])
+    assert (d[d.headline].n >= 8).all() and budget_of(stored('claims-FDSE')).startswith('4 × 8')
 
 # ---- claims that are counted ----
 def test_f2dc_uploads_what_fedavg_uploads():

@@ -198,7 +198,7 @@ def begin(out, ready):
                preexec_fn=None if os.name == 'nt' else listen)
     p = subprocess.Popen([*CALL, *ARGS, '--out', str(out)], env=os.environ | dict(OMP_NUM_THREADS='1'), **how)
     end = time.time()+240
-    while not ready() and p.poll() is None and time.time() < end: time.sleep(.005)
+    while not ready() and p.poll() is None and time.time() < end: time.sleep(.02)
     return p
 
 @pytest.mark.campaign
@@ -247,12 +247,13 @@ def own(tmp_path_factory):
     return ['--data', images(home/'pets'), '--pixels', 20, '--model', f'{home}/net.py:net(width=8)',
             '--methods', f'FedAvg,{home}/mine.py:Mine(lam=.1)']
 
-def test_own_method_model_and_images_reach_the_report(capsys, tmp_path, own):
+def test_own_method_model_and_images_reach_the_report(capsys, tmp_path, own, request):
     last = ['--seeds', 1, '--out', tmp_path]
     code, _, err = run(capsys, *instead(['compare', *SHORT], *own, *last))
     assert code == 0, err
     html = (tmp_path/'report.html').read_text()
     assert all(w in html for w in ('Mine(lam=0.1)', 'pets', 'night', 'Skew cost'))
+    request.getfixturevalue('unsaved')                      # its figures were written once
     code, _, err = run(capsys, 'resume', tmp_path)
     assert code == 2 and 'mine.py and ' in err and 'say --trust-code' in err
     assert run(capsys, 'report', tmp_path)[0] == run(capsys, 'resume', tmp_path, '--trust-code')[0] == 0

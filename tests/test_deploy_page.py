@@ -32,7 +32,7 @@ def without_network(words):
     k = words.index('--nodes')
     return [*words[:k], *words[k+2:], *(w for s in ('east', 'north', 'west') for w in ('--rehearse', s))]
 
-def test_the_commands_of_the_page_follow_from_each_other(home, monkeypatch, capsys):
+def test_the_commands_of_the_page_follow_from_each_other(home, monkeypatch, capsys, unsaved):
     "What is left out: pip, the server and nodes, and what is said to a server elsewhere."
     for library in ('onnx', 'onnxscript', 'onnxruntime', 'cryptography'): pytest.importorskip(library)
     run, left = [], []

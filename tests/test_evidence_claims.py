@@ -1,5 +1,5 @@
 "The claims of the plan: whole, tied to what the papers print, and as strong as they say."
-import math, subprocess, sys
+import math, runpy, sys
 from collections import Counter
 from pathlib import Path
 from statistics import stdev
@@ -7,11 +7,12 @@ import pytest
 
 EVIDENCE = Path(__file__).parent/'evidence'
 sys.path.insert(0, str(EVIDENCE))
+from shipped import stored
 from plan import read_plan
 from power import detectable, mark, of_claim, shown
 from records import read, record_hash
 from test_published_tables import ROWS as PUBLISHED
-from fedskew_nb.analysis.claims import claims_of, seed_values, stored_claims
+from fedskew_nb.analysis.claims import claims_of, seed_values
 from fedskew_nb.analysis.stats import effect_shown, seeds_for
 from fedskew_nb.run.reproduce import protocols
 from fedskew_nb.engine.reading import MOMENTS as STORED
@@ -84,7 +85,7 @@ def test_not_testable_says_how_many_seeds():
     said = {c.id: (c, paper) for paper, claims in claims_of().items() for c in claims if 'seeds' in c.instead}
     assert len(said) == 4
     for c, paper in said.values():
-        sd = stdev(seed_values(c, stored_claims(paper), c.suites[0]))
+        sd = stdev(seed_values(c, stored(f'claims-{paper}'), c.suites[0]))
         seeds = int(c.instead.split()[-2])
         assert seeds == pytest.approx(seeds_for(sd, c.needed, most=2000), rel=.1), c.id
 
@@ -271,8 +272,8 @@ def test_a_hash_is_of_the_values():
     c = CLAIMS[0]
     assert record_hash(c) != record_hash(c | dict(n=c['n']+1)) and len(record_hash(c)) == 16
 
-def test_the_table_is_printed():
-    run = subprocess.run([sys.executable, EVIDENCE/'power.py'], capture_output=True, text=True, check=True)
-    lines = run.stdout.splitlines()
+def test_the_table_is_printed(capsys):
+    runpy.run_path(str(EVIDENCE/'power.py'), run_name='__main__')
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(BY_ID)
     assert all(line.endswith(record_hash(c)) for line, c in zip(lines[1:], CLAIMS))

@@ -6,6 +6,7 @@ from statistics import fmean, stdev
 import pytest
 from scipy.stats import t
 from fedskew_nb.analysis.index import GROUNDS, SYSTEMS, Cell, headline
+from shipped import stored
 from index import families, together
 
 ASSETS = Path(__file__).parent.parent/'fedskew_nb'/'assets'
@@ -248,8 +249,7 @@ def test_the_best_has_most_seeds_then_rounds():
 
 def test_its_words_are_those_of_the_tables():
     from fedskew_nb.analysis.index import RESULTS, found
-    from fedskew_nb.analysis.overview import stored_results
-    cmp = stored_results(RESULTS)
+    cmp = stored(RESULTS)
     for suite in cmp.suites:
         for question, view in (('own domain', 'personal'), ('one model', 'global')):
             for r in cmp.statistics(view, suite).dropna(subset='diff').itertuples():

@@ -291,7 +291,7 @@ def test_a_dark_picture_is_said_when_asked(tmp_path, recwarn):
     as_batch([tmp_path/'t'/'a'/'x'/'0.png'], loaded(tmp_path/'s')[0])
     assert 'bytes keep 17 levels' in str(recwarn.pop().message)
 
-def test_a_recipe_and_a_command_have_it(tmp_path, capsys):
+def test_a_recipe_and_a_command_have_it(tmp_path, capsys, unsaved):
     scans(tmp_path/'s')
     recipe = folder(tmp_path/'s', 32, white='4095')
     assert "white='4095'" in recipe.text and recipe(0).white == (0, 4095)

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from scipy import stats
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.overview import moment_tables, stored_results
+from fedskew_nb.analysis.overview import moment_tables
 from fedskew_nb.analysis.report import last_screen, suite_tables, write_report
 from fedskew_nb.analysis.stats import holm
 from fedskew_nb.engine.history import History
 from fedskew_nb.tools.cli import show
+from shipped import stored
 
 METHODS, DOMAINS, SEEDS, ROUNDS = ('FedAvg', 'FedBN', 'FDSE'), 'abc', range(4), (2, 4, 6)
 HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
@@ -69,7 +70,7 @@ def test_no_table_of_one_moment_says_otherwise():
         own = beside[beside.moment == HEADS[moment]].drop(columns='moment').reset_index(drop=True)
         assert own.equals(tables[name].numbers)
 
-def test_every_screen_has_all_three(tmp_path, capsys):
+def test_every_screen_has_all_three(tmp_path, capsys, unsaved):
     cmp = grid()
     kinds = 'report.html', 'table.tex', 'table.md'
     files = {k: p.read_text() for k, p in write_report(cmp, tmp_path).items() if k in kinds}
@@ -88,7 +89,7 @@ def test_the_story_says_the_first_with_both_re_estimated():
     assert 're-estimated' not in grid(moments=('post_agg', 'post_local')).story()['ahead']
 
 def test_runs_of_before_say_what_nobody_scored():
-    cmp = stored_results('sums-2026-11-25')
+    cmp = stored('sums-2026-11-25')
     for suite in cmp.suites:
         t = moment_tables(cmp, suite)['personal-moments']
         assert [*t.cells] == ['method', 'received', 'after local training']

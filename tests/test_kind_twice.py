@@ -122,7 +122,7 @@ def test_a_suite_made_by_hand_carries_what_was_found(same):
     assert s.fingerprint() == own.fingerprint() and own.copies == {}
 
 @pytest.mark.filterwarnings('ignore')
-def test_so_does_a_table_of_its_runs(tmp_path):
+def test_so_does_a_table_of_its_runs(tmp_path, unsaved):
     one = by_hand(True)
     two = replace(one, clients=[*one.clients, replace(one.clients[0], id=1)])
     c = compare(['FedAvg'], two, seeds=1, rounds=1, local_steps=1, model='small_conv(width=4)',

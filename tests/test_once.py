@@ -299,7 +299,7 @@ def test_counts_go_with_the_suite(twice):
 
 SHORT = dict(rounds=1, local_steps=1, batch_size=4, model='small_conv(width=4)', progress=False, device='cpu')
 
-def test_it_stands_below_tables_and_in_reports(twice, tmp_path):
+def test_it_stands_below_tables_and_in_reports(twice, tmp_path, unsaved):
     words = '1 exact copy left out, first a/cat/x.png = a/cat/0.png'
     for _ in range(2):                                     # trained, then read
         how = dict(out=tmp_path/'out', control=False) | SHORT
@@ -311,7 +311,7 @@ def test_it_stands_below_tables_and_in_reports(twice, tmp_path):
     stored = json.loads(next((tmp_path/'out/runs').glob('*.json')).read_text())
     assert words in stored['setting']['images'] and 'images' in RunFacts.__struct_fields__
 
-def test_a_stored_comparison_says_it_again(twice, tmp_path, capsys):
+def test_a_stored_comparison_says_it_again(twice, tmp_path, capsys, unsaved):
     said(lambda: compare('FedAvg', folder(str(twice), 16), 1, out=tmp_path/'out', control=False, **SHORT))
     code, out, _ = run(capsys, 'report', tmp_path/'out')
     assert code == 0 and '1 exact copy left out' in out

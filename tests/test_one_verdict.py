@@ -5,9 +5,9 @@ from functools import lru_cache
 from types import SimpleNamespace
 import numpy as np, pytest
 from scipy import stats
-from fedskew_nb.analysis.claims import claims_of, stored_claims, verdicts
+from fedskew_nb.analysis.claims import claims_of, verdicts
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.overview import stored_names, stored_results
+from fedskew_nb.analysis.overview import stored_names
 from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval
@@ -16,6 +16,7 @@ from fedskew_nb.analysis.index import RESULTS, Asked, above
 from fedskew_nb.tools.choose import pays
 from fedskew_nb.tools.cli import stored_beside
 from fedskew_nb.tools.questions import difference
+from shipped import stored
 from test_story import BASE, FEDAVG, runs
 
 # ---- the value
@@ -151,11 +152,11 @@ def test_story_and_table_agree_on_generated_runs(seed):
 
 @pytest.mark.parametrize('name', sorted(stored_names()))
 def test_story_and_table_agree_on_stored_runs(name):
-    cmp = stored_results(name)
+    cmp = Comparison(stored(name).histories)
     for suite in cmp.suites: one_verdict(cmp, suite)
 
 def test_a_pair_has_one_p_from_both_sides():
-    cmp = stored_results(RESULTS)
+    cmp = stored(RESULTS)
     for suite in cmp.suites:
         for one, other in (('FDSE', 'FedAvg'), ('FedAvg', 'Local'), ('FedBN', 'Local'), ('FedBN', 'FDSE')):
             i, p, n = pair(cmp, suite, one, other, 'personal')
@@ -163,7 +164,8 @@ def test_a_pair_has_one_p_from_both_sides():
             assert (i.mean, p, n) == (-j.mean, q, m)
 
 def test_choose_judges_as_the_table_and_the_story():
-    results, local = stored_results(RESULTS), Asked(over='Local')
+    results, local = Comparison(stored(RESULTS).histories), Asked(over='Local')
+    results.table = lru_cache(None)(results.table)
     for suite in results.suites:
         for m, (i, p, _) in gains(results, suite).items():
             cell = above(m, local)[suite]
@@ -179,13 +181,13 @@ def test_a_page_of_claims_and_the_results_give_one_verdict(id, view):
     "The same runs, among a paper's claims and among the methods of a table."
     paper = id.partition('-')[0]
     claim, = (c for c in claims_of()[paper] if c.id == id)
-    there = verdicts([claim], stored_claims(paper)).iloc[0]
-    i, p, _ = pair(stored_results(RESULTS), 'emoji-pacs', claim.one, claim.other, view)
+    there = verdicts([claim], stored(f'claims-{paper}')).iloc[0]
+    i, p, _ = pair(stored(RESULTS), 'emoji-pacs', claim.one, claim.other, view)
     assert there['mean'] == pytest.approx(i.mean) and there.above == i.verdict(p=p).above
 
 def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
     "And nowhere else: not beside themselves, nor beside another length or another suite."
-    ours = stored_results(RESULTS)
+    ours = stored(RESULTS)
     def of(seeds, **changed):
         ids = {(seed, 'emoji-pacs') for seed in seeds}
         runs = deepcopy([h for h in ours.histories if (h.setting['seed'], h.setting['suite']) in ids])
@@ -197,7 +199,7 @@ def test_stored_seeds_stand_beside_a_run_that_was_trained_alike():
     none = of({0, 1}, rounds=48), of({0, 1}, suite='mine'), of({0, 1}, model='resnet10'), ours
     assert not any(stored_beside(c).strip() for c in none)
 
-def test_the_report_says_what_the_terminal_says(tmp_path):
+def test_the_report_says_what_the_terminal_says(tmp_path, unsaved):
     cmp = Comparison(BASE + runs('A', 62.1, 64.9, 61.5) + runs('B', 60.3, 61.9, 58.2))
     page, screen = write_report(cmp, tmp_path)['report.html'].read_text(), last_screen(cmp)
     for text in cmp.story().values(): assert text in screen

@@ -117,7 +117,7 @@ def test_a_step_is_measured_on_the_suite_at_hand(pacs, monkeypatch):
     (7200, '2.0 hours'), (36*3600, '36 hours'), (2*86400, '2.0 days'), (280.4*86400, '280 days')])
 def test_a_duration_is_said_in_its_unit(seconds, text): assert duration(seconds) == text
 
-def test_a_short_table_says_who_is_at_chance_and_where_it_lies(pacs, tmp_path, capsys):
+def test_a_short_table_says_who_is_at_chance_and_where_it_lies(pacs, tmp_path, capsys, unsaved):
     typed = ['reproduce', 'F2DC-1-PACS', '--data', str(pacs), '--out', str(tmp_path), '--methods', 'FedAvg',
              '--seeds', '1', '--rounds', '1', '--local-epochs', '1', '--pixels', '16', '--device', 'cpu',
              '--model', 'small_conv(width=4)', '--set', 'batch_size=8', '--set', 'lr=1e-9']

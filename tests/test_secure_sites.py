@@ -342,3 +342,8 @@ def test_the_private_half_of_a_mask_is_its_owners_alone_and_goes(field, tmp_path
     assert not list(tmp_path.rglob('pledge.json'))
     said = json.loads((tmp_path/'a'/'secure.json').read_text())
     assert list(said['weights']) == [*SITES] and list(said['rounds']) == ['/0']
+
+def test_a_node_without_keys_signs_nothing(place, tmp_path):
+    plain = Node(place/'a', tmp_path, tell=None)
+    order = order_of(job(secure=False), 'pledge')
+    with pytest.raises(ValueError, match="there is no order 'pledge'"): plain(to_bytes(order))

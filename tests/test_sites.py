@@ -188,7 +188,7 @@ def test_rows_of_different_sizes():
     with pytest.raises(ValueError, match='give size='): Suite.from_rows(rows)
     assert Suite.from_rows(rows, size=9).image_size == 9
 
-def test_a_table_on_the_command_line(home, tmp_path, capsys):
+def test_a_table_on_the_command_line(home, tmp_path, capsys, unsaved):
     file = table(home, [r for r in ROWS if r[1:3] != ['z', 'b']])
     found = found_in(folder(file, 10), 0)
     assert found.suite.name == 'scans' and len(found.pictures) == 30

@@ -3,7 +3,6 @@ import math
 import numpy as np, pytest
 from scipy import stats
 from fedskew_nb.analysis.comparison import Comparison
-from fedskew_nb.analysis.overview import stored_results
 from fedskew_nb.analysis.report import last_screen, tables_text, write_report
 from fedskew_nb.analysis.story import DONE, MIXED, ranking
 from fedskew_nb.analysis.table import at_chance, budget_text, foot, late_rise
@@ -12,6 +11,7 @@ from fedskew_nb.data.load import load_suite
 from fedskew_nb.engine.reading import Where
 from fedskew_nb.engine.history import History
 from fedskew_nb.engine.setting import Setting, schedule
+from shipped import stored
 
 QUESTIONS = ['skew', 'federating', 'ahead', 'cost', 'next']
 OWN = ('personal',)
@@ -225,7 +225,7 @@ def test_runs_of_several_settings_are_not_summed_up():
 
 @pytest.mark.parametrize('name', ['quick-2026-11-25', 'claims-FedDDL', 'claims-DFL'])
 def test_stored_runs_have_five_short_sentences(name):
-    cmp = stored_results(name)
+    cmp = stored(name)
     for s in cmp.suites:
         says = cmp.story(s)
         assert list(says) in (QUESTIONS, ['next'])
@@ -241,7 +241,7 @@ def test_the_last_screen_ends_with_sentences_and_their_table():
     assert after.split('\n\n')[1].startswith('toy, personal view')
     assert after.endswith(tables_text(cmp).rstrip())
 
-def test_the_report_begins_with_them(tmp_path):
+def test_the_report_begins_with_them(tmp_path, unsaved):
     cmp = Comparison(BASE + runs('<b>', 65, 67.3, 63.4))
     html = write_report(cmp, tmp_path)['report.html'].read_text()
     at = [html.index(t) for t in ('<li>The skew costs accuracy', '&lt;b&gt; is first', '<table')]

@@ -345,7 +345,7 @@ def test_quick_finds_the_tests_of_a_module():
         return {Path(t).stem.removeprefix('test_') for t in quick.tests_of(f'fedskew_nb.{module}')}
 
     assert tests_of('nets.remember') == {'remember', 'kind_remember', 'kind_readers'}
-    assert {'engine', 'lanes'} <= tests_of('engine.scoring')  # by name, and by who imports it
+    assert {'engine', 'lanes'} <= tests_of('engine.server')  # by name, and by who imports it
     assert 'claims' in tests_of('data.load')  # claims says `from fedskew_nb import load_suite`
     assert tests_of('data.suites.rooms') == {'dfl_data'}
     assert 'engine' in tests_of('methods.baselines.average')
@@ -479,8 +479,8 @@ OURS = {
     'F2DC lies above FedAvg': ['higher than'],
     'far below **Local**': ['lower than'],
     'The interval lies above 0, the figure above; the step is below it.': [],
-    'A checkpoint passes the gate': ['precondition', 'length'],
-    'the IID split, in the foot': ['note', 'IID split'],
+    'A rung passes the gate': ['precondition', 'checkpoint'],
+    'the IID deal, in the foot': ['note', 'IID split'],
     'Under stress, the letter of a house': ['training protocol', 'short budget', 'the text, or message'],
     '`gate` and `house`, houses and walls': [],
 }

@@ -403,7 +403,7 @@ SAID = ('skew-digits, how sure and how right', 'what uncertainty finds', 'how ri
 TABLES = {'trust', 'trust-scores', 'trust-domains'}
 DRAWN = {'skew-digits-trust-reliability.png', 'skew-digits-trust-risk.pdf', 'skew-digits-trust-foreign.png'}
 
-def test_the_report_has_tables_and_figures(capsys, tmp_path):
+def test_the_report_has_tables_and_figures(capsys, tmp_path, request):
     "Also when it is called again without --trust."
     tiny = ['--suite', 'skew-digits', '--size', 'tiny', '--methods', 'Local,FedBN', '--seeds', 1,
             '--no-control', '--out', tmp_path]
@@ -413,6 +413,7 @@ def test_the_report_has_tables_and_figures(capsys, tmp_path):
     assert [part for part in SAID if part not in html] == []
     assert DRAWN <= {p.name for p in (tmp_path/'figures').iterdir()}
     assert json.loads((tmp_path/'compare.json').read_text())['trust'] is True
+    request.getfixturevalue('unsaved')                      # its figures were written once
     code, out, _ = fedskew(capsys, 'compare', *tiny, *SHORT, '--json')
     assert code == 0 and TABLES <= set(json.loads(out)['tables']['skew-digits'])
     assert 'what uncertainty finds' in (tmp_path/'report.html').read_text()

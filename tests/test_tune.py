@@ -166,7 +166,7 @@ def test_notes_are_those_of_the_suite():
 
 # ---- the commands
 
-def test_the_commands(capsys, tmp_path):
+def test_the_commands(capsys, tmp_path, unsaved):
     how = '--suite emoji-pacs --size tiny --rounds 1 --set local_steps=1 --model small_conv(width=4)'.split()
     trials = '--methods FedProx --own FedProx(mu=[.1]) --trials 3 --seeds 100'.split()
     assert main(['tune', *how, *trials, '--out', str(tmp_path)]) == 0

@@ -662,7 +662,7 @@ def test_names_of_domains_in_the_table_of_trust():
 def test_a_suite_called_like_a_column():
     assert list(made_up('method').overview().cells) == ['method', 'method']
 
-def test_a_figure_that_cannot_be_drawn_is_a_note(tmp_path, monkeypatch):
+def test_a_figure_that_cannot_be_drawn_is_a_note(tmp_path, monkeypatch, unsaved):
     "The tables come before it, so that they are there whatever happens."
     def huge(*_): raise MemoryError
     monkeypatch.setattr('fedskew_nb.analysis.report.plot_curves', huge)

@@ -31,6 +31,7 @@ SHORT = dict(progress=False, rounds=1, local_steps=1, control=False)
 def narrow(n_classes, width=2): return small_conv(n_classes, size=8, width=width)
 
 TOY = SHORT | dict(seeds=1, model=narrow)
+EMOJI = SHORT | dict(suite='emoji-pacs', size='tiny', model='small_conv(width=1)')
 A = run_of('FedAvg', small(), narrow)
 
 RECIPES = dict(method=method_recipe, suite=suite_recipe, model=model_recipe)
@@ -338,18 +339,18 @@ def test_controls_tuned_and_stopped_runs_are_found_again(tmp_path):
 # ---- folders of runs
 
 def test_another_comparison_into_the_same_folder(tmp_path):
-    compare('FedAvg', 'emoji-pacs', size='tiny', seeds=1, out=tmp_path, **SHORT)
+    compare('FedAvg', seeds=1, out=tmp_path, **EMOJI)
     before = (tmp_path/'compare.json').read_bytes()
     others = [dict(methods='FedBN'), dict(rounds=2), dict(model='small_conv(width=4)'),
               dict(suite='skew-digits'), dict(seeds=[1])]
     for other in others:
-        how = dict(methods='FedAvg', suite='emoji-pacs', size='tiny', seeds=1, out=tmp_path) | SHORT | other
+        how = EMOJI | dict(methods='FedAvg', seeds=1, out=tmp_path) | other
         says = 'holds another comparison .* give another folder'
         with pytest.raises(ValueError, match=says): compare(**how)
     assert (tmp_path/'compare.json').read_bytes() == before
 
 def test_a_comparison_may_grow(tmp_path):
-    how = dict(suite='emoji-pacs', size='tiny', out=tmp_path) | SHORT
+    how = EMOJI | dict(out=tmp_path)
     compare('FedAvg', seeds=1, **how)
     first = {p.name: p.stat().st_mtime_ns for p in (tmp_path/'runs').iterdir()}
     assert len(compare('FedAvg,FedBN', seeds=2, **how)) == 4
@@ -391,7 +392,7 @@ def test_a_checkpoint_of_other_images_is_refused(tmp_path):
 def test_report_and_resume_run_nobodys_code(tmp_path):
     f = tmp_path/'mine.py'
     f.write_text(MINE)
-    compare(f'FedAvg,{f}:Mine', 'emoji-pacs', size='tiny', seeds=1, out=tmp_path/'o', **SHORT)
+    compare(f'FedAvg,{f}:Mine', seeds=1, out=tmp_path/'o', **EMOJI)
     f.write_text('raise SystemExit("it ran")\n')
     assert [h is not None for _, h in stored_runs(tmp_path/'o')] == [True, True]
     assert read_request(tmp_path/'o').files() == [str(f)]

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 from .explain import gradcam, pixel_gradients   # noqa: F401  (the second: a later page)
 from ..core.names import extra
-from ..core.net import evaluating, Net, Out
+from ..core.net import Net, Out, evaluating, pieces
 from ..data.images import Data, glance
 from ..engine.federation import Federation
 from ..engine.reading import summary
 from ..engine.scoring import reestimate
-from ..core.net import pieces
 
 # %% ../../nbs/3_results/18_probes.ipynb #b36832b4
 def answers(

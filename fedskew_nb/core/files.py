@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 import msgspec
-from .seeding import hashed
-from .names import nearest
+from .names import hashed, nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
 def shorter(name:str, most:int=180)->str: # bytes; a disk takes 255

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import singledispatch
 import numpy as np
 import torch
-from .seeding import hashed
+from .names import hashed
 from .source import NONE, Read, found_at, home_of, text_of, used_by, writes_in
 
 # %% ../../nbs/4_core/13_identity.ipynb #10a44a79

@@ -11,8 +11,7 @@ from collections import Counter
 from dataclasses import asdict, fields, is_dataclass, replace
 from torch import nn
 from . import merge, places
-from .mechanism import HOOKS, Mechanism, check_mechanism, comes_after
-from .mechanism import described, fills, kind
+from .mechanism import HOOKS, Mechanism, check_mechanism, comes_after, described, fills, kind
 from .names import nearest, plain_number
 from .net import Out
 

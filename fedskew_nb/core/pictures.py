@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
-from .seeding import hashed
+from .names import hashed, real, some
 from .files import MOST_BYTES
-from .names import real, some
 
 # %% ../../nbs/4_core/19_pictures.ipynb #6f1e0001
 WIDE = 65535    # the white of 16 bits

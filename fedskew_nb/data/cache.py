@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from ..core.seeding import hashed
+from ..core.names import hashed
 from ..core.files import regular, whole_file
 from .images import join
 

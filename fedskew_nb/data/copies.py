@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 import numpy as np
 from PIL import Image
-from ..core.seeding import hashed
+from ..core.names import hashed
 from ..core.pictures import file_bytes, upright
 from .images import Data
 from .looks import look, looks_of, may_be_apart, none_of, other_labels, with_squares

@@ -13,8 +13,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Literal
 import torch
-from ..core.seeding import hashed
-from ..core.names import Recipe, some_text, whole
+from ..core.names import Recipe, hashed, some_text, whole
 from ..core.pictures import content, image_files, read_image, unread_note, window_of
 from .arrays import (
     all_unseen, array_facts, as_listed, fetched, for_later, holds_arrays, marks_of_later, parts_for_later,

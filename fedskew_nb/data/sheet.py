@@ -12,8 +12,8 @@ from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ..core.names import real
-from ..core.seeding import generator, hashed
+from ..core.names import hashed, real
+from ..core.seeding import generator
 from .boxes import csv_rows
 from .cells import (
     COLUMNS, PARTS, check_spelled, column_notes, columns_of, part_named, parts_settled, said, split_is_sure,

@@ -9,12 +9,12 @@ __all__ = ['Client', 'Suite', 'counts', 'class_counts']
 from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
-from ..core.seeding import generator, hashed
+from ..core.seeding import generator
+from ..core.names import hashed, lazy, whole
 from .cache import picked, tensor_checksum
 from .check import check_norm, check_suite, oddities
 from ..core.pictures import window_of
 from .images import Data
-from ..core.names import lazy, whole
 
 # %% ../../nbs/5_data/02_suite.ipynb #ebbe8ca7
 pd = lazy('pandas')

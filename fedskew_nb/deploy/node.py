@@ -218,7 +218,7 @@ class Node:
     def answer(self, order:dict)->dict:
         "Do what was asked."
         if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
-        job, kinds = job_of(order['job']), ('facts', 'train', 'score', 'pledge', 'classes')
+        job, kinds = job_of(order['job']), 'facts train score classes'.split()+['pledge']*bool(self.secure)
         if not self.limits['evaluate_only']: self.check_agreed(job)
         elif order['kind'] in ('train', 'pledge'):
             raise ValueError(f'{self.name} only evaluates: ask it for scores')

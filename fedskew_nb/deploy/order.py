@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 import pandas as pd
 from msgspec.structs import asdict
-from ..core.seeding import hashed
+from ..core.names import hashed
 from ..core.files import Number, Record, misfit, read_bytes, record_of
 from ..core.net import Net
 from ..data.check import known_names

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from ..core.seeding import hashed
+from ..core.names import hashed
 from ..core.files import MOST_BYTES, digest_of_file, whole_file
 from ..core.pictures import HEAD, SUFFIXES, kind_of, starts_an_image, walk
 

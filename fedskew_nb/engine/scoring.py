@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
-from ..core.seeding import hashed
+from ..core.names import hashed
 from ..core.net import Net, moving_norms, pieces
 from ..data.images import Data
 from .guard import naming

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ..core.files import regular, whole_file
 from ..core.identity import digest
 from ..core.net import under
-from ..core.seeding import generator, hashed
+from ..core.seeding import generator
+from ..core.names import hashed
 
 # %% auto #0
 __all__ = []

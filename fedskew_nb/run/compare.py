@@ -23,8 +23,7 @@ from .run import (
 from ..core.files import Number, Record, read_json, record_of, write_json
 from ..core.identity import digest
 from ..core.method import Method
-from ..core.names import in_words_of_today, one_of
-from ..core.names import real
+from ..core.names import in_words_of_today, one_of, real
 from ..data.folder import folder
 from ..engine.checkpoint import NOT_ASKED, in_single_facts
 from ..engine.history import describe, read_history

@@ -18,9 +18,9 @@ from ..core.files import sweep, write_csv
 from ..core.identity import digest
 from ..core.mechanism import HOOKS, described, fills   # noqa: F401  (two: a later page)
 from ..core.method import Method
-from ..core.names import Recipe, live, plain
+from ..core.names import Recipe, hashed, live, plain
 from ..core.net import Net
-from ..core.seeding import hashed, seeded
+from ..core.seeding import seeded
 from ..data.suite import Suite
 from ..data.check import check_alike, check_compared
 from ..engine.checkpoint import load_nest, odd_run, run_head

@@ -10,9 +10,8 @@ from pathlib import Path
 from types import FunctionType
 from unittest import mock
 import torch
-from ..core.seeding import hashed
+from ..core.names import hashed, nearest
 from ..core.source import home_of, source_of
-from ..core.names import nearest
 
 # %% auto #0
 __all__ = []

@@ -11,6 +11,7 @@ from bare import ask_both, bench_row, seconds_of, spread_of
 from fedskew_nb.core.method import Method
 from fedskew_nb.engine.client import Worker
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.resident import Resident
 from fedskew_nb.engine.server import Server
 
 PARTS = {
@@ -18,7 +19,7 @@ PARTS = {
     'backward': [(Tensor, 'backward')],
     'optimiser': [(torch.optim.SGD, 'step')],
     'batches': [(Worker, 'raw_batch'), (Worker, 'ready_batch')],
-    'load': [(Worker, 'load')],
+    'load': [(Resident, 'load')],
     'merge': [(Server, 'receive'), (Server, 'aggregate')],
     'evaluation': [(Federation, 'score')]}
 

@@ -80,8 +80,9 @@ class Store:
         for row in (r for r in s.rows if r.name not in out):
             how = asked(row, s, tuned)
             if not how: continue
+            this = plan.ran(s, row)
             for o in (o for o in self.sets if seed in o.seeds):
-                same = [r.name for r in o.rows if plan.ran(o, r) == plan.ran(s, row)
+                same = [r.name for r in o.rows if plan.ran(o, r) == this
                         and row.measure in ('', r.measure) and r.trust >= row.trust]
                 found = [e | dict(of=[o.id, n]) for n, e in self.own_runs(o, seed).items()
                          if n in same and serves(e, row, s, how)]

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 import evidence, photographs, plan
 from fedskew_nb.analysis.stats import Interval, Verdict, holm, judge, p_value, t_interval
-from fedskew_nb.engine.reading import Where
+from fedskew_nb.engine.reading import Where, sums_at
 from fedskew_nb.engine.history import history_of
 from fedskew_nb.engine.scoring import unpacked
 
@@ -23,6 +23,15 @@ KIND = dict(pacs='new pictures', office='these pictures')      # the interval th
 BEST = ('P3s',)                               # the paper counts the best round on validation images
 OF_SEEDS = ('seeds', 'these pictures')        # intervals over seeds alone
 OUT = evidence.REPO/'fedskew_nb'/'assets'/'plan.json'
+
+class Read(evidence.Store):
+    "A store into which nobody writes meanwhile: what a seed of a set has is looked for once."
+    def __init__(self):
+        super().__init__()
+        self.known = {}
+    def runs(self, s, seed)->dict: # {row: entry}
+        if (s.id, seed) not in self.known: self.known[s.id, seed] = super().runs(s, seed)
+        return self.known[s.id, seed]
 
 def histories(s, store)->dict: # {row: {seed: History}}
     "The finished runs of a set."
@@ -66,15 +75,13 @@ def best(h)->float:
 
 def rise(h)->float: # points; nan where no earlier round was scored
     "What the last quarter of the rounds added to the AVG, as received, in the view that was scored before."
-    d, end = h.df, h.setting['rounds']
     for view in ('personal', 'global'):       # one model for all is asked for a client only at the end
         where = h.headline(view)
-        here = (d['view'] == view) & (d.moment == where.moment) & (d.path == where.path)
-        of = d[here & (d['round'] <= .75*end)]
-        if not of.empty: break
+        early = {r: of for r, of in sums_at(h, where).items() if r <= .75*h.setting['rounds']}
+        if early: break
     else: return math.nan
-    before = of[of['round'] == of['round'].max()].groupby('domain')[['correct', 'n']].sum()
-    return h.summary(where)['AVG'] - float((100*before.correct/before.n).mean())
+    before = [100*correct/n for n, correct in early[max(early)].values()]
+    return h.summary(where)['AVG'] - float(np.mean(before))
 
 def at_chance(of:dict)->bool:
     "Is a row no better than chance, in the mean of its seeds?"
@@ -166,22 +173,26 @@ def marks_of(h, where, tested:dict)->dict: # {domain: (n,)}
 @cache
 def folds_of(name:str)->tuple: return photographs.stored_folds(name)
 
-def tests_of(data:dict, seed:int)->dict: # {domain: places of its test pictures}
-    where, fold = folds_of(data['name'])
+@cache
+def tests_dealt(name:str, how:str, seed:int)->dict: # how: clients and pictures of each, as JSON
+    (where, fold), how = folds_of(name), json.loads(how)
     def part(d):
-        how = (photographs.of_each(data[k], d) for k in ('clients', 'each'))
-        return photographs.parts_of(data['name'], seed, False, d, np.flatnonzero(where == d), fold, *how)[1]
+        of = (photographs.of_each(v, d) for v in how)
+        return photographs.parts_of(name, seed, False, d, np.flatnonzero(where == d), fold, *of)[1]
     return {d: part(d) for d in dict.fromkeys(where.tolist())}
+
+def tests_of(data:dict, seed:int)->dict: # {domain: places of its test pictures}
+    return tests_dealt(data['name'], json.dumps([data['clients'], data['each']]), seed)
 
 def pictures_variance(s, one:dict, other:dict, places:list)->float: # of a mean over domains, in pointsÂ²
     "Of each domain over its pictures, by their number; summed, by the square of the number of domains."
-    found = defaultdict(lambda: defaultdict(list))      # {domain: {picture: its difference in each seed}}
+    pictures = len(folds_of(s.record['data']['name'])[0])
+    found = defaultdict(lambda: np.zeros((2, pictures)))       # {domain: sum and number of differences}
     for seed in sorted({*one} & {*other}):
         tested = tests_of(s.record['data'], seed)
         a, b = (marks_of(of[seed], place, tested) for of, place in zip((one, other), places))
-        for d, at in tested.items():
-            for picture, v in zip(at.tolist(), (100*(a[d]-b[d])).tolist()): found[d][picture].append(v)
-    means = [[sum(v)/len(v) for v in of.values()] for of in found.values()]
+        for d, at in tested.items(): found[d][:, at] += 100*(a[d]-b[d]), np.ones(len(at))
+    means = [total[n > 0]/n[n > 0] for total, n in found.values()]
     return sum(np.var(v, ddof=1)/len(v) for v in means)/len(means)**2
 
 def widened(values:tuple, variance:float)->Interval:
@@ -395,7 +406,7 @@ def states(claims:list, said:dict)->list: # of {id, system, kind, state, word, â
     return [of(c) for c in claims]
 
 def main():
-    store = evidence.Store()
+    store = Read()
     sets = {s.id: s for s in store.sets}
     begun = {i: of for i, s in sets.items() if any((of := histories(s, store)).values())}
     runs = {i: of for i, of in begun.items() if is_whole(sets[i], of) or i in AS_REACHED}

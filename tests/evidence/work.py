@@ -37,7 +37,7 @@ def run_of(s, row, seed:int, lr:float, own:dict, pilot:bool, **changes):
     setting = s.record['setting'] | dict(row.setting) | dict(lr=lr) | changes
     if pilot: setting |= dict(answers=False)
     return Run(method_recipe(row.method), Recipe(s.id, make), model_recipe(sets.model(model)), row.deal, seed,
-               house=s.record.get('house'), device=s.record.get('device', 'cpu'), setting=setting, own=own,
+               protocol=s.record.get('house'), device=s.record.get('device', 'cpu'), setting=setting, own=own,
                trust=row.trust and not pilot)
 
 def machine()->dict:

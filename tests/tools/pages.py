@@ -164,7 +164,7 @@ PLACES = re.compile(
 )
 OURS = {
     r'\bgates?\b': 'precondition',
-    r'\brungs?\b': 'length',
+    r'\brungs?\b': 'checkpoint',
     r'\b(?:foot|feet)\b': 'note',
     r'\bnests?\b': 'checkpointed round',
     r"(?:\b(?:a|the|its|no)|[’']s) house\b": 'training protocol',

@@ -13,10 +13,9 @@ from ...core.method import Method
 from ...nets.models import has_batchnorm
 from ...core.names import at_least
 from ...core.rules import Rule, keep
-from ...core.net import everything, is_batchnorm, is_statistic, pieces
+from ...core.net import everything, is_batchnorm, is_statistic, pieces, under
 from ...engine.scoring import reestimate
 import torch
-from ...core.net import under
 
 # %% ../../../nbs/2_methods/baselines/03_personal.ipynb #16eb87a1
 # for the later pages of this module

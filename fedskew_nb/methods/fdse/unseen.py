@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from ...analysis.probes import adabn, models_of, right_share, shared_model
 from ...engine.scoring import restating
-from ...core.net import Net
+from ...core.net import Net, evaluating
 from ...core.seeding import generator
 from ...data.images import Data
 from ...data.suite import Suite
@@ -20,7 +20,6 @@ from ...engine.setting import epoch
 from .erase import (
     batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks)
 import numpy as np
-from ...core.net import evaluating
 from ...analysis.style import PALETTE, subplots, INK, colour
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #5c3b781d

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...analysis.diagrams import flow_drawing
 from ...analysis.explain import gradcam
 from ...analysis.probes import answers, inside
-from ...data.images import glance
+from ...data.images import Data, glance
 from ...core.mechanism import Mechanism
 from ...core.names import Recipe
 from ...core.seeding import generator
@@ -23,7 +23,6 @@ from ...data.suites.backgrounds import context_vehicles, empty_contexts
 from ...data.boxes import jittered
 from ...data.suites.draw import over, sprites, to_uint8
 from ...data.suites.emoji import CONTEXTS, context, pick, placed
-from ...data.images import Data
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from ..baselines.prototypes import class_means

@@ -11,13 +11,12 @@ from functools import partial
 import torch
 from torch import Tensor
 from ...analysis.probes import linear_probe, own_adabn
-from ...data.images import glance
+from ...data.images import glance, join
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
 from ...core.names import Recipe, at_least, one_of
 from ...core.rules import Rule, keep
 from ...data.suites.digits import skew_digits
-from ...data.images import join
 from ...data.suite import Suite
 from ...engine.federation import Federation
 from .method import SHARED, Heads, TwoHeads
