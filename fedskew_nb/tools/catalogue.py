@@ -206,7 +206,7 @@ def learner_cell(cell:dict)->dict:
         metadata['jupyter'] = dict(source_hidden=True, outputs_hidden=True)
         source = f'# {answer[1]}\n' + source
     source = re.sub(r'^#\|.*\n', '', source, flags=re.M)
-    if re.fullmatch(r'(?:(?:#|import|from) [^\n(]*(?:\([^)]*\))?\s*)+', source):
+    if re.fullmatch(r'(?:# [^\n]*\n)*(?:(?:import|from) [^\n(]*(?:\([^)]*\))?\s*)+', source):
         metadata['jupyter'] = dict(source_hidden=True)
     return cell | dict(source=source, metadata=metadata, outputs=[], execution_count=None)
 

@@ -65,12 +65,19 @@ def listing_at(name, anchor):
     if not known and anchor in headings(name): return reference.in_repository(name)
     return reference.place(module, anchor)
 
+@cache
+def classes(name):
+    "What the classes are called that stand on a page, as anchors."
+    cells = (tree.body for tree, exported in code_of(read(NBS/name)) if exported)
+    return {n.name.lower() for body in cells for n in body if isinstance(n, ast.ClassDef)}
+
 def to_reference(text, page):
-    "`text` of a page, with each link to a listing as one to where the site has it."
+    "`text` of a page, with each link to a listing as one to where the site has it; a method is in its class."
     here = posixpath.dirname(page)
     def link(m):
         name = posixpath.normpath(posixpath.join(here, m[2]))
-        if not is_listing(name): return m[0]
+        owner, dot, _ = m[3].partition('.')
+        if not is_listing(name): return f'{m[1]}{m[2]}#{owner}' if dot and owner in classes(name) else m[0]
         at = listing_at(name, m[3])
         if at.partition('#')[0] == page: at = reference.in_repository(name)     # from the page that tells it
         return m[1]+(at if '://' in at else posixpath.relpath(at, here or '.'))
