@@ -641,6 +641,12 @@ def test_the_page_that_tells_a_listing_leads_to_its_source():
     found = own_links.to_reference('[x](05_control.ipynb)', '2_methods/baselines/04_regularise.ipynb')
     assert found == f'[x]({reference.in_repository("2_methods/baselines/05_control.ipynb")})'
 
+def test_a_link_to_a_method_leads_to_its_class():
+    "Which stands whole on its page; what is no class there stays."
+    there = '[x](../6_engine/01_setting.ipynb#setting'
+    for owner, led in ((f'{there}.rate)', f'{there})'), (f'{there}_for.rate)', f'{there}_for.rate)')):
+        assert own_links.to_reference(owner, '1_begin/06_names.ipynb') == led
+
 def test_the_font_of_formulas():
     "Shipped in the style sheet, small, under a name of its own, with its licence."
     font, css = mathfont.FONT, (project.NBS / 'styles.css').read_text()
