@@ -109,7 +109,7 @@ class Comparison:
         where='global',
         suite:str|None=None,   # default: the first
     )->pd.DataFrame:           # a row per seed, a column per method
-        "Points of AVG above FedAvg on the skewed deal; an empty frame without FedAvg."
+        "Points of AVG above FedAvg, each client with its domain; an empty frame without FedAvg."
         suite = suite or self.suites[0]
         s = self.scores(where)
         s = s[(s.suite == suite) & (s.deal == 'skew')]

@@ -45,7 +45,7 @@ class Federation:
         method:Method,
         net:Net,             # the first model: copied
         suite:Suite,         # clients and test sets
-        protocol:str|None=None, # protocol: 'f2dc', 'fedbn', 'fdse'
+        protocol:str|None=None, # of training, as a paper has it: 'f2dc', 'fedbn', 'fdse'
         device='auto',       # or 'cpu', 'cuda', 'mps'
         out=None,            # file of the checkpoint
         lanes:int|None=None, # clients at once; default: a core each
