@@ -1,5 +1,5 @@
 "A deployment in one process: what passes are bytes, what is refused costs nothing, no image leaves."
-import asyncio, base64, dataclasses, datetime, hashlib, json, math, os, re, shutil, time, tomllib
+import asyncio, base64, dataclasses, datetime, hashlib, json, math, os, re, shutil, threading, time, tomllib
 from contextlib import nullcontext
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,7 +21,7 @@ from fedskew_nb.deploy import flower, keys, node
 from fedskew_nb.deploy.hub import agreed, finish, hub_of, roster_of
 from fedskew_nb.deploy.order import Book, Job, order_of
 from fedskew_nb.deploy.node import Node
-from fedskew_nb.deploy.admit import admit, limits_of
+from fedskew_nb.deploy.admit import admit, limits_of, within
 from fedskew_nb.deploy.rehearse import rehearsal, run_here
 from fedskew_nb.engine.sites import byte_rows, handed_on
 from fedskew_nb.deploy.surface import surface_of
@@ -724,6 +724,12 @@ def test_an_order_that_takes_too_long_is_stopped(place, tmp_path):
     with pytest.raises(TimeoutError, match='more than the 0.003 minutes'):
         model = first_model(job(), place/'a', tmp_path/'x')
         node(to_bytes(order_of(job(local_steps=100_000), 'train', model=model)))
+
+def test_an_order_is_stopped_where_errors_are_caught():
+    "Python's TimeoutError is an error of files, which are caught where an index or a cache is read."
+    with pytest.raises(TimeoutError, match='more than the 0.002 minutes'), within(.002):
+        try: threading.Event().wait(60)
+        except (OSError, Exception): threading.Event().wait(60)
 
 def test_sites_whose_bits_may_differ_are_named(place, tmp_path, capsys):
     "And go on; what is asked of a machine is no part of what the images are."

@@ -92,6 +92,9 @@ def admit(job:Job, site:str, limits:dict):
     check_limits(site, limits, parameters=sum(p.numel() for p in net.parameters()))
 
 # %% ../../nbs/8_deploy/14_admit.ipynb #5a1c0e14
+class Overtime(BaseException):
+    "A timer has run out. It is no error of a file, as `TimeoutError` is: nobody on the way catches it."
+
 @contextmanager
 def within(minutes:float):
     "Stop what takes longer; only a main thread can be stopped."
@@ -99,12 +102,13 @@ def within(minutes:float):
         say(f'an order cannot be stopped after {minutes:g} minutes here: no main thread, or no timer')
         yield
         return
-    def stop(*_):
-        raise TimeoutError(f'the order takes more than the {minutes:g} minutes that this site allows: '
-                           'ask for less, or start the node with --most-minutes')
+    def stop(*_): raise Overtime
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 60*minutes)
     try: yield
+    except Overtime:
+        raise TimeoutError(f'the order takes more than the {minutes:g} minutes that this site allows: '
+                           'ask for less, or start the node with --most-minutes') from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
