@@ -4,6 +4,8 @@ import json
 import pytest
 from fedskew_nb.core.names import in_words_of_today
 from fedskew_nb.data.load import load_suite
+from fedskew_nb.deploy.order import Job
+from fedskew_nb.engine.checkpoint import load_nest, to_bytes
 from fedskew_nb.engine.federation import Federation
 from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.engine.setting import setting_for
@@ -11,6 +13,7 @@ from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.run.compare import adopt, compare, read_request, stored_runs
 from fedskew_nb.run.plan import tuned_elsewhere
+from fedskew_nb.run.recipes import set_values
 from fedskew_nb.tools.cli import main
 
 HOW = dict(methods='FedAvg', suite='skew-digits', size='tiny', seeds=1)
@@ -68,3 +71,54 @@ def test_a_folder_of_before_is_read_and_adopted(tmp_path):
     assert read_request(tmp_path).given()['checkpoints'] == [1]
     assert adopt(tmp_path) == ({other.stem: run.stem}, {})
     assert read_history(run).rows == d['rows'] and read_history(run).setting == d['setting']
+
+def test_a_run_that_may_be_another_is_not_adopted(tmp_path):
+    "Of a method whose file may have changed, of another device, of names that today's code gave."
+    file = tmp_path/'mine.py'
+    file.write_text('from fedskew_nb import Mechanism, Method\n'
+                    'class M(Mechanism):\n    def loss(self, c, b, out): return dict(m=out.logits.square().mean())\n'
+                    "Mine = Method('Mine', M())\n")
+    out = tmp_path/'out'
+    compare(**HOW | dict(methods=f'FedAvg,Local,{file}:Mine'), out=out)
+    asked = (out/'compare.json').read_text()
+    for run in (out/'runs').glob('*.json'):
+        d = json.loads(run.read_text())
+        if d['setting']['method'] == 'FedAvg': d['setting']['device'] = 'cuda'
+        ending = 'f'*(16 if d['setting']['method'] == 'Local' else 12)
+        run.with_name(f'{run.stem.rpartition("_")[0]}_{ending}.json').write_text(json.dumps(d))
+        run.unlink()
+    moved, stay = adopt(out, trust_code=True)
+    assert moved == {} and {k.split('_')[1]: v for k, v in stay.items()} == dict(
+        FedAvg='other device', Mine=f'{file} may have changed since')
+    (out/'compare.json').write_text(asked)
+    with pytest.warns(UserWarning, match='`fedskew adopt .*out` gives those of 0.1 the names of today'):
+        compare(**HOW | dict(methods=f'FedAvg,Local,{file}:Mine'), out=out)
+
+def test_a_checkpoint_of_before_goes_on(tmp_path):
+    suite, out = load_suite('skew-digits', size='tiny'), tmp_path/'c.safetensors'
+    net = small_conv(suite.n_classes, size=suite.image_size)
+    how = dict(rounds=2, local_steps=1, checkpoints=[1])
+    fed = Federation(FedAvg, net, suite, 'fdse', out=out, **how)
+    fed.fit(1, progress=False)
+    fed.save(out)
+    nest = load_nest(out)
+    out.write_bytes(to_bytes(nest | dict(setting=aged(nest['setting']))))
+    again = Federation(FedAvg, net, suite, 'fdse', out=out, **how)
+    again.load(out)
+    assert again.round_no == 1
+
+def test_each_door_takes_an_old_word_or_has_no_new_one(capsys):
+    with pytest.warns(FutureWarning, match='rungs is checkpoints'):
+        assert set_values(['rungs=[1]'], ['checkpoints']) == dict(checkpoints=[1])
+    with pytest.warns(FutureWarning, match='house is protocol'):
+        assert Job('FedAvg', setting=dict(house='fdse')).setting == dict(protocol='fdse')
+    assert main(['methods', '--house', 'f2dc']) == 2
+    assert '--protocol' not in capsys.readouterr().err
+
+@pytest.mark.parametrize('call', [lambda **k: setting_for(FedAvg, 'f2dc', **k), lambda **k: federation('f2dc', **k)])
+def test_two_protocols_are_refused(call):
+    with pytest.raises(ValueError, match='house and protocol are the same'): call(house='fdse')
+
+def federation(protocol, **more):
+    suite = load_suite('skew-digits', size='tiny')
+    return Federation(FedAvg, small_conv(suite.n_classes, size=suite.image_size), suite, protocol, **more)

@@ -11,8 +11,8 @@ from dataclasses import fields
 from datetime import datetime, timezone
 from pathlib import Path
 import pandas as pd
-from msgspec.structs import asdict
-from ..core.names import hashed
+from msgspec.structs import asdict, force_setattr
+from ..core.names import hashed, in_words_of_today
 from ..core.files import Number, Record, misfit, read_bytes, record_of
 from ..core.net import Net
 from ..data.check import known_names
@@ -36,6 +36,7 @@ class Job(Record):
         files = [t for t in (*parts_of(self.method), self.model) if file_of(t)]
         if files: raise ValueError(f'{files[0]} is a file, and sites run what is installed: give a name')
         if not re.fullmatch('[0-9a-z]{0,32}', self.run): raise ValueError(f'{self.run!r} is no name of a run')
+        force_setattr(self, 'setting', in_words_of_today(self.setting, tell=True))
         known_names(self.setting, ['protocol', *(f.name for f in fields(Setting))], 'setting')
         for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
             raise ValueError(f'{k} needs images or answers of all sites: leave it out')

@@ -134,6 +134,7 @@ def federate_command(
     rehearse=(),      # a site's folder
     nodes:int=None,   # or: at a server
     rounds:int=10,
+    protocol:str=None, # of training, as a paper has it: f2dc, fdse, fedbn
     set=(),           # of the setting
     model:str='small_conv',
     pixels:int=32,
@@ -152,6 +153,7 @@ def federate_command(
     if bool(rehearse) == bool(nodes):
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
+    if protocol: setting['protocol'] = protocol
     union = classes == 'union'
     at_least(most_images=(most_images, 1, 'a site trains on one or more'))
     job = Job(method, model, pixels, setting, '', [] if union else split(classes), most_images)

@@ -18,7 +18,7 @@ from ..core.pictures import content
 from .order import Job
 from ..engine.checkpoint import FOREIGN, check_weights, load_nest, load_state
 from ..engine.federation import Federation
-from ..engine.history import describe
+from ..engine.history import describe, modern
 from ..engine.server import alike
 from ..tools.shell import say
 
@@ -56,7 +56,7 @@ def go_on(hub:Federation):
     "Take up the checkpoint, with room for who is new; members and rounds may be others than then."
     # what may differ is as it was; all else is compared
     file, now = hub.out, describe(hub)
-    was = load_nest(file)['setting']
+    was = modern(load_nest(file)['setting'])
     if 'sites' in was:
         now |= dict(rounds=was['rounds'], made_of=now['made_of'] | dict(data=was['made_of']['data']))
     state = load_state(file, now, hub.device)

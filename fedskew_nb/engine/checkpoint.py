@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from ..core.context import Each
 from ..core.files import Record, misfit, whole_file
-from .history import ROW_COLUMNS, Course, State, history_of
+from .history import ROW_COLUMNS, Course, State, history_of, modern
 
 # %% ../../nbs/6_engine/09_checkpoint.ipynb #a92a5d16
 def _pack(o, tensors:dict, at:str='the nest'):
@@ -197,7 +197,7 @@ def load_state(path, setting:dict, device='cpu')->State: # setting: what the run
     nest = dict(best={}) | load_nest(path, device)
     why = misfit(nest, Nest) or unlikely(nest, setting['rounds'])
     if why: raise ValueError(f'{path} is no checkpoint ({why}): delete it')
-    was, here = in_single_facts(nest['setting']), in_single_facts(setting)
+    was, here = in_single_facts(modern(nest['setting'])), in_single_facts(setting)
     for k in (k for k in here if k not in NOT_ASKED and was.get(k) != here[k]):
         raise ValueError(f'{path} is of another run: its {k} is {was.get(k)!r}, here it is {here[k]!r}. '
                          'Delete it, or set it back')

@@ -54,8 +54,8 @@ class Federation:
     ):
         check_federation(method, net, suite, out)
         self.method, self.out, self.sites = copy_of(method), out, sites
-        self.protocol = protocol or setting.get('house')
         self.setting, self.device = setting_for(method, protocol, **setting), pick_device(device)
+        self.protocol = protocol or setting.get('house')     # both are refused
         # one resident model; what cannot run is refused
         suite, far = as_expected(suite.to(self.device), net), sites.far
         net = made_ready(self.method.adapt(net, self.setting.seed), suite)

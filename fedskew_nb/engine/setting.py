@@ -9,7 +9,7 @@ __all__ = ['PROTOCOLS', 'Training', 'Setting', 'fresh_optim', 'in_full', 'due', 
 import math
 from dataclasses import dataclass, fields
 from itertools import chain, count, islice
-from typing import TypedDict
+from typing import TypedDict, Unpack
 import torch
 from ..core.method import Method
 from ..core.names import KINDS, fits, in_words_of_today, kinds_of, nearest
@@ -74,6 +74,7 @@ class Setting(Scoring):
         return self.local_steps or self.local_epochs*max(1, math.ceil((n-1)/self.batch_size))
 
 # %% ../../nbs/6_engine/01_setting.ipynb #5e771a95
+_all_ = ['SettingArgs']
 SettingArgs = TypedDict('SettingArgs', {f.name: f.type for f in fields(Setting)}, total=False)
 
 # %% ../../nbs/6_engine/01_setting.ipynb #52174e89
@@ -169,11 +170,12 @@ def check_changes(method:Method, changes:dict):
 def setting_for(
     method:Method,
     protocol:str|None=None,    # one of `PROTOCOLS`
-    **changes,                 # any field of Setting
+    **changes:Unpack[SettingArgs],
 )->Setting:
     "Defaults, then the protocol, then what the method demands, then what the caller says."
+    if protocol is not None: changes |= dict(protocol=protocol)
     changes = in_words_of_today(changes, tell=True)
-    protocol = changes.pop('protocol', protocol)
+    protocol = changes.pop('protocol', None)
     if protocol is not None and (not isinstance(protocol, str) or protocol not in PROTOCOLS):
         raise ValueError(f'there is no training protocol {protocol!r}: {nearest(protocol, PROTOCOLS)}')
     check_changes(method, changes)

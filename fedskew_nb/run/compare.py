@@ -120,6 +120,10 @@ def as_written(k:str, v):
     return [t if files_in(t) else read_method(t).name for t in v]
 
 # %% ../../nbs/7_app/14_compare.ipynb #20e4e970
+def of_before(name:str)->bool:
+    "Is it the name of a run of 0.1, whose letters were twelve?"
+    return re.fullmatch('[0-9a-f]{12}', name.rpartition('_')[2]) is not None
+
 class Request(Record, forbid_unknown_fields=True):
     "What a folder was asked for: its `compare.json`."
     format:int=FORMAT
@@ -181,8 +185,10 @@ class Request(Record, forbid_unknown_fields=True):
         write_json(now.as_dict(), Path(out)/'compare.json')
         runs = Path(out)/'runs'
         if others := {p.stem for p in runs.glob('*.json')}-names.keys():
-            warnings.warn(f'{runs} holds {len(others)} runs of other data, code, settings or versions: '
-                          'they are kept, and not read')
+            why = f'{runs} holds {len(others)} runs of other data, code, settings or versions: ' \
+                  'they are kept, and not read'
+            named = f'; `fedskew adopt {out}` gives those of 0.1 the names of today'
+            warnings.warn(why+named*any(map(of_before, others)))
 
 # %% ../../nbs/7_app/14_compare.ipynb #6a846bb7
 class GridRequest(Request, kw_only=True):
@@ -294,28 +300,32 @@ def runs_in(out)->Comparison|None:
     return Comparison(done) if done else None
 
 # %% ../../nbs/7_app/14_compare.ipynb #ad0b7002
-LETTERS = 'code', 'first_net', 'versions'
+LETTERS, FOLLOWS = ('code', 'first_net', 'versions'), {*NOT_ASKED}-{'device'}
 
 def differs(was:dict, here:dict)->list: # of facts
     "In what two runs differ but for the letters of their code."
     torch = was['versions']['torch'] == here['versions']['torch']
     was, here = in_single_facts(was), in_single_facts(here)
-    other = [k for k in here if k not in (*NOT_ASKED, *LETTERS) and was.get(k) != here[k]]
+    other = [k for k in here if k not in (*FOLLOWS, *LETTERS) and was.get(k) != here[k]]
     return other + ['torch']*(not torch)
 
 # %% ../../nbs/7_app/14_compare.ipynb #2fc3c589
 def adopt(out, trust_code:bool=False)->tuple: # {name before: name now}, {name before: why it keeps it}
-    "Give the finished runs in `out` the names of today, where they differ in letters of code alone."
+    "Give the finished runs of 0.1 in `out` the names of today, where they differ in letters of code alone."
     given = trusted_request(out, trust_code)
     rates, measure = given.pop('rates', None), grid_of(given['grid'])[1] if 'grid' in given else None
     todo = stamped(grid_runs(given.pop('grid'), **given) if measure else at_rates(planned(**given), rates))
     held, moved, stay, found = {}, {}, {}, {}
     for p in sorted((Path(out)/'runs').glob('*.json')):
-        found.setdefault(p.stem.rpartition('_')[0], []).append(p)
+        if of_before(p.stem): found.setdefault(p.stem.rpartition('_')[0], []).append(p)
     for run in todo:
         new, models = files_of(run, Path(out)/'runs')[0], models_file(run, Path(out)/'runs')
-        old = [] if new.exists() else found.get(new.stem.rpartition('_')[0], [])
-        if not old: continue
+        if not (old := found.get(new.stem.rpartition('_')[0], [])): continue
+        why = 'its run of today is there' if new.exists() else ''
+        if theirs := (*run.method.files, *run.model.files): why = f'{theirs[0]} may have changed since'
+        if why:
+            stay |= {p.stem: why for p in old}
+            continue
         fed = federation_of(run, held)
         told = {p: (h, differs(h.setting, describe(fed))) for p in old if (h := finished(p))}
         alike = [p for p, (_, other) in told.items() if not other]

@@ -14,7 +14,7 @@ from .scripts import call_checked, from_file
 from ..core.identity import digest
 from ..core.mechanism import Mechanism
 from ..core.method import Method
-from ..core.names import Recipe, folded, nearest, one_of, registry, spelt, typed
+from ..core.names import Recipe, folded, in_words_of_today, nearest, one_of, registry, spelt, typed
 from ..core.net import Net
 from ..nets.pretrained import NETS
 from ..data.copies import counts_of, kinds_of, notes_of, say, with_notes
@@ -65,6 +65,7 @@ def set_values(
     for p in pairs:
         k, equals, v = (part.strip() for part in p.partition('='))
         if not equals: raise ValueError(f'--set {p}: write name=value, for example --set lr=.05')
+        k, = in_words_of_today({k: v}, tell=True)
         mend = f'write --{k.replace("_", "-")}' if k in options else nearest(k, known)
         if k not in known: raise ValueError(f'--set {k}: there is no setting {k!r}: {mend}')
         if k in said or k in typed: raise ValueError(f'--set {k} is given twice: give it once')

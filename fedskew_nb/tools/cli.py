@@ -233,7 +233,7 @@ def adopt_command(
     out,                # folder of a compare by an earlier version
     trust_code:bool=False,    # run the Python files that the folder names
 ):
-    "Give finished runs of an earlier version today's names, where they differ in letters of code alone."
+    "Give finished runs of 0.1 the names of today, where they differ in letters of code alone."
     (moved, stay), of = adopt(out, trust_code), len(read_request(out).runs)
     for old, new in moved.items(): print(f'{old} → {new}')
     for old, why in stay.items(): print(f'{old} stays: {why}')
@@ -316,7 +316,8 @@ def gone(argv)->str|None:
 
 def in_options_of_today(argv:list)->list:
     "Options of 0.1 under their names of today, until 0.3."
-    new = {f'--{old}': f'--{now}' for old, now in OLD_WORDS.items()}
+    takes = signature(COMMANDS[argv[0]]).parameters
+    new = {f'--{old}': f'--{now}' for old, now in OLD_WORDS.items() if now in takes}
     for option in sorted({a.partition('=')[0] for a in argv} & new.keys()):
         complain(f'{option} is {new[option]} since 0.2, and the old name ends with 0.3')
     return [new.get(a.partition('=')[0], a.partition('=')[0])+''.join(a.partition('=')[1:]) for a in argv]
@@ -337,8 +338,8 @@ def answer(argv)->int|None:
 # %% ../../nbs/7_app/03_cli.ipynb #64950608
 def main(argv=None)->int:
     "The entry point `fedskew`."
-    argv = in_options_of_today(list(sys.argv[1:] if argv is None else argv))
-    def call(): called(COMMANDS[argv[0]], argv, SETTINGS, no_exit(SystemExit))
+    argv = list(sys.argv[1:] if argv is None else argv)
+    def call(): called(COMMANDS[argv[0]], in_options_of_today(argv), SETTINGS, no_exit(SystemExit))
     def outcome():
         code = answer(argv)
         return code_of(call, lambda: saved(argv)) if code is None else code
