@@ -305,6 +305,10 @@ def finish(self:Mine, c):
     return dict(sent=8)
 '''
 
+def test_a_number_whose_name_begins_like_fastcores_counts():
+    one, two = (type('Mine', (), dict(_orig_lr=v)) for v in (1, 2))
+    assert digest(one) != digest(two)
+
 def test_a_wrapper_of_a_library_shows_what_it_wraps():
     def made(by):
         @torch.no_grad()

@@ -148,7 +148,8 @@ def _of_class(o):
         code = getattr(inspect.unwrap(v), '__code__', None) if callable(v) else None
         named = getattr(o, '_fields', ())           # of a NamedTuple
         made = k in named or code and ('__create_fn__' in code.co_qualname or named and k == '__new__')
-        return made or k in BY_PYTHON or k[:6] == '_orig_'
+        before = k[:6] == '_orig_' and callable(v)    # what fastcore's `patch` has replaced
+        return made or before or k in BY_PYTHON
     methods = [f.__code__ for f in vars(o).values() if isinstance(f, types.FunctionType)]
     changed = [p for code in methods for p in writes_in(code) if p[:2] == ('*', *code.co_varnames[:1])]
     filled = {p[2] for p in changed if len(p) > 2 and isinstance(vars(o).get(p[2]), (dict, list, set))}
