@@ -46,26 +46,6 @@ def _split(r, main:str)->tuple:
     raise ValueError(f'a part of the model answers {len(r)} things: '
                      f'let it return {main} alone, or with a dict')
 
-# %% ../../nbs/4_core/01_net.ipynb #b52871f2
-def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
-    "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
-    names = {}
-    for n, v in named.items():
-        if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
-    def in_layer(n):
-        of = {c.__module__ for c in type(module.get_submodule(n.rpartition('.')[0])).__mro__}
-        return any(s.startswith('torch.nn.') and not s.endswith(('.module', '.container')) for s in of)
-    chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
-    return {n: one for one, ns in chosen.items() for n in ns if n != one}
-
-# %% ../../nbs/4_core/01_net.ipynb #a16d9095
-def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
-    "The state of a module, with each tensor once."
-    state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
-    for n in other_names(module, {n.removeprefix(prefix): v for n, v in state.items()}): del state[prefix+n]
-    if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
-    return state
-
 # %% ../../nbs/4_core/01_net.ipynb #00000009
 class Net(nn.Module):
     "body → neck → pool → head: the four places that a mechanism may change."
@@ -125,15 +105,25 @@ class Net(nn.Module):
         other = other_names(self, named) if remove_duplicate else ()
         yield from ((prefix+'.'*bool(prefix)+n, v) for n, v in named.items() if n not in other)
 
-# %% ../../nbs/4_core/01_net.ipynb #922aadcb
-def normalise(
-    x:Tensor,                # (B, 3, H, W) uint8
-    mean=(.5,.5,.5), std=(.25,.25,.25),   # per channel, for images in [0, 1]
-    dtype=torch.float32,
-)->Tensor:                   # (B, 3, H, W) of `dtype`, where `x` is
-    "Bytes as floats around 0."
-    m,s = (torch.as_tensor(v, dtype=dtype, device=x.device).view(-1,1,1) for v in (mean,std))
-    return x.to(dtype, copy=True).div_(255).sub_(m).div_(s)
+# %% ../../nbs/4_core/01_net.ipynb #b52871f2
+def other_names(module:nn.Module, named:dict)->dict: # {name: the one that its tensor goes by}
+    "Of a module's tensors under all their names: each goes by its name in a layer, else by its first."
+    names = {}
+    for n, v in named.items():
+        if isinstance(v, Tensor): names.setdefault(id(v), []).append(n)
+    def in_layer(n):
+        of = {c.__module__ for c in type(module.get_submodule(n.rpartition('.')[0])).__mro__}
+        return any(s.startswith('torch.nn.') and not s.endswith(('.module', '.container')) for s in of)
+    chosen = {max(ns, key=in_layer): ns for ns in names.values() if len(ns) > 1}
+    return {n: one for one, ns in chosen.items() for n in ns if n != one}
+
+# %% ../../nbs/4_core/01_net.ipynb #a16d9095
+def state_of(module:nn.Module, prefix='', keep_vars=False)->dict:
+    "The state of a module, with each tensor once."
+    state = nn.Module.state_dict(module, prefix=prefix, keep_vars=True)
+    for n in other_names(module, {n.removeprefix(prefix): v for n, v in state.items()}): del state[prefix+n]
+    if not keep_vars: state.update({n: v.detach() for n, v in state.items() if isinstance(v, Tensor)})
+    return state
 
 # %% ../../nbs/4_core/01_net.ipynb #8402e8a5
 def with_state(module:nn.Module, state:dict, *args):
@@ -148,7 +138,7 @@ def with_state(module:nn.Module, state:dict, *args):
 NESTS = list, tuple, dict    # of Python; their modules are no children
 
 def in_their_place(o, made:dict, within:tuple=()): # made: {module: the one to stand there}
-    "The same nest of modules with those that stand in their place, whom a `forward` may ask there."
+    "The same nest of modules, each with its stand-in: a `forward` may look for a module there."
     if isinstance(o, nn.Module): return made.get(o, o)
     if id(o) in within: return o
     within = (*within, id(o))
@@ -170,6 +160,16 @@ def swapped(net:nn.Module, swap:Callable)->nn.Module: # swap: module → the one
         for k, v in vars(m).items():
             if k != '_modules' and type(v) in NESTS: setattr(m, k, in_their_place(v, made))
     return net
+
+# %% ../../nbs/4_core/01_net.ipynb #922aadcb
+def normalise(
+    x:Tensor,                # (B, 3, H, W) uint8
+    mean=(.5,.5,.5), std=(.25,.25,.25),   # per channel, for images in [0, 1]
+    dtype=torch.float32,
+)->Tensor:                   # (B, 3, H, W) of `dtype`, where `x` is
+    "Bytes as floats around 0."
+    m,s = (torch.as_tensor(v, dtype=dtype, device=x.device).view(-1,1,1) for v in (mean,std))
+    return x.to(dtype, copy=True).div_(255).sub_(m).div_(s)
 
 # %% ../../nbs/4_core/01_net.ipynb #00000012
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
@@ -201,6 +201,7 @@ def moving_norms(net:Net)->list:
     norms = [(n, m) for n, m in net.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     return [m for n, m in norms if m.running_mean is not None and f'{n}.running_mean' not in frozen]
 
+# %% ../../nbs/4_core/01_net.ipynb #cb17c2c7
 def pieces(x:Tensor, size:int=64)->list: # of tensors
     "Images, or their numbers, so many at a time; a lonely last one (no variance) joins the piece before it."
     cut = list(x.split(size))

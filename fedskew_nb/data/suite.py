@@ -156,14 +156,6 @@ class Suite:
         return '\n'.join([' · '.join([f'**{self.title}**', *head]), '', '| domain | clients | train | test |',
                           '|---|---|---|---|', *rows, '', *facts])
 
-# %% ../../nbs/5_data/02_suite.ipynb #c1580392
-def embedded(name:str):
-    "Marks a function (size, data_seed) → Suite as the embedded suite of this name."
-    def mark(draw):
-        draw.suite = name
-        return draw
-    return mark
-
 # %% ../../nbs/5_data/02_suite.ipynb #00000012
 def counts(y:Tensor, n_classes:int)->list:
     "How many of each class."
@@ -199,3 +191,11 @@ def unpack(tensors:dict, meta:dict)->Suite:
     tests, unseen = ({k: d[i] for k, i in meta[part].items()} for part in ('tests', 'unseen'))
     facts = {k: tuple(v) if k in ('mean', 'std', 'white') else v for k, v in meta.items() if k in FACTS}
     return Suite(clients=clients, tests=tests, unseen=unseen, **facts)
+
+# %% ../../nbs/5_data/02_suite.ipynb #c1580392
+def embedded(name:str):
+    "Marks a function (size, data_seed) → Suite as the embedded suite of this name."
+    def mark(draw):
+        draw.suite = name
+        return draw
+    return mark

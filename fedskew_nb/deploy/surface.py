@@ -109,13 +109,6 @@ def carried(way:str, model:dict, beside:dict)->list:
     return [(way, said('model: ', spelled(model)), size_of(model)),
             (way, spelled(beside), size_of(beside))]
 
-JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
-
-def looking_on(s:Surface)->Surface:
-    "Of a site that only evaluates: no bytes of a model leave it."
-    rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
-    return Surface([*rows, ('leaves', JUDGED, 0)], [], [])
-
 # %% ../../nbs/8_deploy/02_surface.ipynb #6ac724f8
 @lru_cache(32)
 def read_off(job:str, n_classes:int, code:str)->Surface: # JSON; digest of the method
@@ -138,3 +131,11 @@ def surface_of(job:Job, n_classes:int)->Surface:
     "What crosses the wall of a site with this job, or with one that is longer or shorter."
     job = replace(job, run='', setting=job.setting | OWN)
     return read_off(json.dumps(asdict(job)), n_classes, digest(read_method(job.method).mechanisms))
+
+# %% ../../nbs/8_deploy/02_surface.ipynb #224d4e4a
+JUDGED = 'balanced accuracy, F1, AUROC, confusion matrix, spread over patients'
+
+def looking_on(s:Surface)->Surface:
+    "Of a site that only evaluates: no bytes of a model leave it."
+    rows = [r for r in s.rows if r[0] == 'reaches' or r[0] in ('leaves', 'stays') and not r[2]]
+    return Surface([*rows, ('leaves', JUDGED, 0)], [], [])

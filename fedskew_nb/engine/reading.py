@@ -69,7 +69,7 @@ def sums_at(h, where:Where)->dict: # {round: {domain: [n, correct]}}
 
 # %% ../../nbs/6_engine/08_reading.ipynb #628cf0ce
 def sums_of(h, where)->dict: # as `sums_at`
-    "The same of an answer that there is, by default of the headline."
+    "As `sums_at`; if no path is named, the headline's. A view that was never scored is refused."
     where = where_of(where)
     sums = sums_at(h, where)
     if not sums and not where.path:

@@ -20,7 +20,7 @@ from ..core.net import pieces
 class Training:
     "How a client learns."
     rounds:int=10                 # communication rounds: the horizon that schedules know
-    checkpoints:list|None=None          # shorter horizons, scored like the last round
+    checkpoints:list|None=None    # shorter horizons, scored like the last round
     local_epochs:int=1            # E: passes over a client's data per round
     local_steps:int|None=None     # or: this many steps per round, whatever the client's size
     batch_size:int=64             # B
@@ -129,7 +129,7 @@ def _check_range(name:str, value):
 
 # %% ../../nbs/6_engine/01_setting.ipynb #a1d0c0df
 def in_full(s:Setting, round:int)->bool:
-    "Is all scored now: at a last check, a checkpoint, three quarters of one, or what may be the best?"
+    "Is all scored now: at the end, at one of `checkpoints`, at three quarters of it, or at a best?"
     if s.patience and round % s.eval_every == 0: return True
     horizons = {s.rounds, *(s.checkpoints or ())}
     early = {3*r//4 for r in horizons} if s.checkpoints else set()

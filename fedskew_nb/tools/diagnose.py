@@ -59,6 +59,7 @@ GAIN = dict(above='Federating pays', below='Federating does not pay', small='Fed
             open='Whether federating pays is open')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ad78bc6
+#| code-fold: true
 class Outcome:
     "What the runs of a diagnosis say."
     def __init__(self, cmp:Comparison, suite:Suite, n:dict): # n: {domain: all its pictures}
@@ -172,6 +173,7 @@ class Outcome:
         return Table('Who pays', named_rows(pd.DataFrame(cells).T, 'domain'))
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #b51d034f
+#| code-fold: true
 LACKING = 'Give every domain at least two pictures of each class, or leave the class out everywhere'
 
 class Advisor:
@@ -255,10 +257,10 @@ class Advisor:
             yield Advice('suspected', 'Look at some labels', why)
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #44300d30
-#| code-fold: true
 def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(encoding='utf-8')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #7a62267f
+#| code-fold: true
 class Diagnosis:
     "What lies in a set of images, and what training on it has told."
     def __init__(self, found:Found, cmp:Comparison|None=None, again:Again|None=None):
