@@ -246,12 +246,12 @@ def decompose(
     "Every convolution and hidden linear layer of body and pool as an `Erased` block (FDSE, Sec. 4.1)."
     if isinstance(G, bool) or not isinstance(G, int) or G < 1:
         raise ValueError(f'G is {G}: give a whole number of at least 1')
+    uses, readers = trace_layers(net, size)
     # all in body and pool that has parameters of its own, but BatchNorms and a frozen prefix
     places, rests = under('body', 'pool'), remembered(net)
     layers = {n: m for n, m in net.named_modules() if places(n) and not rests(n) and not keeps_statistics(m)
               and next(m.parameters(recurse=False), None) is not None}
     # what can be split, in the order of the forward pass
-    uses, readers = trace_layers(net, size)
     bad = {n: why for n, m in layers.items() if (why := why_whole(m, n, uses, readers, net, G))}
     if bad and not whole:
         raise ValueError(f'{next(iter(bad.values()))}: FDSE cannot split it; '
@@ -263,8 +263,8 @@ def decompose(
     # a block in the place of each layer; its BatchNorm moves in
     for depth, name in enumerate(splittable):
         layer, norm = net.get_submodule(name), uses[name][0].norm
-        copies = ghost_fc if isinstance(layer, nn.Linear) else ghost
-        block = Erased(layer, net.get_submodule(norm) if norm else None, G, copies, relu)
+        kept = ghost_fc if isinstance(layer, nn.Linear) else ghost
+        block = Erased(layer, net.get_submodule(norm) if norm else None, G, kept, relu)
         block.depth, block.tray = depth, net.tray
         if norm: _put(net, norm, nn.Identity())    # before the block, which holds it
         _put(net, name, block)
