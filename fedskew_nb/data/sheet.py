@@ -98,7 +98,7 @@ def places(file, line:int, head:list)->dict: # {column: its place}
 
 # %% ../../nbs/5_data/21_sheet.ipynb #52ce3cc2
 def read_row(file, line:int, fields:list, at:dict, wide:int, sure:bool)->Row:
-    "One line of a CSV."
+    "One line of a CSV of `wide` columns; `sure`: a column `split` surely means parts."
     where = f'{file}, row {line}'
     if len(fields) != wide: raise ValueError(f'{where}: {len(fields)} fields, {wide} columns; quote commas')
     cells = {k: fields[i] for k, i in at.items()}

@@ -105,7 +105,7 @@ class SecureSum:
         limits:dict,
     ): self.seal, self.name, self.memory, self.limits = seal, name, memory, limits
     def pledge(self, order:dict, job:Job, fed:Federation, folder:Path)->dict:
-        "Draw a fresh key for a round, and sign what is asked of this site; `left`: its part was sent before."
+        "Draw a fresh key and sign what is asked; {'left': round} where its part of the round was sent."
         client, = fed.clients
         key = X25519().X25519PrivateKey.generate()
         what = sha(asdict(job)), job.run, order['round'], order['asked']

@@ -24,7 +24,7 @@ from ..engine.server import size_of
 
 # %% ../../nbs/8_deploy/02_surface.ipynb #a71c2d3d
 def noise(k:int, n_classes:int, pixels:int, n=0, others=slice(0))->Data:
-    "An image for each class, or `n` images; some of them may be others."
+    "An image of noise for each class, or `n` images; those at `others` are drawn anew."
     n = n or max(n_classes, 4)
     def drawn(name): return torch.randint(0, 256, (n, 3, pixels, pixels), generator=generator(name, k))
     x = drawn('noise').byte()

@@ -48,7 +48,7 @@ class Worker(Resident):
         suite:Suite, setting:Setting, device:torch.device,
     ):
         super().__init__(method, net, suite, setting, device)
-        self.sgds, self.terms, self.stop = {}, None, threading.Event()    # made when needed; a signal
+        self.sgds, self.terms, self.stop = {}, None, threading.Event()    # `stop.set()` ends a phase
     def context(self, t:Task)->ClientContext:
         "The worker as this client, with the state that it gets."
         self.load(t.start)

@@ -132,7 +132,7 @@ class Server:
     def sound(self, k:int, answer:dict,
         finite:bool=True,    # look at every number; who trains in this process has done so
     )->Upload:
-        "What client `k` was asked for; anything else is refused by name, and nothing has changed."
+        "What client `k` sent, if it was asked for and finite; else it is refused, and nothing has changed."
         who = f'{self.fed.method.name}: client {k} ({self.fed.members[k].domain})'
         if why := unasked(answer, k, self.wanted(k), self.state.round+1):
             raise ValueError(f'{who} sent what was not asked for ({why}): ask it again')

@@ -53,8 +53,8 @@ class Setting(Scoring):
     seed:int=0              # of all draws
     threads:int=1           # of one operation on a CPU
     channels_last:bool=True # memory order of images
-    stack:bool|None=None    # clients as one; None: a rule
-    secure:bool|None=None   # only sums
+    stack:bool|None=None    # train clients stacked as one model; None: where it is faster
+    secure:bool|None=None   # the server sees only sums of models
     epsilon:float|None=None # DP-SGD with `clip`: its ε
     precision:str='fp32'    # 'bf16': faster, coarser
     def __post_init__(self):

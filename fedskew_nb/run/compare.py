@@ -94,6 +94,7 @@ def compare_grid(
 
 # %% ../../nbs/7_app/14_compare.ipynb #a6ad2450
 FORMAT = 3
+# what is asked for beside methods, suites, seeds and the setting; what may grow in a folder; what may differ
 SAID = ('control', 'pooled', 'protocol', 'device', 'tuned', 'rates', 'trust', 'keep_models')
 GROWS = ('methods', 'suites', 'seeds', 'control', 'pooled', 'rates')
 FREE = {'runs', 'folders', 'version', 'format', 'objects', 'trust', 'keep_models'}
@@ -130,7 +131,7 @@ class Request(Record, forbid_unknown_fields=True):
         "Names of what was given as an object, and cannot be typed."
         if objects := getattr(self, 'objects', UNSET): return objects
         lacks = {'a model': getattr(self, 'model', '') is None, 'a suite': getattr(self, 'suites', 0) == []}
-        return [k for k, lacking in lacks.items() if lacking]     # of before `objects` was kept
+        return [k for k, lacking in lacks.items() if lacking]     # of files written before `objects` was
     def files(self)->list:
         "The Python files that it names."
         given = self.given()
