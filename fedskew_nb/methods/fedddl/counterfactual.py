@@ -190,7 +190,8 @@ def pulled(
     _check('x', x, x.shape, 'cut and paste bytes, before they are normalised,')
     H, W = x.shape[-2:]
     (l, t, r, b), (L, T, R, B) = (usable(v.to(x.device), (H, W)).unbind(1) for v in (box, to))
-    kind = torch.float32 if H*W <= 2**14 else torch.int32 if H*W <= 2**20 else torch.int64    # for 255.5·D
+    # numbers in which 255.5·D is exact
+    kind = torch.float32 if H*W <= 2**14 else torch.int32 if H*W <= 2**20 else torch.int64
     # every column, in parts out of V
     lo, hi, part, V = _taps(H, t, b, T, B)
     part, V = (v[:, None, :, None].to(kind) for v in (part, V))
