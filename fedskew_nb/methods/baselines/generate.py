@@ -61,7 +61,12 @@ class LatentGenerator(Mechanism):
     noise:int=32        # numbers of noise
     hidden:int=256      # width of the generator
     relies_on = {'head': 'sent'}
-    def __post_init__(self): _check(self)
+    def __post_init__(self):
+        not_negative('LatentGenerator', alpha=self.alpha, beta=self.beta, eta=self.eta, fade=self.fade,
+                     rate=self.rate)
+        at_least(steps=(self.steps, 1, 'a generator must be trained'),
+                 size=(self.size, 2, 'its BatchNorm needs two features'),
+                 noise=(self.noise, 1, 'it needs noise'), hidden=(self.hidden, 1, 'a layer needs units'))
     def adapt(self, net):
         "Nothing changes; the head must be linear, for the server has no net to put it into."
         if isinstance(net.head, nn.Linear): return net
@@ -110,7 +115,13 @@ class LatentGenerator(Mechanism):
     def extras(self, srv, ups):
         "Some steps of the generator against the heads that were sent."
         if not (self.alpha or self.beta): return {}
-        W, bias, classes, share = _heads(ups)
+        # what the participants sent, side by side: (K, C, d), (K, C), classes that somebody has, (K, C)
+        heads = [u.extra['head'] for u in ups]
+        W = torch.stack([h['weight'] for h in heads])
+        bias = torch.stack([h['bias'] for h in heads]) if 'bias' in heads[0] else W.new_zeros(W.shape[:2])
+        counts = torch.stack([u.extra['counts'] for u in ups]).to(W)
+        classes, share = counts.sum(0).nonzero()[:, 0], counts/counts.sum(0).clamp(min=1)
+        # the generator goes on
         (G, adam), dice = self._resumed(srv, W), srv.gen('steps')
         for _ in range(self.steps):
             drawn = torch.randint(len(classes), (self.size,), generator=dice)
@@ -123,23 +134,8 @@ class LatentGenerator(Mechanism):
         return {'generator': made, 'classes': classes}
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #2b8d8dd1
-def _check(m:LatentGenerator):
-    not_negative('LatentGenerator', alpha=m.alpha, beta=m.beta, eta=m.eta, fade=m.fade, rate=m.rate)
-    at_least(steps=(m.steps, 1, 'a generator must be trained'),
-             size=(m.size, 2, 'its BatchNorm needs two features'),
-             noise=(m.noise, 1, 'it needs noise'), hidden=(m.hidden, 1, 'a layer needs units'))
-
 FedGen = Method('FedGen', LatentGenerator(), page='2_methods/baselines/11_generate',
                 says='A generator on the server makes features that teach the clients.')
 
 # %% ../../../nbs/2_methods/baselines/11_generate.ipynb #ac2ec60d
 FAMILY = dict(generate='A generator on the server')    # {page: its head in every list}
-
-# %% ../../../nbs/2_methods/baselines/11_generate.ipynb #8edd1d11
-def _heads(ups:list)->tuple: # W (K, C, d), bias (K, C), classes that somebody has, share (K, C)
-    "What the participants sent, side by side."
-    heads = [u.extra['head'] for u in ups]
-    W = torch.stack([h['weight'] for h in heads])
-    bias = torch.stack([h['bias'] for h in heads]) if 'bias' in heads[0] else W.new_zeros(W.shape[:2])
-    counts = torch.stack([u.extra['counts'] for u in ups]).to(W)
-    return W, bias, counts.sum(0).nonzero()[:, 0], counts/counts.sum(0).clamp(min=1)

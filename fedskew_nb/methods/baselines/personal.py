@@ -120,23 +120,6 @@ class HeadFirst(Mechanism):
 FedRep = Method('FedRep', HeadFirst(), KeepPlaces(('head',)), page='2_methods/baselines/09_personalise',
                 says='The body is averaged; every client first fits its own head.')
 
-# %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #454ca3be
-def _own_net(c):
-    "The client's own model, in its first round a copy of the received one; what is frozen stays so."
-    v = copy.deepcopy(c.received).train()
-    if 'v' in c.state: v.load_state_dict(c.state['v'])
-    for n, p in v.named_parameters(): p.requires_grad_(n not in c.net.frozen)
-    for n, m in v.named_modules():
-        if isinstance(m, Random): m.generator = c.gen(f'v.{n}')    # noise of its own
-        inside = list(m.parameters())
-        if inside and not any(p.requires_grad for p in inside): m.eval()
-    return v
-
-def _distance(v, w)->Tensor:
-    "‖v − w‖² over the parameters of two nets."
-    there = dict(w.named_parameters())
-    return sum((p-there[n]).square().sum() for n, p in v.named_parameters())
-
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #50b6b453
 @dataclass
 class OwnModel(Mechanism):
@@ -145,11 +128,19 @@ class OwnModel(Mechanism):
     alone = ('prepare',)
     def __post_init__(self): not_negative('OwnModel', lam=self.lam)
     def start(self, c):
-        v = c.cache['v'] = _own_net(c)
+        # in its first round a copy of the received one; what is frozen stays so
+        v = c.cache['v'] = copy.deepcopy(c.received).train()
+        if 'v' in c.state: v.load_state_dict(c.state['v'])
+        for n, p in v.named_parameters(): p.requires_grad_(n not in c.net.frozen)
+        for n, m in v.named_modules():
+            if isinstance(m, Random): m.generator = c.gen(f'v.{n}')    # noise of its own
+            inside = list(m.parameters())
+            if inside and not any(p.requires_grad for p in inside): m.eval()
         c.cache['step'] = c.learner(v.parameters())
     def inner(self, c, b, out):
-        v = c.cache['v']
-        loss = F.cross_entropy(v(b['x']).logits, b['y'])+self.lam/2*_distance(v, c.received)
+        v, w = c.cache['v'], dict(c.received.named_parameters())
+        apart = sum((p-w[n]).square().sum() for n, p in v.named_parameters())    # ‖v − w‖²
+        loss = F.cross_entropy(v(b['x']).logits, b['y'])+self.lam/2*apart
         c.cache['step'](loss)
         c.cache['loss'] = loss.detach()
     def loss(self, c, b, out): return {'own': c.cache['loss']}
@@ -173,19 +164,6 @@ def layers_of(net)->list:
     "Names of the layers that hold tensors, from the image to the head."
     return list(dict.fromkeys(map(by_layer, net.state_dict())))
 
-# %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #aba20a8d
-def _own_part(net, way:str, skipped:int):
-    "Predicate: the entries of the model that a client does not load."
-    layers, bn = layers_of(net), is_batchnorm(net)
-    if way == 'skip-BN':
-        if any(map(bn, net.state_dict())): return bn
-        raise ValueError('LoadPartly: the model has no BatchNorm to skip: take bottom-up')
-    if skipped > len(layers):
-        raise ValueError(f'LoadPartly: skipped is {skipped}, but the model has {len(layers)} layers')
-    first = len(layers)-skipped if way == 'bottom-up' else 0
-    own = layers[first:first+skipped]
-    return lambda n: by_layer(n) in own
-
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #69b0689f
 @dataclass
 class LoadPartly(Mechanism):
@@ -195,44 +173,26 @@ class LoadPartly(Mechanism):
     def __post_init__(self):
         one_of(self.way, ('bottom-up', 'top-down', 'skip-BN'), 'way of LoadPartly')
         at_least(skipped=(self.skipped, 0, 'LoadPartly counts layers'))
-    def rules(self, net): return [Rule(_own_part(net, self.way, self.skipped), unloaded)]
+    def rules(self, net):
+        "What a client does not load is its own."
+        layers, bn = layers_of(net), is_batchnorm(net)
+        if self.way == 'skip-BN':
+            if any(map(bn, net.state_dict())): return [Rule(bn, unloaded)]
+            raise ValueError('LoadPartly: the model has no BatchNorm to skip: take bottom-up')
+        if self.skipped > len(layers):
+            raise ValueError(f'LoadPartly: skipped is {self.skipped}, but the model has {len(layers)} layers')
+        first = len(layers)-self.skipped if self.way == 'bottom-up' else 0
+        own = layers[first:first+self.skipped]
+        return [Rule(lambda n: by_layer(n) in own, unloaded)]
 
 PartialFed = Method('PartialFed', LoadPartly(), page='2_methods/baselines/09_personalise',
                     says='All layers are averaged; a client loads only some of them.',
                     aliases=('PartialFed-Fix',))
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #c7ae961d
-def _mixed(theirs:dict, own:dict, u:dict, learnt)->dict:
-    "Layer by layer u·theirs + (1−u)·mine; counters are theirs, and only what is `learnt` has a gradient."
-    def one(n, g):
-        if not g.is_floating_point(): return g
-        share = u[by_layer(n)] if n in learnt else u[by_layer(n)].detach()
-        return share*g+(1-share)*own[n]
-    return {n: one(n, g) for n, g in theirs.items()}
-
 def _gates(c)->Tensor:
     "(layers,) one number each; at first 0, which loads."
     return c.state.get('z', torch.zeros(len(layers_of(c.net)), device=c.device))
-
-def _chosen(c)->dict:
-    "What the client's model is: received layers where the gate is open, else its own."
-    shut = {name for name, z in zip(layers_of(c.net), _gates(c)) if z < 0}
-    return {n: c.state['mine'][n] if by_layer(n) in shut else g for n, g in c.received.state_dict().items()}
-
-# %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #013504b5
-def _learnt(m, c)->Tensor: # (layers,)
-    "The gates of a client after some batches through nets whose layers are mixed."
-    theirs, z, params = c.received.state_dict(), _gates(c), c.params()
-    for _ in range(m.batches):
-        i = torch.randperm(len(c.data.train), generator=c.gen('images'))[:32]
-        d = c.data.train[i.to(c.data.train.x.device)]
-        noise = torch.rand(len(z), generator=c.gen('noise')).clamp(1e-6, 1-1e-6).logit().to(z)
-        z = z.detach().requires_grad_()
-        u = dict(zip(layers_of(c.net), ((z+noise)/m.tau).sigmoid()))
-        state = _mixed(theirs, c.state['mine'], u, params)
-        loss = F.cross_entropy(with_state(c.received, state, c.images(d.x)).logits, d.y.to(c.device))
-        z = (z-m.eta*torch.autograd.grad(loss, z)[0]).detach()
-    return z
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #0d32fa73
 @dataclass
@@ -246,13 +206,33 @@ class LearnToLoad(Mechanism):
         _positive('LearnToLoad', tau=self.tau, eta=self.eta)
         at_least(batches=(self.batches, 0, 'LearnToLoad counts batches'))
     def start(self, c):
-        if 'mine' in c.state: c.state['z'] = _learnt(self, c)
+        "Learn the gates on some batches, through nets whose layers are mixed; then load."
+        if 'mine' not in c.state: return
+        theirs, mine, z, params = c.received.state_dict(), c.state['mine'], _gates(c), c.params()
+        for _ in range(self.batches):
+            i = torch.randperm(len(c.data.train), generator=c.gen('images'))[:32]
+            d = c.data.train[i.to(c.data.train.x.device)]
+            noise = torch.rand(len(z), generator=c.gen('noise')).clamp(1e-6, 1-1e-6).logit().to(z)
+            z = z.detach().requires_grad_()
+            u = dict(zip(layers_of(c.net), ((z+noise)/self.tau).sigmoid()))
+            # u·theirs + (1−u)·mine; counters are theirs, and only what learns has a gradient
+            state = {}
+            for n, g in theirs.items():
+                share = u[by_layer(n)] if n in params else u[by_layer(n)].detach()
+                state[n] = share*g+(1-share)*mine[n] if g.is_floating_point() else g
+            loss = F.cross_entropy(with_state(c.received, state, c.images(d.x)).logits, d.y.to(c.device))
+            z = (z-self.eta*torch.autograd.grad(loss, z)[0]).detach()
+        c.state['z'] = z
         self.prepare(c)
     def finish(self, c):
         c.state['mine'] = {n: v.detach().clone() for n, v in c.net.state_dict().items()}
         return {}
     def prepare(self, c):
-        if 'mine' in c.state: c.net.load_state_dict(_chosen(c))
+        "Received layers where the gate is open, else the client's own."
+        if 'mine' not in c.state: return
+        mine, theirs = c.state['mine'], c.received.state_dict()
+        shut = {name for name, z in zip(layers_of(c.net), _gates(c)) if z < 0}
+        c.net.load_state_dict({n: mine[n] if by_layer(n) in shut else g for n, g in theirs.items()})
 
 # %% ../../../nbs/2_methods/baselines/09_personalise.ipynb #0bea8490
 PartialFed_Adaptive = Method('PartialFed-Adaptive', LearnToLoad(), page='2_methods/baselines/09_personalise',

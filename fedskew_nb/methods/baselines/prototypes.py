@@ -251,8 +251,13 @@ class TGP(SendsPrototypes):
     def loss(self, c, b, out):
         if not self.lam or 'tgp' not in c.down: return {}
         return dict(tgp=self.lam*to_prototypes(out.feat, b['y'], c.down['tgp'], c.down['tgp_had']))
-    def _trained(self, table, srv, means, has):
-        "Train a class table on this round's prototypes."
+    def extras(self, srv, ups):
+        "The trained vectors; the table goes on from round to round."
+        if not self.lam: return {}
+        means, has = sent_means(ups)
+        with seeded(srv.gen('first').initial_seed()): table = class_table(*means.shape[1:]).to(means)
+        if 'table' in srv.state: table.load_state_dict(srv.state['table'])
+        # it learns this round's prototypes, with the margin between the nearest two classes
         p, y, every = means[has], has.nonzero()[:, 1], torch.arange(means.shape[1], device=means.device)
         gap = nearest_gaps(global_prototypes(means, has)[0][has.any(0)]).max().clamp(max=self.cap)
         opt, order = torch.optim.SGD(table.parameters(), self.lr), srv.gen('order')
@@ -261,17 +266,9 @@ class TGP(SendsPrototypes):
                 opt.zero_grad()
                 margin_loss(p[i], y[i], table(every), gap).backward()
                 opt.step()
-        return table(every).detach()
-    def extras(self, srv, ups):
-        "The trained vectors; the table goes on from round to round."
-        if not self.lam: return {}
-        means, has = sent_means(ups)
-        with seeded(srv.gen('first').initial_seed()): table = class_table(*means.shape[1:]).to(means)
-        if 'table' in srv.state: table.load_state_dict(srv.state['table'])
-        A = self._trained(table, srv, means, has)
         srv.state['had'] = has.any(0) | srv.state.get('had', torch.zeros_like(has[0]))
         srv.state['table'] = {k: v.detach().clone() for k, v in table.state_dict().items()}
-        return dict(tgp=A, tgp_had=srv.state['had'])
+        return dict(tgp=table(every).detach(), tgp_had=srv.state['had'])
 
 # %% ../../../nbs/2_methods/baselines/08_anchors.ipynb #379a3489
 _ANCHORS = '2_methods/baselines/08_anchors'

@@ -34,35 +34,31 @@ class Heal(Mechanism):
     def _heal(self, V:Tensor, g:Tensor, w:Tensor, srv)->Tensor: # (P,)
         "The masked mean, each coordinate over those who are heard."
         D = V-g
-        M = self._masks(D, srv)
-        p = self._fair(srv.split(D*M), w, srv)
+        # who is heard: a client against its own past; what is seen now is added to that past
+        M = torch.ones_like(D, dtype=torch.bool) # (K, P)
+        for k, d, m in zip(srv.ids, D, M) if self.tau is not None else ():
+            memory, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
+            t, downs = memory['rounds'], memory.get('downs', torch.zeros_like(d, dtype=torch.int16))
+            if t: m.copy_(torch.where(down, downs, t-downs) > self.tau*t)
+            memory.update(rounds=t+1, downs=downs+down)
+        # how much: p_k + Δp_k, normalised over the participants; Δp_k follows the share of the distances
+        p = w
+        if self.beta:
+            far = sum(v.reshape(len(v), -1).norm(dim=1) for v in srv.split(D*M).values()).double()
+            shares, p = (far/far.sum() if far.sum() > 0 else w), []
+            for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
+                memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
+                memory['dp'] = (1-self.beta)*memory['dp']+self.beta*share
+                memory['p'] += memory['dp']
+                p.append(memory['p'])
+            p = torch.tensor(p, dtype=torch.float64)/sum(p)
+        # the mean, each coordinate over those who are heard
         total, step = torch.zeros_like(D[0]), torch.zeros_like(D[0])
         for d, m, q in zip(D, M, p):
             total.add_(m, alpha=float(q))
             step.add_(d*m, alpha=float(q))
         some = g[0]+step/total.where(total > 0, 1)
         return torch.where(M.all(0), mean(V, g, p, srv), some)
-    def _masks(self, D:Tensor, srv)->Tensor: # (K, P) bool
-        "Which updates agree with the client's own past; what is seen now is added to that past."
-        M = torch.ones_like(D, dtype=torch.bool)
-        if self.tau is None: return M
-        for k, d, m in zip(srv.ids, D, M):
-            memory, down = srv.state.setdefault(f'signs {k}', dict(rounds=0)), d <= 0
-            t, downs = memory['rounds'], memory.get('downs', torch.zeros_like(d, dtype=torch.int16))
-            if t: m.copy_(torch.where(down, downs, t-downs) > self.tau*t)
-            memory.update(rounds=t+1, downs=downs+down)
-        return M
-    def _fair(self, D:dict, w:Tensor, srv)->Tensor: # (K,)
-        "p_k + Δp_k, normalised over the participants; Δp_k follows each one's share of the distances."
-        if not self.beta: return w
-        d = sum(v.reshape(len(v), -1).norm(dim=1) for v in D.values()).double()
-        shares, p = (d/d.sum() if d.sum() > 0 else w), []
-        for k, first, share in zip(srv.ids, w.tolist(), shares.tolist()):
-            memory = srv.state.setdefault(f'weight {k}', dict(p=first, dp=0.))
-            memory['dp'] = (1-self.beta)*memory['dp']+self.beta*share
-            memory['p'] += memory['dp']
-            p.append(memory['p'])
-        return torch.tensor(p, dtype=torch.float64)/sum(p)
 
 # %% ../../../nbs/2_methods/baselines/10_server.ipynb #7ad7fa4e
 FedHEAL = Method('FedHEAL', Heal(), page='2_methods/baselines/10_server',

@@ -208,14 +208,24 @@ class Branches(Mechanism):
         raise ValueError(f'Branches: first is {self.first}: both steps learn, so give one in (0, 1)')
     def adapt(self, net):
         "Two extractors in place of one, and P on both features; sizes are read off the net."
-        _fits(net)
+        name = type(net).__name__
+        if type(net.neck) is not nn.Identity:
+            raise ValueError(f'Branches: {name} has a {type(net.neck).__name__} for a neck, which would see '
+                             'both branches at once: put it into the body')
+        if next(net.body.parameters(), next(net.pool.parameters(), None)) is None:
+            raise ValueError(f'Branches: nothing before the head of {name} learns, so there is nothing to '
+                             'share: give body or pool some layers')
         out = probe(net)
         d, K = out.feat.shape[1], out.logits.shape[1]
         net.body, net.pool = Both(net.body, False, self.fresh), Both(net.pool, True, self.fresh)
         net.head = seq(fc=nn.Linear(2*d, d), relu=nn.ReLU(), out=nn.Linear(d, K))
         net.to(out.feat)
-        _straight(net)
-        return net
+        # the head must be the last to speak
+        out = probe(net)
+        with torch.no_grad(): same = torch.equal(out.logits, net.head(out.feat))
+        if same: return net
+        raise ValueError(f'Branches: {name} does something after its head, and P alone answers to '
+                         'foreign features: let the head come last, or wrap the model with as_net(model, …)')
     def phases(self, c):
         "Step 1 trains E_s, step 2 E_c, and P learns where it may (Alg. 1)."
         if self.stages == 1: return [('all', 1, everything)]
@@ -227,23 +237,3 @@ class Branches(Mechanism):
         "E_s and P stay; what is left, E_c, is averaged (Eq. 6)."
         kept = [p for p, shared in ((SPECIFIC, self.share_specific), (P, self.share_predictor)) if not shared]
         return [Rule(either(*kept), keep)]
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #3836ab13
-def _fits(net):
-    "Refuse a net that cannot be two."
-    name = type(net).__name__
-    if type(net.neck) is not nn.Identity:
-        raise ValueError(f'Branches: {name} has a {type(net.neck).__name__} for a neck, which would see both '
-                         'branches at once: put it into the body')
-    if next(net.body.parameters(), next(net.pool.parameters(), None)) is None:
-        raise ValueError(f'Branches: nothing before the head of {name} learns, so there is nothing to share: '
-                         'give body or pool some layers')
-
-# %% ../../../nbs/2_methods/dfl/03_alternation.ipynb #d623e231
-def _straight(net):
-    "Refuse a net that does something between its features and its answer, beside the head."
-    out = probe(net)
-    with torch.no_grad(): same = torch.equal(out.logits, net.head(out.feat))
-    if same: return
-    raise ValueError(f'Branches: {type(net).__name__} does something after its head, and P alone answers to '
-                     'foreign features: let the head come last, or wrap the model with as_net(model, …)')

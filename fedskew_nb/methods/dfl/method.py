@@ -143,8 +143,11 @@ class Transfer(Mechanism):
     def extras(self, srv, ups):
         "Whose E_s each client gets: drawn every round, never its own."
         sent, gen = {u.id: u.extra['E_s'] for u in ups if 'E_s' in u.extra}, srv.gen('peers')
-        drawn = {k: _drawn([j for j in sent if j != k], self.n_transfer, gen) for k in srv.sizes}
-        lent = Each({k: {j: sent[j] for j in J} for k, J in drawn.items() if J})
+        lent = Each()
+        for k in srv.sizes:
+            others = [j for j in sent if j != k]
+            drawn = torch.randperm(len(others), generator=gen)[:self.n_transfer]
+            if len(drawn): lent[k] = {others[i]: sent[others[i]] for i in sorted(drawn.tolist())}
         return dict(E_s=lent) if lent else {}
     def loss(self, c, b, out):
         "λ times the mean cross-entropy over the foreign E_s, whose images and labels are one's own."
@@ -161,12 +164,6 @@ class Transfer(Mechanism):
         if not lent: return []
         E = branch(c.received, 'E_s')
         return [c.once(j, partial(with_state, E, E_s), b) for j, E_s in lent.items()]
-
-# %% ../../../nbs/2_methods/dfl/04_method.ipynb #5102c491
-def _drawn(ids:list, n:int|None, gen)->list:
-    "`n` of them, or all there are, in their order."
-    order = torch.randperm(len(ids), generator=gen)[:n]
-    return [ids[i] for i in sorted(order.tolist())]
 
 # %% ../../../nbs/2_methods/dfl/04_method.ipynb #ff406fa1
 DFL = Method('DFL', Branches(), Separate(), Anchor(), Transfer(), KeepBatchNorm(),

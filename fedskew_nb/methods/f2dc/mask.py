@@ -25,18 +25,6 @@ def logistic(
     "log u − log(1−u): a standard logistic variable for each uniform one; finite at 0 and 1."
     return torch.logit(u, eps=torch.finfo(u.dtype).eps)
 
-# %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000012
-def _check(S, sigma, **noise):
-    if not sigma > 0:
-        raise ValueError(f'sigma is {sigma}: the softness of a mask must be above 0; '
-                         'hard=True makes it binary')
-    if not S.is_floating_point():
-        raise ValueError(f'S holds {S.dtype}: a mask needs scores with a gradient, such as S.float()')
-    for k, n in noise.items():
-        if n is not None and n.shape != S.shape:
-            raise ValueError(f'{k} has the shape {tuple(n.shape)}, the scores have {tuple(S.shape)}: '
-                             'draw one uniform number per score')
-
 # %% ../../../nbs/2_methods/f2dc/01_mask.ipynb #00000013
 def gumbel_mask(
     S:Tensor,              # scores, any shape; positive: keep
@@ -47,7 +35,16 @@ def gumbel_mask(
     eps:float=0.,          # inside the logarithms; released: 1e-8
 )->Tensor:                 # M, of the shape and type of S, in [0, 1]
     "A nearly binary mask with a gradient, Eq. 3, in float32 or better."
-    _check(S, sigma, u=u, v=v)
+    if not sigma > 0:
+        raise ValueError(f'sigma is {sigma}: the softness of a mask must be above 0; '
+                         'hard=True makes it binary')
+    if not S.is_floating_point():
+        raise ValueError(f'S holds {S.dtype}: a mask needs scores with a gradient, such as S.float()')
+    for k, n in dict(u=u, v=v).items():
+        if n is not None and n.shape != S.shape:
+            raise ValueError(f'{k} has the shape {tuple(n.shape)}, the scores have {tuple(S.shape)}: '
+                             'draw one uniform number per score')
+    # logits, noise, softness
     z = at_least_float32(S)
     if eps:
         p = z.sigmoid()
@@ -121,16 +118,6 @@ def wrong_label(
     best, second = logits.detach().topk(2).indices.unbind(1)
     return torch.where(best == y, second, best)
 
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #0000000a
-def _sizes(n, Q, C)->Tensor:
-    "The sizes of the clients in float64, if they are some."
-    n = torch.as_tensor(n, dtype=torch.float64)
-    if not len(n) or (n < 0).any() or not 0 < n.sum() < torch.inf:
-        raise ValueError(f'the sizes {n.tolist()} are no sizes of clients: give numbers ≥ 0, not all zero')
-    if Q < 1 or C < 1:
-        raise ValueError(f'Q is {Q} and C is {C}: there is at least one domain and one class')
-    return n
-
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #931d6e05
 def domain_weights(
     n,                    # (K,) training images of each participant
@@ -140,29 +127,15 @@ def domain_weights(
     beta:float=.4,        # of the discrepancy, Eq. 11
 )->Tensor:                # (K,) p_k, summing to 1
     "Domain-aware aggregation, F2DC Eqs. 10 and 11."
-    n = _sizes(n, Q, C)
+    n = torch.as_tensor(n, dtype=torch.float64)
+    if not len(n) or (n < 0).any() or not 0 < n.sum() < torch.inf:
+        raise ValueError(f'the sizes {n.tolist()} are no sizes of clients: give numbers ≥ 0, not all zero')
+    if Q < 1 or C < 1:
+        raise ValueError(f'Q is {Q} and C is {C}: there is at least one domain and one class')
     share = n/n.sum()
     d = ((share[:, None].expand(-1, C)-1/Q)**2).sum(1).div(2).sqrt()
     s = torch.sigmoid(alpha*share-beta*d)
     return s/s.sum()
-
-# %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000010
-def _whole(Q):
-    if Q is not None and (Q < 1 or Q != int(Q)):
-        raise ValueError(f'DomainAware: Q is {Q}: give a whole number of domains, at least 1')
-
-def _domains(Q, srv)->int:
-    "Q: as given, else counted."
-    if Q is None:
-        nameless = [k for k, d in srv.domains.items() if not d]
-        if nameless:
-            raise ValueError(f'DomainAware: the domain of client {nameless[0]} is unknown: name it, '
-                             'or give the number of domains, DomainAware(Q=…)')
-        return len(set(srv.domains.values()))
-    if Q > len(srv.domains):
-        raise ValueError(f'DomainAware: Q={Q} domains among {len(srv.domains)} clients: '
-                         f'give at most {len(srv.domains)}')
-    return Q
 
 # %% ../../../nbs/2_methods/f2dc/03_weights.ipynb #00000011
 @dataclass
@@ -174,10 +147,21 @@ class DomainAware(Mechanism):
     by_size:bool=False         # n_k/N, as in the released code
     early = True               # all it reads is known before the training
     def __post_init__(self):
-        _whole(self.Q)
+        if self.Q is not None and (self.Q < 1 or self.Q != int(self.Q)):
+            raise ValueError(f'DomainAware: Q is {self.Q}: give a whole number of domains, at least 1')
         not_negative('DomainAware', alpha=self.alpha, beta=self.beta)
     def weights(self, srv, ups):
         "p_k of this round's participants."
         if self.by_size: return super().weights(srv, ups)      # the default
-        n, Q = [u.n for u in ups], _domains(self.Q, srv)
-        return domain_weights(n, Q, srv.n_classes, self.alpha, self.beta)
+        # Q: as given, else counted
+        Q, domains = self.Q, srv.domains
+        if Q is None:
+            nameless = [k for k, d in domains.items() if not d]
+            if nameless:
+                raise ValueError(f'DomainAware: the domain of client {nameless[0]} is unknown: name it, '
+                                 'or give the number of domains, DomainAware(Q=…)')
+            Q = len(set(domains.values()))
+        if Q > len(domains):
+            raise ValueError(f'DomainAware: Q={Q} domains among {len(domains)} clients: '
+                             f'give at most {len(domains)}')
+        return domain_weights([u.n for u in ups], Q, srv.n_classes, self.alpha, self.beta)

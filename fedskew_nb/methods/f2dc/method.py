@@ -56,16 +56,6 @@ class Decoupler(Random):
             u = torch.rand(S.shape, generator=generator('mask noise at test', 'u')).to(like)
         return gumbel_mask(S, self.dfd.sigma, u, eps=self.dfd.eps)
 
-# %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000c
-def _checked(dfd):
-    not_negative('DFD', lam=dfd.lam, eps=dfd.eps)
-    for k in ('sigma', 'tau'):
-        v = getattr(dfd, k)
-        if not v > 0: raise ValueError(f'DFD: {k} is {v}: it must be above 0')
-    for k, least in (('hidden', 1), ('depth', 1), ('warm', 0)):
-        v = getattr(dfd, k)
-        if v is not None and v < least: raise ValueError(f'DFD: {k} is {v}: it must be at least {least}')
-
 # %% ../../../nbs/2_methods/f2dc/04_method.ipynb #0000000d
 @dataclass
 class DFD(Mechanism):
@@ -80,7 +70,14 @@ class DFD(Mechanism):
     eps:float=0.            # inside the mask's logarithms; released: 1e-8
     share:bool=True         # average A_D, A_C and m too, as released; the paper's text: no
     stacks, everywhere = True, True    # each client's model is scored on every domain
-    def __post_init__(self): _checked(self)
+    def __post_init__(self):
+        not_negative('DFD', lam=self.lam, eps=self.eps)
+        for k in ('sigma', 'tau'):
+            v = getattr(self, k)
+            if not v > 0: raise ValueError(f'DFD: {k} is {v}: it must be above 0')
+        for k, least in (('hidden', 1), ('depth', 1), ('warm', 0)):
+            v = getattr(self, k)
+            if v is not None and v < least: raise ValueError(f'DFD: {k} is {v}: it must be at least {least}')
     def rules(self, net):
         "Unless shared, the modules stay."
         return [] if self.share else [Rule(under('neck'), keep)]

@@ -62,31 +62,6 @@ def painted(v, shape, cmap)->np.ndarray:
     i, j = (np.arange(n)*k//n for n, k in zip(shape, v.shape))
     return np.moveaxis((255*cmap(v[i][:, j])[..., :3]).astype(np.uint8), 2, 0)
 
-def _mask_row(net, x)->tuple:    # (images, what to write below them, names)
-    "One row of the viewer."
-    parts, side = mask_parts(net, x), x.shape[1:]
-    M, f = parts.pop('M'), parts.pop('f').mean()
-    top = max(v.max() for v in parts.values()) or 1
-    images, says = [x.cpu(), painted(M, side, plt.get_cmap('gray'))], ['', f'{M.mean():.2f}']
-    for v in parts.values():
-        images.append(painted(v/top, side, SHADE))
-        says.append(f'{100*v.mean()/(f or 1):.0f} %')
-    return images, says, ['image', 'M', *parts]
-
-# %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #b1b3264f
-def _gallery(ax, rows, names, labels):
-    "Pictures in rows and columns, with a few words below each."
-    images = [r[0] for r in rows]
-    H, W = (s+9 for s in images[0][0].shape[1:])
-    across, down = np.arange(len(names))*W+W/2-4.5, np.arange(len(rows))*H+H/2-4.5
-    ax.imshow(mosaic(images, 9), interpolation='nearest')
-    for y, (_, says, _) in zip(down, rows):
-        for x, text in zip(across, says): ax.text(x, y+H/2-3.5, text, ha='center', va='top', size=8)
-    ax.set_xticks(across, names)
-    ax.set_yticks(down, labels)
-    ax.xaxis.tick_top()
-    return bare(ax)
-
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #62dd35eb
 @style()
 def mask_viewer(
@@ -97,10 +72,28 @@ def mask_viewer(
 ):              # the axes
     "An image per domain, its mask, the energy of its parts; below: mean of M, energy in % of f's."
     if not isinstance(nets, dict): nets = dict.fromkeys(suite.tests, nets)
-    rows = [_mask_row(nets[d], t.x[i]) for d, t in suite.tests.items()]
-    names = rows[0][2]
+    # a row per domain: pictures, and what to write below them
+    rows, says = [], []
+    for d, t in suite.tests.items():
+        x = t.x[i].cpu()
+        parts, side = mask_parts(nets[d], t.x[i]), x.shape[1:]
+        M, f = parts.pop('M'), parts.pop('f').mean()
+        top = max(v.max() for v in parts.values()) or 1
+        energy = [painted(v/top, side, SHADE) for v in parts.values()]
+        rows.append([x, painted(M, side, plt.get_cmap('gray')), *energy])
+        says.append(['', f'{M.mean():.2f}', *(f'{100*v.mean()/(f or 1):.0f} %' for v in parts.values())])
+    names = ['image', 'M', *parts]
+    # all pictures as one, the words where it has its gaps
     ax = bare(canvas(ax, (.95*len(names)+.7, .95*len(rows)+.25)))
-    return _gallery(ax, rows, names, list(suite.tests))
+    ax.imshow(mosaic(rows, 9), interpolation='nearest')
+    H, W = (s+9 for s in side)
+    across, down = np.arange(len(names))*W+W/2-4.5, np.arange(len(rows))*H+H/2-4.5
+    for y, texts in zip(down, says):
+        for x, text in zip(across, texts): ax.text(x, y+H/2-3.5, text, ha='center', va='top', size=8)
+    ax.set_xticks(across, names)
+    ax.set_yticks(down, list(suite.tests))
+    ax.xaxis.tick_top()
+    return bare(ax)
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #6a1ff743
 def _right(net, data)->dict:    # {part: how many}

@@ -70,19 +70,6 @@ def _least(inner, length, n, moved):
     "The smallest cosine of a step with an update, from inner products and lengths."
     return float((inner[moved]/(length*n[moved])).min()) if length > 0 else 0.
 
-def _agreed(V, g, G, n, eps, moved, still):
-    "The step of the clients that moved, if they have a direction in common."
-    hull = moved | (eps > 0)
-    lam = np.zeros(len(n))     # who is not in the hull gets 0
-    N = (n[hull]+eps).clip(1e-300)
-    lam[hull] = min_norm(G[np.ix_(hull, hull)]/np.outer(N, N))
-    a = n.mean()*lam/(n+eps).clip(1e-300)
-    step, length = combine(V, g, a)                 # the second pass: Δ = Σ a_k Δ_k
-    u = length/n.mean()
-    still = still._replace(lam=lam, mean_least=_least(G.mean(1), G.mean().clip(0)**.5, n, moved))
-    if u**2 <= 1e-12: return still
-    return still._replace(step=step, u=float(u), least=_least(G @ a, length, n, moved))
-
 # %% ../../../nbs/2_methods/fdse/01_consensus.ipynb #cfc7c3ac
 @torch.no_grad()
 def consensus_step(
@@ -91,13 +78,25 @@ def consensus_step(
     eps:float=0.,         # in Δ_k/(‖Δ_k‖+eps); above 0 idle clients stay in the hull; released: 1e-8
 )->Agreement:
     "Δ = mean‖Δ_k‖ · u of Eq. 8, u the min-norm point of the unit updates."
-    G = gram(V, g)                                  # the first pass over V and g
-    n = np.sqrt(G.diagonal())                       # ‖Δ_k‖
+    G = gram(V, g)              # the first pass over V and g
+    n = np.sqrt(G.diagonal())   # ‖Δ_k‖
     if not np.isfinite(n).all(): raise NotFinite(np.flatnonzero(~np.isfinite(n)).tolist())
     moved = n > 1e-12*n.max()
     idle = np.flatnonzero(~moved).tolist()
     still = Agreement(torch.zeros_like(V[0]), 0., 0., 0., np.zeros(len(n)), idle)
-    return _agreed(V, g, G, n, eps, moved, still) if moved.any() else still
+    if not moved.any(): return still
+    # the min-norm point; who is not in the hull gets 0
+    hull = moved | (eps > 0)
+    lam = np.zeros(len(n))
+    N = (n[hull]+eps).clip(1e-300)
+    lam[hull] = min_norm(G[np.ix_(hull, hull)]/np.outer(N, N))
+    # the second pass: Δ = Σ a_k Δ_k; there is no step where u = 0
+    a = n.mean()*lam/(n+eps).clip(1e-300)
+    step, length = combine(V, g, a)
+    u = length/n.mean()
+    still = still._replace(lam=lam, mean_least=_least(G.mean(1), G.mean().clip(0)**.5, n, moved))
+    if u**2 <= 1e-12: return still
+    return still._replace(step=step, u=float(u), least=_least(G @ a, length, n, moved))
 
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #771cfd24
 SHORT = 2**18     # numbers of the longest row that is multiplied in float64
@@ -119,11 +118,6 @@ def home(V:Tensor)->torch.device:
     "The device where sums are kept: that of V, if it has float64."
     return torch.device('cpu') if V.device.type == 'mps' else V.device
 
-def _check_rows(V):
-    if V.ndim == 2 and V.is_floating_point(): return
-    raise ValueError(f'V is {V.dtype} of shape {tuple(V.shape)}: '
-                     'one row of floating-point numbers per client is needed')
-
 # %% ../../../nbs/2_methods/fdse/11_solvers.ipynb #c4b3fe85
 @torch.no_grad()
 def gram(
@@ -132,7 +126,9 @@ def gram(
     chunk:int=4096,         # columns of one product
 )->np.ndarray:              # (K, K), float64
     "Inner products of the rows of V−g: short sums in the type of the block, their sum in float64."
-    _check_rows(V)
+    if V.ndim != 2 or not V.is_floating_point():
+        raise ValueError(f'V is {V.dtype} of shape {tuple(V.shape)}: '
+                         'one row of floating-point numbers per client is needed')
     G = torch.zeros(len(V), len(V), dtype=torch.float64, device=home(V))
     for _, D in updates(V, g, 16*chunk):
         n = D.shape[1]//chunk

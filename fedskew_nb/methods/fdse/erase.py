@@ -169,16 +169,6 @@ class _Tracer:
         out, version = self.made[layer][-1]
         if out._version == version: self.uses[layer][-1] = self.uses[layer][-1]._replace(norm=name)
 
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #7e84ec8f
-def _hooked(net, tracer)->list:
-    "The hooks, in their places."
-    modules = list(net.named_modules())
-    layers = [m.register_forward_hook(partial(tracer.after_layer, n), with_kwargs=True) for n, m in modules
-              if isinstance(m, (nn.Conv2d, nn.Linear))]
-    norms = [m.register_forward_pre_hook(partial(tracer.before_norm, n), with_kwargs=True) for n, m in modules
-             if isinstance(m, NORMS)]
-    return layers+norms
-
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #0000000a
 def trace_layers(
     net:nn.Module,
@@ -187,7 +177,12 @@ def trace_layers(
     "Which layers `net` uses, which norm reads each directly, and how often all that is read."
     tracer = _Tracer(net)
     readers = CountReaders(tracer.names)
-    hooks = _hooked(net, tracer)
+    hooks = []
+    for n, m in net.named_modules():
+        if isinstance(m, (nn.Conv2d, nn.Linear)):
+            hooks.append(m.register_forward_hook(partial(tracer.after_layer, n), with_kwargs=True))
+        elif isinstance(m, NORMS):
+            hooks.append(m.register_forward_pre_hook(partial(tracer.before_norm, n), with_kwargs=True))
     try:
         with readers: out = probe(net, size)
     finally:
@@ -201,27 +196,6 @@ def keeps_statistics(m:nn.Module)->bool:
     "Is it a BatchNorm with a running mean and variance?"
     return isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
 
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #625b6358
-def _why_kind(m, name)->str:
-    "Why a module of this kind cannot be split."
-    kind = type(m).__name__
-    if isinstance(m, NORMS): return f'{name} is a {kind}, which keeps no statistics that could be compared'
-    if not isinstance(m, (nn.Conv2d, nn.Linear)): return f'{name} is a {kind}, neither Conv2d nor Linear'
-    if getattr(m, 'groups', 1) == 1: return ''
-    return f'{name} has groups={m.groups}, so its filters do not see all channels'
-
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #00a1f0d9
-def _why_norm(net, name, norm, uses, readers)->str:
-    "Why the norm behind a layer cannot move into its block."
-    bn, statistics = net.get_submodule(norm), f'{norm}.running_mean'
-    behind = sum(u.norm == norm for us in uses.values() for u in us)
-    if not keeps_statistics(bn):
-        return f'{name} is followed by {norm}, a {type(bn).__name__} that keeps no statistics'
-    if behind > 1: return f'{norm} stands behind several layers'
-    if readers.get(statistics, 0) > 1: return f'{norm} is used {readers[statistics]} times in a forward pass'
-    if readers.get(name, 0) > 1: return f'the output of {name} is read by {norm} and by something else'
-    return ''
-
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #a808e59f
 def why_whole(
     m:nn.Module, name:str,
@@ -230,12 +204,26 @@ def why_whole(
     G:int,
 )->str:
     "Why this module cannot be decomposed; '' if it can."
-    flat, own_uses = isinstance(m, nn.Linear), uses.get(name, [])
-    if why := _why_kind(m, name): return why
+    # its kind
+    flat, kind, own_uses = isinstance(m, nn.Linear), type(m).__name__, uses.get(name, [])
+    if isinstance(m, NORMS): return f'{name} is a {kind}, which keeps no statistics that could be compared'
+    if not isinstance(m, (nn.Conv2d, nn.Linear)): return f'{name} is a {kind}, neither Conv2d nor Linear'
+    groups = getattr(m, 'groups', 1)
+    if groups != 1: return f'{name} has groups={groups}, so its filters do not see all channels'
+    # its use
     if len(own_uses) != 1: return f'{name} is used {len(own_uses)} times in a forward pass'
     (dims, norm), = own_uses
     if dims != (2 if flat else 4): return f'{name} works on inputs with {dims} dimensions'
-    if norm and (why := _why_norm(net, name, norm, uses, readers)): return why
+    # the norm behind it, which must be able to move into the block
+    if norm:
+        bn, seen = net.get_submodule(norm), readers.get(f'{norm}.running_mean', 0)
+        behind = sum(u.norm == norm for us in uses.values() for u in us)
+        if not keeps_statistics(bn):
+            return f'{name} is followed by {norm}, a {type(bn).__name__} that keeps no statistics'
+        if behind > 1: return f'{norm} stands behind several layers'
+        if seen > 1: return f'{norm} is used {seen} times in a forward pass'
+        if readers.get(name, 0) > 1: return f'the output of {name} is read by {norm} and by something else'
+    # its width
     T = m.out_features if flat else m.out_channels
     return f'{name} has {T} channels, fewer than G = {G}' if G > T else ''
 
@@ -244,38 +232,6 @@ def _put(net, name, module):
     "A module in the place of the one that this name says, wherever that one is held."
     old = net.get_submodule(name)
     swapped(net, lambda m: module if m is old else m)
-
-def _replace(net, name, norm, depth, G, ghost, ghost_fc, relu):
-    "Put a block in the layer's place; its BatchNorm moves in."
-    layer = net.get_submodule(name)
-    if isinstance(layer, nn.Linear): ghost = ghost_fc
-    block = Erased(layer, net.get_submodule(norm) if norm else None, G, ghost, relu)
-    block.depth, block.tray = depth, net.tray
-    if norm: _put(net, norm, nn.Identity())    # before the block, which holds it
-    _put(net, name, block)
-
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #5ce080aa
-def _layers(net)->dict:
-    "Everything in body and pool that has parameters of its own, but BatchNorms and a frozen prefix."
-    def own(m): return next(m.parameters(recurse=False), None) is not None
-    places, rests = under('body', 'pool'), remembered(net)
-    return {n:m for n, m in net.named_modules()
-            if places(n) and not rests(n) and own(m) and not keeps_statistics(m)}
-
-# %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #dfaa9425
-def _splittable(net, G, whole, size)->list:
-    "(name, norm behind it or None) of the layers to split, in the order of the forward pass."
-    uses, readers = trace_layers(net, size)
-    layers = _layers(net)
-    bad = {n:why for n, m in layers.items() if (why := why_whole(m, n, uses, readers, net, G))}
-    if bad and not whole:
-        raise ValueError(f'{next(iter(bad.values()))}: FDSE cannot split it; '
-                         'choose another model, or leave such layers whole with whole=True')
-    splittable = [(n, uses[n][0].norm) for n in uses if n in layers and n not in bad]
-    if not splittable:
-        raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer '
-                         'that is not frozen')
-    return splittable
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #2a906aa6
 def decompose(
@@ -290,8 +246,28 @@ def decompose(
     "Every convolution and hidden linear layer of body and pool as an `Erased` block (FDSE, Sec. 4.1)."
     if isinstance(G, bool) or not isinstance(G, int) or G < 1:
         raise ValueError(f'G is {G}: give a whole number of at least 1')
-    for depth, (name, norm) in enumerate(_splittable(net, G, whole, size)):
-        _replace(net, name, norm, depth, G, ghost, ghost_fc, relu)
+    uses, readers = trace_layers(net, size)
+    # all in body and pool that has parameters of its own, but BatchNorms and a frozen prefix
+    places, rests = under('body', 'pool'), remembered(net)
+    layers = {n: m for n, m in net.named_modules() if places(n) and not rests(n) and not keeps_statistics(m)
+              and next(m.parameters(recurse=False), None) is not None}
+    # what can be split, in the order of the forward pass
+    bad = {n: why for n, m in layers.items() if (why := why_whole(m, n, uses, readers, net, G))}
+    if bad and not whole:
+        raise ValueError(f'{next(iter(bad.values()))}: FDSE cannot split it; '
+                         'choose another model, or leave such layers whole with whole=True')
+    splittable = [n for n in uses if n in layers and n not in bad]
+    if not splittable:
+        raise ValueError('there is no layer to decompose: FDSE needs a convolution or a hidden linear layer '
+                         'that is not frozen')
+    # a block in the place of each layer; its BatchNorm moves in
+    for depth, name in enumerate(splittable):
+        layer, norm = net.get_submodule(name), uses[name][0].norm
+        kept = ghost_fc if isinstance(layer, nn.Linear) else ghost
+        block = Erased(layer, net.get_submodule(norm) if norm else None, G, kept, relu)
+        block.depth, block.tray = depth, net.tray
+        if norm: _put(net, norm, nn.Identity())    # before the block, which holds it
+        _put(net, name, block)
     return net
 
 # %% ../../../nbs/2_methods/fdse/09_surgery.ipynb #b63fdc22

@@ -123,19 +123,17 @@ class Consensus(Mechanism):
         "g + Δ of Eq. 8."
         try: a = consensus_step(V, g, self.eps)
         except NotFinite as e: _refuse(e.rows, srv)
-        _note(a, srv, self.eps)
+        # noted: ‖u‖ and the least cosine of a client with Δ, and with the mean; a warning where nothing moves
+        place = os.path.commonprefix(srv.names)      # one tensor, or what its layer is called
+        if len(srv.names) > 1: place = place.rpartition('.')[0]
+        if not a.u:
+            veto = self.eps and a.idle
+            why = ' (with eps above 0 a client that did not move vetoes every step)' if veto else ''
+            warnings.warn(f'round {srv.round+1}: the updates of {place} cancel out or are all zero{why}, '
+                          'so it stays where it was')
+        noted = [srv.round+1, float(a.u), float(a.least), float(a.mean_least)]
+        srv.state.setdefault(place, []).append(noted)
         return V[0] if len(V) == 1 else g[0]+a.step
-
-# %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000015
-def _note(a, srv, eps):
-    "‖u‖ and the least cosine of a client with Δ, and with the mean; a warning where nothing moves."
-    place = os.path.commonprefix(srv.names)      # one tensor, or what its layer is called
-    if len(srv.names) > 1: place = place.rpartition('.')[0]
-    if not a.u:
-        why = ' (with eps above 0 a client that did not move vetoes every step)' if eps and a.idle else ''
-        warnings.warn(f'round {srv.round+1}: the updates of {place} cancel out or are all zero{why}, '
-                      'so it stays where it was')
-    srv.state.setdefault(place, []).append([srv.round+1, float(a.u), float(a.least), float(a.mean_least)])
 
 # %% ../../../nbs/2_methods/fdse/04_method.ipynb #00000019
 def eq6(m, c, erased:dict)->list: # one loss per block

@@ -73,21 +73,6 @@ class Pull(NamedTuple):
         own = next((v for v in said if v.keys() >= {*cls._fields}), {})
         return cls(*(own[n] for n in cls._fields if own))
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000012
-def _pull(net, batches, now:list, con:Pull, lr:float):
-    "Step 3: SGD on Σ w_l L_l over the erasers, the filters of DSE and scale and shift of BN_DSE."
-    net.requires_grad_(False)
-    blocks = list(erased_blocks(net).values())
-    erasers = [m for b in blocks for m in (b.dse, b.bn_dse) if m is not None]
-    opt = torch.optim.SGD([p.requires_grad_(True) for m in erasers for p in m.parameters()], lr, momentum=.9)
-    w = layer_weights(len(blocks), con.beta)
-    for x in batches:
-        now = [moving_moments(a, m, con.gamma) for a, m in zip(now, _moments(net, x, con.biased))]     # Eq. 5
-        L = torch.stack([_gap(m, b) for m, b in zip(now, blocks)])
-        opt.zero_grad()
-        (w.to(L)*L).sum().backward()                                                                  # Eq. 7
-        opt.step()
-
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000013
 def adapt_unseen(
     fed:Federation,
@@ -98,18 +83,7 @@ def adapt_unseen(
     transductive:bool=False,  # they may be the test set's
 )->Net:                       # in eval
     "A model for a domain that no client had; without erasers it is AdaBN."
-    x, net = _usable(fed, x_unlabelled, transductive), shared_model(fed)
-    if not erased_blocks(net): return adabn(net, Data(x, torch.zeros(len(x)).long()))
-    now = _reestimate(net, _batches(fed, x, 1, 'start', batch))
-    _pull(net, _batches(fed, x, epochs, 'order', batch), now, Pull.of(fed),
-          fed.setting.lr if lr is None else lr)
-    _reestimate(net, _batches(fed, x, 1, 'end', batch))
-    return net.eval().requires_grad_(True)
-
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #00000015
-def _usable(fed, x, transductive)->Tensor:
-    "uint8 images, at least two, and none of the test set unless that is said."
-    x = torch.as_tensor(x)
+    x = torch.as_tensor(x_unlabelled)
     if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] != 3:
         raise ValueError(f'x_unlabelled is {tuple(x.shape)} of {x.dtype}: give uint8 images (N, 3, H, W)')
     if len(x) < 2: raise ValueError(f'{len(x)} image to adapt to: statistics need at least two')
@@ -118,7 +92,28 @@ def _usable(fed, x, transductive)->Tensor:
     if not transductive and tested & as_bytes(x):
         raise ValueError('some images to adapt to are in the test set of the unseen domain: '
                          'take others, or say transductive=True')
-    return x
+    # steps 1 and 2
+    net = shared_model(fed)
+    blocks = list(erased_blocks(net).values())
+    if not blocks: return adabn(net, Data(x, torch.zeros(len(x)).long()))
+    now = _reestimate(net, _batches(fed, x, 1, 'start', batch))
+    # step 3: Σ w_l L_l over the erasers, the filters of DSE and scale and shift of BN_DSE
+    net.requires_grad_(False)
+    erasers = [m for b in blocks for m in (b.dse, b.bn_dse) if m is not None]
+    learnt = [p.requires_grad_(True) for m in erasers for p in m.parameters()]
+    opt = torch.optim.SGD(learnt, fed.setting.lr if lr is None else lr, momentum=.9)
+    con = Pull.of(fed)
+    w = layer_weights(len(blocks), con.beta)
+    for x_b in _batches(fed, x, epochs, 'order', batch):
+        moments = _moments(net, x_b, con.biased)
+        now = [moving_moments(a, m, con.gamma) for a, m in zip(now, moments)]    # Eq. 5
+        L = torch.stack([_gap(m, b) for m, b in zip(now, blocks)])
+        opt.zero_grad()
+        (w.to(L)*L).sum().backward()                                             # Eq. 7
+        opt.step()
+    # step 4
+    _reestimate(net, _batches(fed, x, 1, 'end', batch))
+    return net.eval().requires_grad_(True)
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #d91fe74f
 def the_one(suite:Suite)->tuple: # (domain, Data)
@@ -241,19 +236,6 @@ def _boxes(ax, y, h, boxes, ink):
         c = ink[owner]
         named_box(ax, x, y, w, h, text, c, dashed=owner == 'stays', fill=.15*c[3])
 
-def _arrows(ax, ink):
-    "x through the parts to the logits; each part to the server and back; statistics into Eq. 6."
-    ends = [0]
-    for x, w, _, owner in CLIENT_ROW:
-        ends += [x, x+w]
-        arrow(ax, (x+w/2-.5, 5.4), (x+w/2-.5, 7.3), ink[owner])
-        arrow(ax, (x+w/2+.5, 7.3), (x+w/2+.5, 5.4), ink[owner])
-    for a, b in zip(ends[::2], [*ends[1::2], 43.4]): arrow(ax, (a+.1, 4.2), (b-.1, 4.2))
-    arrow(ax, (32.9, 1.05), (37.5, 1.05), ink['mean'])
-    arrow(ax, (37.5, .45), (32.9, .45), ink['mean'])
-    arrow(ax, (26.6, 3.9), (24.4, 1.4), bend=.1)
-    arrow(ax, (27.3, .75), (25.9, .75), ink['mean'])
-
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #81ef306c
 @style()
 def fdse_picture(
@@ -267,7 +249,18 @@ def fdse_picture(
     _boxes(ax, 7.5, 1.6, SERVER_ROW, ink)
     _boxes(ax, 3.2, 2., CLIENT_ROW, ink)
     _boxes(ax, 0., 1.5, STATISTICS_ROW, ink)
-    _arrows(ax, ink)
+    # arrows: each part to the server and back, x through the parts to the logits, statistics into Eq. 6
+    ends = [0]
+    for x, w, _, owner in CLIENT_ROW:
+        ends += [x, x+w]
+        arrow(ax, (x+w/2-.5, 5.4), (x+w/2-.5, 7.3), ink[owner])
+        arrow(ax, (x+w/2+.5, 7.3), (x+w/2+.5, 5.4), ink[owner])
+    for a, b in zip(ends[::2], [*ends[1::2], 43.4]): arrow(ax, (a+.1, 4.2), (b-.1, 4.2))
+    arrow(ax, (32.9, 1.05), (37.5, 1.05), ink['mean'])
+    arrow(ax, (37.5, .45), (32.9, .45), ink['mean'])
+    arrow(ax, (26.6, 3.9), (24.4, 1.4), bend=.1)
+    arrow(ax, (27.3, .75), (25.9, .75), ink['mean'])
+    # words
     for text, at in FDSE_WORDS.items(): ax.text(*at, text, ha='center', va='center')
     ax.set(xlim=(-4, 47.6), ylim=(-.4, 9.4), xticks=[], yticks=[])
     return ax
@@ -292,20 +285,6 @@ def attention_picture(
                         color='#ffffff' if v > 35 else '#333333')
     return axs[0]
 
-# %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #d94a17dd
-def _hull(ax, D, u):
-    "Unit circle, arrows, the hull of their tips, and the line that no update falls behind."
-    ring = np.radians(np.arange(361))
-    ax.plot(np.cos(ring), np.sin(ring), color=INK, lw=.6, ls=':')
-    around = np.argsort(np.arctan2(*(D-D.mean(0)).T[::-1]))
-    ax.fill(*D[around].T, facecolor=INK, alpha=.18)
-    ax.fill(*D[around].T, fill=False, edgecolor=INK, lw=.8)
-    for d, c in zip(D, shades(len(D)+2)[2:]):
-        ax.annotate('', d, (0,0), arrowprops=dict(arrowstyle='-|>', color=c, lw=1.4, shrinkA=0, shrinkB=0))
-    if np.hypot(*u) <= 1e-6: return
-    along = 1.3*np.array([-u[1],u[0]])/np.hypot(*u)
-    ax.plot(*np.stack([u-along, u+along]).T, color=colour('FDSE'), lw=.9, ls='--')
-
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #b76b9ee3
 def hull_picture(angles, ax=None): # angles: directions of the unit updates, degrees
     "Unit updates, their hull, its point u nearest to the origin, their mean."
@@ -313,7 +292,18 @@ def hull_picture(angles, ax=None): # angles: directions of the unit updates, deg
     D = np.stack([np.cos(a), np.sin(a)], 1)
     u = min_norm(D @ D.T) @ D
     ax = bare(canvas(ax, (3.1,3.1)))
-    _hull(ax, D, u)
+    # unit circle, the hull of the tips, the updates, and the line that none falls behind
+    ring = np.radians(np.arange(361))
+    ax.plot(np.cos(ring), np.sin(ring), color=INK, lw=.6, ls=':')
+    around = np.argsort(np.arctan2(*(D-D.mean(0)).T[::-1]))
+    ax.fill(*D[around].T, facecolor=INK, alpha=.18)
+    ax.fill(*D[around].T, fill=False, edgecolor=INK, lw=.8)
+    for d, c in zip(D, shades(len(D)+2)[2:]):
+        ax.annotate('', d, (0,0), arrowprops=dict(arrowstyle='-|>', color=c, lw=1.4, shrinkA=0, shrinkB=0))
+    if np.hypot(*u) > 1e-6:
+        along = 1.3*np.array([-u[1],u[0]])/np.hypot(*u)
+        ax.plot(*np.stack([u-along, u+along]).T, color=colour('FDSE'), lw=.9, ls='--')
+    # u and the mean
     ax.plot(*np.stack([0*u, u]).T, color=colour('FDSE'), lw=3)
     ax.plot(*u, 'o', color=colour('FDSE'), ms=7, label='u')
     ax.plot(*D.mean(0), 's', color=colour('FedAvg'), ms=5, label='mean')

@@ -168,24 +168,7 @@ def _rows(x, at):
     first = H*torch.arange(N*C, device=x.device).view(N, C, 1)
     return x.reshape(N*C*H, W).index_select(0, (first+at[:, None]).flatten()).view_as(x)
 
-def _down(x, kind, *ends):
-    "Every column of x resized, not yet divided by what is returned beside it."
-    lo, hi, part, whole = _taps(x.shape[2], *ends)
-    part, whole = (v[:, None, :, None].to(kind) for v in (part, whole))
-    return (_rows(x, lo)*(whole-part)).add_(_rows(x, hi)*part), whole
-
-def _across(x, *ends):
-    "Every row, in the same way."
-    lo, hi, part, whole = (v[:, None, None] for v in _taps(x.shape[3], *ends))
-    part, whole = part.to(x.dtype), whole.to(x.dtype)
-    first, second = (x.gather(3, v.expand_as(x)) for v in (lo, hi))
-    return first.mul_(whole-part).addcmul_(second, part), whole
-
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #49a17afb
-def _kind(H, W):
-    "A number in which 255.5·D is exact."
-    return torch.float32 if H*W <= 2**14 else torch.int32 if H*W <= 2**20 else torch.int64
-
 def _bytes(v, D):
     "v/D, rounded half up; v is used up."
     mode = None if v.is_floating_point() else 'floor'
@@ -196,19 +179,6 @@ def _check(noun, t, shape, why):
     if t.dtype == torch.uint8 and t.shape == shape: return
     raise ValueError(f'{noun} is {t.dtype} {tuple(t.shape)}: {why} uint8 {tuple(shape)}')
 
-def _check_paste(x, bg, alpha):
-    _check('bg', bg, x.shape, 'a background for each image is wanted,')
-    if alpha is None: return
-    _check('alpha', alpha, (len(x), 1, *x.shape[2:]), 'a mask for each image is wanted,')
-
-def _over(bg, o, a, to, angle):
-    "Objects o before bg, where masks a show them."
-    o, whole = o*a, 255
-    if angle is not None:
-        o, a = (_turned(v.long(), to, angle) for v in (o, a))
-        whole *= 4*ONE**2
-    return _bytes(o.add_(bg*(whole-a)), whole)
-
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #cffbb3cb
 def pulled(
     x:Tensor,                 # (N, C, H, W) uint8
@@ -218,11 +188,19 @@ def pulled(
 )->Tensor:                    # (N, C, H, W) uint8; outside `to` its border goes on
     "What is in the box, resized (bilinear) to where `to` is: exact, rounded half up."
     _check('x', x, x.shape, 'cut and paste bytes, before they are normalised,')
-    size = x.shape[-2:]
-    (l, t, r, b), (L, T, R, B) = (usable(v.to(x.device), size).unbind(1) for v in (box, to))
-    y, V = _down(x, _kind(*size), t, b, T, B)
-    y, U = _across(y, l, r, L, R, flip)
-    return _bytes(y, U*V)
+    H, W = x.shape[-2:]
+    (l, t, r, b), (L, T, R, B) = (usable(v.to(x.device), (H, W)).unbind(1) for v in (box, to))
+    # numbers in which 255.5·D is exact
+    kind = torch.float32 if H*W <= 2**14 else torch.int32 if H*W <= 2**20 else torch.int64
+    # every column, in parts out of V
+    lo, hi, part, V = _taps(H, t, b, T, B)
+    part, V = (v[:, None, :, None].to(kind) for v in (part, V))
+    y = (_rows(x, lo)*(V-part)).add_(_rows(x, hi)*part)
+    # then every row, in parts out of U
+    lo, hi, part, U = (v[:, None, None] for v in _taps(W, l, r, L, R, flip))
+    part, U = part.to(kind), U.to(kind)
+    first, second = (y.gather(3, v.expand_as(y)) for v in (lo, hi))
+    return _bytes(first.mul_(U-part).addcmul_(second, part), U*V)    # D = U·V
 
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #12a77e62
 def paste(
@@ -235,32 +213,35 @@ def paste(
     angle:Tensor|None=None,    # (N,) degrees: then turn it
 )->Tensor:                     # (N, C, H, W) uint8
     "Every object before its background, which changes nowhere else."
-    _check_paste(x, bg, alpha)
+    _check('bg', bg, x.shape, 'a background for each image is wanted,')
+    if alpha is not None:
+        _check('alpha', alpha, (len(x), 1, *x.shape[2:]), 'a mask for each image is wanted,')
     to = usable(to.to(x.device), x.shape[2:])
     o, inside = pulled(x, box, to, flip), box_mask(to, x.shape[2:])
     if alpha is None and angle is None: return o.mul_(inside).add_(bg*~inside)
     a = inside.float()*(255 if alpha is None else pulled(alpha, box, to, flip))
-    return _over(bg, o, a, to, angle)
+    o, whole = o*a, 255    # so many parts is a whole pixel
+    if angle is not None:
+        o, a = (_turned(v.long(), to, angle) for v in (o, a))
+        whole *= 4*ONE**2
+    return _bytes(o.add_(bg*(whole-a)), whole)
 
 # %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6118e4d2
 ONE = 2**14    # cosine and sine are whole numbers of so many parts
 
-def _places(to, angle, H, W):
-    "Where each pixel of a turned canvas came from, across and down, in parts out of 2 ONE."
+def _turned(v, to, angle):
+    "Whole numbers (N, C, H, W), turned around the middle of `to`, times 4 ONE²."
+    N, C, H, W = v.shape
     rad = angle.double().deg2rad()
     cos, sin = ((ONE*f).round().long().to(to.device)[:, None, None] for f in (rad.cos(), rad.sin()))
+    # where each pixel came from, across and down, in parts out of 2 ONE
     l, t, r, b = to.long()[..., None, None].unbind(1)
     x = 2*torch.arange(W, device=to.device)+1-l-r             # twice the way from the middle
     y = 2*torch.arange(H, device=to.device)[:, None]+1-t-b
-    return cos*x-sin*y+ONE*(l+r-1), sin*x+cos*y+ONE*(t+b-1)
-
-# %% ../../../nbs/2_methods/fedddl/06_paste.ipynb #6866ef3d
-def _turned(v, to, angle):
-    "Whole numbers (N, C, H, W), turned around the middle of `to`, times 4 ONE²."
-    (N, C, H, W), total = v.shape, 0
-    px, py = _places(to, angle, H, W)
-    x, y = (p.div(2*ONE, rounding_mode='floor') for p in (px, py))
-    for j, i in ((x, y), (x+1, y), (x, y+1), (x+1, y+1)):
+    px, py = cos*x-sin*y+ONE*(l+r-1), sin*x+cos*y+ONE*(t+b-1)
+    # that is between four pixels, each with its share; outside the image is 0
+    total, (left, top) = 0, (p.div(2*ONE, rounding_mode='floor') for p in (px, py))
+    for j, i in ((left, top), (left+1, top), (left, top+1), (left+1, top+1)):
         part = (2*ONE-(px-2*ONE*j).abs())*(2*ONE-(py-2*ONE*i).abs())
         part = part*((j >= 0) & (j < W) & (i >= 0) & (i < H))
         at = (i.clamp(0, H-1)*W+j.clamp(0, W-1)).flatten(1)[:, None].expand(N, C, H*W)
@@ -296,27 +277,6 @@ def _means(x, visible, group, n, hole_aware):
     never = _divided(total.sum((2, 3), keepdim=True), often.sum((2, 3), keepdim=True).clamp(min=1))
     return torch.where(often > 0, _divided(total, often.clamp(min=1)), never)
 
-# %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #36a90371
-def _check_pool(x, hole, y):
-    if x.dtype == torch.uint8 and hole.dtype == torch.bool and hole.shape == (len(y), 1, *x.shape[2:]): return
-    raise ValueError(f'x is {x.dtype} {tuple(x.shape)}, hole {hole.dtype} {tuple(hole.shape)}, for {len(y)} '
-                     'labels: give bytes (N, C, H, W), and for each image a mask bool (N, 1, H, W)')
-
-def _backgrounds(hole):
-    "Which images have an object and a background."
-    has = hole.flatten(1).any(1) & ~hole.flatten(1).all(1)
-    if has.any(): return has
-    raise ValueError('no image has both an object and a background: give boxes or masks '
-                     'that are smaller than their images')
-
-# %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #635a7b48
-def _class(x, hole, group, of_class, hole_aware):
-    "The blends of one class; one at a time takes little memory."
-    first, n = int(of_class.nonzero()[0]), int(of_class.sum())
-    i = ((group >= first) & (group < first+n)).nonzero()[:, 0]
-    at = i.to(x.device)
-    return _means(x[at], ~hole[at], (group[i]-first).to(x.device), n, hole_aware)
-
 # %% ../../../nbs/2_methods/fedddl/08_blends.ipynb #c33b5fcc
 def blends(
     x:Tensor,                # (N, C, H, W) uint8, a client's images
@@ -327,8 +287,20 @@ def blends(
     hole_aware:bool=True,    # divide by how often a pixel is visible; as printed: no
 )->tuple:                    # pool (P, C, H, W) uint8, class of each (P,); where x is
     "The mean backgrounds of each class, Eq. 6; who has no object or no background is left out."
-    _check_pool(x, hole, y)
+    if x.dtype != torch.uint8 or hole.dtype != torch.bool or hole.shape != (len(y), 1, *x.shape[2:]):
+        raise ValueError(f'x is {x.dtype} {tuple(x.shape)}, hole {hole.dtype} {tuple(hole.shape)}, '
+                         f'for {len(y)} labels: give bytes (N, C, H, W), '
+                         'and for each image a mask bool (N, 1, H, W)')
     hole = hole.to(x.device)
-    group, of = groups(y, _backgrounds(hole), eta, g)
-    pool = [_class(x, hole, group, of == c, hole_aware) for c in of.unique()]
+    has = hole.flatten(1).any(1) & ~hole.flatten(1).all(1)    # an object and a background
+    if not has.any():
+        raise ValueError('no image has both an object and a background: give boxes or masks '
+                         'that are smaller than their images')
+    group, of = groups(y, has, eta, g)
+    pool = []
+    for c in of.unique():                                     # one class at a time takes little memory
+        first, n = int((of == c).nonzero()[0]), int((of == c).sum())
+        i = ((group >= first) & (group < first+n)).nonzero()[:, 0]
+        at = i.to(x.device)
+        pool.append(_means(x[at], ~hole[at], (group[i]-first).to(x.device), n, hole_aware))
     return torch.cat(pool), of.to(x.device)

@@ -41,7 +41,12 @@ class DEC(Mechanism):
     ce:bool=True            # cross-entropy on counterfactuals, Eq. 7; released: no
     least:int=1             # pixels; a smaller box is the whole image
     rotate:float=0.         # degrees; objects are turned by up to so many either way
-    def __post_init__(self): _check(self)
+    def __post_init__(self):
+        for name, options in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
+            one_of(getattr(self, name), options, name)
+        at_least(eta=(self.eta, 0, 'DEC deals a class into groups'),
+                 least=(self.least, 1, 'DEC counts pixels'))
+        not_negative('DEC', rotate=self.rotate)
     @property
     def wants(self): return CUTS[self.cut]
     def start(self, c):
@@ -67,14 +72,6 @@ class DEC(Mechanism):
     def loss(self, c, b, out):
         "The second term of Eq. 7."
         return dict(ce_cf=F.cross_entropy(out.views['cf'].logits, b['y'])) if self.ce else {}
-
-# %% ../../../nbs/2_methods/fedddl/03_method.ipynb #3ad1742f
-def _check(dec):
-    "Refuse what cannot be meant."
-    for name, options in dict(cut=CUTS, size=PLACINGS, pool=CLASSES_BEHIND).items():
-        one_of(getattr(dec, name), options, name)
-    at_least(eta=(dec.eta, 0, 'DEC deals a class into groups'), least=(dec.least, 1, 'DEC counts pixels'))
-    not_negative('DEC', rotate=dec.rotate)
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #1e3cb6d2
 @dataclass
@@ -113,23 +110,19 @@ class DEB(Mechanism):
     def loss(self, c, b, out):
         "λ L_CR, Eq. 12, over the features of both views; none before the first prototypes are there."
         if not _at_work(self, c): return {}
-        views = _views(self, out)
+        views = [out] if self.local else []
+        if self.counter and 'cf' in out.views: views.append(out.views['cf'])
+        if not views:
+            raise ValueError('DEB(local=False) pulls counterfactuals, and nobody makes them: add DEC()')
         U, had = (c.down[k].roll(-self.turned, 0) for k in ('prototypes', 'had'))
         f, y = torch.cat([o.feat for o in views]), b['y'].repeat(len(views))
         return dict(prototype=self.lam*pull(f, U.to(f), y, self.tau, had, self.cosine))
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #2e484ae7
-DEC.after = (DEB,)      # DEC asks
+DEC.after = (DEB,)      # DEC reads `cf_read`, which DEB writes
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bae45d1b
 def _at_work(deb, c)->bool: return bool(deb.lam) and c.round >= deb.first and 'prototypes' in c.down
-
-def _views(deb, out)->list:
-    "Whose features are pulled."
-    views = [out] if deb.local else []
-    if deb.counter and 'cf' in out.views: views.append(out.views['cf'])
-    if views: return views
-    raise ValueError('DEB(local=False) pulls counterfactuals, and nobody makes them: add DEC()')
 
 # %% ../../../nbs/2_methods/fedddl/03_method.ipynb #bf584423
 FedDDL = Method('FedDDL', DEC(), DEB(), page='2_methods/fedddl/03_method', ink='violet',
