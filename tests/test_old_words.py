@@ -76,7 +76,8 @@ def test_a_run_that_may_be_another_is_not_adopted(tmp_path):
     "Of a method whose file may have changed, of another device, of names that today's code gave."
     file = tmp_path/'mine.py'
     file.write_text('from fedskew_nb import Mechanism, Method\n'
-                    'class M(Mechanism):\n    def loss(self, c, b, out): return dict(m=out.logits.square().mean())\n'
+                    'class M(Mechanism):\n'
+                    '    def loss(self, c, b, out): return dict(m=out.logits.square().mean())\n'
                     "Mine = Method('Mine', M())\n")
     out = tmp_path/'out'
     compare(**HOW | dict(methods=f'FedAvg,Local,{file}:Mine'), out=out)
@@ -115,10 +116,11 @@ def test_each_door_takes_an_old_word_or_has_no_new_one(capsys):
     assert main(['methods', '--house', 'f2dc']) == 2
     assert '--protocol' not in capsys.readouterr().err
 
-@pytest.mark.parametrize('call', [lambda **k: setting_for(FedAvg, 'f2dc', **k), lambda **k: federation('f2dc', **k)])
-def test_two_protocols_are_refused(call):
-    with pytest.raises(ValueError, match='house and protocol are the same'): call(house='fdse')
-
-def federation(protocol, **more):
+def federation(method, protocol, **more):
     suite = load_suite('skew-digits', size='tiny')
-    return Federation(FedAvg, small_conv(suite.n_classes, size=suite.image_size), suite, protocol, **more)
+    return Federation(method, small_conv(suite.n_classes, size=suite.image_size), suite, protocol, **more)
+
+@pytest.mark.parametrize('call', [setting_for, federation])
+def test_two_protocols_are_refused(call):
+    with pytest.raises(ValueError, match='house and protocol are the same'):
+        call(FedAvg, 'f2dc', house='fdse')
