@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 import torch
 from tqdm.auto import tqdm
-from .scripts import check_seen
+from .scripts import called, packed, without_main
 from ..core.source import file_of, home_of
 from ..core.names import extra, portable
 from ..engine.history import versions
@@ -101,7 +101,9 @@ class Processes:
     def result(self, f, *args):
         "What one process makes of it."
         pool, gpu = self.pools.get()
-        try: return pool.submit(f, *args).result()
+        try:
+            with without_main(): future = pool.submit(f, *args)
+            return future.result()
         except cf.BrokenExecutor:
             pool = self.pool(gpu)
             if self.began.is_set(): raise
@@ -250,9 +252,10 @@ def history_of(f, run, again:int): # None: it has to be sent again
 def side_by_side(todo:dict, train, tell, executor, folder=None, per_device=1): # todo: {place: Run}
     "Train every run on an executor: `tell(place, history)` after each; `folder` is absolute."
     waiting, on_gpu = {}, {run.device for run in todo.values()} == {'cuda'}
-    def send(i, again=0): waiting[submitted(ex, remotely, train, todo[i], folder, me(), again)] = i, again
+    def send(i, again=0):
+        sent = packed(remotely, train, todo[i], folder, me(), again)
+        waiting[submitted(ex, called, sent)] = i, again
     with opened(executor, folder, on_gpu*per_device) as ex:
-        if isinstance(ex, Processes): check_seen((train, todo))
         try:
             for i in todo: send(i)
             while waiting:

@@ -4,12 +4,14 @@
 
 # %% ../../nbs/7_app/08_scripts.ipynb #89cf62af
 from __future__ import annotations
-import ast, importlib.util, inspect, io, os, pickle, sys, sysconfig, threading, traceback, warnings
+import ast, importlib.util, inspect, io, linecache, os, pickle, sys, sysconfig, threading, traceback, warnings
+from collections import ChainMap
 from contextlib import contextmanager
+from multiprocessing import spawn
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, ModuleType
 from unittest import mock
-import torch
+import cloudpickle, torch
 from ..core.names import hashed, nearest
 from ..core.source import home_of, source_of
 
@@ -115,57 +117,53 @@ def _module_of(p:Path):
     module.__helpers__ = helpers_of(module)
     return module
 
-# %% ../../nbs/7_app/08_scripts.ipynb #d14c0002
-class Sent(pickle.Pickler):
-    "Notes which classes and functions would go by their names alone; tensors do not go."
-    def __init__(self):
-        super().__init__(io.BytesIO())
-        self.by_name = []
-    def persistent_id(self, o):
-        if isinstance(o, (type, FunctionType)): self.by_name.append(o)
-        return 'tensor' if isinstance(o, torch.Tensor) else None
+# %% ../../nbs/7_app/08_scripts.ipynb #05410162
+LOCK = threading.RLock()
 
-# %% ../../nbs/7_app/08_scripts.ipynb #d14c0003
-ALONE = 'say jobs=1, or put it into a file and name it, as in ./mine.py:Mine'
+def with_its_file(code)->tuple:
+    "cloudpickle forgets the file of a code, which says where its text stands."
+    make, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if p == '<dynamic-code>' else p for p in parts)
 
-def check_seen(things):
-    "Refuse what other processes cannot get, and a program that cannot start them."
-    check_start()
-    sent = Sent()
-    try: sent.dump(things)
-    except Exception as e:
-        raise ValueError(f'other processes cannot get what this run is made of ({e}): {ALONE}') from e
-    for o in sent.by_name:
-        module = sys.modules.get(o.__module__)
-        apart = hasattr(module, '__helpers__') or not hasattr(module, '__file__')
-        if not apart or home_of(o.__module__) != 'yours': continue
-        raise ValueError(f'{o.__qualname__} stands in a notebook cell, or where other processes cannot '
-                         f'see it: {ALONE}')
+class Sent(cloudpickle.Pickler):
+    dispatch_table = ChainMap({CodeType: with_its_file}, cloudpickle.Pickler.dispatch_table)
 
-# %% ../../nbs/7_app/08_scripts.ipynb #d14c0004
-def is_guarded(path, line:int)->bool:
-    "Does this line stand below an `if` that asks for `__name__`?"
-    body = ast.parse(Path(path).read_bytes()).body
-    node = next((n for n in body if n.lineno <= line <= n.end_lineno), None)
-    return isinstance(node, ast.If) and '__name__' in {getattr(n, 'id', '') for n in ast.walk(node.test)}
+def is_apart(name:str, module)->bool:
+    "Can only this process import it?"
+    if not isinstance(module, ModuleType) or module.__name__ != name: return False
+    no_file = '__helpers__' in vars(module) or not {'__file__', '__path__'} & vars(module).keys()
+    return no_file and home_of(name) == 'yours'
 
-# %% ../../nbs/7_app/08_scripts.ipynb #d14c0010
-def check_start(main=None):
-    "Refuse to start processes from a program that each of them would run again, or cannot read."
-    main = main or sys.modules['__main__']
-    path, frame = getattr(main, '__file__', None), sys._getframe()
-    while frame and (frame.f_globals is not vars(main) or frame.f_code.co_name != '<module>'):
-        frame = frame.f_back
-    if path is None or not frame: return
-    if not Path(path).is_file() and not main.__spec__:
-        raise ValueError('this program came through a pipe, which other processes cannot read: '
-                         'say jobs=1, or put it into a file')
-    if not Path(path).is_file() or is_guarded(path, frame.f_lineno): return
-    raise ValueError(f"{path}, line {frame.f_lineno}: each process would run this file again: put the call "
-                     "below `if __name__ == '__main__':`, or say jobs=1")
+def packed(*things)->bytes:
+    "Things for another process; what it cannot import goes as its code, and the cells of a notebook as text."
+    cells = {file: kept for file, kept in [*linecache.cache.items()] if len(kept) == 4 and kept[1] is None}
+    with LOCK:
+        apart = [m for name, m in [*sys.modules.items()] if is_apart(name, m)]
+        for m in apart: cloudpickle.register_pickle_by_value(m)
+        sent = io.BytesIO()
+        try: Sent(sent).dump((cells, *things))
+        except Exception as e:
+            raise ValueError(f'other processes cannot get what this run is made of ({e}): say jobs=1') from e
+        finally:
+            for m in apart: cloudpickle.unregister_pickle_by_value(m)
+    return sent.getvalue()
+
+def called(sent:bytes):
+    "At the other process: what a function gives, sent with its arguments by `packed`."
+    cells, f, *args = pickle.loads(sent)
+    linecache.cache.update(cells)
+    return f(*args)
+
+# %% ../../nbs/7_app/08_scripts.ipynb #49edf00a
+@contextmanager
+def without_main():
+    "Inside, a process that begins runs nothing of the program that begins it."
+    whole = spawn.get_preparation_data
+    def bare(name): return {k: v for k, v in whole(name).items() if not k.startswith('init_main')}
+    with LOCK, mock.patch.object(spawn, 'get_preparation_data', bare): yield
 
 # %% ../../nbs/7_app/08_scripts.ipynb #d14c0007
-LOCK, BEFORE = threading.Lock(), []      # what was set: an entry for each who is inside, the first counts
+BEFORE = []      # what was set: an entry for each who is inside, the first counts
 
 @contextmanager
 def safe_path():
