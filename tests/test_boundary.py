@@ -1,17 +1,20 @@
 "The boundary of a site: limits are numbers, orders fit the job, files are their owner's."
-import math, os, stat
+import math, os, shutil, stat
 from dataclasses import replace
-import pytest, torch
-from test_deploy import cache, first_model, job, place
+import numpy as np, pytest, torch
+from msgspec import structs
+from msgspec.structs import asdict
+from PIL import Image
+from test_deploy import asked_as_by_flower, cache, first_model, job, no_flower, place
 from fedskew_nb.data.folder import load_folder
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.data.splits import dirichlet, mixed, people_in, shards
 from fedskew_nb.deploy import flower
 from fedskew_nb.deploy.rehearse import rehearsal
-from fedskew_nb.deploy.keys import certs_command
-from fedskew_nb.deploy.node import Node
+from fedskew_nb.deploy.keys import certs_command, write_pair
+from fedskew_nb.deploy.node import UNSAID, Node
 from fedskew_nb.deploy.admit import admit, limits_of
-from fedskew_nb.deploy.order import Job, order_of
+from fedskew_nb.deploy.order import Book, Job, order_of
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 from fedskew_nb.engine.private import Plan
 from fedskew_nb.tools.cli import main, read_settings
@@ -20,7 +23,8 @@ from fedskew_nb.tools.cli import main, read_settings
 
 BAD = dict(
     most_pixels=[0, -1, 1.5, math.nan, math.inf], most_steps=[0, -1, math.nan], most_epochs=[0],
-    most_threads=[0, True], most_parameters=[0, -5], most_minutes=[0, -5., math.nan, math.inf],
+    most_threads=[0, True], most_batch_pixels=[0, math.nan], most_runs=[0, .5],
+    most_parameters=[0, -5], most_minutes=[0, -5., math.nan, math.inf],
     most_share=[0, 1.1, math.nan], colluders=[-1, .5, 1.0, math.nan], weights=['nowhere', ''],
     methods=[',', '', 'FedAvg,', 'Nope', 'FedAvg,Nope', 5], downloads=['no'])
 
@@ -91,6 +95,140 @@ def test_what_is_sent_beside_a_model_are_finite_numbers_like_it(place, tmp_path,
     order = order_of(job('SCAFFOLD'), kind, model=model, down=BESIDE[what])
     node = Node(place/'a', tmp_path, tell=None)
     with pytest.raises(ValueError, match='a got another model than the job has'): node(to_bytes(order))
+
+# ---- what a refusal tells
+
+def drawn(folder, n=12):
+    "Images beside each other, in no folder of a class."
+    folder.mkdir()
+    for i in range(n): Image.fromarray(np.full((16, 16, 3), 9*i, np.uint8)).save(folder/f'i{i}.png')
+    return folder
+
+ROWS = [f'i{i}.png,{"cat" if i % 2 else "dog"},S,P{i}' for i in range(12)]
+TOLD = {
+    'a row without its image': [*ROWS, 'Mueller_Hans.png,cat,S,Meier'],
+    'a row without its label': [*ROWS, 'i0.png,,S,Meier'],
+    'a patient at two sites': ['i0.png,cat,S,Meier', 'i1.png,cat,T,Meier', *ROWS[2:]],
+    'an image of two patients': [*ROWS, 'i0.png,dog,S,Meier']}
+
+def asked_for_facts(data, memory, **more):
+    return Node(data, memory, 'a', tell=None, **more).reply(to_bytes(order_of(job(), 'facts')))
+
+@pytest.mark.parametrize('what', TOLD)
+def test_no_word_of_a_table_reaches_the_server(tmp_path, capsys, what):
+    "One sentence for all; the site's own terminal and its ledger have the words."
+    table = drawn(tmp_path/'a')/'t.csv'
+    table.write_text('\n'.join(['image,label,site,patient', *TOLD[what]]))
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): asked_for_facts(table, tmp_path/'m')
+    (row,), said = Book(tmp_path/'m').rows(), capsys.readouterr().err
+    assert 't.csv' in said and 't.csv' in row['refused']
+
+def spoilt_patients(home): (home/'patients.csv').write_text('image,patient\ndawn/dark/0.png,MRN-4711,Meier\n')
+def spoilt_boxes(home): (home/'boxes.csv').write_text('path,left,top,right,bottom\nMeier.png,0,0,3,3\n')
+def spoilt_image(home): (home/'dawn'/'dark'/"O'Brien.png").write_bytes(b'torn')
+def nothing(home): shutil.rmtree(home)
+
+@pytest.mark.parametrize('spoil', [spoilt_patients, spoilt_boxes, spoilt_image, nothing])
+def test_no_word_of_a_folder_reaches_the_server(place, tmp_path, spoil):
+    shutil.copytree(place/'a', tmp_path/'a')
+    spoil(tmp_path/'a')
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): asked_for_facts(tmp_path/'a', tmp_path/'m')
+
+def test_no_word_of_what_a_site_keeps_reaches_the_server(place, tmp_path):
+    "A torn memory, a folder that is none; a limit of the owner is told."
+    what, node = job('FedBN'), Node(place/'a', tmp_path/'m', 'a', tell=None)
+    order = order_of(what, 'train', model=first_model(what, place/'a', tmp_path/'x'))
+    model = from_bytes(node.reply(to_bytes(order)))['model']
+    (tmp_path/'m'/'run'/'1.safetensors').write_bytes(b'torn')
+    later = to_bytes(order | dict(round=1, merged=1, model=model))
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): node.reply(later)
+    (tmp_path/'m'/'run'/'images.json').write_text('{')
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): node.reply(later)
+    (tmp_path/'file').write_text('')
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): asked_for_facts(place/'a', tmp_path/'file'/'m')
+    with pytest.raises(RuntimeError, match='a allows 1 pixels'):
+        asked_for_facts(place/'a', tmp_path/'m', limits=limits_of(most_pixels=1))
+
+def test_a_node_that_cannot_start_tells_no_path(place, tmp_path, no_flower):
+    "Its key is gone since the node was started."
+    pytest.importorskip('cryptography')
+    write_pair(tmp_path/'keys', 'a')
+    node = flower.node_of(place/'a', str(tmp_path/'keys'/'a'), 'a', tmp_path/'m', secure=str(tmp_path/'keys'))
+    said = flower.at_node(node)
+    (tmp_path/'keys'/'a').unlink()
+    with pytest.raises(RuntimeError, match=f'^{UNSAID}$'): asked_as_by_flower(node, job())
+    assert str(tmp_path) in said
+
+# ---- what an order may not take away
+
+@pytest.fixture
+def kept(place, tmp_path):
+    "A node after two rounds of a run, how it is asked, and its folder."
+    node, what = Node(place/'a', tmp_path/'m', 'a', tell=None), job('FedBN')
+    first = order_of(what, 'train', model=first_model(what, place/'a', tmp_path/'x'))
+    def ask(**more): return from_bytes(node.reply(to_bytes(first | more)))
+    ask(round=1, merged=1, model=ask()['model'])
+    return ask, tmp_path/'m'/'run', node
+
+def bytes_in(folder): return {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
+
+@pytest.mark.parametrize('how', [dict(round=0), dict(round=2), dict(round=2, merged=1, fresh=True)])
+def test_what_was_kept_is_set_aside_when_a_run_begins_anew(kept, how, capsys):
+    "Once; the next time it is refused until the owner has looked, and all of it is there still."
+    ask, folder, node = kept
+    if how.get('fresh'): (folder/'1.safetensors').unlink()
+    before = bytes_in(folder)
+    ask(**how)
+    assert bytes_in(folder/'old') == before
+    assert 'the server begins run anew' in capsys.readouterr().err
+    assert 'set aside' in [r['kind'] for r in Book(node.memory).rows()]
+    ask(round=0)
+    now = ask(round=1, merged=1) and bytes_in(folder)
+    with pytest.raises(RuntimeError, match='keeps one that came before: its owner'): ask(round=0)
+    assert (bytes_in(folder), bytes_in(folder/'old')) == (now, before)
+
+def test_other_images_are_refused_whatever_round_an_order_says(kept, place, tmp_path):
+    "Nothing of the run is touched."
+    ask, folder, node = kept
+    before = bytes_in(folder)
+    node.images.folder, node.at = place/'b', None
+    for kind in 'train', 'score':
+        with pytest.raises(RuntimeError, match='merged is 1, and 0 rounds are done'): ask(kind=kind, merged=1)
+    with pytest.raises(RuntimeError, match='a has other images'): ask(kind='score')
+    assert bytes_in(folder) == before
+
+def test_the_first_last_model_stays_beside_another(kept):
+    "The same order again leaves one."
+    ask, folder, node = kept
+    last = ask(round=2, merged=2, kind='train')['model']
+    def score(model): ask(kind='score', round=3, merged=3, model=model, personal=True)
+    score(last)
+    before = bytes_in(folder)
+    score(last)
+    assert bytes_in(folder).keys() == before.keys()
+    for k in 2, 3:
+        score({n: v*k for n, v in last.items()})
+        now = bytes_in(folder)
+        assert now['model.old.safetensors'] == before['model.safetensors'] != now['model.safetensors']
+
+def test_a_site_keeps_so_many_runs(place, tmp_path):
+    "One that is there goes on; room is made by its owner."
+    node = Node(place/'a', tmp_path/'m', 'a', tell=None, limits=limits_of(most_runs=2))
+    model = first_model(job(), place/'a', tmp_path/'x')
+    def ask(run): node.reply(to_bytes(order_of(structs.replace(job(), run=run), 'train', model=model)))
+    for run in 'x', 'y', 'x': ask(run)
+    with pytest.raises(RuntimeError, match='a allows 2 runs, .* for 3: .*--most-runs'): ask('z')
+    assert not (tmp_path/'m'/'z').exists()
+    flower.forgotten(tmp_path/'m', 'y')
+    ask('z')
+
+@pytest.mark.parametrize('kind, round', [('train', 3), ('train', 10**6), ('score', 4)])
+def test_a_round_that_the_job_does_not_have_is_refused(kept, kind, round):
+    "One that has grown has it."
+    ask, folder, node = kept
+    with pytest.raises(RuntimeError, match=f'a is asked to {kind} after round {round}, and the job has 3'):
+        ask(kind=kind, round=round, merged=2)
+    if round < 10: ask(kind=kind, round=round, merged=2, job=asdict(job('FedBN', rounds=round+1)))
 
 # ---- models
 

@@ -85,5 +85,5 @@ def test_a_refusal_is_one_sentence_in_the_log_of_the_job(system):
     (system.home/'c'/'noon'/'dark'/'Mueller_Hans.png').write_bytes(b'torn')
     status, number, there = system.train(job(rounds=1))
     said = (there/'log.txt').read_text()
-    assert 'COMPLETED' not in status and 'c cannot go on: file 17 is no readable image' in said
+    assert 'COMPLETED' not in status and 'c cannot go on: something at the site is in the way' in said
     assert 'Mueller' not in said and 'Traceback' not in said

@@ -100,7 +100,7 @@ def twice_a(order): return dict(members=[order['members'][0], *order['members'][
 
 LIES = dict(weights=(lighter, 'did not sign'), unequal=(changed, 'another model'),
             two=(of_two, 'three members'), twice=(twice_a, 'three members'),
-            merged=(lambda o: dict(merged=1, fresh=True), 'another model'),
+            fresh=(lambda o: dict(fresh=True), 'another model'),
             absent=(lambda o: dict(members=o['members'][1:]), 'its own word'),
             round=(lambda o: dict(round=1), 'another round'))
 

@@ -7,22 +7,25 @@ __all__ = []
 
 # %% ../../nbs/8_deploy/14_admit.ipynb #17861a4a
 import signal, threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 import torch
 from ..core.names import real
 from .order import Job
+from ..engine.setting import Setting
 from ..run.recipes import parts_of, read_call, read_method, summand_name
 from ..tools.shell import say
 
 # %% ../../nbs/8_deploy/14_admit.ipynb #5a1c0e11
 def limits_of(
     most_pixels:int=1024,            # side of an image
+    most_batch_pixels:int=50_000_000, # of all images of a batch, padded
     most_steps:int=10_000,           # of a round
     most_epochs:int=100,
     most_parameters:int=200_000_000, # of the model
     most_minutes:float=240.,         # for an order
     most_threads:int=16,
+    most_runs:int=100,               # kept
     most_share:float=.8,             # its own of a secure sum, without the heaviest others
     colluders:int=1,                 # so many others, who may tell the server what they sent
     weights:str=None,                # file or folder that may be opened
@@ -31,8 +34,9 @@ def limits_of(
     evaluate_only:bool=False,        # no training
 )->dict:
     "What an order may ask of a site at most; no number in its range, no file, no method is refused."
-    most = dict(pixels=most_pixels, steps=most_steps, epochs=most_epochs, parameters=most_parameters,
-                minutes=most_minutes, threads=most_threads, share=most_share)
+    most = dict(pixels=most_pixels, batch_pixels=most_batch_pixels, steps=most_steps, epochs=most_epochs,
+                parameters=most_parameters, minutes=most_minutes, threads=most_threads, runs=most_runs,
+                share=most_share)
     for k, v in {f'most_{k}': v for k, v in most.items()}.items() | dict(colluders=colluders).items():
         low, high, step = RANGES.get(k, (1, 10**12, 1))
         if real(v) and low <= v <= high and (not step or isinstance(v, int)): continue
@@ -54,8 +58,9 @@ def check_limits(site:str, limits:dict, **asked): # what is asked, by the limit'
     "Refuse what is above a limit."
     for what, n in asked.items():
         if n <= limits[what]: continue
-        raise ValueError(f'{site} allows {limits[what]:,} {what}, and the order asks for {n:,}: '
-                         f'ask for less, or start the node with --most-{what} {n}')
+        words, option = what.replace('_', ' '), what.replace('_', '-')
+        raise ValueError(f'{site} allows {limits[what]:,} {words}, and the order asks for {n:,}: '
+                         f'ask for less, or start the node with --most-{option} {n}')
 
 def opens(text:str, allowed:str)->bool: # a file or folder; '': none
     "Is it a name, or a file that may be opened?"
@@ -91,21 +96,39 @@ def admit(job:Job, site:str, limits:dict):
         with suppress(NotImplementedError): net = read_method(job.method).adapt(net)    # some compare numbers
     check_limits(site, limits, parameters=sum(p.numel() for p in net.parameters()))
 
+# %% ../../nbs/8_deploy/14_admit.ipynb #a7a74beb
+def admit_setting(s:Setting, job:Job, n:int, site:str, limits:dict): # n: its training images
+    "Refuse a round that takes too long, and a batch that takes too much memory."
+    if s.pad > job.pixels:
+        raise ValueError(f'{site} is asked to pad images of {job.pixels} pixels by {s.pad}: '
+                         f'ask for at most {job.pixels}')
+    epochs, batch = 0 if s.local_steps else s.local_epochs, min(s.batch_size, n)*(job.pixels+2*s.pad)**2
+    check_limits(site, limits, threads=s.threads, steps=s.steps(n), epochs=epochs, batch_pixels=batch)
+
+def check_round(site:str, order:dict, rounds:int):
+    "Refuse a round that the job does not have."
+    if order['round'] <= rounds-(order['kind'] != 'score'): return
+    raise ValueError(f'{site} is asked to {order["kind"]} after round {order["round"]}, and the job has '
+                     f'{rounds}: ask for more --rounds')
+
 # %% ../../nbs/8_deploy/14_admit.ipynb #5a1c0e14
 class Overtime(BaseException):
     "A timer has run out. It is no error of a file, as `TimeoutError` is: nobody on the way catches it."
 
-@contextmanager
-def within(minutes:float):
-    "Stop what takes longer; only a main thread can be stopped."
+def within(minutes:float, call):
+    "What `call()` gives; one that takes longer is stopped, in a main thread only."
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, 'SIGALRM'):
         say(f'an order cannot be stopped after {minutes:g} minutes here: no main thread, or no timer')
-        yield
-        return
-    def stop(*_): raise Overtime
+        return call()
+    done = False
+    def stop(*_):
+        if not done: raise Overtime
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 60*minutes)
-    try: yield
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 60*minutes)
+            return call()
+        finally: done = True
     except Overtime:
         raise TimeoutError(f'the order takes more than the {minutes:g} minutes that this site allows: '
                            'ask for less, or start the node with --most-minutes') from None

@@ -21,7 +21,7 @@ from .admit import limits_of
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, node_of
+from .node import Node, at_home, node_of, overheard
 from .order import Book, Job, job_of, letters, order_of
 from .secure import Seal
 from .study import known_sites, united
@@ -44,11 +44,12 @@ def client_app():
     @app.query()
     def asked(letter, context):
         c = context.node_config
-        seal = Seal(c['key'], c['secure']) if c.get('secure') else None
         os.umask(0o077)
-        how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')} | dict(seal=seal)
+        how = {k: c.get(k) for k in ('white', 'epsilon', 'device', 'bad')}
         how |= dict(limits={k: c[k] for k in limits_of()})
-        node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
+        with overheard(), at_home():
+            how |= dict(seal=Seal(c['key'], c['secure']) if c.get('secure') else None)
+            node = Node(c['data'], c['memory'], c['name'], bool(c['peers']), **how)
         return Message(record_of(node.reply(bytes_of(letter.content))), reply_to=letter)
     return app
 

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/8_deploy/03_node.ipynb #3667e8fd
-import getpass, json, math, os, platform, time
+import getpass, json, math, os, platform, shutil, time
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from torch import Tensor
+from safetensors.torch import load_file
 from fastcore.meta import delegates
 from msgspec.structs import asdict
 from .. import __version__
@@ -28,7 +29,7 @@ from ..data.datasets import renumbered
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.images import join
 from ..data.suite import Suite
-from .admit import admit, check_limits, limits_of, within
+from .admit import admit, admit_setting, check_limits, check_round, limits_of, within
 from .keys import site_name
 from .order import Book, Job, Judged, Order, job_mark, job_of, letters, mark, now
 from .secure import Seal, SecureSum
@@ -40,6 +41,33 @@ from ..engine.device import largest_of, leaves, pick_device
 from ..engine.private import Ledger
 from ..engine.scoring import scores
 from ..engine.server import alike, counters, floats_in, form_of, unlike
+
+# %% ../../nbs/8_deploy/03_node.ipynb #b2bd6b41
+UNSAID = 'something at the site is in the way, and only its own terminal and ledger say what: ask there'
+
+def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
+
+@contextmanager
+def at_home():
+    "What goes wrong inside is of the site's own files."
+    try: yield
+    except Exception as e:
+        e.at_home = True
+        raise
+
+def heard(e:Exception)->str:
+    "What of an error leaves the site."
+    of_order = isinstance(e, (ValueError, FloatingPointError)) or type(e) is TimeoutError and not e.errno
+    return sentence_of(e) if of_order and not hasattr(e, 'at_home') else UNSAID
+
+@contextmanager
+def overheard():
+    "An error inside leaves as the server hears it, and is said here."
+    try: yield
+    except Exception as e: said, sent = sentence_of(e), heard(e)
+    else: return
+    if sent != said: complain(f'{said} (the server hears: {sent})')
+    raise RuntimeError(sent)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #7c0a5e11
 @contextmanager
@@ -69,6 +97,7 @@ class Images:
         white=None,       # or 4095, or a window
         bad='strict',     # skip
     ): self.folder, self.site, self.white, self.bad = Path(folder), site, window_of(white), bad
+    @at_home()
     def suite(self, job:Job)->Suite:
         "Images, in the job's classes."
         boxes = 'boxes.csv' if (self.folder/'boxes.csv').exists() else None
@@ -84,17 +113,6 @@ class Images:
                  for k in ('train', 'val', 'test')}
         return replace(suite, classes=job.classes, clients=[replace(client, **parts)],
                        tests={client.domain: parts['test']})
-    def harmless(self, text:str, memory:Path)->str: # folder of the site
-        "A sentence in which files have numbers, by their order, and folders of this site no place."
-        root = self.folder.resolve()
-        files = {str(f): k for k, f in enumerate(sorted(f for f in root.rglob('*') if f.is_file()), 1)}
-        known = {n: k for f, k in files.items()
-                 for n in (f, Path(f).relative_to(root).as_posix(), Path(f).name)}
-        for n in sorted((n for n in known if n in text), key=len, reverse=True):
-            text = text.replace(n, f'file {known[n]}')
-        for folder in (memory.resolve(), memory, root, self.folder):
-            text = text.replace(str(folder), 'a folder here') if len(str(folder)) > 1 else text
-        return text
 
 # %% ../../nbs/8_deploy/03_node.ipynb #328fd435
 def all_unseen(suite:Suite)->Suite:
@@ -125,27 +143,58 @@ class Memory:
     def lost(self, merged:int)->bool:
         "Is what was kept after the last used round gone? One that never took part has nothing to lose."
         return merged > 0 and not self.file(merged).exists()
-    def check_images(self, round:int, now:dict): # digests
-        "Refuse to go on with other images than those that the run began with here."
+    def kept(self)->list: return [*self.folder.glob('[0-9]*.safetensors')]
+    def used(self, order:dict)->bool:
+        "Is there what an order that begins anew must not delete? Of two files one was used."
+        model = self.folder/'model.safetensors'
+        return model.exists() or len(self.kept()) > (order['merged'] == 0)
+    def set_aside(self):
+        "What an earlier beginning left goes to `old`; there is room for one."
+        old, run = self.folder/'old', self.folder.name
+        if old.exists():
+            raise ValueError(f'{self.site} is asked to begin the run {run} anew once more, and keeps one '
+                             'that came before: its owner takes `old` away, or begin with another --out')
+        moved = [*self.kept(), *self.folder.glob('images.json'), *self.folder.glob('model.*')]
+        with at_home():
+            old.mkdir()
+            for file in moved: file.rename(old/file.name)
+            Book(self.folder.parent).write(run=run, kind='set aside')
+        complain(f'the server begins {run} anew: what {self.site} kept of it lies in {run}/old of its memory')
+    def begun(self, order:dict, now:dict): # digests
+        "Refuse to go on with other images than those that the run began with here; a first round begins."
         file = self.folder/'images.json'
-        if round == 0 or not file.exists(): write_json(now, file)
-        if json.loads(read_bytes(file)) == now: return
-        raise ValueError(f'{self.site} has other images, labels or boxes than when this run began here: '
-                         'put the earlier ones back, or begin anew with another --out')
+        with at_home(): same = not file.exists() or json.loads(read_bytes(file)) == now
+        trains, anew = order['kind'] == 'train', not order['merged'] or self.lost(order['merged'])
+        if not same and (order['round'] or not trains and self.used(order)):
+            raise ValueError(f'{self.site} has other images, labels or boxes than when this run began here: '
+                             'put the earlier ones back, or begin anew with another --out')
+        if anew and trains and self.used(order): self.set_aside()
+        if not same or not file.exists(): write_json(now, file)
     def recalled(self, order:dict, images:dict, device)->dict:
         "What was kept after the last round of which the server used the answer."
-        self.check_images(order['round'], images)
         merged, file = order['merged'], self.file(order['merged'])
-        if merged and not self.lost(merged): return load_nest(file, device)
-        if not merged or order['fresh']: return dict(kept={}, states={})
-        raise ValueError(f'{self.site} lost its memory: what it kept after round {merged} is gone. '
-                         f'Bring {file.name} back, or let it begin anew: --lost fresh')
+        if (lost := self.lost(merged)) and not order['fresh']:
+            raise ValueError(f'{self.site} lost its memory: what it kept after round {merged} is gone. '
+                             f'Bring {file.name} back, or let it begin anew: --lost fresh')
+        self.begun(order, images)
+        if not merged or lost: return dict(kept={}, states={})
+        with at_home(): return load_nest(file, device)
     def keep(self, mine:dict, order:dict):
         "Write what stays after a training; that of the last used round stays, too."
         done = order['round']+1
         save_nest(mine, self.file(done))
-        for old in self.folder.glob('[0-9]*.safetensors'):
+        for old in self.kept():
             if old.stem not in (str(order['merged']), str(done)): old.unlink()
+    def leave(self, fed:Federation, client:int|None):
+        "The last model, with its card; of others that lay there before it the first stays, too."
+        last, first = self.folder/'model.safetensors', self.folder/'model.old.safetensors'
+        with at_home():
+            other = last.exists() and not first.exists()
+            for end in ('.safetensors', '.json') if other else ():
+                shutil.copy(last.with_suffix(end), first.with_suffix(end))
+            export(fed, last, client=client)
+            if other and to_bytes(load_file(first)) == to_bytes(load_file(last)):
+                for end in '.safetensors', '.json': first.with_suffix(end).unlink()
 
 # %% ../../nbs/8_deploy/03_node.ipynb #647c1880
 def misshapen(down, like:dict)->str: # '' if nothing is
@@ -167,6 +216,11 @@ def check_order(site:str, order:dict, like:dict): # a model like the one that is
     if why: raise ValueError(f'{site} got another model than the job has ({why}): ask anew')
 
 # %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
+def who()->str:
+    "Whose account this is."
+    try: return getpass.getuser()
+    except (KeyError, OSError): return f'user {os.getuid()}'       # in a container
+
 def machine(device)->dict: # {what: text}
     "On what bits depend besides the code."
     kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
@@ -195,12 +249,8 @@ class Node:
         self.images = Images(data, self.name, white, bad)
         self.secure = SecureSum(seal, self.name, self.memory, self.limits) if seal else None
     def reply(self, order:bytes)->bytes:
-        "What was asked; a refusal leaves as a sentence that names no file of this site."
-        try: return self(order)
-        except Exception as e: said = sentence_of(e)
-        sent = self.images.harmless(said, self.memory)
-        if sent != said: complain(f'{said} (the server hears: {sent})')
-        raise RuntimeError(sent)
+        "What was asked; a refusal leaves as a sentence, and never one of this site's own files."
+        with overheard(): return self(order)
     def __call__(self, order:bytes)->bytes:
         "The answer to an order, written down before it leaves; a refusal is, too."
         book, said = Book(self.memory), {}
@@ -222,9 +272,10 @@ class Node:
         if not self.limits['evaluate_only']: self.check_agreed(job)
         elif order['kind'] in ('train', 'pledge'):
             raise ValueError(f'{self.name} only evaluates: ask it for scores')
-        with within(self.limits['minutes']):
+        def do():
             if order['kind'] != 'classes': self.consider(job)
             return getattr(self, one_of(order['kind'], kinds, 'order'))(order, job)
+        return within(self.limits['minutes'], do)
     def facts(self, order:dict, job:Job)->dict:
         "What the server may know before the first round."
         fed = self.federation(job, 0)
@@ -242,11 +293,11 @@ class Node:
         return dict(name=self.name, classes=list(self.images.suite(job).classes))
     def pledge(self, order:dict, job:Job)->dict:
         "What it signs before a secure round."
-        fed = self.federation(job, order['client'])
-        return self.secure.pledge(order, job, fed, self.of_run(job).folder)
+        fed, memory = self.asked(order, job)
+        return self.secure.pledge(order, job, fed, memory.folder)
     def train(self, order:dict, job:Job)->dict:
         "Local training by an order: what the server gets."
-        fed, memory = self.federation(job, order['client']), self.of_run(job)
+        fed, memory = self.asked(order, job)
         members = self.secure.members(order, job, fed, memory.folder) if self.secure else ()
         at = copy(fed)
         at.state = replace(fed.state, round=order['round'])
@@ -260,7 +311,7 @@ class Node:
         return answer | dict(round=order['round']+1, anew=anew)
     def score(self, order:dict, job:Job)->dict:
         "How many of the own test images are right; the last model stays as a file of this site."
-        k, fed, memory = order['client'], self.federation(job, order['client']), self.of_run(job)
+        k, (fed, memory) = order['client'], self.asked(order, job)
         mine = memory.recalled(order, fed.made_of['data'], self.device)
         like = {n: v for n, v in fed.server.items() if n not in fed.kept | fed.net.frozen}
         check_order(self.name, order, like)
@@ -271,14 +322,21 @@ class Node:
             rows, last = scores(fed), fed.round_no == fed.setting.rounds
             if fed.suite.unseen: rows = [r for r in rows if r['view'] == 'unseen']
             fed.history = fed.history.grown(rows=rows)
-            if last: export(fed, memory.folder/'model.safetensors', client=k if order['personal'] else None)
+            if last: memory.leave(fed, k if order['personal'] else None)
             said = dict(client=k, rows=rows, odd=batch_odd(fed) if last else '')
             return said | dict(site=asdict(judged(fed))) if fed.suite.unseen else said
         finally: fed.state = first
+    def asked(self, order:dict, job:Job)->tuple:
+        "(a federation, what it keeps) of an order whose round the job has."
+        fed, memory = self.federation(job, order['client']), self.of_run(job)
+        check_round(self.name, order, fed.setting.rounds)
+        there = [p for p in self.memory.glob('*') if p.is_dir() and p.name != 'cache']
+        if not memory.folder.exists(): check_limits(self.name, self.limits, runs=len(there)+1)
+        return fed, memory
     def consider(self, job:Job):
         "Say what will leave, before anything does; what others would get needs a yes, at every order."
         file, key = self.memory/'considered.json', f'{job_mark(job)} {__version__}'
-        known = json.loads(read_bytes(file)) if file.exists() else {}
+        with at_home(): known = json.loads(read_bytes(file)) if file.exists() else {}
         if key not in known:
             surface = surface_of(job, self.federation(job, 0).suite.n_classes)
             if self.limits['evaluate_only']: surface = looking_on(surface)
@@ -306,9 +364,7 @@ class Node:
         if self.limits['evaluate_only']: suite = all_unseen(suite)
         client, = suite.clients
         fed = job.federation(replace(suite, clients=[replace(client, id=k)]), device=self.device)
-        s, epochs = fed.setting, 0 if fed.setting.local_steps else fed.setting.local_epochs
-        most = dict(threads=s.threads, steps=s.steps(len(client.train)), epochs=epochs)
-        check_limits(self.name, self.limits, **most)
+        admit_setting(fed.setting, job, len(client.train), self.name, self.limits)
         if job.setting.get('epsilon'): fed.worker.ledger = self.ledger(job)
         self.fed, self.at = fed, (job, k)
         return fed
@@ -318,14 +374,9 @@ class Node:
         return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
     def owner(self)->str:
         "Who runs the node, and what was allowed."
-        try: who = getpass.getuser()
-        except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
         said = {k: self.limits[k] for k in ('methods', 'evaluate_only')}
         said = dict(peers=self.peers) | said
-        return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
-
-# %% ../../nbs/8_deploy/03_node.ipynb #5e27e0ce
-def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
+        return ', '.join([who(), *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c5bf83f2
 BAD = 'strict', 'skip'      # broken images: refused, left out

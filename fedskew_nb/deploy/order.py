@@ -72,6 +72,8 @@ class Order(Record):
     def __post_init__(self):
         for n in ('client', 'round', 'merged'):
             if (v := getattr(self, n)) < 0: raise ValueError(f'{n} is {v}: at least 0')
+        if self.merged > self.round:
+            raise ValueError(f'merged is {self.merged}, and {self.round} rounds are done: at most that')
 
 # %% ../../nbs/8_deploy/13_order.ipynb #9c32676d
 def order_of(job:Job, kind:str, **more)->dict:

@@ -61,7 +61,7 @@ class Seal:
         "A pledge that its site has signed."
         it = record_of(signed, Signed)
         name = it.said.name
-        if name not in self.known: raise ValueError(f'there is no {name}.pub in {self.files["secure"]}')
+        if name not in self.known: raise ValueError(f'there is no {name}.pub in the folder of --secure')
         try: self.known[name].verify(bytes.fromhex(it.sign), sha(signed['said']).encode(), self.how)
         except (ValueError, crypto('exceptions').InvalidSignature):
             raise ValueError(f'{name} did not sign what is said of it') from None

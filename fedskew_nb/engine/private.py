@@ -116,7 +116,7 @@ class Ledger:
         try: rows = [json.loads(line) for line in lines]
         except ValueError: rows = [None]
         if not any(misfit(r, Spent) for r in rows): return rows
-        raise ValueError(f'{self.file} is torn: bring it back')
+        raise ValueError(f'{self.file.name} is torn: bring it back')
     def spent(self)->list: return [(r['sigma'], r['q'], r['steps']) for r in self.rows()]
     def epsilon(self, delta:float, *more)->float: return epsilon_of([*self.spent(), *more], delta)
     def begin(self, s:Setting, d:Data, sigma:float|None=None):

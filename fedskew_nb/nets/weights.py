@@ -16,13 +16,13 @@ from torch import Tensor, nn
 # %% ../../nbs/4_core/15_weights.ipynb #595b13d1
 def weights_in(path, known=()): # known: names of weights; → what the file holds
     "What a file of weights holds, read without running code."
-    path = Path(path).expanduser()
-    if not path.is_file():
+    file = Path(path).expanduser()
+    if not file.is_file():
         names = f' ({", ".join(known)})' if known else ''
         raise ValueError(f'there is no file {path}: name known weights{names}, or such a file')
     try:
-        if path.suffix == '.safetensors': return load_file(path)
-        return torch.load(path, 'cpu', weights_only=True)
+        if file.suffix == '.safetensors': return load_file(file)
+        return torch.load(file, 'cpu', weights_only=True)
     except Exception as e:
         raise ValueError(f'{path} holds no weights that can be read without running code '
                          f'({type(e).__name__}): save its state_dict as .safetensors') from None
