@@ -259,6 +259,15 @@ def test_no_connection_is_opened_for_weights(place, tmp_path, monkeypatch, net):
     monkeypatch.setattr(Job, 'net', net)
     with pytest.raises(Asked): admit(what, 'a', limits_of(downloads=True))
 
+def test_of_weights_by_a_name_nobody_hears_whether_a_file_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'there.csv').write_text('patients')
+    def said(name):
+        with pytest.raises(ValueError) as e:
+            admit(Job('FedAvg', f'torchvision("resnet18", weights="{name}")', 32), 'a', limits_of())
+        return str(e.value).replace(name, '')
+    assert said('there.csv') == said('gone.csv')
+
 OF_NODES = [['--peers'], ['--colluders', '0'], ['--most-share', '.5'], ['--evaluate', 'x']]
 
 @pytest.mark.parametrize('option', OF_NODES)

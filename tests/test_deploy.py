@@ -389,7 +389,7 @@ def test_ledgers_of_sites_and_server_agree(place, tmp_path, capsys):
     hub.fit(progress=False)
     both = 'job', 'kind', 'round', 'came', 'order', 'left', 'answer'
     def rows(book, site=None): return [{k: r[k] for k in both} for r in book.rows() if r.get('site') == site]
-    def mark(data): return hashlib.blake2b(data, digest_size=32).hexdigest()[:16]
+    def mark(data): return hashlib.blake2b(data, digest_size=32).hexdigest()
     server, found = Book(tmp_path), []
     for s in 'abc':
         own = rows(Book(tmp_path/'sites'/s))

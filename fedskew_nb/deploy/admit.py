@@ -79,15 +79,16 @@ def admit(job:Job, site:str, limits:dict):
         if summand_name(read_call(t, 'name')[1]) in agreed: continue
         raise ValueError(f'{site} takes part in {", ".join(agreed)}, and the order asks for {t}: '
                          'ask for one of these, or start the node with --methods')
-    # no text in it is the path of a file here
+    # no text in it is the path of a file here; of weights by a name nobody hears whether a file has it
     values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
+    weights = read_call(job.model, 'name')[2].get('weights')
     for text in (v for v in values if isinstance(v, str) and not opens(v, limits['weights'])):
+        if text == weights and Path(text).name == text and not limits['downloads']: continue
         raise ValueError(f'the order names the file {text}, which {site} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
     # weights by a name come from elsewhere
-    weights = read_call(job.model, 'name')[2].get('weights')
-    here = isinstance(weights, str) and Path(weights).expanduser().is_file()
-    if weights and not limits['downloads'] and not here:
+    file = isinstance(weights, str) and Path(weights).expanduser().is_file()
+    if weights and not limits['downloads'] and not (file and opens(weights, limits['weights'])):
         raise ValueError(f'the order asks for the weights {weights}, and {site} opens no connection for '
                          'them: name a file that it has, or start the node with --downloads')
     # shapes without numbers

@@ -31,7 +31,7 @@ from ..data.images import join
 from ..data.suite import Suite
 from .admit import admit, admit_setting, check_limits, check_round, limits_of, within
 from .keys import site_name
-from .order import Book, Job, Judged, Order, job_mark, job_of, letters, mark, now
+from .order import Book, Job, Judged, Order, job_mark, job_of, letters, now, sha
 from .secure import Seal, SecureSum
 from .surface import looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -259,7 +259,7 @@ class Node:
             answer = to_bytes(self.answer(said))
         except Exception as e:
             what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
-            what |= dict(came=len(order), order=mark(order), left=0)
+            what |= dict(came=len(order), order=sha(order), left=0)
             book.write(**what, refused=str(e), allowed=self.owner())
             raise
         job = job_of(said['job'])

@@ -99,8 +99,7 @@ def sha(o)->str:
     data = o if isinstance(o, bytes) else json.dumps(o, sort_keys=True).encode()
     return hashed(data, size=32).hexdigest()
 
-def mark(o)->str: return sha(o)[:16]
-def job_mark(job:Job)->str: return mark(asdict(job))
+def job_mark(job:Job)->str: return sha(asdict(job))
 
 def asked_of(order:dict)->str:
     "Digest of an order, but for who gets it: its number is compared with the one that it signed."
@@ -117,7 +116,7 @@ class Book:
     def write(self, **row):
         "One more line, on the disk before anything is sent."
         *before, torn = self.lines()
-        before = mark((torn or (before or [b''])[-1]))
+        before = sha(torn or (before or [b''])[-1])
         line = json.dumps(dict(when=now()) | row | dict(before=before)).encode()
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(self.file, os.O_WRONLY|os.O_APPEND|os.O_CREAT, 0o600), 'ab') as f:
@@ -126,12 +125,12 @@ class Book:
             f.flush()
             os.fsync(f.fileno())
     def rows(self)->list: # of dicts
-        "All that was written; a line that was changed or taken out is said."
+        "All that was written; a line before the last that was changed or taken out is said."
         found, before = [], b''
         for k, line in enumerate(filter(None, self.lines()), 1):
             try: row = json.loads(line)
             except ValueError: row = {}                # a kill in the middle of a line
-            if row and row.get('before') != mark(before):
+            if row and row.get('before') != sha(before):
                 raise ValueError(f'{self.file}: line {k-1} was changed, or a line before {k} is missing')
             if row: found.append(row)
             before = line
@@ -144,4 +143,4 @@ class Book:
 def letters(job:Job, kind:str, round:int, order:bytes, answer:bytes, **more)->dict:
     "An order and its answer, as both sides write them down."
     what = dict(run=job.run, job=job_mark(job), method=job.method, kind=kind, round=round)
-    return what | dict(came=len(order), order=mark(order), left=len(answer), answer=mark(answer)) | more
+    return what | dict(came=len(order), order=sha(order), left=len(answer), answer=sha(answer)) | more
