@@ -18,7 +18,7 @@ from ..core.files import sweep, write_csv
 from ..core.identity import digest
 from ..core.mechanism import HOOKS, described, fills   # noqa: F401  (two: a later page)
 from ..core.method import Method
-from ..core.names import Recipe, hashed, live, plain
+from ..core.names import Recipe, hashed, live, message, plain    # noqa: F401  (one: a later page)
 from ..core.net import Net
 from ..core.seeding import seeded
 from ..data.suite import Suite
@@ -27,7 +27,7 @@ from ..engine.checkpoint import load_nest, odd_run, run_head
 from ..engine.device import pick_device
 from ..engine.federation import Federation
 from ..engine.guard import check_wants
-from ..engine.sites import Overheard, Trained# noqa: F401  (as above)
+from ..engine.sites import Overheard, Trained   # noqa: F401  (as above)
 from ..engine.history import History, describe, read_history, versions
 
 # %% auto #0
@@ -348,8 +348,10 @@ def beside(fed, run, folder):
     if not run.beside or fed.round_no or not folder: return None
     if any(path.exists() for path in files_of(run.beside, folder)): return None
     held = {(run.suite.make, run.seed): fed.suite} if run.deal == 'skew' else None
+    def alone(e):
+        warnings.warn(f'{run.beside.title} trains in its own turn, not beside {run.title}: {message(e)}')
     try: other = federation_of(run.beside, held)
-    except Exception: return None                       # in its own turn it says why
+    except Exception as e: return alone(e)
     one, two = (digest([f.setting, f.method.rules(f.net)]) for f in (fed, other))
     if one != two or fed.setting.patience: return None
 
@@ -359,7 +361,9 @@ def beside(fed, run, folder):
     def after(fed):
         if fed.sites is not heard: return
         try: other.fit(1, progress=False)
-        except Exception: fed.sites = heard.sites       # likewise; this run goes on
+        except Exception as e:
+            alone(e)
+            fed.sites = heard.sites
         else: other.history.timing[-1]['seconds'] += fed.history.timing[-1]['seconds']
         if other.round_no == other.setting.rounds: other.history.save(files_of(run.beside, folder)[0])
     return after
