@@ -5,7 +5,7 @@
 # %% ../../nbs/3_results/23_printed.ipynb #b18bd33d
 from __future__ import annotations
 import csv, re
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 import pandas as pd
@@ -26,7 +26,7 @@ from ..engine.setting import setting_for
 __all__ = []
 
 # %% ../../nbs/3_results/23_printed.ipynb #0ff1b967
-def a_dict(**how): return field(default_factory=dict, **how)
+def a_dict(): return field(default_factory=dict)
 
 # %% ../../nbs/3_results/23_printed.ipynb #ee54731f
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Printed:
     suite:str          # of `prepare`, or embedded
     columns:dict       # {heading: domain, AVG or ALL}
     setting:dict       # of `compare`: model, rounds, …
-    like:dict=a_dict(kw_only=True)    # {a row: the one of which it is a variant}
-    home:str=field(default='', kw_only=True)    # the folder of NAME.csv; default: assets/printed
+    _:KW_ONLY
+    like:dict=a_dict() # {a row: the one of which it is a variant}
+    home:str=''        # the folder of NAME.csv; default: assets/printed
     def rows(self)->dict: # {their name of a method: {heading: digits}}
         "What its file says."
         file, of = Path(self.home or files('fedskew_nb')/'assets'/'printed')/f'{self.name}.csv', {}
