@@ -231,7 +231,8 @@ def test_a_printed_list_is_of_today(page, capsys):
 
 def headings(page):
     "The words from AVG on of every stored line that begins with the columns of a table of scores."
-    outputs = [o for c in read(page)['cells'] for o in c.get('outputs', [])]
+    cells = [c for c in read(page)['cells'] if 'as_printed()' not in source(c)]      # a paper's columns
+    outputs = [o for c in cells for o in c.get('outputs', [])]
     kinds = [d for o in outputs for d in (o, o.get('data', {}))]
     texts = [''.join(d.get(k, '')) for d in kinds for k in ('text', 'text/plain', 'text/markdown')]
     for line in '\n'.join(texts).splitlines():

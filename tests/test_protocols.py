@@ -1,5 +1,7 @@
 "Protocols are what they say: fields, presets, rates, and the images that each client gets."
 import json, shutil
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 import numpy as np
 import pytest, torch
@@ -16,8 +18,26 @@ from fedskew_nb.engine.setting import Setting
 from test_reproduce import SHORT, pacs, picture
 
 TABLES = protocols()
+PRINTED = files('fedskew_nb')/'assets'/'printed'
 TRAINED = [name for name, p in TABLES.items() if p.suite]
 ON_PHOTOS = [name for name, p in TABLES.items() if p.suite in ('pacs', 'office-caltech-10', 'domainnet-10')]
+
+# ---- the files of numbers
+def test_each_table_has_its_file_and_each_file_its_table():
+    assert {f.name for f in PRINTED.iterdir()} == {f'{name}.csv' for name in TABLES}
+
+@pytest.mark.parametrize('text, said', [
+    ('', 'T.csv is headed None'), ('method,P\nFedAvg,5\n', r"T.csv is headed \['method', 'P'\]"),
+    ('method,P,X\nFedAvg,5,6\n', "T.csv is headed .*'X'"), ('method,X,P\nFedAvg,6,5\n', 'T.csv is headed'),
+    ('method,P,S\nFedAvg,5\n', 'T.csv: FedAvg has None under S'), ('method,P,S\nA,5,\n', "A has '' under S"),
+    ('method,P,S\nFedAvg,5,6,7\n', r"T.csv: FedAvg has \['7'\]"),
+    ('method,P,S\nA,5,nan\n', "A has 'nan' under S"), ('method,P,S\nA,5,6\nA,7,8\n', 'T.csv has A twice')])
+def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, text, said):
+    (tmp_path/'T.csv').write_text(text)
+    p = Protocol('T', '', '', dict(P='photo', S='sketch'), {}, home=str(tmp_path))
+    for ask in (p.numbers, p.as_printed, p.methods):
+        with pytest.raises(ValueError, match=said): ask()
+    with pytest.raises(FileNotFoundError, match='U.csv'): replace(p, name='U').numbers()
 
 # ---- the list of fields
 @pytest.mark.parametrize('name', TRAINED)
@@ -38,8 +58,9 @@ def test_a_table_on_photographs_names_the_settings_that_papers_differ_in(name):
                   'round that counts', 'exact copies', 'rounds', 'local_epochs', 'batch_size', 'seeds'):
         assert field in names, field
 
-def test_every_disagreement_stands_under_the_table_and_no_agreement():
-    p = Protocol('T', '', '', {}, '', dict(lr=.1, rounds=2), fields=(
+def test_every_disagreement_stands_under_the_table_and_no_agreement(tmp_path):
+    (tmp_path/'T.csv').write_text('method\n')
+    p = Protocol('T', '', '', {}, dict(lr=.1, rounds=2), home=str(tmp_path), fields=(
         Field('lr', .1, .1, source='s'), Field('rounds', 2, 3, source='s'), Field('momentum', source='')))
     first, second = p.foot()
     assert first.endswith('rounds: 2 (code: 3)') and second == 'momentum: 0.9 (neither paper nor code says)'

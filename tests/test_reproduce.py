@@ -253,7 +253,7 @@ def test_a_table_that_counts_needs_no_data():
 def test_domains_are_left_out_in_turn(pacs):
     "The score is what is measured on the domain that nobody had; AVG is their mean."
     p = TABLES['FDSE-2-Office']
-    styles = dict(zip('PACS', LAYOUTS['pacs'].counts))
+    styles = dict(zip(p.columns, LAYOUTS['pacs'].counts))
     folder = dict(size=16, test=.2, val=.1)
     ours = replace(p, suite='pacs', columns=styles | dict(AVG='AVG'), folder=folder, fields=())
     suites = suites_of(ours, pacs)

@@ -212,50 +212,26 @@ LONG = dict(model='small_conv', rounds=200, local_steps=20, batch_size=32, lr=.0
             momentum=0., weight_decay=0.)
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #92343cb0
-def table_1(data:str, suite:str, participation:float, printed:str)->Protocol:
+def table_1(data:str, suite:str, participation:float)->Protocol:
     "A row of the paper's Table 1."
-    return Protocol(f'DFL-1-{data}', "DFL's Table 1", suite, dict(accuracy='AVG'), printed,
+    return Protocol(f'DFL-1-{data}', "DFL's Table 1", suite, dict(accuracy='AVG'),
                     LONG | dict(participation=participation), view='personal', fields=SAID)
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #15d2917e
-TABLES = [table_1('Colored-MNIST', 'colored-mnist', .5, '''
-    FedAvg  88.88
-    FedProx 89.93
-    FedGen  93.47
-    DFL     95.91
-    ''')]
+TABLES = [table_1('Colored-MNIST', 'colored-mnist', .5)]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #42deea09
-TABLES += [table_1('3Dshapes-colour', 'shapes3d-like', .4, '''
-    FedAvg  98.57
-    FedProx 98.16
-    FedGen  98.38
-    DFL     99.37
-    ''')]
+TABLES += [table_1('3Dshapes-colour', 'shapes3d-like', .4)]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #b41cfde1
-TABLES += [table_1('3Dshapes-scale', 'shapes3d-like-scale', 1., '''
-    FedAvg  89.34
-    FedProx 89.93
-    FedGen  76.57
-    DFL     90.38
-    ''')]
+TABLES += [table_1('3Dshapes-scale', 'shapes3d-like-scale', 1.)]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #777bc7c4
-TABLES += [table_1('dSprites', 'dsprites-like', .5, '''
-    FedAvg  73.55
-    FedProx 71.64
-    FedGen  82.69
-    DFL     86.74
-    ''')]
+TABLES += [table_1('dSprites', 'dsprites-like', .5)]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab2
 ONE_PART = {'aggregation': SHARED, 'transferring': LENT}
-TABLES += [replace(TABLES[0], name='DFL-2-Colored-MNIST', source="DFL's Table 2", ours=ONE_PART, printed='''
-    aggregation   95.11
-    transferring  95.29
-    DFL           96.02
-    ''')]
+TABLES += [replace(TABLES[0], name='DFL-2-Colored-MNIST', source="DFL's Table 2", ours=ONE_PART)]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab34
 PHOTOS = tuple(f for f in SAID if f.name not in ('data', 'test images', 'rounds', 'net')) + (
@@ -266,26 +242,18 @@ PHOTOS = tuple(f for f in SAID if f.name not in ('data', 'test images', 'rounds'
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab35
 HALF = (.5, .5, .5)
-def table_34(data:str, suite:str, table:int, columns:dict, printed:str)->Protocol:
+def table_34(data:str, suite:str, table:int, columns:dict)->Protocol:
     "The paper's Table 3, or the first half of its Table 4."
-    return Protocol(f'DFL-{table}-{data}', f"DFL's Table {table}", suite, columns | dict(Avg='AVG'), printed,
+    return Protocol(f'DFL-{table}-{data}', f"DFL's Table {table}", suite, columns | dict(Avg='AVG'),
                     LONG | dict(model='alexnet_bn', rounds=100), view='personal', fields=PHOTOS,
                     folder=dict(size=256, test=.2, val=.1, mean=HALF, std=HALF, **KEEP))
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab3
-TABLES += [table_34('Office', 'office-caltech-10', 3, dict(A='amazon', C='caltech', D='dslr', W='webcam'), '''
-    FedAvg   60.64 54.22  87.50 96.61 74.69
-    FedProx  59.38 53.33  84.38 94.92 73.00
-    FedBN    69.27 55.00  96.88 97.31 79.61
-    DFL      73.96 55.56 100.00 98.31 81.96
-    ''')]
-LEFT_OUT = {"DFL's Table 4, ResNet101": 'pretrained, with ten and with 345 classes'}
+TABLES += [table_34('Office', 'office-caltech-10', 3, dict(A='amazon', C='caltech', D='dslr', W='webcam'))]
 
 # %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab4
 SIX = {d.capitalize(): d for d in ('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch')}
-TABLES += [table_34('DomainNet', 'domainnet-10', 4, SIX, '''
-    FedAvg   77.70 37.29 62.84 73.00 70.67 72.56 65.68
-    FedProx  77.71 38.96 62.20 72.50 71.08 71.12 65.60
-    FedBN    76.43 35.31 65.11 83.60 74.45 74.55 68.24
-    DFL      77.76 41.55 66.88 84.10 76.42 74.65 70.23
-    ''')]
+TABLES += [table_34('DomainNet', 'domainnet-10', 4, SIX)]
+
+# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #7f276899
+LEFT_OUT = {"DFL's Table 4, ResNet101": 'pretrained, with ten and with 345 classes'}

@@ -253,70 +253,27 @@ IN_OFFICE, IN_DIGITS = dict(caltech=3, amazon=2, webcam=2, dslr=3), dict(mnist=3
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #b60ed308
 TABLES = [Protocol(
-    'F2DC-1-Office', "F2DC's Table 1", 'office-caltech-10', CALTECH, '''
-    FedAvg   59.82 65.26 51.72 46.67 55.86  8.27
-    FedProx  60.18 66.11 54.96 47.30 57.13  7.98
-    MOON     57.14 63.16 44.48 40.87 51.41 10.49
-    FPL      60.05 65.53 52.90 64.45 60.73  5.75
-    FedTGP   61.28 63.84 53.37 63.68 60.54  4.92
-    FedRCL   60.27 65.89 48.72 50.14 56.24  8.64
-    FedHEAL  61.02 67.47 55.36 62.99 61.71  4.95
-    FedSA    63.52 66.21 56.90 58.93 61.39  4.24
-    FDSE     60.39 66.80 58.31 67.20 63.18  4.50
-    F2DC     62.95 68.42 64.79 71.12 66.82  3.65
-    ''', RESNET, IN_OFFICE, .2, folder=dict(size=32, **TENTHS), part=eight_of_ten, ours=METHODS,
+    'F2DC-1-Office', "F2DC's Table 1", 'office-caltech-10', CALTECH, RESNET, IN_OFFICE, .2,
+    folder=dict(size=32, **TENTHS), part=eight_of_ten, ours=METHODS,
     fields=(*TRAINED, *ROWS, *DRAWN, *PICTURES, *dealt_to(32, **IN_OFFICE)))]
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #e626ca56
-TABLES += [Protocol('F2DC-1-PACS', "F2DC's Table 1", 'pacs', STYLES | MEANS, '''
-    FedAvg   60.98 52.49 74.63 77.46 66.39 11.74
-    FedProx  61.88 57.40 76.34 80.14 68.94 11.00
-    MOON     59.72 50.29 70.35 70.22 62.64  9.63
-    FPL      66.67 58.38 79.75 77.59 70.59  9.95
-    FedTGP   60.68 56.06 75.27 78.03 67.51 10.78
-    FedRCL   61.37 55.17 70.78 76.57 65.97  9.54
-    FedHEAL  70.39 65.82 80.57 76.61 73.34  6.54
-    FedSA    68.55 60.42 78.32 75.50 70.69  7.98
-    FDSE     69.27 65.46 78.65 79.12 73.13  6.83
-    F2DC     75.15 68.71 79.91 82.11 76.47  5.83
-    ''', RESNET, **OF_PACS)]
+TABLES += [Protocol('F2DC-1-PACS', "F2DC's Table 1", 'pacs', STYLES | MEANS, RESNET, **OF_PACS)]
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #d5d085ab
 TABLES += [Protocol(
     'F2DC-2-Digits', "F2DC's Table 2", 'digits',
-    dict(MNIST='mnist', USPS='usps', SVHN='svhn', SYN='synth', **MEANS), '''
-    FedAvg   96.04 89.84 88.04 51.05 81.24 20.42
-    FedProx  96.13 89.04 87.56 51.00 80.93 20.30
-    MOON     94.70 89.64 87.68 34.40 76.60 28.29
-    FPL      96.12 89.94 89.15 49.15 81.09 21.52
-    FedTGP   95.38 87.49 87.37 49.40 79.91 20.68
-    FedRCL   93.08 89.73 84.98 51.20 79.75 19.32
-    FedHEAL  96.39 87.00 89.41 56.95 82.43 17.45
-    FedSA    94.85 90.74 88.48 57.41 82.87 17.18
-    FDSE     95.17 90.34 90.98 60.13 84.15 16.19
-    F2DC     97.75 92.94 90.53 67.69 87.23 13.36
-    ''', RESNET, IN_DIGITS, .01, folder=dict(size=32, val=0., **IMAGENET), ours=METHODS,
+    dict(MNIST='mnist', USPS='usps', SVHN='svhn', SYN='synth', **MEANS), RESNET, IN_DIGITS, .01,
+    folder=dict(size=32, val=0., **IMAGENET), ours=METHODS,
     fields=(*TRAINED, *ROWS, *DRAWN, *dealt_to(32, **IN_DIGITS)))]
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #8ac67e5d
-TABLES += [Protocol('F2DC-3-PACS', "F2DC's Table 3", 'pacs', STYLES, '''
-    FedAvg + DC   74.86 65.90 79.70 80.86 75.33
-    FPL + DC      76.85 64.46 80.02 80.75 75.52
-    FedHEAL + DC  75.56 65.95 81.27 77.48 75.06
-    FDSE + DC     72.25 65.99 80.56 80.36 74.79
-    ''', RESNET, **OF_PACS)]
+TABLES += [Protocol('F2DC-3-PACS', "F2DC's Table 3", 'pacs', STYLES, RESNET, **OF_PACS)]
 
+# %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #f378fbc0
 SIGMAS = {f'σ = {s}': f'F2DC(sigma={s})' for s in ('0.01', '0.05', '0.3', '0.5', '1.0', '5.0')}
-TABLES += [Protocol('F2DC-5-PACS', "F2DC's Table 5", 'pacs', MEANS, '''
-    σ = 0.01  74.81 6.48
-    σ = 0.05  75.19 6.32
-    F2DC      76.47 5.83
-    σ = 0.3   75.34 6.35
-    σ = 0.5   74.40 6.71
-    σ = 1.0   74.15 7.05
-    σ = 5.0   73.86 7.23
-    ''', RESNET, **OF_PACS | dict(ours=SIGMAS), like=dict.fromkeys(SIGMAS, 'F2DC'))]
-
+TABLES += [Protocol('F2DC-5-PACS', "F2DC's Table 5", 'pacs', MEANS, RESNET,
+                    **OF_PACS | dict(ours=SIGMAS), like=dict.fromkeys(SIGMAS, 'F2DC'))]
 
 # %% ../../../nbs/2_methods/f2dc/10_tables.ipynb #f2dcleft
 LEFT_OUT = {

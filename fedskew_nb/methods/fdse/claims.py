@@ -279,63 +279,21 @@ IN_DOMAINNET = (
           source='WwZzz/FDSE_CVPR25@c0bd90b algorithm/fdse.py'))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #1be8e040
-def table_1(data:str, suite:str, printed:str, fields:tuple, ours:dict=GIVEN, rates=None, **more)->Protocol:
+def table_1(data:str, suite:str, fields:tuple, ours:dict=GIVEN, rates=None, **more)->Protocol:
     "A third of the paper's Table 1."
-    return Protocol(f'FDSE-1-{data}', "FDSE's Table 1", suite, dict(ALL='ALL', AVG='AVG'), printed,
+    return Protocol(f'FDSE-1-{data}', "FDSE's Table 1", suite, dict(ALL='ALL', AVG='AVG'),
                     dict(model='alexnet_bn', protocol='fdse', decay=.9998) | more, folder=WHOLE,
                     view='personal', before=OWN, seeds=5, ours=ours, rates=rates or {},
                     fields=(*ALEXNET, *LOOP, *SCORES, *fields, *ROWS))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #c9bd3414
-TABLES = [table_1('DomainNet', 'domainnet-10', '''
-    Local       57.10 52.96
-    FedAvg      69.17 67.53
-    LG-FedAvg   71.13 67.97
-    FedProx     68.81 67.47
-    SCAFFOLD    70.41 69.06
-    FedDyn      70.02 68.86
-    MOON        68.35 66.65
-    Ditto       75.18 72.82
-    PartialFed  75.92 73.46
-    FedBN       74.75 72.25
-    FedFA-aug   69.47 67.60
-    FedHEAL     69.43 67.96
-    FDSE        76.77 74.50
-    ''', IN_DOMAINNET, lr=.1)]
+TABLES = [table_1('DomainNet', 'domainnet-10', IN_DOMAINNET, lr=.1)]
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #4667c1b7
-TABLES += [table_1('Office', 'office-caltech-10', '''
-    Local       64.47 62.72
-    FedAvg      82.60 86.26
-    LG-FedAvg   82.69 87.29
-    FedProx     82.69 87.36
-    SCAFFOLD    80.86 85.87
-    FedDyn      82.77 87.80
-    MOON        80.12 82.48
-    Ditto       84.12 88.72
-    PartialFed  82.70 88.33
-    FedBN       83.08 87.01
-    FedFA-aug   82.98 86.69
-    FedHEAL     81.73 86.29
-    FDSE        87.15 91.58
-    ''', IN_OFFICE, OFFICE, lr=.1, local_epochs=1)]
+TABLES += [table_1('Office', 'office-caltech-10', IN_OFFICE, OFFICE, lr=.1, local_epochs=1)]
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #e58c07e0
-TABLES += [table_1('PACS', 'pacs', '''
-    Local       61.29 57.16
-    FedAvg      74.30 72.10
-    LG-FedAvg   79.11 76.72
-    FedProx     74.38 72.33
-    SCAFFOLD    76.30 74.26
-    FedDyn      74.92 73.19
-    MOON        75.00 72.13
-    Ditto       82.02 80.03
-    PartialFed  81.22 79.18
-    FedBN       81.58 79.47
-    FedFA-aug   75.44 73.60
-    FedHEAL     75.46 73.51
-    FDSE        83.81 82.17
-    ''', IN_PACS, PACS, RATES, lr=.05)]
+TABLES += [table_1('PACS', 'pacs', IN_PACS, PACS, RATES, lr=.05)]
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #5cd1e0b5
 ADAPTED = {'FedAvg': 'plain', 'FedBN': 'restated', 'FDSE - align': 'plain', 'FDSE': 'adapted'}
@@ -347,16 +305,16 @@ TO_NEW = (
     Field('seeds', None, None, source='its numbers are shares of one test set'))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #840459ce
-def table_2(data:str, suite:str, columns:dict, printed:str, fields:tuple, ours:str, **more)->Protocol:
+def table_2(data:str, suite:str, columns:dict, fields:tuple, ours:str, **more)->Protocol:
     "Half of the paper's Table 2."
-    return Protocol(f'FDSE-2-{data}', "FDSE's Table 2", suite, columns | dict(AVG='AVG'), printed,
+    return Protocol(f'FDSE-2-{data}', "FDSE's Table 2", suite, columns | dict(AVG='AVG'),
                     dict(model='alexnet_bn', protocol='fdse', lr=.1, decay=.9998) | more, folder=WHOLE,
                     view='unseen', apart=ADAPTED, measure=unseen_facts, seeds=1,
                     ours=dict.fromkeys(('FDSE', 'FDSE - align'), ours),
                     fields=(*ALEXNET, *LOOP, *TO_NEW, *fields, *ROWS[:1]))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #fdsetab3
-def table_3(data:str, printed:str, lam:float, beta:float, tau:float)->Protocol:
+def table_3(data:str, lam:float, beta:float, tau:float)->Protocol:
     "Table 3: A is the consensus, B similar peers, C consistency."
     p, = (p for p in TABLES if p.name == f'FDSE-1-{data}')
     near, even = f'Peers(tau={tau})', f'Consistency(lam={lam}, beta={beta})'
@@ -364,51 +322,26 @@ def table_3(data:str, printed:str, lam:float, beta:float, tau:float)->Protocol:
              'without B': f'Erase + Consensus + {even} + KeepErasers',
              'without C': f'FDSE(lam=0, tau={tau})', 'FDSE': fdse(lam, beta, tau)}
     mine = tuple(f for f in p.fields if f.row in ('', 'FDSE'))
-    return replace(p, name=f'FDSE-3-{data}', source="FDSE's Table 3", printed=printed,
-                   ours=parts, before=tuple(parts),
+    return replace(p, name=f'FDSE-3-{data}', source="FDSE's Table 3", ours=parts, before=tuple(parts),
                    rates=dict.fromkeys(parts, p.rates.get('FDSE', p.setting['lr'])),
                    fields=mine, like=dict.fromkeys(parts, 'FDSE'))
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #fdsetab4
-TABLES += [
-    table_3('DomainNet', '''
-    without A B C  74.63 72.19
-    without A      75.66 73.23
-    without B      76.57 74.32
-    without C      76.49 74.24
-    FDSE           76.77 74.50
-    ''', .1, .001, .5),
-    table_3('Office', '''
-    without A B C  83.94 86.13
-    without A      84.44 88.54
-    without B      85.23 89.25
-    without C      86.43 90.38
-    FDSE           87.15 91.58
-    ''', .05, .05, .5),
-    table_3('PACS', '''
-    without A B C  82.46 80.72
-    without A      82.92 80.97
-    without B      83.40 81.73
-    without C      83.40 81.78
-    FDSE           83.81 82.17
-    ''', .5, .001, .5)]
+TABLES += [table_3('DomainNet', .1, .001, .5)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #61cea07c
+TABLES += [table_3('Office', .05, .05, .5)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #4487e645
+TABLES += [table_3('PACS', .5, .001, .5)]
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #404622b3
 OBJECTS = dict(C='caltech', A='amazon', D='dslr', W='webcam')
+TABLES += [table_2('Office', 'office-caltech-10', OBJECTS, IN_OFFICE, OFFICE['FDSE'], local_epochs=1)]
+
+# %% ../../../nbs/2_methods/fdse/13_tables.ipynb #7d25a72c
 PICTURES = dict(C='clipart', I='infograph', P='painting', Q='quickdraw', R='real', S='sketch')
-TABLES += [
-    table_2('Office', 'office-caltech-10', OBJECTS, '''
-    FedAvg        51.78 70.52 80.00 65.51 66.95
-    FedBN         60.71 70.52 80.00 55.17 66.60
-    FDSE - align  40.17 68.42 86.66 72.41 66.91
-    FDSE          57.14 75.78 93.33 75.86 75.52
-    ''', IN_OFFICE, OFFICE['FDSE'], local_epochs=1),
-    table_2('DomainNet', 'domainnet-10', PICTURES, '''
-    FedAvg        62.81 30.15 55.53 48.86 59.74 58.92 52.66
-    FedBN         62.56 31.14 57.26 53.06 63.17 62.46 54.94
-    FDSE - align  60.53 31.57 54.33 50.60 59.85 62.59 53.24
-    FDSE          65.22 32.34 59.32 55.00 64.28 65.28 56.91
-    ''', IN_DOMAINNET, 'FDSE')]
+TABLES += [table_2('DomainNet', 'domainnet-10', PICTURES, IN_DOMAINNET, 'FDSE')]
 
 # %% ../../../nbs/2_methods/fdse/13_tables.ipynb #4491d6ac
 def counts_4(method:Method)->dict: # {heading: number}
@@ -418,10 +351,7 @@ def counts_4(method:Method)->dict: # {heading: number}
             'operations, 10¹⁰': paper_operations(net)/1e10}
 
 TABLES += [Protocol(
-    'FDSE-4', "FDSE's Table 4", '', dict.fromkeys(('parameters, 10⁷', 'MiB', 'operations, 10¹⁰')), '''
-    FedBN  1.30 49.52 4.41
-    Ditto  1.30 49.52 4.41
-    FDSE   0.65 24.87 2.24
-    ''', {}, measure=counts_4, ours=dict(FDSE="FDSE(preset='released')"), seeds=0,
+    'FDSE-4', "FDSE's Table 4", '', dict.fromkeys(('parameters, 10⁷', 'MiB', 'operations, 10¹⁰')), {},
+    measure=counts_4, ours=dict(FDSE="FDSE(preset='released')"), seeds=0,
     notes=('of ten classes, 256² pixels, batches of 50; FDSE as released, whose first padding is 5',
            "the paper's seconds are of its machine, and left out"))]

@@ -150,97 +150,31 @@ NET = dict(model="torchvision('resnet18')", rounds=50, local_epochs=10, batch_si
 COLOURS = dict(size=224, mean=(.524, .523, .449), std=(.219, .218, .226), **KEEP)
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #866496f2
-def table(name:str, suite:str, printed:str, **more)->Protocol:
+def table(name:str, suite:str, **more)->Protocol:
     "A column of each half of the paper's Table 2, or half of its Table 3."
     return Protocol(f'FedDDL-{name}', f"FedDDL's Table {name[0]}", suite, dict(Local='ALL', Global='ALL'),
-                    printed, NET, folder=COLOURS, view='unseen', before=('Local',), lists=True,
+                    NET, folder=COLOURS, view='unseen', before=('Local',), lists=True,
                     notes=WANT_BOXES, **dict(fields=SAID) | more)
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #3391497e
-TABLES = [table('2-Animal-F7', 'nico-animal', '''
-    FedAvg      34.19 44.38
-    FedProx     35.72 44.55
-    MOON        36.31 45.53
-    FPL         37.58 47.76
-    FedDecorr   37.64 48.11
-    FedIIR      35.71 46.40
-    FedHEAL     36.44 42.32
-    MCGDM       38.46 47.96
-    FedCCRL     39.81 48.49
-    MOON + DEC  42.56 52.47
-    FedDDL      44.27 53.37
-    ''')]
+TABLES = [table('2-Animal-F7', 'nico-animal')]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #d6431e90
-TABLES += [table('2-Animal-L7', 'nico-animal-l7', '''
-    FedAvg      44.45 52.75
-    FedProx     43.17 51.99
-    MOON        46.12 53.66
-    FPL         46.93 55.39
-    FedDecorr   47.32 53.12
-    FedIIR      45.88 52.82
-    FedHEAL     44.78 52.80
-    MCGDM       47.51 54.53
-    FedCCRL     47.37 57.31
-    MOON + DEC  50.26 60.13
-    FedDDL      53.23 62.59
-    ''')]
+TABLES += [table('2-Animal-L7', 'nico-animal-l7')]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #79aaf90f
-TABLES += [table('2-Vehicle-F7', 'nico-vehicle', '''
-    FedAvg      48.44 63.28
-    FedProx     47.62 65.36
-    MOON        51.34 65.94
-    FPL         52.22 68.51
-    FedDecorr   51.21 67.39
-    FedIIR      49.47 63.64
-    FedHEAL     46.32 64.00
-    MCGDM       53.69 66.84
-    FedCCRL     54.73 70.14
-    MOON + DEC  56.32 71.43
-    FedDDL      59.51 73.38
-    ''')]
+TABLES += [table('2-Vehicle-F7', 'nico-vehicle')]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #2229cf4a
-TABLES += [table('2-Vehicle-L7', 'nico-vehicle-l7', '''
-    FedAvg      44.79 59.05
-    FedProx     42.63 57.50
-    MOON        46.54 59.63
-    FPL         48.26 61.76
-    FedDecorr   46.34 61.32
-    FedIIR      47.83 56.18
-    FedHEAL     44.59 56.25
-    MCGDM       46.92 59.59
-    FedCCRL     50.32 62.23
-    MOON + DEC  52.56 64.45
-    FedDDL      54.28 66.20
-    ''')]
+TABLES += [table('2-Vehicle-L7', 'nico-vehicle-l7')]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #51843927
 ALONE = Field('counterfactuals that only DEB pulls', None, None, 'take no part in the cross-entropy')
 STEP = dict(ours=LADDER, fields=(*SAID, ALONE))
-TABLES += [table('3-Animal', 'nico-animal-l7', '''
-    FedAvg           44.45 52.75
-    + DEB_L          48.74 54.39
-    + DEB_C          49.13 55.12
-    + DEB_L+C        49.56 57.43
-    + DEC            48.63 57.78
-    + DEC + DEB_L    51.68 60.84
-    + DEC + DEB_C    52.31 61.69
-    + DEC + DEB_L+C  53.23 62.54
-    ''', **STEP)]
+TABLES += [table('3-Animal', 'nico-animal-l7', **STEP)]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #759b8f96
-TABLES += [table('3-Vehicle', 'nico-vehicle-l7', '''
-    FedAvg           44.79 59.05
-    + DEB_L          47.82 62.43
-    + DEB_C          49.37 62.58
-    + DEB_L+C        50.74 63.49
-    + DEC            51.36 63.11
-    + DEC + DEB_L    52.37 64.15
-    + DEC + DEB_C    53.24 65.28
-    + DEC + DEB_L+C  54.28 66.20
-    ''', **STEP)]
+TABLES += [table('3-Vehicle', 'nico-vehicle-l7', **STEP)]
 
 # %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #fdllft
 LEFT_OUT = {"FedDDL's Table 1": 'counts the images of its data sets: `prepare` compares them'}

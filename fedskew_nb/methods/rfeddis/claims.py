@@ -193,18 +193,8 @@ OF_SIX = (*LARGE, *LOOP, rounds(300, 'Domainnet'), prox(.001, 'domainnet'), vali
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #b7c10d59
 TABLES = [Protocol(
     'RFedDis-1-Office', "RFedDis' Table I", 'office-caltech-10',
-    dict(A='amazon', C='caltech', D='dslr', W='webcam', Avg='AVG'), '''
-    Local    54.9 40.2 78.7 86.4 65.1
-    FedAvg   54.1 44.8 66.9 85.1 62.7
-    FedProx  54.2 44.5 65.0 84.4 62.0
-    FedRep   51.0 40.9 62.5 79.7 58.5
-    MOON     55.2 46.7 68.8 84.8 63.9
-    FedDC    61.5 40.9 81.3 81.4 66.3
-    FedDyn   55.7 40.0 81.3 79.7 64.2
-    SCAFFOLD 60.4 45.8 84.4 88.1 69.7
-    FedBN    63.0 45.3 83.1 90.5 70.5
-    RFedDis  64.5 48.2 95.3 95.3 75.8
-    ''', ALEX, each=62, **FROM_LISTS, fields=(
+    dict(A='amazon', C='caltech', D='dslr', W='webcam', Avg='AVG'), ALEX, each=62, **FROM_LISTS,
+    fields=(
         *LARGE, *LOOP, rounds(300, 'Office'), prox(.001, 'office'), validated(.4, 'Office'),
         Field('each', None, 62, source=f'{CODE}/RFedDis_Office.py: half of 125 of DSLR')))]
 
@@ -223,18 +213,8 @@ DIGITS = (
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #32b1f89f
 TABLES += [Protocol(
     'RFedDis-2-Digits', "RFedDis' Table II", 'digits',
-    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'), '''
-    Local    94.4 65.3 95.2 80.3 77.8 82.0
-    FedAvg   95.9 62.9 95.6 82.3 76.9 82.7
-    FedProx  95.8 63.1 95.6 82.3 76.6 82.7
-    FedRep   96.8 71.2 96.9 82.7 78.6 85.2
-    MOON     95.7 62.7 95.3 80.8 75.5 82.0
-    FedDC    96.0 64.5 94.1 81.4 73.6 81.9
-    FedDyn   97.3 70.7 96.8 86.4 81.4 86.5
-    SCAFFOLD 97.2 72.8 97.0 84.9 80.8 86.5
-    FedBN    96.6 71.0 97.0 83.2 78.3 85.2
-    RFedDis  97.2 75.3 96.8 86.9 83.9 88.0
-    ''', dict(model='small_conv', protocol='fedbn'), each=743, view='personal', seeds=5,
+    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'),
+    dict(model='small_conv', protocol='fedbn'), each=743, view='personal', seeds=5,
     folder=dict(size=28, val=0., mean=(.5, .5, .5), std=(.5, .5, .5)),
     ours=dict(FedProx='FedProx(mu=0.01)', RFedDis='RFedDis(hidden=2048)'),
     fields=(*DIGITS, *LOOP, rounds(100, 'digits'), prox(.01, 'digits')))]
@@ -242,18 +222,8 @@ TABLES += [Protocol(
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #2b4ac43a
 TABLES += [Protocol(
     'RFedDis-2-DomainNet', "RFedDis' Table II", 'domainnet-10',
-    dict(Cl='clipart', I='infograph', P='painting', Q='quickdraw', R='real', Sk='sketch', Avg='AVG'), '''
-    Local    41.0 23.8 36.2 73.1 48.5 34.0 42.8
-    FedAvg   48.8 24.9 36.5 56.1 46.3 36.6 41.5
-    FedProx  48.9 24.9 36.6 54.4 47.8 36.9 41.6
-    FedRep   52.5 27.3 41.5 70.8 55.9 43.7 48.6
-    MOON     47.7 25.4 38.6 52.6 46.7 36.3 41.2
-    FedDC    46.2 28.5 37.8 60.9 51.4 30.7 42.6
-    FedDyn   43.8 27.6 41.9 61.0 52.4 43.8 45.1
-    SCAFFOLD 48.1 27.9 35.5 68.5 46.7 35.4 43.7
-    FedBN    51.2 26.8 41.5 71.3 54.8 42.1 48.0
-    RFedDis  52.6 27.7 42.4 73.6 58.7 43.5 49.8
-    ''', ALEX, SIX, share=.05, smallest=True, lists=True, fields=OF_SIX, **FROM_LISTS)]
+    dict(Cl='clipart', I='infograph', P='painting', Q='quickdraw', R='real', Sk='sketch', Avg='AVG'),
+    ALEX, SIX, share=.05, smallest=True, lists=True, fields=OF_SIX, **FROM_LISTS)]
 
 # %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #rfedtab3
 WITHOUT = {'L_Dis': SUM.replace('Summed', 'Summed(hidden=4096)'),
@@ -261,12 +231,8 @@ WITHOUT = {'L_Dis': SUM.replace('Summed', 'Summed(hidden=4096)'),
 TABLES += [replace(
     TABLES[0], name='RFedDis-3-Office', source="RFedDis' Table III", ours=TABLES[0].ours | WITHOUT,
     like=dict.fromkeys(WITHOUT, 'RFedDis'),
-    fields=tuple(f for f in TABLES[0].fields if f.row in ('', 'Local', 'RFedDis')), printed='''
-    Local         54.9 40.2 78.7 86.4 65.1
-    FedBN         63.0 45.3 83.1 90.5 70.5
-    L_Dis         55.5 41.9 84.4 87.1 67.2
-    L_Dis + L_Un  63.5 46.7 90.6 93.2 73.5
-    RFedDis       64.5 48.2 95.3 95.3 75.8
-    ''')]
+    fields=tuple(f for f in TABLES[0].fields if f.row in ('', 'Local', 'RFedDis')))]
+
+# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #17f8cfc3
 LEFT_OUT = {"RFedDis' Table IV": 'RFedDis with 1, 4 and 16 local epochs: '
                                  'RFedDis-1-Office --methods RFedDis --local-epochs 4'}
