@@ -125,9 +125,6 @@ def with_its_file(code)->tuple:
     make, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return make, tuple(code.co_filename if p == '<dynamic-code>' else p for p in parts)
 
-class Sent(cloudpickle.Pickler):
-    dispatch_table = ChainMap({CodeType: with_its_file}, cloudpickle.Pickler.dispatch_table)
-
 def is_apart(name:str, module)->bool:
     "Can only this process import it?"
     if not isinstance(module, ModuleType) or module.__name__ != name: return False
@@ -136,6 +133,8 @@ def is_apart(name:str, module)->bool:
 
 def packed(*things)->bytes:
     "Things for another process; what it cannot import goes as its code, and the cells of a notebook as text."
+    class Sent(cloudpickle.Pickler):
+        dispatch_table = ChainMap({CodeType: with_its_file}, cloudpickle.Pickler.dispatch_table)
     cells = {file: kept for file, kept in [*linecache.cache.items()] if len(kept) == 4 and kept[1] is None}
     with LOCK:
         apart = [m for name, m in [*sys.modules.items()] if is_apart(name, m)]
