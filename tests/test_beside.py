@@ -83,8 +83,8 @@ class Failing(Mechanism):
 def test_a_second_run_that_fails_takes_nobody_with_it(tmp_path, trained):
     "The first is stored; the second says in its own turn why."
     todo = [run('FedAvg'), run(Method('Odd', *FedAvg.mechanisms, Failing()))]
-    with pytest.raises(ValueError, match='it cannot be asked'), \
-         pytest.warns(UserWarning, match='Odd trains in its own turn, not beside FedAvg: .*it cannot be asked'):
+    said = 'Odd trains in its own turn, not beside FedAvg: .*it cannot be asked'
+    with pytest.raises(ValueError, match='it cannot be asked'), pytest.warns(UserWarning, match=said):
         run_all(todo, tmp_path, progress=False)
     first, second = (finished(files_of(r, tmp_path)[0], r) for r in stamped(todo))
     assert first == train_run(todo[0], progress=False) and second is None and 'Odd' in trained

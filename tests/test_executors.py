@@ -1,6 +1,6 @@
 "Runs on any executor: the same histories, dead workers, wrong settings, what is ours to stop."
 import concurrent.futures as cf
-import os, signal, subprocess, sys, threading, time
+import os, pickle, signal, subprocess, sys, threading, time
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -100,9 +100,10 @@ def test_a_run_is_sent_again_three_times_at_most():
 
 class Dies(Here):
     "The first worker dies after a round."
-    def work(self, future, f, train, run, *more):
-        if len(self.futures) > 1: return super().work(future, f, train, run, *more)
-        federation_of(run, out=files_of(run, more[0])[1]).fit(1)
+    def work(self, future, f, sent):
+        if len(self.futures) > 1: return super().work(future, f, sent)
+        _, _, _, run, folder, *_ = pickle.loads(sent)
+        federation_of(run, out=files_of(run, folder)[1]).fit(1)
         future.set_exception(MemoryError('killed'))
 
 @pytest.mark.filterwarnings('ignore:FedAvg, seed 0, did not come back')
