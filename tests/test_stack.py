@@ -12,6 +12,7 @@ from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.engine import sites, stack
 from fedskew_nb.engine.federation import Federation
+from fedskew_nb.engine.guard import naming
 from fedskew_nb.engine.setting import Setting
 from fedskew_nb.engine.together import Batches, side_by_side
 from fedskew_nb.engine.stack import why_not_stacked
@@ -220,6 +221,12 @@ def test_a_stack_that_fails_says_how_to_go_without(w2):
     with pytest.raises(AttributeError) as e: fed(Method('WhoAmI', WhoAmI()), w2).fit()
     note = e.value.__notes__[0]
     assert 'stack=False trains them one by one' in note and 'in round 1' in note
+
+@pytest.mark.parametrize('n', [1, 2])
+def test_two_clients_are_a_stack_and_one_is_none(w2, n):
+    f = fed(FedAvg, w2)
+    with pytest.raises(ValueError) as e, naming(f, *f.clients[:n]): raise ValueError('odd')
+    assert ('stack=False' in e.value.__notes__[0]) == (n == 2)
 
 LANES = [(dict(batch_size=64), 'operations, more than'), (dict(net=resnet10(10)), 'operations, more than'),
          (dict(precision='bf16'), 'bf16')]

@@ -77,13 +77,6 @@ def method_domain_map(t:Table):
     return client_domain_heatmap(g, lo=0, hi=100)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000000e
-def _differences(cmp, suite:str, methods):
-    "With the intervals of the table."
-    points = {m: i for m in methods if (i := cmp.paired(suite, ('skew', m), where='personal'))}
-    ax = seed_points(points, 'points above FedAvg')
-    ax.axvline(0, color=INK, lw=1)
-    return ax
-
 CURVES = 'Global view: AVG over domains by round; thin lines are seeds.'
 COST = 'Skew cost: points below the same method on the IID split; points are seeds, lines 95 % intervals.'
 DIFFERENCES = 'Personal view: points above FedAvg; every seed a point, lines 95 % intervals.'
@@ -96,7 +89,12 @@ def figures(cmp:Comparison, suite:str, tables:dict)->dict:
     if runs: out['curves'] = CURVES, lambda: plot_curves(runs)
     if runs and suite in cmp.skew_cost(): out['skew-cost'] = COST, lambda: skew_cost_bars(runs)
     points = cmp.differences('personal', suite) if 'personal' in tables else ()
-    if len(points): out['differences'] = DIFFERENCES, lambda: _differences(cmp, suite, points)
+    def differences(): # with the intervals of the table
+        ax = seed_points({m: i for m in points if (i := cmp.paired(suite, ('skew', m), where='personal'))},
+                         'points above FedAvg')
+        ax.axvline(0, color=INK, lw=1)
+        return ax
+    if len(points): out['differences'] = DIFFERENCES, differences
     for view in ('global', 'personal'):
         if view not in tables: continue
         caption, t = f'Accuracy in % on each domain, {view} view.', tables[f'{view}-domains']
@@ -162,32 +160,29 @@ def costs(cmp:Comparison)->pd.DataFrame:
             for h in cmp.histories for r in h.rounds]
     return pd.DataFrame(rows)
 
-# %% ../../nbs/3_results/13_report.ipynb #0000001a
-def _time_table(cmp)->Table|None:
-    "Seconds per round and method; nothing where no time was taken."
-    t = timing(cmp)
-    if not len(t): return None
-    took = t.groupby(['suite', 'method', 'deal'], sort=False).seconds.mean().reset_index()
-    caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
-    return Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
-
-# %% ../../nbs/3_results/13_report.ipynb #c82af604
-def _part(cmp, suite, tables, drawn)->dict:
-    "What one suite shows: sentences, their table, the others, pictures."
-    text = lambda kinds: base64.b64encode(kinds.get('png', b'')).decode()
-    pictures, main = [(caption, text(kinds)) for caption, kinds in drawn.values()], main_view(cmp, suite)
-    tables = [tables[k] for k in sorted(tables, key=lambda k: (k != main, k != f'{main}-moments'))]
-    return dict(name=suite, says=cmp.story(suite).values(), tables=tables, pictures=pictures)
-
 # %% ../../nbs/3_results/13_report.ipynb #f2fb14bc
 def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|None=None)->str:
     "The whole report; `drawn` is {suite: {stem: (caption, {'png': bytes})}}, `tables` {suite: its tables}."
-    tables = tables or {s: suite_tables(cmp, s) for s in cmp.suites}
+    # of each suite: sentences, their table, the others, pictures
+    def part(suite, tables):
+        main, pictures = main_view(cmp, suite), drawn.get(suite, {}).values()
+        tables = [tables[k] for k in sorted(tables, key=lambda k: (k != main, k != f'{main}-moments'))]
+        pictures = [(text, base64.b64encode(kinds.get('png', b'')).decode()) for text, kinds in pictures]
+        return dict(name=suite, says=cmp.story(suite).values(), tables=tables, pictures=pictures)
+    suites = [part(s, t) for s, t in (tables or {s: suite_tables(cmp, s) for s in cmp.suites}).items()]
+
+    # seconds, where time was taken
+    times = timing(cmp)
+    if len(times):
+        took = times.groupby(['suite', 'method', 'deal'], sort=False).seconds.mean().reset_index()
+        caption = 'Seconds per round, training and aggregation, mean over rounds and seeds'
+        times = Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
+    else: times = None
+
     text = (files('fedskew_nb')/'assets'/'report.html.j2').read_text(encoding='utf-8')
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
-    return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=_time_table(cmp),
-                           suites=[_part(cmp, s, t, drawn.get(s, {})) for s, t in tables.items()],
-                           version=__version__)
+    return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=times,
+                           suites=suites, version=__version__)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001d
 def _drawn(figs, start)->dict: # start: of their files' names; {stem: (caption, {'png': bytes, …})}
