@@ -1,6 +1,7 @@
 "The boundary of a site: limits are numbers, orders fit the job, files are their owner's."
 import math, os, shutil, stat
 from dataclasses import replace
+from pathlib import Path
 import numpy as np, pytest, torch
 from msgspec import structs
 from msgspec.structs import asdict
@@ -172,11 +173,10 @@ def kept(place, tmp_path):
 
 def bytes_in(folder): return {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()}
 
-@pytest.mark.parametrize('how', [dict(round=0), dict(round=2), dict(round=2, merged=1, fresh=True)])
+@pytest.mark.parametrize('how', [dict(round=0), dict(round=2)])
 def test_what_was_kept_is_set_aside_when_a_run_begins_anew(kept, how, capsys):
     "Once; the next time it is refused until the owner has looked, and all of it is there still."
     ask, folder, node = kept
-    if how.get('fresh'): (folder/'1.safetensors').unlink()
     before = bytes_in(folder)
     ask(**how)
     assert bytes_in(folder/'old') == before
@@ -186,6 +186,34 @@ def test_what_was_kept_is_set_aside_when_a_run_begins_anew(kept, how, capsys):
     now = ask(round=1, merged=1) and bytes_in(folder)
     with pytest.raises(RuntimeError, match='keeps one that came before: its owner'): ask(round=0)
     assert (bytes_in(folder), bytes_in(folder/'old')) == (now, before)
+
+def test_what_was_used_stays_when_a_server_goes_back(kept):
+    "After it has said that it used round 2, it trains from round 1 again, with another model."
+    ask, folder, node = kept
+    last = ask(round=2, merged=2)['model']
+    before = bytes_in(folder)
+    ask(round=1, merged=1, model={n: 2*v for n, v in last.items()}, fresh=True)
+    assert bytes_in(folder/'old')['2.safetensors'] == before['2.safetensors']
+
+def test_an_answer_that_was_lost_is_asked_for_as_often_as_it_takes(kept):
+    "Also of a site that lost its memory and begins anew; nothing is set aside."
+    ask, folder, _ = kept
+    (folder/'1.safetensors').unlink()
+    for _ in range(3): ask(round=1, merged=1, fresh=True)
+    for _ in range(3): ask(round=2, merged=2)
+    assert not (folder/'old').exists()
+
+def test_a_kill_while_it_is_set_aside_is_mended_by_the_next_order(kept, monkeypatch):
+    ask, folder, _ = kept
+    before, rename = bytes_in(folder), Path.rename
+    def killed(file, to):
+        if file.name == 'images.json': raise KeyboardInterrupt
+        return rename(file, to)
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(Path, 'rename', killed)
+        ask(round=0)
+    ask(round=0)
+    assert bytes_in(folder/'old') == before and not (folder/'old.part').exists()
 
 def test_other_images_are_refused_whatever_round_an_order_says(kept, place, tmp_path):
     "Nothing of the run is touched."
@@ -259,14 +287,18 @@ def test_no_connection_is_opened_for_weights(place, tmp_path, monkeypatch, net):
     monkeypatch.setattr(Job, 'net', net)
     with pytest.raises(Asked): admit(what, 'a', limits_of(downloads=True))
 
-def test_of_weights_by_a_name_nobody_hears_whether_a_file_has_it(tmp_path, monkeypatch):
+TEXTS = ['torchvision("resnet18", weights="{}")', 'torchvision("{}")', 'small_conv(width="{}")']
+
+@pytest.mark.parametrize('text', TEXTS)
+def test_of_a_name_nobody_hears_whether_a_file_has_it(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
-    (tmp_path/'there.csv').write_text('patients')
-    def said(name):
+    def said():
         with pytest.raises(ValueError) as e:
-            admit(Job('FedAvg', f'torchvision("resnet18", weights="{name}")', 32), 'a', limits_of())
-        return str(e.value).replace(name, '')
-    assert said('there.csv') == said('gone.csv')
+            admit(Job('FedAvg', text.format('there.csv'), 32), 'a', limits_of())
+        return str(e.value)
+    gone = said()
+    (tmp_path/'there.csv').write_text('patients')
+    assert said() == gone
 
 OF_NODES = [['--peers'], ['--colluders', '0'], ['--most-share', '.5'], ['--evaluate', 'x']]
 

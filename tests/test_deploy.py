@@ -735,11 +735,18 @@ def test_an_order_is_stopped_where_errors_are_caught():
         except (OSError, Exception): threading.Event().wait(60)
     with pytest.raises(TimeoutError, match='more than the 0.002 minutes'): within(.002, stubborn)
 
+def test_a_timer_that_is_swallowed_rings_again():
+    "As Python does with whatever a `__del__` raises: here by `except BaseException`."
+    def deaf():
+        try: threading.Event().wait(60)
+        except BaseException: threading.Event().wait(60)
+    with pytest.raises(TimeoutError, match='more than the 0.002 minutes'): within(.002, deaf)
+
 def test_an_alarm_that_comes_when_all_is_done_ends_nothing(monkeypatch):
     "Just before the timer is switched off; what heard it before hears it again."
-    def late(which, seconds):
+    def late(which, seconds, *again):
         if not seconds: signal.raise_signal(signal.SIGALRM)
-        return real(which, seconds)
+        return real(which, seconds, *again)
     before, real = signal.getsignal(signal.SIGALRM), signal.setitimer
     monkeypatch.setattr(signal, 'setitimer', late)
     assert within(1, lambda: 'done') == 'done'

@@ -102,7 +102,7 @@ class Dies(Here):
     "The first worker dies after a round."
     def work(self, future, f, sent):
         if len(self.futures) > 1: return super().work(future, f, sent)
-        _, _, _, run, folder, *_ = pickle.loads(sent)
+        _, _, _, _, run, folder, *_ = pickle.loads(sent)
         federation_of(run, out=files_of(run, folder)[1]).fit(1)
         future.set_exception(MemoryError('killed'))
 

@@ -92,7 +92,7 @@ def test_a_run_that_may_be_another_is_not_adopted(tmp_path):
     assert moved == {} and {k.split('_')[1]: v for k, v in stay.items()} == dict(
         FedAvg='other device', Mine=f'{file} may have changed since')
     (out/'compare.json').write_text(asked)
-    with pytest.warns(UserWarning, match='`fedskew adopt .*out` gives those of 0.1 the names of today'):
+    with pytest.warns(UserWarning, match='`fedskew adopt .*out` gives those of 0.1 that it can tell'):
         compare(**HOW | dict(methods=f'FedAvg,Local,{file}:Mine'), out=out)
 
 def test_a_checkpoint_of_before_goes_on(tmp_path):

@@ -16,7 +16,7 @@ from fedskew_nb.run.compare import (
     GridRequest, ListRequest, compare, read_request, resume, runs_in, stored_runs)
 from fedskew_nb.run.recipes import method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.run.plan import planned
-from fedskew_nb.run.scripts import packed, safe_path
+from fedskew_nb.run.scripts import from_file, packed, safe_path
 from fedskew_nb.run.run import federation_of, run_name, stamped, train_run
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
@@ -459,7 +459,7 @@ def test_what_another_process_cannot_import_goes_as_its_code(modules, thing, mon
     thing = thing()
     sent, letters = packed(thing), digest(thing)
     for name in ('a_cell', 'a_file'): monkeypatch.delitem(sys.modules, name)
-    _, again = pickle.loads(sent)
+    _, _, again = pickle.loads(sent)
     assert digest(again) == letters
 
 @pytest.mark.parametrize('thing', [Breaks, read_method, torch.nn.Linear])
@@ -477,6 +477,23 @@ class Never:
     def __init__(self, *_): pass
     def submit(self, *_): raise AssertionError('no process should be started')
     def shutdown(self, **_): pass
+
+def test_a_file_goes_with_the_text_that_it_had(tmp_path):
+    "It is edited before another process reads what was sent."
+    file = tmp_path/'mine.py'
+    file.write_text('from fedskew_nb import Mechanism\nclass Mine(Mechanism):\n'
+                    '    def finish(self, c): return dict(n=1)\n')
+    mine = from_file(str(file), 'Mine')
+    sent, letters = packed(print_letters, mine), digest(mine)
+    (tmp_path/'sent').write_bytes(sent)
+    file.write_text(file.read_text().replace('n=1', 'n=2'))
+    read = f'import sys; sys.path.insert(0, {str(HERE.parent)!r})\n' \
+           f'from fedskew_nb.run.scripts import called; called(open({str(tmp_path/"sent")!r}, "rb").read())'
+    env = os.environ | dict(PYTHONPATH=str(HERE.parents[1]))
+    out = subprocess.run([sys.executable, '-c', read], env=env, text=True, capture_output=True)
+    assert out.stdout.split() == [letters], out.stderr
+
+def print_letters(kind): print(digest(kind))
 
 BARE = """
 import linecache

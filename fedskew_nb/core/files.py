@@ -228,6 +228,15 @@ def read_bytes(path)->bytes:
     if status.st_size > MOST_BYTES: raise OSError(f'it has {status.st_size>>20} MiB')
     return Path(path).read_bytes()
 
+# %% ../../nbs/4_core/12_files.ipynb #c28c1d9e
+@contextmanager
+def at_home():
+    "An error inside is of this machine's own files, and carries that with it."
+    try: yield
+    except Exception as e:
+        e.at_home = True
+        raise
+
 # %% ../../nbs/4_core/12_files.ipynb #b12f0006
 def _no_number(text): raise ValueError(f'{text} is no number')
 

@@ -63,10 +63,9 @@ def check_limits(site:str, limits:dict, **asked): # what is asked, by the limit'
                          f'ask for less, or start the node with --most-{option} {n}')
 
 def opens(text:str, allowed:str)->bool: # a file or folder; '': none
-    "Is it a name, or a file that may be opened?"
+    "Is it a name, or a file that may be opened? The disk is not asked."
     named = Path(text).expanduser()
-    is_path = named.name != text or named.suffix in ('.pt', '.pth', '.bin', '.safetensors')
-    if not is_path and not named.exists(): return True
+    if named.name == text and named.suffix not in ('.pt', '.pth', '.bin', '.safetensors'): return True
     return bool(allowed) and named.resolve().is_relative_to(Path(allowed).resolve())
 
 # %% ../../nbs/8_deploy/14_admit.ipynb #4e733637
@@ -79,16 +78,16 @@ def admit(job:Job, site:str, limits:dict):
         if summand_name(read_call(t, 'name')[1]) in agreed: continue
         raise ValueError(f'{site} takes part in {", ".join(agreed)}, and the order asks for {t}: '
                          'ask for one of these, or start the node with --methods')
-    # no text in it is the path of a file here; of weights by a name nobody hears whether a file has it
+    # no text in it is the path of a file here
     values = [v for t in (*parts_of(job.method), job.model) for v in read_call(t, 'name')[2].values()]
     weights = read_call(job.model, 'name')[2].get('weights')
     for text in (v for v in values if isinstance(v, str) and not opens(v, limits['weights'])):
-        if text == weights and Path(text).name == text and not limits['downloads']: continue
         raise ValueError(f'the order names the file {text}, which {site} does not open: '
                          'leave it out, or start the node with --weights, and its folder')
-    # weights by a name come from elsewhere
-    file = isinstance(weights, str) and Path(weights).expanduser().is_file()
-    if weights and not limits['downloads'] and not (file and opens(weights, limits['weights'])):
+    # weights by a name come from elsewhere; a file that has that name is opened where its folder is allowed
+    file = Path(weights).expanduser().resolve() if isinstance(weights, str) else Path()
+    allowed = limits['weights'] and file.is_relative_to(Path(limits['weights']).resolve())
+    if weights and not (allowed and file.is_file()) and (file.is_file() or not limits['downloads']):
         raise ValueError(f'the order asks for the weights {weights}, and {site} opens no connection for '
                          'them: name a file that it has, or start the node with --downloads')
     # shapes without numbers
@@ -127,7 +126,7 @@ def within(minutes:float, call):
     before = signal.signal(signal.SIGALRM, stop)
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, 60*minutes)
+            signal.setitimer(signal.ITIMER_REAL, 60*minutes, 1)      # again, where it was swallowed
             return call()
         finally: done = True
     except Overtime:

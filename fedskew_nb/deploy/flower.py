@@ -21,7 +21,8 @@ from .admit import limits_of
 from .hub import finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from .node import Node, at_home, node_of, overheard
+from ..core.files import at_home
+from .node import Node, node_of, overheard
 from .order import Book, Job, job_of, letters, order_of
 from .secure import Seal
 from .study import known_sites, united

@@ -21,7 +21,7 @@ from .. import __version__
 from ..tools.after import export
 from ..tools.shell import complain, file_trouble, say
 from ..analysis.sites import confusion, scores_from
-from ..core.files import misfit, read_bytes, write_json
+from ..core.files import at_home, misfit, read_bytes, whole_file, write_json
 from ..core.names import message, not_negative, one_of
 from ..core.pictures import content, window_of
 from ..data.cache import cache_dir
@@ -46,14 +46,6 @@ from ..engine.server import alike, counters, floats_in, form_of, unlike
 UNSAID = 'something at the site is in the way, and only its own terminal and ledger say what: ask there'
 
 def sentence_of(e:Exception)->str: return file_trouble(e) if isinstance(e, OSError) else message(e)
-
-@contextmanager
-def at_home():
-    "What goes wrong inside is of the site's own files."
-    try: yield
-    except Exception as e:
-        e.at_home = True
-        raise
 
 def heard(e:Exception)->str:
     "What of an error leaves the site."
@@ -144,32 +136,40 @@ class Memory:
         "Is what was kept after the last used round gone? One that never took part has nothing to lose."
         return merged > 0 and not self.file(merged).exists()
     def kept(self)->list: return [*self.folder.glob('[0-9]*.safetensors')]
-    def used(self, order:dict)->bool:
-        "Is there what an order that begins anew must not delete? Of two files one was used."
-        model = self.folder/'model.safetensors'
-        return model.exists() or len(self.kept()) > (order['merged'] == 0)
-    def set_aside(self):
-        "What an earlier beginning left goes to `old`; there is room for one."
-        old, run = self.folder/'old', self.folder.name
-        if old.exists():
+    @at_home()
+    def used(self)->int:
+        "The last round of which the server has said that it used the answer."
+        file = self.folder/'used.json'
+        return json.loads(read_bytes(file)) if file.exists() else 0
+    def set_aside(self, merged:int):
+        "What an order goes back behind goes to `old`; there is room for one."
+        old, part, used = (self.folder/name for name in ('old', 'old.part', 'used.json'))
+        files = [*self.kept(), *self.folder.glob('model.*'), *self.folder.glob('images.json')]
+        moved, run = [f for f in files if f.stem != str(merged)], self.folder.name
+        if moved and old.exists():
             raise ValueError(f'{self.site} is asked to begin the run {run} anew once more, and keeps one '
                              'that came before: its owner takes `old` away, or begin with another --out')
-        moved = [*self.kept(), *self.folder.glob('images.json'), *self.folder.glob('model.*')]
+        # `used.json` goes last: what was killed in between is finished by the next order
         with at_home():
-            old.mkdir()
-            for file in moved: file.rename(old/file.name)
+            part.mkdir(exist_ok=True)
+            shutil.copy(used, part)
+            for file in moved: file.rename(part/file.name)
+            if not old.exists(): part.rename(old)
+            used.unlink()
             Book(self.folder.parent).write(run=run, kind='set aside')
         complain(f'the server begins {run} anew: what {self.site} kept of it lies in {run}/old of its memory')
     def begun(self, order:dict, now:dict): # digests
         "Refuse to go on with other images than those that the run began with here; a first round begins."
-        file = self.folder/'images.json'
+        file, merged, used = self.folder/'images.json', order['merged'], self.used()
         with at_home(): same = not file.exists() or json.loads(read_bytes(file)) == now
-        trains, anew = order['kind'] == 'train', not order['merged'] or self.lost(order['merged'])
-        if not same and (order['round'] or not trains and self.used(order)):
+        trains, last = order['kind'] == 'train', self.folder/'model.safetensors'
+        if not same and (order['round'] or not trains and (used or last.exists())):
             raise ValueError(f'{self.site} has other images, labels or boxes than when this run began here: '
                              'put the earlier ones back, or begin anew with another --out')
-        if anew and trains and self.used(order): self.set_aside()
+        gone = self.lost(merged) and any(int(f.stem) <= used for f in self.kept())
+        if trains and (merged < used or gone): self.set_aside(merged)
         if not same or not file.exists(): write_json(now, file)
+        if merged > self.used(): write_json(merged, self.folder/'used.json')
     def recalled(self, order:dict, images:dict, device)->dict:
         "What was kept after the last round of which the server used the answer."
         merged, file = order['merged'], self.file(order['merged'])
@@ -189,12 +189,13 @@ class Memory:
         "The last model, with its card; of others that lay there before it the first stays, too."
         last, first = self.folder/'model.safetensors', self.folder/'model.old.safetensors'
         with at_home():
-            other = last.exists() and not first.exists()
-            for end in ('.safetensors', '.json') if other else ():
-                shutil.copy(last.with_suffix(end), first.with_suffix(end))
+            other, ends = last.exists() and not first.exists(), ('.json', '.safetensors')
+            for end in ends if other else ():
+                if not last.with_suffix(end).exists(): continue
+                with whole_file(first.with_suffix(end)) as part: shutil.copy(last.with_suffix(end), part)
             export(fed, last, client=client)
             if other and to_bytes(load_file(first)) == to_bytes(load_file(last)):
-                for end in '.safetensors', '.json': first.with_suffix(end).unlink()
+                for end in ends: first.with_suffix(end).unlink(missing_ok=True)
 
 # %% ../../nbs/8_deploy/03_node.ipynb #647c1880
 def misshapen(down, like:dict)->str: # '' if nothing is

@@ -14,7 +14,8 @@ import torch
 from msgspec.structs import asdict
 from torch import Tensor
 from ..core.context import Member, Members
-from ..core.files import Number, Record, locked, read_bytes, record_of, whole_file, write_json
+from ..core.files import (
+    Number, Record, at_home, locked, read_bytes, record_of, whole_file, write_json)
 from .keys import crypto
 from .order import Job, asked_of, sha
 from ..engine.federation import Federation
@@ -123,8 +124,8 @@ class SecureSum:
         file = folder/'pledge.json'
         if not file.exists():
             raise ValueError(f'{self.name} has no key for this round, or used it: ask for a new one')
+        with at_home(): mine = json.loads(read_bytes(file))['signed']
         try:
-            mine = json.loads(read_bytes(file))['signed']
             ps = sorted(map(self.seal.checked, order['members']), key=lambda p: p.name)
             if mine not in order['members']: raise ValueError('its own word is not among what they signed')
             me = self.seal.checked(mine)
@@ -156,6 +157,7 @@ class SecureSum:
         who = sorted(ps, key=lambda p: p.client)
         w = server_for(fed, [fed.members[p.client] for p in who]).w
         return {p.name: 0. if w is None else w[i].item() for i, p in enumerate(who)}
+    @at_home()
     def sums(self)->Sums:
         file = self.memory/'secure.json'
         try: return record_of(json.loads(read_bytes(file)), Sums) if file.exists() else Sums({}, {})
@@ -196,7 +198,7 @@ class SecureSum:
         ps, w = members
         parts = {n: fixed(v.cpu(), w[self.name], len(ps)) for n, v in sorted(answer['model'].items())}
         file = folder/'pledge.json'
-        raw = bytes.fromhex(json.loads(read_bytes(file))['key'])
+        with at_home(): raw = bytes.fromhex(json.loads(read_bytes(file))['key'])
         secret = X25519().X25519PrivateKey.from_private_bytes(raw)
         file.unlink()                # used once; a second process fails here
         with locked(self.memory/'.secure.lock'): why = self.before(ps, w, keep=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from ..core.files import Number, Record, misfit, read_bytes
+from ..core.files import Number, Record, at_home, misfit, read_bytes
 from ..core.mechanism import ask, fills, kind
 from ..core.merge import window
 from ..core.method import Method
@@ -111,6 +111,7 @@ class Ledger:
         most:float|None=None,   # ε above which nothing is trained
         run:str='',             # for whom
     ): self.file, self.most, self.run = Path(file), most, run
+    @at_home()
     def rows(self)->list: # of dicts, as `Spent`
         lines = read_bytes(self.file).decode().splitlines() if self.file.exists() else []
         try: rows = [json.loads(line) for line in lines]

@@ -187,7 +187,7 @@ class Request(Record, forbid_unknown_fields=True):
         if others := {p.stem for p in runs.glob('*.json')}-names.keys():
             why = f'{runs} holds {len(others)} runs of other data, code, settings or versions: ' \
                   'they are kept, and not read'
-            named = f'; `fedskew adopt {out}` gives those of 0.1 the names of today'
+            named = f'; `fedskew adopt {out}` gives those of 0.1 that it can tell the names of today'
             warnings.warn(why+named*any(map(of_before, others)))
 
 # %% ../../nbs/7_app/14_compare.ipynb #6a846bb7

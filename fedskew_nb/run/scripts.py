@@ -11,6 +11,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from types import CodeType, ModuleType
 from unittest import mock
+from uuid import uuid4
 import cloudpickle, torch
 from ..core.names import hashed, nearest
 from ..core.source import home_of, source_of
@@ -118,7 +119,7 @@ def _module_of(p:Path):
     return module
 
 # %% ../../nbs/7_app/08_scripts.ipynb #05410162
-LOCK = threading.RLock()
+LOCK, HERE = threading.RLock(), uuid4().hex     # of this process
 
 def with_its_file(code)->tuple:
     "cloudpickle forgets the file of a code, which says where its text stands."
@@ -132,15 +133,18 @@ def is_apart(name:str, module)->bool:
     return no_file and home_of(name) == 'yours'
 
 def packed(*things)->bytes:
-    "Things for another process; what it cannot import goes as its code, and the cells of a notebook as text."
+    "Things for another process; what it cannot import goes as its code and its text."
     class Sent(cloudpickle.Pickler):
         dispatch_table = ChainMap({CodeType: with_its_file}, cloudpickle.Pickler.dispatch_table)
-    cells = {file: kept for file, kept in [*linecache.cache.items()] if len(kept) == 4 and kept[1] is None}
+    texts = {file: kept for file, kept in [*linecache.cache.items()] if len(kept) == 4 and kept[1] is None}
     with LOCK:
         apart = [m for name, m in [*sys.modules.items()] if is_apart(name, m)]
+        for file in {getattr(m, '__file__', None) for m in (*apart, sys.modules['__main__'])}-{None}:
+            if lines := linecache.getlines(file): texts[file] = len(lines), None, lines, file
+        apart = [m for m in apart if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
         for m in apart: cloudpickle.register_pickle_by_value(m)
         sent = io.BytesIO()
-        try: Sent(sent).dump((cells, *things))
+        try: Sent(sent).dump((HERE, texts, *things))
         except Exception as e:
             raise ValueError(f'other processes cannot get what this run is made of ({e}): say jobs=1') from e
         finally:
@@ -149,16 +153,18 @@ def packed(*things)->bytes:
 
 def called(sent:bytes):
     "At the other process: what a function gives, sent with its arguments by `packed`."
-    cells, f, *args = pickle.loads(sent)
-    linecache.cache.update(cells)
+    where, texts, f, *args = pickle.loads(sent)
+    if where != HERE: linecache.cache.update(texts)
     return f(*args)
 
 # %% ../../nbs/7_app/08_scripts.ipynb #49edf00a
 @contextmanager
 def without_main():
     "Inside, a process that begins runs nothing of the program that begins it."
-    whole = spawn.get_preparation_data
-    def bare(name): return {k: v for k, v in whole(name).items() if not k.startswith('init_main')}
+    whole, mine = spawn.get_preparation_data, threading.get_ident()
+    def bare(name): # for others who begin a process just now, all of it
+        here = threading.get_ident() == mine
+        return {k: v for k, v in whole(name).items() if not here or not k.startswith('init_main')}
     with LOCK, mock.patch.object(spawn, 'get_preparation_data', bare): yield
 
 # %% ../../nbs/7_app/08_scripts.ipynb #d14c0007
