@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
+from fedskew_nb.run.named import named
 from fedskew_nb.run.run import Run
 from fedskew_nb.nets.models import gap, seq, small_conv
 from fedskew_nb.core.net import Net
@@ -25,6 +26,11 @@ def run_of(method='FedAvg', suite='emoji-pacs', model='small_conv', size='tiny',
 
 def small(seed=0, width=4, size=32): return small_conv(7, size=size, width=width, seed=seed)
 little = partial(small, size=16)      # for what `halved` gives
+
+def run_name(run)->str:
+    "The name of a run, made of what its parts are today."
+    it, = named([run])
+    return it.name
 
 def fed_of(method, suite, net=None, **kw):
     how = dict(rounds=2, local_steps=2, batch_size=8, lr=.05) | kw

@@ -6,7 +6,7 @@ from PIL import Image
 from fedskew_nb.tools import boxes as command, cli
 from fedskew_nb.tools.boxes import find_boxes
 from fedskew_nb.tools.detector import GroundingDINO, best_box
-from fedskew_nb.run.compare import read_request
+from fedskew_nb.run.store import read_request
 from fedskew_nb.core.seeding import generator
 from fedskew_nb.data.batch import boxes_of, draw_moves, move_boxes
 from fedskew_nb.data.boxes import BOX_COLUMNS, Box, best_boxes, fitted, jittered, read_boxes, write_boxes
@@ -357,6 +357,7 @@ def test_compare_with_boxes_and_resume(capsys, home, tmp_path, unsaved):
     request = json.loads((out/'compare.json').read_text())
     request |= dict(format=1, suites=[], folders=[dict(root=str(home), pixels=20, bad='strict')])
     (out/'compare.json').write_text(json.dumps(request))
+    assert run(capsys, 'adopt', out)[0] == 0
     assert read_request(out).given()['suite'] == [folder(str(home), 20).text]
     assert run(capsys, 'resume', out)[0] == 0 and len(runs()) == 2
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest, torch
 from PIL import Image
 from fedskew_nb.tools import catalogue, cli
-from fedskew_nb.run.compare import stored_runs
+from fedskew_nb.run.store import stored_runs
 from fedskew_nb.run.recipes import METHODS
 from fedskew_nb.tools.catalogue import notebook_folder, notebook_names
 from feds import instead

@@ -4,13 +4,16 @@ from dataclasses import dataclass, replace
 import feds, pytest
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.report import suite_tables, write_report
-from fedskew_nb.run import plan, run as run_module
+from fedskew_nb.run import rates as rates_module, run as run_module
 from fedskew_nb.run.compare import (
-    GridRequest, ListRequest, compare, compare_grid, read_request, request_of, resume, stored_runs)
-from fedskew_nb.run.plan import SCHEDULE, budget, budget_of, grid_runs, learning_rate, planned
+    compare, compare_grid, modern_request, request_of, resume)
+from fedskew_nb.run.store import GridRequest, ListRequest, Store, read_request, stored_runs
+from fedskew_nb.run.plan import grid_runs, planned
+from fedskew_nb.run.rates import SCHEDULE, budget, budget_of, learning_rate
 from fedskew_nb.run.recipes import method_recipe, model_recipe, suite_recipe
 from fedskew_nb.run.tune import on_validation
-from fedskew_nb.run.run import federation_of, files_of, run_name, train_run
+from fedskew_nb.run.named import federation_of, named
+from fedskew_nb.run.train import train_run
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.names import in_words_of_today
@@ -21,7 +24,7 @@ from fedskew_nb.data.splits import dirichlet, leave_out, uneven
 from fedskew_nb.engine.history import History
 from fedskew_nb.methods.baselines.average import FedAvg, FedProx
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import run_of, two
+from feds import run_name, run_of, two
 from test_cli import images
 
 TINY = dict(suite='emoji-pacs', size='tiny', progress=False, rounds=2, local_steps=2, eval_every=1,
@@ -103,7 +106,7 @@ RATES = [('emoji-pacs', 'FedAvg', AT | dict(lr=.02)), ('emoji-pacs', 'F2DC', AT 
     ('FedBN', 'skew-digits', None),
     ('F2DC', 'context-vehicles', None)])
 def test_rates_hold_for_their_suite_budget_and_model(monkeypatch, method, suite, lr):
-    monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
+    monkeypatch.setattr(rates_module, 'shipped_rates', lambda: RATES)
     assert learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0] == lr
 
 def test_the_nearest_rate_goes_first(monkeypatch):
@@ -113,13 +116,13 @@ def test_the_nearest_rate_goes_first(monkeypatch):
     def lr(method, suite):
         return learning_rate(method_recipe(method), suite_recipe(suite), SCHEDULE['quick'])[0]
     for rates in (near+RATES, RATES+near):
-        monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
+        monkeypatch.setattr(rates_module, 'shipped_rates', lambda rates=rates: rates)
         assert (lr('F2DC(sigma=.3)', 'emoji-pacs'), lr('F2DC', 'emoji-pacs')) == (.2, .005)
         assert (lr('FedAvg', 'emoji-pacs-uneven'), lr('FedAvg', 'emoji-pacs')) == (.4, .02)
         assert lr('F2DC(sigma=.3)', 'emoji-pacs-uneven') == .2
 
 def test_a_chosen_rate_has_a_note_and_a_said_one_has_none(monkeypatch):
-    monkeypatch.setattr(plan, 'shipped_rates', lambda: RATES)
+    monkeypatch.setattr(rates_module, 'shipped_rates', lambda: RATES)
     chosen = planned('F2DC', 'emoji-pacs', seeds=1)
     rates = {r.title: r.setting['lr'] for r in chosen}
     assert rates == {'FedAvg': .02, 'F2DC': .005, 'FedAvg, IID split': .02}
@@ -135,7 +138,7 @@ def test_a_rate_holds_at_any_number_of_rounds(monkeypatch):
     other = [(s, m, r | dict(lr=lr, budget=r['budget'] | dict(rounds=rounds)))
              for s, m, r in RATES[:2] for lr, rounds in ((.7, 64), (.9, 6))]
     for rates in (RATES+other, other+RATES):
-        monkeypatch.setattr(plan, 'shipped_rates', lambda rates=rates: rates)
+        monkeypatch.setattr(rates_module, 'shipped_rates', lambda rates=rates: rates)
         runs = {n: planned('F2DC', 'emoji-pacs', 1, rounds=n) for n in (24, 40, 48, 64, 8)}
         rate_of = {n: next(r for r in of if r.title == 'F2DC') for n, of in runs.items()}
         assert {n: r.setting['lr'] for n, r in rate_of.items()} == {24: .005, 40: .005, 48: .7, 64: .7, 8: .9}
@@ -160,7 +163,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     run = replace(A, suite=suite_recipe(two), model=model_recipe(TINY['model']),
                   setting=dict(rounds=3, local_steps=2, eval_every=1))
     want = train_run(run)
-    federation_of(run, out=files_of(run, tmp_path)[1]).fit(2)
+    federation_of(run, out=Store(tmp_path).file(*named([run]), 'safetensors')).fit(2)
     assert train_run(run, tmp_path) == want and [p.suffix for p in tmp_path.iterdir()] == ['.json']
 
 def test_torn_files_are_named_and_the_run_begins_anew(tmp_path):
@@ -216,7 +219,7 @@ def test_checkpoints_are_stored_killed_and_resumed(tmp_path):
     how = SMALL | dict(suite=TWO, seeds=1, rounds=4, checkpoints=(2,))
     run, = planned(**{k: v for k, v in how.items() if k != 'progress'})
     want = train_run(run)
-    federation_of(run, out=files_of(run, tmp_path/'runs')[1]).fit(3)
+    federation_of(run, out=Store(tmp_path/'runs').file(*named([run]), 'safetensors')).fit(3)
     found = compare(**how, out=tmp_path).histories
     assert found == [want] == resume(tmp_path, progress=False, trust_code=True).histories
     assert want.setting['checkpoints'] == [2] == read_request(tmp_path).given()['checkpoints']
@@ -332,12 +335,14 @@ def test_request_is_stored(tmp_path):
     assert (d['methods'], d['seeds'], d['lr'], d['control'], d['rounds']) == (['FedAvg'], [3], .05, False, 2)
     assert resume(tmp_path).seeds == [3]
 
-def test_a_request_of_the_first_version_is_read(tmp_path):
+def test_a_request_of_the_first_version_is_adopted_and_read(tmp_path):
     "As 0.1 wrote it, everything spelt out."
     old = dict(format=1, version='0.1.0', methods=['FedAvg'], suites=['emoji-pacs'], folders=[], seeds=2,
                size='tiny', control=True, pooled=False, model='small_conv', house=None, device='auto',
                setting=dict(rounds=2, local_epochs=3, lr=.05))
     (tmp_path/'compare.json').write_text(json.dumps(old))
+    with pytest.raises(ValueError, match='call `fedskew adopt'): read_request(tmp_path)
+    modern_request(tmp_path)
     d = read_request(tmp_path).given()
     assert d['suite'] == ['emoji-pacs'] and d['lr'] == .05 and stored_runs(tmp_path) == []
     now = {k: v for k, v in old.items() if k not in ('format', 'version', 'folders')}

@@ -9,7 +9,6 @@ sys.path.insert(0, str(Path(__file__).parent/'evidence'))
 import evidence, photographs, plan, sets, work
 from plan import LADDER, Row, Set, Trial, chosen, wanted_trials
 from fedskew_nb.run.recipes import model_recipe, read_method
-from fedskew_nb.run.run import method_of
 from fedskew_nb.engine.reading import MOMENTS, VIEWS
 from fedskew_nb.engine.setting import Setting
 
@@ -25,7 +24,7 @@ def test_every_row_is_a_run_of_the_package(s):
     for r in s.rows:
         own = {k: vs[0] for k, vs in tuned.get(r.rate_of or r.name, r).own}
         run = work.run_of(s, r, s.seeds[0], s.record['lr'], own, False)
-        assert method_of(run).name == read_method(r.method).name and Setting(**run.setting).answers
+        assert run.made().name == read_method(r.method).name and Setting(**run.setting).answers
         assert r.view in VIEWS and r.moment in MOMENTS and r.deal in ('skew', 'iid', 'pooled')
         assert work.measure_of(r.measure) or not r.measure
     assert len({r.name for r in s.rows}) == len(s.rows) and s.record['suite'] in sets.SUITES

@@ -9,11 +9,14 @@ from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.run import executors
 from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.executors import Processes, opened, remotely
-from fedskew_nb.run.run import federation_of, files_of, run_name, stamped, train_run
+from fedskew_nb.run.named import federation_of, named
+from fedskew_nb.run.run import Named
+from fedskew_nb.run.store import Store
+from fedskew_nb.run.train import train
 from fedskew_nb.run.tune import tune
 from fedskew_nb.engine.device import pick_device
 from fedskew_nb.engine.history import History, versions
-from feds import run_of, two
+from feds import run_name, run_of, two
 
 SHORT = dict(progress=False, rounds=2, local_steps=2, eval_every=1, model='small_conv(width=4)')
 TINY = SHORT | dict(suite=f'{feds.__file__}:two', control=False, seeds=1)      # a text, to be resumed
@@ -84,7 +87,7 @@ def test_what_is_finished_is_not_sent(plain, tmp_path):
     assert len(ex.futures) == 1
 
 def test_a_worker_that_does_not_see_the_folder(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, 'seen_here', lambda run, folder: None)
+    monkeypatch.setattr(executors, 'seen_here', lambda it, store: Store())
     compare('FedAvg,FedBN', **TINY, out=tmp_path, executor=Here())
     assert len(list((tmp_path/'runs').glob('*.json'))) == 2
     assert resume(tmp_path, trust_code=True).histories == plain
@@ -102,8 +105,8 @@ class Dies(Here):
     "The first worker dies after a round."
     def work(self, future, f, sent):
         if len(self.futures) > 1: return super().work(future, f, sent)
-        _, _, _, _, run, folder, *_ = pickle.loads(sent)
-        federation_of(run, out=files_of(run, folder)[1]).fit(1)
+        _, _, _, _, it, store, *_ = pickle.loads(sent)
+        federation_of(it, out=store.file(it, 'safetensors')).fit(1)
         future.set_exception(MemoryError('killed'))
 
 @pytest.mark.filterwarnings('ignore:FedAvg, seed 0, did not come back')
@@ -120,7 +123,7 @@ def test_an_executor_that_takes_nothing_more():
 
 def test_a_run_that_fails_is_no_worker_that_dies(monkeypatch):
     def fails(*_, **__): raise KeyError('boo')
-    monkeypatch.setattr('fedskew_nb.run.run.federation_of', fails)
+    monkeypatch.setattr('fedskew_nb.run.train.federation_of', fails)
     ex = Here()
     with pytest.raises(KeyError, match='boo') as e: compare('FedAvg', **TINY, executor=ex)
     assert len(ex.futures) == 1 and 'in fails' in str(e.value.__cause__)
@@ -298,7 +301,7 @@ def test_slurm_is_asked_for_a_gpu(said, wants, monkeypatch, tmp_path):
 
 def test_auto_is_decided_before_a_run_has_its_name():
     auto, said = RUN, replace(RUN, device=str(pick_device()))
-    assert stamped([auto])[0].device == said.device and run_name(auto) == run_name(said)
+    assert named([auto])[0].run.device == said.device and run_name(auto) == run_name(said)
 
 def test_a_device_that_only_workers_have(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
@@ -319,7 +322,8 @@ def test_no_table_mixes_devices_in_silence(plain):
 def asked(run=RUN, folder=None, **other):
     "What a worker answers whom other versions ask."
     head = dict(host='head', versions=versions() | other)
-    _, (error, _) = remotely(train_run, *stamped([run]), folder, head)
+    it = run if isinstance(run, Named) else named([run])[0]
+    _, (error, _) = remotely(train, it, Store(folder), head)
     return str(error)
 
 @pytest.mark.parametrize('part', ['fedskew_nb', 'torch', 'python'])
@@ -331,9 +335,9 @@ def test_a_worker_of_another_version(part):
 def test_a_file_that_the_worker_does_not_have(tmp_path):
     file = tmp_path/'mine.py'
     file.write_text('from fedskew_nb import FedProx\nMine = FedProx(mu=.1).named("Mine")\n')
-    run, = stamped([run_of(f'{file}:Mine', 'emoji-pacs')])
+    it, = named([run_of(f'{file}:Mine', 'emoji-pacs')])
     file.unlink()
-    assert asked(run) == f'{executors.me()["host"]} has no file {file}: put it there'
+    assert asked(it) == f'{executors.me()["host"]} has no file {file}: put it there'
 
 def test_models_are_kept_in_a_folder_that_all_see(tmp_path):
     says = asked(replace(RUN, keep_models=True), tmp_path/'gone')

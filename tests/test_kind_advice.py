@@ -9,7 +9,8 @@ from fedskew_nb.analysis.index import found
 from fedskew_nb.analysis.stats import ABOVE, WITHIN
 from fedskew_nb.data.folder import folder
 from fedskew_nb.engine.history import History
-from fedskew_nb.run.plan import OWN, planned
+from fedskew_nb.run.plan import planned
+from fedskew_nb.run.rates import OWN
 from fedskew_nb.run.recipes import suite_recipe
 from fedskew_nb.tools.cli import compare_command, diagnose_command, which_options
 from fedskew_nb.tools.again import CURES, Advice, Again, as_sentence, known_elsewhere

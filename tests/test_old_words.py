@@ -11,8 +11,9 @@ from fedskew_nb.engine.history import History, read_history
 from fedskew_nb.engine.setting import setting_for
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.nets.models import small_conv
-from fedskew_nb.run.compare import adopt, compare, read_request
-from fedskew_nb.run.plan import tuned_elsewhere
+from fedskew_nb.run.compare import adopt, compare
+from fedskew_nb.run.rates import tuned_elsewhere
+from fedskew_nb.run.store import read_request
 from fedskew_nb.run.recipes import set_values
 from fedskew_nb.tools.cli import main
 

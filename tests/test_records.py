@@ -7,8 +7,8 @@ from fedskew_nb.deploy.order import Job, Order
 from fedskew_nb.engine.checkpoint import Nest
 from fedskew_nb.engine.history import StoredRun
 from fedskew_nb.engine.server import Answer
-from fedskew_nb.run.compare import GridRequest, ListRequest
-from fedskew_nb.run.plan import Tuned
+from fedskew_nb.run.rates import Tuned
+from fedskew_nb.run.store import GridRequest, ListRequest
 from fedskew_nb.tools.after import OriginCard
 
 X = torch.ones(2)
@@ -33,7 +33,7 @@ FITS = [
     (OriginCard, dict(classes=['x'], pixels=32, model='m', method='FedAvg', seed=0, mean=[1, .2], std=[.1])),
     (Arrays, dict(name='n', classes=['x'], domains=dict(d=dict(train=3), e=dict(test=1)))),
     (Tuned, dict(s=dict(A=dict(lr=.1, trials=4, seeds=[1]), B=dict(lr=1, trials=1, seeds=[1], own={})))),
-    (ListRequest, ASKED | RUNS | dict(rates=dict(A=1, B=.1), folders=[dict(root='x')])),
+    (ListRequest, ASKED | RUNS | dict(rates=dict(A=1, B=.1))),
     (GridRequest, dict(grid='f2dc', said={}) | RUNS)]
 
 FREE = {'model', 'extra', 'own', 'server', 'participants'}      # what is in them is not said

@@ -15,9 +15,9 @@ from fedskew_nb.analysis.trust import (
 from fedskew_nb.analysis.trust_tables import trust_figures, trust_measures, trust_tables
 from fedskew_nb.analysis.calibration import ece, at_temperature, temperature
 from fedskew_nb.tools import cli
-from fedskew_nb.run.compare import compare, read_request, resume, stored_runs
+from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.plan import grid_runs
-from fedskew_nb.run.run import run_name
+from fedskew_nb.run.store import read_request, stored_runs
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
 from fedskew_nb.core.seeding import generator
@@ -25,7 +25,7 @@ from fedskew_nb.core.net import normalise
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedAvg
 from fedskew_nb.methods.baselines.personal import FedBN
-from feds import few, run
+from feds import few, run, run_name
 from test_cli import images
 
 NUMBERS = dict(abs_tol=2e-6)
@@ -358,7 +358,7 @@ def test_figures_are_drawn(cmp):
 def test_a_run_that_was_not_asked_is_trained_again(tmp_path):
     "And what is known stays where it is not asked for."
     plain = compare(**ONE, out=tmp_path)
-    says = '2 of 2 finished runs were not asked how sure they are'
+    says = '2 of 2 finished runs lack a measure, or models'
     with pytest.warns(UserWarning, match=says): told = compare(**ONE, out=tmp_path, trust=True)
     assert told.histories == plain.histories and all('trust' in h.measures for h in told.histories)
     with warnings.catch_warnings():

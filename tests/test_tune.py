@@ -3,14 +3,16 @@ import json
 from dataclasses import replace
 import pytest, torch
 from fedskew_nb.tools.cli import main
-from fedskew_nb.run.compare import compare, read_request, resume
-from fedskew_nb.run.plan import budget, planned, read_tuned
+from fedskew_nb.run.compare import compare, resume
+from fedskew_nb.run.named import federation_of
+from fedskew_nb.run.plan import planned
+from fedskew_nb.run.rates import budget, read_tuned
+from fedskew_nb.run.store import read_request
 from fedskew_nb.run.recipes import method_recipe, suite_recipe
-from fedskew_nb.run.run import federation_of, run_name
 from fedskew_nb.run.tune import Search, chosen, on_validation, rate, searches, tune, wanted
 from fedskew_nb.data.load import load_suite
 from fedskew_nb.methods.baselines.average import FedProx
-from feds import run_of, two
+from feds import run_name, run_of, two
 
 SHORT = dict(suite='emoji-pacs', size='tiny', rounds=1, local_steps=1, model='small_conv(width=4)',
              progress=False)

@@ -20,9 +20,10 @@ from fedskew_nb.analysis.trust_tables import domain_table
 from fedskew_nb.tools import cli
 from fedskew_nb.run.scripts import from_file, no_exit
 from fedskew_nb.tools.shell import called, file_trouble, in_shell, parsed
-from fedskew_nb.run.compare import compare, read_request, resume
+from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.recipes import read_method, read_model, read_suite
-from fedskew_nb.run.plan import read_tuned
+from fedskew_nb.run.rates import read_tuned
+from fedskew_nb.run.store import read_request
 from fedskew_nb.run.tune import tune
 from fedskew_nb.core.files import write_json
 from fedskew_nb.nets.models import small_conv

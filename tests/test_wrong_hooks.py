@@ -16,7 +16,9 @@ from fedskew_nb.tools.cli import main
 from fedskew_nb.run.recipes import METHODS, read_method
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.executors import me, remotely
-from fedskew_nb.run.run import train_run
+from fedskew_nb.run.named import named
+from fedskew_nb.run.store import NOWHERE
+from fedskew_nb.run.train import train
 from fedskew_nb.core.context import Each
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
@@ -354,7 +356,7 @@ HOW = dict(size='tiny', control=False, rounds=1, local_steps=1, model='small_con
 
 def test_errors_survive_the_way_to_another_process(mine):
     todo = planned(f'{mine}:Mine', 'emoji-pacs', seeds=1, **HOW)
-    answer = remotely(train_run, *todo, None, me())
+    answer = remotely(train, *named(todo), NOWHERE, me())
     _, (back, _) = pickle.loads(pickle.dumps(answer))
     assert str(back) == 'Odd: too odd'
     assert 'Mine: at client 0' in message(back) and f'in Mine.loss, {mine}:4' in message(back)

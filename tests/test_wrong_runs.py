@@ -6,18 +6,20 @@ from pathlib import Path
 from types import ModuleType
 import numpy as np
 import pytest, torch
-from feds import run_of
+from feds import run_name, run_of
 from test_wrong_data import small
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.plots import plot_curves
 from fedskew_nb.run import executors, run as module
 from fedskew_nb.tools.after import kept_federation
 from fedskew_nb.run.compare import (
-    GridRequest, ListRequest, compare, read_request, resume, runs_in, stored_runs)
+    compare, resume)
+from fedskew_nb.run.store import GridRequest, ListRequest, read_request, runs_in, stored_runs
 from fedskew_nb.run.recipes import method_recipe, model_recipe, read_method, suite_recipe
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.scripts import from_file, packed, safe_path
-from fedskew_nb.run.run import federation_of, run_name, stamped, train_run
+from fedskew_nb.run.named import federation_of, named
+from fedskew_nb.run.train import train
 from fedskew_nb.core.identity import digest
 from fedskew_nb.core.mechanism import Mechanism
 from fedskew_nb.core.method import Method
@@ -118,11 +120,11 @@ MINE = 'from fedskew_nb import FedProx\nMine = FedProx(mu=.1).named("Mine")\n'
 def test_a_file_edited_while_a_comparison_runs(tmp_path):
     f = tmp_path/'mine.py'
     f.write_text(MINE)
-    run, = stamped([changed(run_of(setting=dict(rounds=1, local_steps=1)), method=f'{f}:Mine')])
+    run, = named([changed(run_of(setting=dict(rounds=1, local_steps=1)), method=f'{f}:Mine')])
     f.write_text(MINE.replace('.1', '.2'))
-    assert train_run(run).setting['method'] == 'Mine'        # this process holds what it has read
+    assert train(run).setting['method'] == 'Mine'        # this process holds what it has read
     elsewhere = pickle.loads(pickle.dumps(run))
-    with pytest.raises(ValueError, match='Mine changed since this comparison began'): train_run(elsewhere)
+    with pytest.raises(ValueError, match='Mine changed since this comparison began'): train(elsewhere)
 
 IMPORTING = '''
 from fedskew_nb import FedProx
@@ -150,9 +152,9 @@ def test_a_module_that_a_method_file_imports(tmp_path, monkeypatch):
 
 def test_images_changed_while_a_comparison_runs():
     held = small()
-    run, = stamped([changed(suite=lambda seed: held)])
+    run, = named([changed(suite=lambda seed: held)])
     held = replace(held, mean=(.1, .2, .3))
-    with pytest.raises(ValueError, match='the images of small changed'): train_run(run)
+    with pytest.raises(ValueError, match='the images of small changed'): train(run)
 
 # ---- names that lie
 

@@ -9,12 +9,14 @@ __all__ = []
 import concurrent.futures as cf, multiprocessing as mp
 import math, os, queue, re, signal, socket, sys, threading, time, traceback, warnings
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from unittest import mock
 import torch
 from tqdm.auto import tqdm
 from .scripts import called, packed, without_main
+from .wish import short
 from ..core.source import file_of, home_of
 from ..core.names import extra, portable
 from ..engine.history import versions
@@ -22,35 +24,35 @@ from ..engine.history import versions
 # %% ../../nbs/7_app/12_executors.ipynb #737ed038
 def me()->dict: return dict(host=socket.gethostname(), versions=versions())
 
-def check_worker(run, asked:dict): # asked: see `me`
+def check_worker(it, asked:dict): # a named run; asked: see `me`
     "Refuse a worker that would train something else."
     here, found = me()['host'], me()['versions']
     for k, v in asked['versions'].items():
         if found[k] == v: continue
         raise ValueError(f'{here} has {k} {found[k]}, {asked["host"]} has {v}: install the same there')
-    for file in (f for r in (run.method, run.suite, run.model) for f in r.files):
+    for file in (f for r in (it.run.method, it.run.suite, it.run.model) for f in r.files):
         if Path(file).is_file(): continue
         raise ValueError(f'{here} has no file {file}: put it there')
 
 # %% ../../nbs/7_app/12_executors.ipynb #731e818f
-def seen_here(run, folder):
-    "The folder of the comparison, if this worker sees it."
-    if folder is None or Path(folder).is_dir(): return folder
-    if not run.keep_models: return None
-    raise ValueError(f'{socket.gethostname()} does not see {folder}, where models are to be kept: '
+def seen_here(it, store):
+    "The store of the comparison, if this worker sees its folder."
+    if store.folder is None or store.folder.is_dir(): return store
+    if not it.run.keep_models: return replace(store, folder=None)
+    raise ValueError(f'{socket.gethostname()} does not see {store.folder}, where models are to be kept: '
                      'give a folder that all machines see')
 
 # %% ../../nbs/7_app/12_executors.ipynb #53f402da
 _ONE = threading.RLock()     # of each worker
 
 def remotely(
-    train, run, folder, asked:dict,
+    train, it, store, asked:dict,    # it: a named run
     again:int=0,    # how often it was sent before: dask takes two equal calls for one
 )->tuple:           # (History, None), or (None, (error, trace))
     "Train a run, here at a worker."
     try:
-        check_worker(run, asked)
-        with _ONE: return train(run, folder=seen_here(run, folder), progress=False), None
+        check_worker(it, asked)
+        with _ONE: return train(it, seen_here(it, store), progress=False), None
     except Exception as e:
         if me()['host'] != asked['host']: e.add_note(f'on {me()["host"]}')
         return None, (portable(e), traceback.format_exc())
@@ -190,12 +192,13 @@ KINDS = dict(    # (what the text looks like, what opens it)
     processes=(r'processes:[1-9]\d*', processes), dask=(r'dask://\S+:\d+', on_dask),
     ray=('ray', on_ray), slurm=('slurm', on_slurm))
 
-def can_submit(o)->bool:
-    "Is it an executor, or the text of one?"
-    if isinstance(o, str): return any(re.fullmatch(looks, o) for looks, _ in KINDS.values())
-    return o is None or callable(getattr(o, 'submit', None)) and not isinstance(o, type)
-
-SUBMITS = can_submit, 'give processes:4, dask://host:port, ray, slurm, or in Python an object with submit'
+def check_executor(o):
+    "Refuse what is no executor, nor the text of one."
+    if isinstance(o, str): fits = any(re.fullmatch(looks, o) for looks, _ in KINDS.values())
+    else: fits = o is None or callable(getattr(o, 'submit', None)) and not isinstance(o, type)
+    if fits: return
+    raise ValueError(f'executor is {short(o)}: '
+                     'give processes:4, dask://host:port, ray, slurm, or in Python an object with submit')
 
 # %% ../../nbs/7_app/12_executors.ipynb #5bdc5f1f
 def executor_options(
@@ -249,19 +252,20 @@ def history_of(f, run, again:int): # None: it has to be sent again
     return history
 
 # %% ../../nbs/7_app/12_executors.ipynb #964a6587
-def side_by_side(todo:dict, train, tell, executor, folder=None, per_device=1): # todo: {place: Run}
-    "Train every run on an executor: `tell(place, history)` after each; `folder` is absolute."
-    waiting, on_gpu = {}, {run.device for run in todo.values()} == {'cuda'}
+def side_by_side(todo:dict, train, tell, executor, store, per_device=1): # todo: {place: Named}
+    "Train every run on an executor: `tell(place, history)` after each."
+    waiting, on_gpu = {}, {it.run.device for it in todo.values()} == {'cuda'}
+    store = replace(store, folder=store.folder and store.folder.resolve())
     def send(i, again=0):
-        sent = packed(remotely, train, todo[i], folder, me(), again)
+        sent = packed(remotely, train, todo[i], store, me(), again)
         waiting[submitted(ex, called, sent)] = i, again
-    with opened(executor, folder, on_gpu*per_device) as ex:
+    with opened(executor, store.folder, on_gpu*per_device) as ex:
         try:
             for i in todo: send(i)
             while waiting:
                 for f in ended(waiting):
                     i, again = waiting.pop(f)
-                    history = history_of(f, todo[i], again)
+                    history = history_of(f, todo[i].run, again)
                     if history is None: send(i, again+1)
                     else: tell(i, history)
         finally:

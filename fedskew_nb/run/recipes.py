@@ -4,13 +4,14 @@
 
 # %% ../../nbs/7_app/09_recipes.ipynb #00000003
 from __future__ import annotations
-import ast, inspect, re, reprlib, torch
+import ast, inspect, re, torch
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import or_
 from pathlib import Path
 from .scripts import call_checked, from_file
+from .wish import short
 from ..core.identity import digest
 from ..core.mechanism import Mechanism
 from ..core.method import Method
@@ -185,8 +186,6 @@ def absolute(text:str)->str:
     return text if file is None else str(Path(file).expanduser().resolve()) + text.strip()[len(file):]
 
 def given(o, *_): return o
-
-def short(o)->str: return ' '.join(reprlib.repr(o).split())
 
 # %% ../../nbs/7_app/09_recipes.ipynb #bc3eee18
 def other_method(one:Method, two:Method)->bool:

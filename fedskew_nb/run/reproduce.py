@@ -19,9 +19,9 @@ from ..analysis.report import report_html
 from ..analysis.table import Table, doubts, rows_of
 from .compare import compare
 from .executors import executor_options
-from .plan import check_arguments
 from ..downloads.layouts import LAYOUTS
 from .recipes import cut, read_method, read_model, set_values
+from .wish import check_arguments
 from ..nets.models import n_bytes
 from ..core.names import Recipe, in_words_of_today, modules_of, spelt
 from ..data.arrays import read_splits

@@ -14,9 +14,13 @@ import pandas as pd
 from fastcore.meta import delegates
 from ..analysis.claims import accuracy
 from ..analysis.table import Table
-from .plan import (
-    PILOTS, as_list, budget_of, checked, lines_of, planned, read_tuned, ready_runs, which_seeds)
-from .run import run_all
+from .compare import check_runs
+from .named import check_namesakes, named
+from .plan import lines_of, planned, which_seeds
+from .rates import PILOTS, budget_of, read_tuned
+from .store import Store
+from .train import train_all
+from .wish import as_list, checked
 from ..core.files import write_json
 from ..core.method import Method
 from ..core.names import Recipe, one_of
@@ -121,7 +125,7 @@ def searches(runs:list, trials:int, own:dict)->dict: # {(suite, method): Search}
         key = r.suite.name, r.method.name
         if key not in searches_of: searches_of[key] = Search(trials, *own_of(r.method.made, own, trials))
         suite = held_out.setdefault(r.suite.make, on_validation(r.suite))
-        searches_of[key].runs.append(replace(r, suite=suite, note='', made_of=None))
+        searches_of[key].runs.append(replace(r, suite=suite, note=''))
     return searches_of
 
 # %% ../../nbs/7_app/15_tune.ipynb #9eacff30
@@ -185,10 +189,12 @@ def tune(
     tuned_before(out)                    # a torn file is refused before anything is trained
 
     # every trial that a search still wants
-    folder, every = ready_runs(runs, executor, out)[1], search_of.values()
+    check_runs(runs, executor, out)
+    store, every = Store.into(out), search_of.values()
+    check_namesakes(named(runs))
     how = jobs, progress, on_run, None, executor, per_device
     while todo := sorted(chain(*(s.todo() for s in every)), key=lambda t: t[2].seed):
-        histories = run_all([run for *_, run in todo], folder, *how, keep_stopped=True)
+        histories = train_all(named([run for *_, run in todo]), store, *how, keep_stopped=True)
         for (s, trial, _), h in zip(todo, histories): s.results.setdefault(trial, []).append(trial_score(h))
 
     # what was chosen; in the file it joins what is there

@@ -13,11 +13,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from ..run.compare import at_rates, trusted_request
+from ..run.compare import at_rates
+from ..run.named import federation_of, named
 from ..run.plan import planned
 from ..run.recipes import files_in, read_call, read_method, read_model
-from ..run.run import federation_of, models_file, stamped
 from ..run.scripts import safe_path
+from ..run.store import Store, trusted_request
 from ..core.files import Number, Record, check_ours, misfit, regular, trouble, whole_file, write_json
 from ..data.check import check_card
 from ..nets.weights import fill_by_card
@@ -155,12 +156,12 @@ def kept_federation(
 )->Federation:
     "A trained federation, built again around the models that a comparison kept."
     given = trusted_request(out, trust_code)
-    run, = stamped(runs_named(out, given, method, seed, suite)[:1])
-    file = models_file(run, Path(out)/'runs')
+    it, = named(runs_named(out, given, method, seed, suite)[:1])
+    file = Store(Path(out)/'runs').models(it)
     if not file.exists():
-        raise ValueError(f'{out} kept no models of {run.method.name}, seed {run.seed}: '
+        raise ValueError(f'{out} kept no models of {it.run.method.name}, seed {it.run.seed}: '
                          'call compare again with keep_models (--keep-models)')
-    return federation_of(run).load(file)
+    return federation_of(it).load(file)
 
 # %% ../../nbs/7_app/04_after.ipynb #7b1126c1
 class OriginCard(Record):

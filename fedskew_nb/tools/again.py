@@ -11,7 +11,8 @@ from ..analysis.index import best, found, usual
 from ..analysis.stats import Interval, span
 from ..core.names import Recipe
 from ..engine.setting import Setting
-from ..run.plan import OWN, images_of, schedule_of
+from ..run.rates import OWN, schedule_of
+from ..run.wish import images_of
 from .questions import NEEDED, Difference
 
 # %% auto #0

@@ -13,9 +13,9 @@ import pandas as pd, torch
 from torch import nn
 import fedskew_nb
 from ..analysis.claims import claims_of, claims_table, stored_claims
-from ..run.compare import runs_in
-from ..run.plan import SCHEDULE, rates_at
+from ..run.rates import SCHEDULE, rates_at
 from ..run.recipes import MECHANISMS, METHODS
+from ..run.store import runs_in
 from .shell import show_json
 from ..core.context import ServerContext
 from ..core.files import whole_file

@@ -27,12 +27,13 @@ from .join import join_command
 from ..downloads.prepare import prepare_command
 from ..run.reproduce import reproduce_command
 from ..run.executors import executor_options
-from ..run.compare import adopt, compare, compare_grid, read_request, resume, stored_runs
+from ..run.compare import adopt, compare, compare_grid, resume
 from .diagnose import diagnose
 from .again import SETTINGS
 from ..run.recipes import ALIASES, METHODS, cut, literal, read_call, read_suite, set_values
-from ..run.plan import BUDGET
+from ..run.rates import BUDGET
 from ..run.scripts import no_exit
+from ..run.store import read_request, stored_runs
 from .shell import called, code_of, complain, harmless, in_shell
 from .shell import joined, parser_of, say, show_json
 from ..run.tune import trial_score, tune

@@ -24,9 +24,11 @@ from ..analysis.stats import adjusted, effect_shown, span, t_interval
 from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
-from ..run.plan import OWN, checked, planned, which_seeds
+from ..run.named import federation_of
+from ..run.plan import planned, which_seeds
+from ..run.rates import OWN
 from ..run.reproduce import duration
-from ..run.run import federation_of
+from ..run.wish import checked
 from .again import (
     CURES, NOTES, OF, ROWS, Advice, Again, as_sentence, known_elsewhere, longer, points)
 from .questions import (

@@ -13,7 +13,7 @@ from ..analysis.probes import adabn, answers
 from ..analysis.stats import ABOVE, WITHIN, Interval, effect_shown, t_interval
 from ..analysis.story import seeds_to_show
 from ..analysis.table import Table, named_rows
-from ..run.plan import images_of
+from ..run.wish import images_of
 from ..core.names import Recipe
 from ..data.copies import number_of
 from ..data.arrays import holds_arrays, read_splits

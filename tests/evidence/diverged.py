@@ -10,7 +10,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import torch
 import evidence, plan, work
 from fedskew_nb.methods.rfeddis import method as rfeddis
-from fedskew_nb.run.run import federation_of
+from fedskew_nb.run.named import federation_of
 
 OUT = plan.HERE/'diverged.json'
 PARTS = dict(body=('body', 'neck', 'pool'), psi_G=('head.psi_G',), psi_L=('head.psi_L',))

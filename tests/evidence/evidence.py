@@ -341,7 +341,7 @@ def price(a):
     os.environ['FEDSKEW_CACHE'] = str(HOME/'cache')
     import torch, work as w
     torch.set_num_threads(1)
-    from fedskew_nb.run.run import federation_of
+    from fedskew_nb.run.named import federation_of
     lines = {}
     for s in plan.read_plan():
         if a.only and s.id not in a.only: continue

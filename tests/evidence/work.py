@@ -53,7 +53,7 @@ def machine()->dict:
 def made(job:dict, folder:Path)->dict:
     "The run of a job: its history, seconds of its process, its machine."
     import plan
-    from fedskew_nb.run.run import train_run
+    from fedskew_nb.run.train import train_run
     s = next(s for s in plan.read_plan(Path(job['plan'])) if s.id == job['set'])
     row = next(r for r in s.rows if r.name == job['row'])
     run = run_of(s, row, job['seed'], job['lr'], dict(job['own']), job['pilot'])
