@@ -47,9 +47,15 @@ def check_tensors(d, where:str):
         raise ValueError(f'{where}: images are {d.x.dtype} {tuple(d.x.shape)}, '
                          'they must be uint8 (N, 3, H, W); `Suite.from_datasets` converts')
 
-# %% ../../nbs/5_data/03_check.ipynb #a1998bbb
-def check_rows(d:Data, where:str):
-    "Refuse labels, masks and boxes that do not belong to the images."
+# %% ../../nbs/5_data/03_check.ipynb #33cc5406
+def check_data(d:Data, where:str, n_classes:int, shape):
+    "Refuse images and labels that do not belong to a suite of this kind."
+    check_tensors(d, where)
+    if d.x.shape[1:] != shape:
+        raise ValueError(f'{where}: images are {tuple(d.x.shape[1:])}, others are {tuple(shape)}; '
+                         'give `size=`')
+
+    # labels, masks and boxes of these images
     if len(d.x) != len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
     n, side = len(d.x), d.x.shape[2:]
     wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]),
@@ -63,14 +69,7 @@ def check_rows(d:Data, where:str):
         raise ValueError(f'{where}: masks run from 0 to 1, and an object is 255 in them: '
                          'multiply them by 255')
 
-# %% ../../nbs/5_data/03_check.ipynb #33cc5406
-def check_data(d:Data, where:str, n_classes:int, shape):
-    "Refuse images and labels that do not belong to a suite of this kind."
-    check_tensors(d, where)
-    if d.x.shape[1:] != shape:
-        raise ValueError(f'{where}: images are {tuple(d.x.shape[1:])}, others are {tuple(shape)}; '
-                         'give `size=`')
-    check_rows(d, where)
+    # labels that count the classes
     lo, hi = (int(d.y.min()), int(d.y.max())) if len(d) else (0, 0)
     if lo < 0 or hi >= max(n_classes, 1):
         raise ValueError(f'{where}: labels run from {lo} to {hi}, '

@@ -86,15 +86,20 @@ def from_datasets(cls:Suite,
     check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
 
-    # names of the classes: given, or the first that a dataset has, or numbers
     if classes is not None and not hasattr(classes, '__iter__'):
         raise ValueError(f'classes is {classes!r}: give a list of names, in the order of the labels')
+    for d, v in domains.items():
+        if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
+            raise ValueError(f'{d}: give (train, test) or (train, val, test)')
+
+    # labels are numbered by names of classes: those given, or the first that a dataset has, or numbers
     if classes is not None: names = check_classes([str(c) for c in classes], 'the suite')
     else:
-        own = [own_names(p) for v in domains.values() if isinstance(v, (tuple, list)) for p in v]
+        own = [own_names(p) for v in domains.values() for p in v]
         names = next((check_classes(names, 'a dataset') for names in own if names), None)
-    lost = []
-    parts = {d: parts_of(d, v, size, names, white, lost) for d, v in domains.items()}
+    parts, lost = {}, []
+    for d, v in domains.items():
+        parts[d] = [renumbered(as_data(p, size, d, white, lost), own_names(p), names, d) for p in v]
     names = names or numbered({d: p[-1] for d, p in parts.items()})
 
     parts, counts, notes = parts_once(parts, names, unseen, copies)
@@ -123,12 +128,6 @@ def suite_of_parts(
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b
 ABOUT = ('mean', 'std', 'source', 'licence', 'shows', 'cannot')     # `size` is taken, by the pixels
-
-def parts_of(domain:str, v, size, names, white, lost:list)->list:
-    "(train, test) or (train, val, test) of one domain as `Data`, their labels numbered as in `names`."
-    if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
-        raise ValueError(f'{domain}: give (train, test) or (train, val, test)')
-    return [renumbered(as_data(p, size, domain, white, lost), own_names(p), names, domain) for p in v]
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000d
 def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:

@@ -46,9 +46,16 @@ def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
         lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
         return Path(root.resolve().name, p) if alone and lacks else p
     places = [*map(below_domain, paths)]
+
+    # images that lie elsewhere, and what was probably meant
     if wrong := [p for p in places if len(p.parts) != 3 and not own_part(p)]:
-        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: '
-                         f'{depth_hint(root, places, wrong)}')
+        depth, tops = len(wrong[0].parts), {p.parts[0] for p in places}
+        if len(wrong) < len(places): hint = f'{len(wrong)} of {len(places)} images do not; move them'
+        elif depth > 3:
+            hint = f'images lie too deep; try {root/(tops.pop() if len(tops) == 1 else "one of its folders")}'
+        elif depth == 2: hint = 'images lie too high; is this a single domain? give the folder above it'
+        else: hint = 'images lie too high; sort them into folders'
+        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: {hint}')
     rows = [row_of(place)._replace(path=p) for place, p in zip(places, paths)]
     return patients(root, as_listed(root, rows))
 
@@ -65,17 +72,6 @@ def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
     home, rows = (root.parent, read_sheet(root)) if root.is_file() else (root, folder_rows(root, alone))
     if alone: one_site(root, tree_of(rows))
     return home, rows
-
-# %% ../../nbs/5_data/05_folder.ipynb #0000000d
-def depth_hint(root, paths:list, wrong:list)->str:
-    "What to do about images that do not lie at <domain>/<class>/<image>."
-    depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
-    if len(wrong) < len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
-    if depth > 3:
-        better = wrong[0].parts[0] if len(tops) == 1 else 'one of its folders'
-        return f'images lie too deep; try {root/better}'
-    if depth == 2: return 'images lie too high; is this a single domain? give the folder above it'
-    return 'images lie too high; sort them into folders'
 
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
 def check_names(root, rows:list):

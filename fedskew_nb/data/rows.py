@@ -65,14 +65,6 @@ def stacked(images:list, rows:list, names:list)->Data:
         if im.shape != images[0].shape: raise ValueError(f'{r.site}: images have different sizes; give size=')
     return Data(torch.stack(images), torch.tensor([names.index(r.label) for r in rows]))
 
-# %% ../../nbs/5_data/22_rows.ipynb #41cded56
-def told_classes(rows, given:dict)->list|None:
-    "What a dataset calls its classes; None where it does not say."
-    features = getattr(rows, 'features', None) or {}
-    told = getattr(features.get(columns_of(features, given).get('label')), 'names', None)
-    told = getattr(rows, 'classes', None) if told is None else told
-    return None if told is None else [str(c) for c in told]
-
 # %% ../../nbs/5_data/22_rows.ipynb #b4efdc19
 def is_sure(given:dict, seen:dict)->bool:
     "Is a column of parts one for sure? One that the caller names is."
@@ -83,7 +75,12 @@ def is_sure(given:dict, seen:dict)->bool:
 def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
     known_names(given, COLUMNS, 'column')
-    names, read, seen = told_classes(rows, given), [], {}
+
+    # what it calls its classes, if it says so
+    features = getattr(rows, 'features', None) or {}
+    told = getattr(features.get(columns_of(features, given).get('label')), 'names', None)
+    told = getattr(rows, 'classes', None) if told is None else told
+    names, read, seen = None if told is None else [str(c) for c in told], [], {}
 
     # row by row; who has a length is asked for its items
     if isinstance(rows, (str, bytes, dict)) or not any(hasattr(rows, a) for a in ('__iter__', '__getitem__')):

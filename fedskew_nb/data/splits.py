@@ -83,18 +83,6 @@ def rows_of(table, suite:Suite)->list:
             raise ValueError(f'a row of the table is {r!r}: give (domain, count of class 0, …)')
     return [tuple(r) for r in rows]
 
-# %% ../../nbs/5_data/06_splits.ipynb #09a1b201
-def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
-    "The counts of one domain, or a refusal."
-    for r in rows:
-        if len(r) != suite.n_classes or any(not real(v) or int(v) != v or v < 0 for v in r):
-            raise ValueError(f'{domain}: a row of the table must hold {suite.n_classes} counts of 0 or more, '
-                             f'one per class; got {list(r)}')
-        if not sum(r):
-            raise ValueError(f'{domain}: a client of the table has 0 images; '
-                             'give it some, or leave its row out')
-    return torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)
-
 # %% ../../nbs/5_data/06_splits.ipynb #00000009
 def of_domain(suite:Suite, domain:str, part:str)->list: # of Data
     "The training, or validation, images of a domain, client by client."
@@ -110,8 +98,15 @@ def people_in(parts:list)->Tensor|None: # (N,) int64; None where nobody is named
 # %% ../../nbs/5_data/06_splits.ipynb #093b1bc3
 def dealt_to(suite:Suite, domain:str, rows:list, g)->list:
     "Numbers of (train, val) for each row; validation images in the same proportions, as far as they go."
+    for r in rows:
+        if len(r) != suite.n_classes or any(not real(v) or int(v) != v or v < 0 for v in r):
+            raise ValueError(f'{domain}: a row of the table must hold {suite.n_classes} counts of 0 or more, '
+                             f'one per class; got {list(r)}')
+        if not sum(r):
+            raise ValueError(f'{domain}: a client of the table has 0 images; '
+                             'give it some, or leave its row out')
+    want = torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)     # (K, classes)
     train, val = of_domain(suite, domain, 'train'), of_domain(suite, domain, 'val')
-    want = counts_of(rows, suite, domain)
     n = lambda parts: torch.bincount(labels(parts), minlength=want.shape[1])
     for_val = want*n(val)//n(train).clamp(min=1)
     dealt = take(train, want, g, f'{suite.name}: {domain}')
