@@ -58,28 +58,23 @@ def as_listed(root, rows:list)->list: # of Row
                          f'first {lost[0]}: bring them back, or take their lines away')
     return [r._replace(split=splits[p]) for p, r in there.items() if p in splits]
 
-# %% ../../nbs/5_data/20_arrays.ipynb #d267ce91
-def hold_out(d:Data, part:float, names:list, seed, domain:str)->tuple[Data,Data]:
-    "(train, test) with the same part of every class held out."
-    test = []
+# %% ../../nbs/5_data/20_arrays.ipynb #3ca10374
+def parts_of_domain(by:dict, part:float, names:list, seed, domain:str, unseen=())->tuple:
+    "(train, test) or (train, val, test) of what a domain has; `by` is {part: Data}, empty ones left out."
+    every = list(by.values())
+    if domain in unseen: return every[0][:0], by['test'] if 'test' in by else join(every)
+    if list(by) != ['train']: return tuple(by[p] for p in PARTS if p in by)
+
+    # the same part of every class is held out
+    d, held = by['train'], torch.zeros(len(by['train']), dtype=torch.bool)
     for c, name in enumerate(names):
         i = (d.y == c).nonzero()[:,0]
         if len(i) < 2:
             raise ValueError(f'domain {domain!r} has {len(i)} usable image(s) of class {name!r}; '
                              'it needs 2, one to train on and one to test')
         k = min(max(1, round(part*len(i))), len(i)-1)
-        test.append(i[torch.randperm(len(i), generator=generator('hold out', seed, domain, name))[:k]])
-    held = torch.zeros(len(d), dtype=torch.bool)
-    held[torch.cat(test)] = True
+        held[i[torch.randperm(len(i), generator=generator('hold out', seed, domain, name))[:k]]] = True
     return d[~held], d[held]
-
-# %% ../../nbs/5_data/20_arrays.ipynb #3ca10374
-def parts_of_domain(by:dict, part:float, names:list, seed, domain:str, unseen=())->tuple:
-    "(train, test) or (train, val, test) of what a domain has; `by` is {part: Data}, empty ones left out."
-    every = list(by.values())
-    if domain in unseen: return every[0][:0], by['test'] if 'test' in by else join(every)
-    if list(by) == ['train']: return hold_out(by['train'], part, names, seed, domain)
-    return tuple(by[p] for p in PARTS if p in by)
 
 def all_unseen(parts:dict, more:dict)->list: # parts: {domain: those that it has}
     "The domains that the caller holds back, and those of which nothing is to be trained on."
@@ -220,19 +215,6 @@ def lies_there(root, key:tuple, n:int, shape:tuple, sums:dict)->bool:
     try: return np.load(path, mmap_mode='r', allow_pickle=False).shape == (n, *shape)
     except (OSError, ValueError, EOFError): return False
 
-# %% ../../nbs/5_data/20_arrays.ipynb #daf4a047
-def new_arrays(root, counts:dict, shape:tuple, stack:ExitStack)->dict: # {(domain, part): images}
-    "Arrays of nothing, which become files when the stack is left without an error."
-    def new(key):
-        part = stack.enter_context(whole_file(array_file(root, *key, 'images')))
-        a = np.lib.format.open_memmap(part, 'w+', np.uint8, (counts[key], *shape))
-        reserve(part)
-        return a
-    return {key: new(key) for key in counts}
-
-def save_labels(root, key:tuple, y:np.ndarray):
-    with whole_file(array_file(root, *key, 'labels')) as part, open(part, 'wb') as f: np.save(f, y)
-
 # %% ../../nbs/5_data/20_arrays.ipynb #5d1d3e09
 def write_arrays(root, counts:dict, shape:tuple, blocks):
     "Store blocks ((domain, part), images, labels)."
@@ -243,8 +225,13 @@ def write_arrays(root, counts:dict, shape:tuple, blocks):
     todo = {k: n for k, n in counts.items() if not lies_there(root, k, n, shape, sums)}
     if not todo: return
     with ExitStack() as stack:
-        x, at = new_arrays(root, todo, shape, stack), Counter()
-        y = {k: np.empty(n, np.int64) for k, n in todo.items()}
+        # arrays of nothing, which become files when the stack is left without an error
+        x, y, at = {}, {}, Counter()
+        for key, n in todo.items():
+            part = stack.enter_context(whole_file(array_file(root, *key, 'images')))
+            x[key] = np.lib.format.open_memmap(part, 'w+', np.uint8, (n, *shape))
+            y[key] = np.empty(n, np.int64)
+            reserve(part)
         for key, images, labels in blocks:
             if key not in todo: continue
             i = slice(at[key], at[key]+len(images))
@@ -252,7 +239,10 @@ def write_arrays(root, counts:dict, shape:tuple, blocks):
             at[key] += len(images)
         for k, n in todo.items():
             if at[k] != n: raise ValueError(f'{"-".join(k)}: {at[k]} of {n} images came')
-        for k in todo: save_labels(root, k, y[k])
+
+        # labels first: who finds images has their labels
+        for k, labels in y.items():
+            with whole_file(array_file(root, *k, 'labels')) as part, open(part, 'wb') as f: np.save(f, labels)
         x.clear()
     write_json(sums | sums_of(root, todo), file)
 

@@ -68,44 +68,6 @@ def csv_rows(file)->list: # (line, fields)
     except UnicodeDecodeError: raise ValueError(f'{file} is not in UTF-8; save it as CSV in UTF-8') from None
     except csv.Error as e: raise ValueError(f'{file} is no CSV ({e}); separate by commas') from None
 
-# %% ../../nbs/5_data/15_boxes.ipynb #4f30b7f5
-def read_box(file, line:int, fields:list, columns:list)->Box:
-    "One row of a CSV as a box."
-    where = f'{file}, row {line}'
-    if len(fields) != len(columns):
-        raise ValueError(f'{where}: {len(fields)} fields; give {len(columns)}, {",".join(columns)}')
-    try: b = Box(fields[0], *(float(v.replace('_', '?')) for v in fields[1:]), row=line)
-    except ValueError:
-        raise ValueError(f'{where}: {",".join(fields[1:])} are not all numbers; give pixels') from None
-    check_box(b, where)
-    return b
-
-# %% ../../nbs/5_data/15_boxes.ipynb #d0a07fb0
-def check_columns(file, line:int, columns:list):
-    "Refuse a header that is not ours."
-    if tuple(columns) in (BOX_COLUMNS, BOX_COLUMNS[:5]): return
-    raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
-                     f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')
-
-def known_paths(file, boxes:list, paths)->list:
-    "The boxes with their paths as the folder writes them, or a refusal."
-    spelt = lambda p: p if p in paths else PureWindowsPath(p).as_posix()
-    boxes = [b._replace(path=spelt(b.path)) for b in boxes]
-    if lost := [b for b in boxes if b.path not in paths]:
-        raise ValueError(f'{file}: {len({b.path for b in lost})} path(s) are no images of the folder, '
-                         f'first {lost[0].path} (row {lost[0].row}); give paths like {min(paths)}')
-    return boxes
-
-# %% ../../nbs/5_data/15_boxes.ipynb #2da75c71
-def check_once(file, boxes:list):
-    "Refuse two boxes of one image between which nothing chooses."
-    rows = {}
-    for b in boxes:
-        if b.path in rows:
-            raise ValueError(f'{file}: rows {rows[b.path]} and {b.row} are both of {b.path}; '
-                             'keep one, or add a column score')
-        rows[b.path] = b.row
-
 # %% ../../nbs/5_data/15_boxes.ipynb #d60ac532
 def read_boxes(
     file,         # a CSV in UTF-8 with the columns path,left,top,right,bottom[,score]
@@ -113,12 +75,40 @@ def read_boxes(
 )->list:          # of Box, in the order of the file
     "All boxes of a CSV, or what is wrong with it."
     rows = csv_rows(file)
-    if rows: check_columns(file, *rows[0])
+    if rows and tuple(rows[0][1]) not in (BOX_COLUMNS, BOX_COLUMNS[:5]):
+        line, columns = rows[0]
+        raise ValueError(f'{file}, row {line}: the columns are {",".join(columns)[:80]}; '
+                         f'they must be {",".join(BOX_COLUMNS)}, separated by commas (score may be missing)')
     if len(rows) < 2:
         raise ValueError(f'{file} holds no box; give a line {",".join(BOX_COLUMNS)}, then a row each')
-    boxes = [read_box(file, *row, rows[0][1]) for row in rows[1:]]
-    if paths is not None: boxes = known_paths(file, boxes, paths)
-    if 'score' not in rows[0][1]: check_once(file, boxes)
+
+    # a box a row
+    (_, columns), *rows = rows
+    boxes = []
+    for line, fields in rows:
+        where = f'{file}, row {line}'
+        if len(fields) != len(columns):
+            raise ValueError(f'{where}: {len(fields)} fields; give {len(columns)}, {",".join(columns)}')
+        try: boxes.append(Box(fields[0], *(float(v.replace('_', '?')) for v in fields[1:]), row=line))
+        except ValueError:
+            raise ValueError(f'{where}: {",".join(fields[1:])} are not all numbers; give pixels') from None
+        check_box(boxes[-1], where)
+
+    # paths as the folder writes them
+    if paths is not None:
+        spelt = lambda p: p if p in paths else PureWindowsPath(p).as_posix()
+        boxes = [b._replace(path=spelt(b.path)) for b in boxes]
+        if lost := [b for b in boxes if b.path not in paths]:
+            raise ValueError(f'{file}: {len({b.path for b in lost})} path(s) are no images of the folder, '
+                             f'first {lost[0].path} (row {lost[0].row}); give paths like {min(paths)}')
+
+    # without scores nothing chooses between two boxes of one image
+    of = {}
+    for b in boxes if 'score' not in columns else ():
+        first = of.setdefault(b.path, b)
+        if first is b: continue
+        raise ValueError(f'{file}: rows {first.row} and {b.row} are both of {b.path}; '
+                         'keep one, or add a column score')
     return boxes
 
 # %% ../../nbs/5_data/15_boxes.ipynb #d0ef40d2
@@ -163,22 +153,6 @@ def best_boxes(file, paths=None)->Boxes:
         if b.path not in best or sure(b) > sure(best[b.path]): best[b.path] = b
     return Boxes(Path(file), best)
 
-# %% ../../nbs/5_data/15_boxes.ipynb #756119be
-def shaken(
-    boxes:Tensor,   # (N, 4) int64
-    size:tuple,     # (H, W)
-    by:float,
-    g:Generator,
-)->Tensor:          # (N, 4) int64
-    "Boxes with each side moved by at most `by` of its width or height; inside the image, never empty."
-    H, W = size
-    sides = (boxes[:,2:]-boxes[:,:2]).repeat(1, 2)
-    share = by*(2*torch.rand(boxes.shape, generator=g)-1)
-    l, t, r, b = (boxes+(share*sides).round().long()).unbind(1)
-    l, t = l.clamp(0, W-1), t.clamp(0, H-1)
-    r, b = torch.maximum(r, l+1), torch.maximum(b, t+1)
-    return torch.stack([l, t, r.clamp(max=W), b.clamp(max=H)], 1)
-
 # %% ../../nbs/5_data/15_boxes.ipynb #94ad127f
 def jittered(
     boxes:Tensor,   # (N, 4) int64
@@ -187,11 +161,20 @@ def jittered(
     miss:float,     # 0 to 1: share of the found boxes that are lost
     g:Generator,
 )->Tensor:          # (N, 4) int64, all 0 where nothing was found or the box is lost
-    "Boxes as a worse finder would give them."
+    "Boxes as a worse finder would give them; inside the image, never empty."
     for name, v, most in (('by', by, .5), ('miss', miss, 1)):
         if not 0 <= v <= most: raise ValueError(f'{name} is {v}: give a share from 0 to {most}')
-    old = boxes.cpu()
-    new = shaken(old, size, by, g)
+
+    # each side moves
+    (H, W), old = size, boxes.cpu()
+    sides = (old[:,2:]-old[:,:2]).repeat(1, 2)
+    share = by*(2*torch.rand(old.shape, generator=g)-1)
+    l, t, r, b = (old+(share*sides).round().long()).unbind(1)
+    l, t = l.clamp(0, W-1), t.clamp(0, H-1)
+    r, b = torch.maximum(r, l+1), torch.maximum(b, t+1)
+    new = torch.stack([l, t, r.clamp(max=W), b.clamp(max=H)], 1)
+
+    # some are lost
     boxed = (old[:,2] > old[:,0]).nonzero()[:,0]
     kept = boxed[torch.randperm(len(boxed), generator=g)[round(miss*len(boxed)):]]
     return torch.zeros_like(old).index_copy(0, kept, new[kept]).to(boxes.device)

@@ -62,7 +62,8 @@ def tensor_checksum(
     t = t.detach()
     rows = max(1, piece*len(t)//max(1, t.nbytes)) if t.dim() else 1
     for part in torch.atleast_1d(t).split(rows):
-        h.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy())
+        part = part.cpu().clone(memory_format=torch.contiguous_format)   # strides of 1, however few there are
+        h.update(part.flatten().view(torch.uint8).numpy())
     return h.hexdigest()
 
 # %% ../../nbs/5_data/17_cache.ipynb #bf7baa0c

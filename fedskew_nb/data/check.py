@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/5_data/03_check.ipynb #d09eae78
-from types import SimpleNamespace
 import torch
 from torch import Tensor
 from ..core.names import check_classes, nearest, one_of, real, some, some_text, whole
@@ -48,9 +47,15 @@ def check_tensors(d, where:str):
         raise ValueError(f'{where}: images are {d.x.dtype} {tuple(d.x.shape)}, '
                          'they must be uint8 (N, 3, H, W); `Suite.from_datasets` converts')
 
-# %% ../../nbs/5_data/03_check.ipynb #a1998bbb
-def check_rows(d:Data, where:str):
-    "Refuse labels, masks and boxes that do not belong to the images."
+# %% ../../nbs/5_data/03_check.ipynb #33cc5406
+def check_data(d:Data, where:str, n_classes:int, shape):
+    "Refuse images and labels that do not belong to a suite of this kind."
+    check_tensors(d, where)
+    if d.x.shape[1:] != shape:
+        raise ValueError(f'{where}: images are {tuple(d.x.shape[1:])}, others are {tuple(shape)}; '
+                         'give `size=`')
+
+    # labels, masks and boxes of these images
     if len(d.x) != len(d.y): raise ValueError(f'{where}: {len(d.x)} images but {len(d.y)} labels')
     n, side = len(d.x), d.x.shape[2:]
     wants = dict(y=(torch.int64, [n]), masks=(torch.uint8, [n, 1, *side]), boxes=(torch.int64, [n, 4]),
@@ -64,31 +69,24 @@ def check_rows(d:Data, where:str):
         raise ValueError(f'{where}: masks run from 0 to 1, and an object is 255 in them: '
                          'multiply them by 255')
 
-# %% ../../nbs/5_data/03_check.ipynb #33cc5406
-def check_data(d:Data, where:str, n_classes:int, shape):
-    "Refuse images and labels that do not belong to a suite of this kind."
-    check_tensors(d, where)
-    if d.x.shape[1:] != shape:
-        raise ValueError(f'{where}: images are {tuple(d.x.shape[1:])}, others are {tuple(shape)}; '
-                         'give `size=`')
-    check_rows(d, where)
+    # labels that count the classes
     lo, hi = (int(d.y.min()), int(d.y.max())) if len(d) else (0, 0)
     if lo < 0 or hi >= max(n_classes, 1):
         raise ValueError(f'{where}: labels run from {lo} to {hi}, '
                          f'but there are {n_classes} classes (0 to {n_classes-1})')
 
 # %% ../../nbs/5_data/03_check.ipynb #256506a9
-def check_norm(s)->tuple:
-    "(mean, std) of a suite as floats."
-    mean, std = three_numbers(s.mean, f'{s.name}: mean'), three_numbers(s.std, f'{s.name}: std')
+def check_norm(of:str, mean, std)->tuple: # of: a suite's name
+    "(mean, std) as floats."
+    mean, std = three_numbers(mean, f'{of}: mean'), three_numbers(std, f'{of}: std')
     if min(std) > 0: return mean, std
-    raise ValueError(f'{s.name}: std is {std}; images are divided by it, give numbers above 0')
+    raise ValueError(f'{of}: std is {std}; images are divided by it, give numbers above 0')
 
 # %% ../../nbs/5_data/03_check.ipynb #c981076b
 def check_card(facts:dict, of:str):
     "The suite's own checks, of what a card says."
     check_classes(facts['classes'], of)
-    check_norm(SimpleNamespace(name=of, **{k: facts[k] for k in ('mean', 'std')}))
+    check_norm(of, facts['mean'], facts['std'])
     if not 1 <= facts['pixels'] <= 2**14: raise ValueError(f'{of}: {facts["pixels"]} pixels are no image')
     if not -2**63 <= facts['seed'] < 2**63: raise ValueError(f'{of}: seed {facts["seed"]} has over 64 bits')
 
@@ -109,37 +107,6 @@ def check_compared(s):
                      'a folder holds <domain>/<class>/<image>, and one of a single site is dealt to several '
                      f'clients by load_folder(…, clients=3); its classes are {some(s.classes)}')
 
-# %% ../../nbs/5_data/03_check.ipynb #c7601749
-def check_clients(s):
-    "Refuse clients that are none, or none at all."
-    if not isinstance(s.clients, (list, tuple)) or not all(hasattr(c, 'train') for c in s.clients):
-        raise ValueError(f'{s.name}: clients is {s.clients!r}; give a list of Client')
-    if not s.clients: raise ValueError(f'{s.name}: no client; a suite needs at least one')
-    if len({whole(c.id, f'{s.name}: the id of a client') for c in s.clients}) < len(s.clients):
-        raise ValueError(f'{s.name}: two clients have the same id; give each its own')
-
-# %% ../../nbs/5_data/03_check.ipynb #20c0ec01
-def check_parts(s, shape):
-    "Refuse images of clients that nobody could train on."
-    for c in s.clients:
-        if not isinstance(c.domain, (str, type(None))):
-            raise ValueError(f'{s.name}: the domain of client {c.id} is {c.domain!r}; give a text')
-        who = f'{s.name}, client {c.id} ({c.domain})'
-        for k in ('train', 'val', 'test'): check_data(getattr(c, k), f'{who}, {k}', s.n_classes, shape)
-        if not len(c.train):
-            raise ValueError(f'{who} has no training image; give it some, or leave it out')
-
-# %% ../../nbs/5_data/03_check.ipynb #ce6ae3f6
-def check_tests(s):
-    "Refuse test sets that ask nothing."
-    for k in ('tests', 'unseen'):
-        if not isinstance(getattr(s, k), dict):
-            raise ValueError(f'{s.name}: {k} is a {type(getattr(s, k)).__name__}; give {{domain: Data}}')
-    if not s.tests: raise ValueError(f'{s.name}: no test set; give one per domain')
-    for d, t in {**s.tests, **s.unseen}.items():
-        check_tensors(t, f'{s.name}, test set of {some_text(d, "a domain")}')
-        if not len(t): raise ValueError(f'{s.name}, test set of {d}: no image; give some, or leave it out')
-
 # %% ../../nbs/5_data/03_check.ipynb #1b117adf
 def check_suite(s):
     "Refuse a suite that nobody could train on."
@@ -147,12 +114,35 @@ def check_suite(s):
         raise ValueError(f'the name of a suite is {s.name!r}: it names files, so take a dash for the slash')
     one_of(s.deal, ('skew', 'iid', 'pooled'), 'deal')
     check_classes(s.classes, s.name)
-    check_clients(s)
-    check_tests(s)
+
+    # clients, each with a number of its own
+    if not isinstance(s.clients, (list, tuple)) or not all(hasattr(c, 'train') for c in s.clients):
+        raise ValueError(f'{s.name}: clients is {s.clients!r}; give a list of Client')
+    if not s.clients: raise ValueError(f'{s.name}: no client; a suite needs at least one')
+    if len({whole(c.id, f'{s.name}: the id of a client') for c in s.clients}) < len(s.clients):
+        raise ValueError(f'{s.name}: two clients have the same id; give each its own')
+
+    # test sets that ask something
+    for k in ('tests', 'unseen'):
+        if not isinstance(getattr(s, k), dict):
+            raise ValueError(f'{s.name}: {k} is a {type(getattr(s, k)).__name__}; give {{domain: Data}}')
+    if not s.tests: raise ValueError(f'{s.name}: no test set; give one per domain')
+    tests = {**s.tests, **s.unseen}
+    for d, t in tests.items():
+        check_tensors(t, f'{s.name}, test set of {some_text(d, "a domain")}')
+        if not len(t): raise ValueError(f'{s.name}, test set of {d}: no image; give some, or leave it out')
+
+    # images of one shape, and some to train on
     shape = next(iter(s.tests.values())).x.shape[1:]
-    check_parts(s, shape)
-    for d, t in {**s.tests, **s.unseen}.items():
-        check_data(t, f'{s.name}, test set of {d}', s.n_classes, shape)
+    for c in s.clients:
+        if not isinstance(c.domain, (str, type(None))):
+            raise ValueError(f'{s.name}: the domain of client {c.id} is {c.domain!r}; give a text')
+        who = f'{s.name}, client {c.id} ({c.domain})'
+        for k in ('train', 'val', 'test'): check_data(getattr(c, k), f'{who}, {k}', s.n_classes, shape)
+        if not len(c.train): raise ValueError(f'{who} has no training image; give it some, or leave it out')
+    for d, t in tests.items(): check_data(t, f'{s.name}, test set of {d}', s.n_classes, shape)
+
+    # what it says of itself
     whole(s.data_seed)
     for k in ('source', 'licence', 'shows', 'cannot', 'size'):
         v = getattr(s, k)

@@ -84,17 +84,12 @@ def near_twins(pictures:list, few:int=1024)->list: # of (test picture, training 
         for k in range(0, len(tests), few): out += twins(tests[k:k+few], trains) if trains else []
     return out
 
-# %% ../../nbs/5_data/23_copies.ipynb #5d7b9205
-def same(pictures:list)->list: # of lists of numbers
-    "Which pictures are the same to the pixel."
-    of = {}
-    for i, p in enumerate(pictures): of.setdefault(p.pixels, []).append(i)
-    return [g for g in of.values() if len(g) > 1]
-
 # %% ../../nbs/5_data/23_copies.ipynb #ba33dc0d
 def kinds_of(pictures:list)->dict: # {kind: lists of numbers}
     "Copies, pictures at several sites, in training and test, and under several labels."
-    groups, at = same(pictures), {}
+    of, at = {}, {}
+    for i, p in enumerate(pictures): of.setdefault(p.pixels, []).append(i)
+    groups = [g for g in of.values() if len(g) > 1]      # the same to the pixel
     def values(g, field): return {getattr(pictures[i], field) for i in g}
     def differ(field): return [g for g in groups if len(values(g, field)) > 1]
     tested = [g for g in groups if 'test' in values(g, 'part') and values(g, 'part') & {'train', 'val'}]
@@ -150,20 +145,17 @@ def number_of(kind:str, groups:list)->int:
     "How many: copies beyond the first, of others different pictures."
     return sum(len(g)-1 for g in groups) if kind == 'copies' else len(groups)
 
-def first_of(kind:str, group:list)->str: # group: of Picture
-    "The files of a group, one for each way in which it differs."
-    fields = SAYS[kind][1]
-    some = list({tuple(getattr(p, f) for f in fields): p for p in reversed(group)}.values())[::-1]
-    return ' = '.join(f'{p.path} ({p.label})' if kind == 'contradictions' else p.path for p in some[:3])
-
 # %% ../../nbs/5_data/23_copies.ipynb #c3fb29ad
 def notes_of(pictures:list, found:dict, how:str, near:list=())->list:
     "A sentence for each kind that is there."
     notes = []
     for kind, groups in found.items():
         if not groups: continue
-        nouns, _, *words = SAYS[kind]
-        n, first = number_of(kind, groups), first_of(kind, [pictures[i] for i in groups[0]])
+        nouns, fields, *words = SAYS[kind]
+        n, group = number_of(kind, groups), [pictures[i] for i in groups[0]]
+        # a file for each way in which the first group differs
+        some = list({tuple(getattr(p, f) for f in fields): p for p in reversed(group)}.values())[::-1]
+        first = ' = '.join(f'{p.path} ({p.label})' if kind == 'contradictions' else p.path for p in some[:3])
         notes.append(f'{n} {nouns[n > 1]} {words[how == "keep"]}, first {first}')
     if not near: return notes
     n, (test, train) = sum(p.part == 'test' for p in pictures), near[0]

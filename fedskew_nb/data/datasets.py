@@ -85,9 +85,23 @@ def from_datasets(cls:Suite,
     known_names(about, ABOUT, 'field')
     check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
-    names, lost = class_names(domains, classes), []
-    parts = {d: parts_of(d, v, size, names, white, lost) for d, v in domains.items()}
+
+    if classes is not None and not hasattr(classes, '__iter__'):
+        raise ValueError(f'classes is {classes!r}: give a list of names, in the order of the labels')
+    for d, v in domains.items():
+        if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
+            raise ValueError(f'{d}: give (train, test) or (train, val, test)')
+
+    # labels are numbered by names of classes: those given, or the first that a dataset has, or numbers
+    if classes is not None: names = check_classes([str(c) for c in classes], 'the suite')
+    else:
+        own = [own_names(p) for v in domains.values() for p in v]
+        names = next((check_classes(names, 'a dataset') for names in own if names), None)
+    parts, lost = {}, []
+    for d, v in domains.items():
+        parts[d] = [renumbered(as_data(p, size, d, white, lost), own_names(p), names, d) for p in v]
     names = names or numbered({d: p[-1] for d, p in parts.items()})
+
     parts, counts, notes = parts_once(parts, names, unseen, copies)
     say(name, notes := [*dict.fromkeys(lost), *notes])
     about = with_facts(about, '', notes, counts, window_of(white))
@@ -114,12 +128,6 @@ def suite_of_parts(
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000b
 ABOUT = ('mean', 'std', 'source', 'licence', 'shows', 'cannot')     # `size` is taken, by the pixels
-
-def parts_of(domain:str, v, size, names, white, lost:list)->list:
-    "(train, test) or (train, val, test) of one domain as `Data`, their labels numbered as in `names`."
-    if not isinstance(v, (tuple, list)) or len(v) not in (2,3) or any(p is None for p in v):
-        raise ValueError(f'{domain}: give (train, test) or (train, val, test)')
-    return [renumbered(as_data(p, size, domain, white, lost), own_names(p), names, domain) for p in v]
 
 # %% ../../nbs/5_data/04_datasets.ipynb #0000000d
 def shares(domain:str, parts:list, k:int, n, val:float, seed:int)->list:
@@ -149,25 +157,12 @@ def pictures_of_parts(parts:dict, names, unseen, marks)->list: # of Picture
                 out.append(Picture(domain, names[y], *one, where, look=seen))
     return out
 
-# %% ../../nbs/5_data/04_datasets.ipynb #31ec9d23
-def left_over(parts:dict, kept:list, notes:list)->dict:
-    "The pictures that are kept; refused where nothing is left to train or test on."
-    keep = iter(kept)
-    def rest(d): return d[torch.tensor([next(keep) for _ in range(len(d))], dtype=torch.bool)]
-    left = {domain: [rest(d) for d in datas] for domain, datas in parts.items()}
-    for domain, datas in parts.items():
-        for k, noun in ((0, 'train'), (-1, 'test')):
-            if len(left[domain][k]) or not len(datas[k]): continue
-            raise ValueError(f'{domain}: no picture to {noun} on is left ({"; ".join(notes)}): '
-                             "give others, or say copies='keep'")
-    return left
-
 # %% ../../nbs/5_data/04_datasets.ipynb #6fb48208
 def parts_once(
     parts:dict,    # {domain: [Data]}, the last one for tests
     names, unseen, how:str, marks=tensor_marks,
 )->tuple:          # (parts, counts, notes)
-    "Each picture once, or parts as they are."
+    "Each picture once, or parts as they are; refused where nothing is left to train or test on."
     shape = next(iter(parts.values()))[-1].x.shape[1:]
     for domain, datas in parts.items():
         for d in filter(len, datas): check_data(d, domain, len(names), shape)
@@ -175,21 +170,23 @@ def parts_once(
     out, found = once(pictures) if how == 'once' else (set(), kinds_of(pictures))
     kept = [i not in out for i in range(len(pictures))]
     counts, notes = summed(pictures, found, how, [*compress(pictures, kept)])
-    return left_over(parts, kept, notes) if out else parts, counts, notes
+    if not out: return parts, counts, notes
+
+    # the pictures that are kept, part by part
+    keep = iter(torch.tensor(kept).split([len(d) for datas in parts.values() for d in datas]))
+    left = {domain: [d[next(keep)] for d in datas] for domain, datas in parts.items()}
+    for domain, datas in parts.items():
+        for k, noun in ((0, 'train'), (-1, 'test')):
+            if len(left[domain][k]) or not len(datas[k]): continue
+            raise ValueError(f'{domain}: no picture to {noun} on is left ({"; ".join(notes)}): '
+                             "give others, or say copies='keep'")
+    return left, counts, notes
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a503
 def own_names(part)->list|None:
     "What a dataset calls its classes; None where it does not say."
     names = getattr(part, 'classes', None)
     return None if names is None else [str(c) for c in names]
-
-def class_names(domains:dict, given)->list|None:
-    "Names of the classes: given, or the first that a dataset has."
-    if given is not None and not hasattr(given, '__iter__'):
-        raise ValueError(f'classes is {given!r}: give a list of names, in the order of the labels')
-    if given is not None: return check_classes([str(c) for c in given], 'the suite')
-    own = [own_names(p) for v in domains.values() if isinstance(v, (tuple, list)) for p in v]
-    return next((check_classes(names, 'a dataset') for names in own if names), None)
 
 # %% ../../nbs/5_data/04_datasets.ipynb #11c1a507
 def numbered(tests:dict)->list:

@@ -38,12 +38,26 @@ def folder_rows(root, alone:bool=False)->list: # of Row; alone: of one site
         up = root.parent
         there = f'holds {sorted(p.name for p in up.iterdir())[:8]}' if up.is_dir() else 'is missing too'
         raise ValueError(f'there is no folder {root}; {up} {there}')
-    def below_domain(p):     # the folder of one site names the domain if none below it does
+    want, paths = '<domain>/<class>/<image>'+', or <class>/<image>'*alone, image_files(root)
+    if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
+
+    # the folder of one site names the domain if none below it does
+    def below_domain(p):
         lacks = len(p.parts) == 2 or len(p.parts) == 3 and part_named(p.parts[0])
         return Path(root.resolve().name, p) if alone and lacks else p
-    paths = image_files(root)
-    check_depth(root, [*map(below_domain, paths)], alone)
-    return patients(root, as_listed(root, [row_of(below_domain(p))._replace(path=p) for p in paths]))
+    places = [*map(below_domain, paths)]
+
+    # images that lie elsewhere, and what was probably meant
+    if wrong := [p for p in places if len(p.parts) != 3 and not own_part(p)]:
+        depth, tops = len(wrong[0].parts), {p.parts[0] for p in places}
+        if len(wrong) < len(places): hint = f'{len(wrong)} of {len(places)} images do not; move them'
+        elif depth > 3:
+            hint = f'images lie too deep; try {root/(tops.pop() if len(tops) == 1 else "one of its folders")}'
+        elif depth == 2: hint = 'images lie too high; is this a single domain? give the folder above it'
+        else: hint = 'images lie too high; sort them into folders'
+        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: {hint}')
+    rows = [row_of(place)._replace(path=p) for place, p in zip(places, paths)]
+    return patients(root, as_listed(root, rows))
 
 # %% ../../nbs/5_data/05_folder.ipynb #05fold01
 def scan(root)->dict:
@@ -58,25 +72,6 @@ def rows_in(root, alone:bool=False)->tuple: # (folder, [Row])
     home, rows = (root.parent, read_sheet(root)) if root.is_file() else (root, folder_rows(root, alone))
     if alone: one_site(root, tree_of(rows))
     return home, rows
-
-# %% ../../nbs/5_data/05_folder.ipynb #0000000d
-def depth_hint(root, paths:list, wrong:list)->str:
-    "What to do about images that do not lie at <domain>/<class>/<image>."
-    depth, tops = len(wrong[0].parts), {p.parts[0] for p in paths}
-    if len(wrong) < len(paths): return f'{len(wrong)} of {len(paths)} images do not; move them'
-    if depth > 3:
-        better = wrong[0].parts[0] if len(tops) == 1 else 'one of its folders'
-        return f'images lie too deep; try {root/better}'
-    if depth == 2: return 'images lie too high; is this a single domain? give the folder above it'
-    return 'images lie too high; sort them into folders'
-
-# %% ../../nbs/5_data/05_folder.ipynb #0000000e
-def check_depth(root, paths:list, alone=False): # of one site, whose domain may be left out
-    want = '<domain>/<class>/<image>'+', or <class>/<image>'*alone
-    if not paths: raise ValueError(f'{root} holds no image; it should hold {want}')
-    if wrong := [p for p in paths if len(p.parts) != 3 and not own_part(p)]:
-        raise ValueError(f'{root} should hold {want}, but {wrong[0].as_posix()} is found: '
-                         f'{depth_hint(root, paths, wrong)}')
 
 # %% ../../nbs/5_data/05_folder.ipynb #3e8c3280
 def check_names(root, rows:list):
@@ -138,65 +133,43 @@ def what_for(suite:Suite, read:list, rows:list)->list: # of [image, site, part]
     found = {r.path: parts.get(k, 'left out') for k, r in enumerate(read)}
     return [[r.path.as_posix(), r.site, found.get(r.path, 'left out')] for r in rows]
 
-# %% ../../nbs/5_data/05_folder.ipynb #1cfc680e
-def packed(root, rows, size, test, bad, seed, name, boxes, copies, white, beside, more)->tuple:
-    "The suite, packed."
-    names = in_order({r.label for r in rows})
-    data, read, pictures = read_domains(root, rows, names, size, bad, boxes, white)
-    parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
-    used = [*compress(read, parts)]
-    notes = left_out({r.path for r in rows}-{r.path for r in read})+beside
-    notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)
-    lack = sorted(r.path for r in used if not boxes.has(r.path)) if boxes else []
-    if lack: notes.append(f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}')
-    about = with_facts(more, f'folder {root.name}, {len(used)} images', notes, counts, white)
-    suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
-    return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
-
 # %% ../../nbs/5_data/05_folder.ipynb #00000018
 SUITE_ARGUMENTS = 'clients n val unseen mean std source licence shows cannot alone'.split()
-
-def check_call(root, size:int, test:float, bad:str, name, boxes, copies, more:dict)->dict:
-    "Refuse bad arguments; `more` with floats."
-    for noun, v in (('root', root), ('boxes', boxes)):
-        if v is not None and not isinstance(v, Path): some_text(v, noun)
-    if root is None: raise ValueError('root is None: give a folder')
-    if name is not None: some_text(name, 'name')
-    if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
-    check_test(test)
-    check_copies(copies)
-    count(size, 'size', 8, MOST_SIDE)
-    known_names(more, SUITE_ARGUMENTS, 'argument')
-    return more | {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
-
-# %% ../../nbs/5_data/05_folder.ipynb #00000019
-def listed(root, more:dict)->tuple: # (folder, [Row], arguments)
-    "What a folder or a table lists; refused where no suite can be made of it."
-    home, rows = rows_in(root, more.pop('alone', False))
-    check_names(root, rows)
-    check_wishes(tree_of(rows), **more)
-    return home, *(used_parts(rows, more) if read_splits(root) else (rows, with_unseen(root, rows, more)))
 
 # %% ../../nbs/5_data/05_folder.ipynb #fdb3aa68
 DIGEST = ContextVar('DIGEST', default=content)      # of a file; a node knows those that it has read
 
-def cache_key(root:Path, rows:list, name:str, call:tuple)->str:
-    "A name for what this call reads: files and their bytes, and its arguments."
-    bytes_of = [[r.path.as_posix(), DIGEST.get()(root/r.path), *r[1:]] for r in rows]
-    who = ['who'] if any(r.patient for r in rows) else []      # once it was not kept
-    text = repr((bytes_of, *call[:-1], sorted(call[-1].items()), *who))
-    short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
-    return f'folder-{short}-{hashed(text.encode()).hexdigest()}'
-
 # %% ../../nbs/5_data/05_folder.ipynb #0000001a
 def load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)->Suite:
     "The suite of images in files, from the cache where they were read before; what is odd is said each time."
-    name, (home, rows, more) = name or usual_name(root), listed(root, more)
-    paths = {r.path.as_posix() for r in rows}
-    found = best_boxes(boxes_file(home, boxes), paths) if boxes else None
+    home, rows = rows_in(root, more.pop('alone', False))
+    check_names(root, rows)
+    check_wishes(tree_of(rows), **more)
+    rows, more = used_parts(rows, more) if read_splits(root) else (rows, with_unseen(root, rows, more))
+    paths, name = {r.path for r in rows}, name or usual_name(root)
+    found = best_boxes(boxes_file(home, boxes), {p.as_posix() for p in paths}) if boxes else None
     beside = unread_note(root) if root.is_dir() else []
-    call = (size, test, bad, seed, name, found, copies, white, beside, more)
-    tensors, meta = cached(cache_key(home, rows, name, call), lambda: packed(home, rows, *call), cache)
+
+    def packed(): # (tensors, table of contents) of the suite
+        names = in_order({r.label for r in rows})
+        data, read, pictures = read_domains(home, rows, names, size, bad, found, white)
+        parts, counts, said = planned(read, pictures, names, test, seed, copies, more)
+        used = [*compress(read, parts)]
+        notes = left_out(paths-{r.path for r in read})+beside
+        notes += lost_at_door(pictures, white)+said+lacking(tree_of(rows), names)
+        lack = sorted(r.path for r in used if not found.has(r.path)) if found else []
+        if lack: notes.append(f'{len(lack)} of {len(used)} without a box, first {lack[0].as_posix()}')
+        about = with_facts(more, f'folder {home.name}, {len(used)} images', notes, counts, white)
+        suite = suite_of_parts(by_site(data, read, parts), names, seed, name, **about)
+        return pack(fetched(suite, size), notes=notes, files=what_for(suite, read, rows))
+
+    # the name in the cache: of all that this call reads, files and their bytes, and of its arguments
+    bytes_of = [[r.path.as_posix(), DIGEST.get()(home/r.path), *r[1:]] for r in rows]
+    who = ['who'] if any(r.patient for r in rows) else []      # once it was not kept
+    call = (size, test, bad, seed, name, found, copies, white, beside, sorted(more.items()))
+    key = hashed(repr((bytes_of, *call, *who)).encode()).hexdigest()
+    short = re.sub(r'[^A-Za-z0-9_-]+', '_', name)[:40]
+    tensors, meta = cached(f'folder-{short}-{key}', packed, cache)
     say(home, meta.get('notes'))
     return unpack(tensors, meta)
 
@@ -228,8 +201,17 @@ def load_folder(
     **more,            # clients, n, val, unseen, alone, …
 )->Suite:
     "A suite from one's own images."
-    more, white = check_call(root, size, test, bad, name, boxes, copies, more), window_of(white)
-    root, seed = Path(root).expanduser().resolve(), whole(data_seed)
+    for noun, v in (('root', root), ('boxes', boxes)):
+        if v is not None and not isinstance(v, Path): some_text(v, noun)
+    if root is None: raise ValueError('root is None: give a folder')
+    if name is not None: some_text(name, 'name')
+    if bad not in ('strict','skip'): raise ValueError(f"bad is {bad!r}: say 'strict' or 'skip'")
+    check_test(test)
+    check_copies(copies)
+    count(size, 'size', 8, MOST_SIDE)
+    known_names(more, SUITE_ARGUMENTS, 'argument')
+    more |= {k: three_numbers(more[k], k) for k in ('mean', 'std') if k in more}
+    white, root, seed = window_of(white), Path(root).expanduser().resolve(), whole(data_seed)
     if holds_arrays(root): return load_arrays(root, size, test, seed, name, boxes, copies, white, more)
     return load_images(root, size, test, bad, seed, name, cache, boxes, copies, white, more)
 

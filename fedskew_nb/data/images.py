@@ -64,16 +64,6 @@ def glance(data:Data, n:int)->Data:
     return data[torch.arange(0, len(data), step)[:n]]
 
 # %% ../../nbs/5_data/01_images.ipynb #0000000a
-def channels_first(x:Tensor)->Tensor: # (N, 1 or 3, H, W)
-    "Images of any usual layout with their channels in front."
-    if x.dim() == 3: x = x[:,None]
-    if x.dim() != 4:
-        raise ValueError(f'images of shape {tuple(x.shape)}: '
-                         'they must be (N, H, W), (N, C, H, W) or (N, H, W, C)')
-    if x.shape[1] not in (1,3) and x.shape[-1] in (1,3): x = x.permute(0,3,1,2)
-    if x.shape[1] not in (1,3): raise ValueError(f'images have {x.shape[1]} channels: they must have 1 or 3')
-    return x
-
 def resized(x:Tensor, size:int)->Tensor: # (N, C, size, size), in [0, 1]
     "Images in [0, 1] at another size."
     return F.interpolate(x, (size, size), mode='bilinear', antialias=True).clamp(0, 1)
@@ -124,11 +114,22 @@ def as_images(
     depths:list|None=None,    # gets what is left of them
 )->Tensor:               # (N, 3, H, W) uint8
     "Images as bytes with three channels."
-    x = before = ones_white(channels_first(as_tensor(x, 'images')), white)
-    x, top = with_white(x, window_of(white))
+    # channels in front
+    x = as_tensor(x, 'images')
+    if x.dim() == 3: x = x[:,None]
+    if x.dim() != 4:
+        raise ValueError(f'images of shape {tuple(x.shape)}: '
+                         'they must be (N, H, W), (N, C, H, W) or (N, H, W, C)')
+    if x.shape[1] not in (1,3) and x.shape[-1] in (1,3): x = x.permute(0,3,1,2)
+    if x.shape[1] not in (1,3): raise ValueError(f'images have {x.shape[1]} channels: they must have 1 or 3')
+
+    # what is white in them, and what of their levels bytes keep
+    before, window = ones_white(x, white), window_of(white)
+    x, top = with_white(before, window)
     if depths is not None:
-        own = window_of(white) or (0, top)
-        depths.append(byte_depth(x) if before.dtype in BYTES else depth_of(before, own, top))
+        depths.append(byte_depth(x) if before.dtype in BYTES else depth_of(before, window or (0, top), top))
+
+    # bytes of the size
     if size and x.shape[-2:] != (size,size): x, top = resized(x.float()/top, size), 1
     if top != 255: x = (x*(255/top)).round()
     return x.to(torch.uint8).expand(-1,3,-1,-1).contiguous()
@@ -145,21 +146,9 @@ def one_image(im, size, white=None, seen:list|None=None)->Tensor:    # seen: get
     if seen is not None: seen.append((pages, depths[0]))
     return x
 
-# %% ../../nbs/5_data/01_images.ipynb #7116179e
-def as_labels(y, where:str, n:int)->Tensor: # (N,) int64; n: images
-    "Labels as whole numbers, or a refusal."
-    y = as_tensor(y, f'{where}: labels')
-    if y.dim() != 1:
-        raise ValueError(f'{where}: labels have the shape {tuple(y.shape)}: give one number per image, '
-                         'for one-hot rows `y.argmax(1)`')
-    if y.is_complex() or y.is_floating_point() and not torch.equal(y, y.round()):
-        raise ValueError(f'{where}: labels are {y.dtype}, and not whole: give the number of the class')
-    if n != len(y): raise ValueError(f'{where}: {n} images but {len(y)} labels')
-    return y.long()
-
-# %% ../../nbs/5_data/01_images.ipynb #1a9e5a02
-def pairs_of(dataset, where:str)->list:
-    "All (image, label) of a torch dataset."
+# %% ../../nbs/5_data/01_images.ipynb #1a9e5a04
+def from_pairs(dataset, size, where:str, white, seen:list)->tuple:
+    "(images, labels) of a torch dataset."
     if isinstance(dataset, (str, dict)) or not all(hasattr(dataset, a) for a in ('__len__', '__getitem__')):
         raise ValueError(f'{where}: a {type(dataset).__name__} is no dataset; '
                          'give one with a length and items (image, label), or a pair (images, labels)')
@@ -167,12 +156,6 @@ def pairs_of(dataset, where:str)->list:
     for p in pairs:
         if not isinstance(p, (tuple, list)) or len(p) < 2:
             raise ValueError(f'{where}: an item of the dataset is a {type(p).__name__}: give (image, label)')
-    return pairs
-
-# %% ../../nbs/5_data/01_images.ipynb #1a9e5a04
-def from_pairs(dataset, size, where:str, white, seen:list)->tuple:
-    "(images, labels) of a torch dataset."
-    pairs = pairs_of(dataset, where)
     if not pairs: return torch.empty(0, 3, size or 1, size or 1, dtype=torch.uint8), torch.empty(0)
     images = [one_image(p[0], size, white, seen) for p in pairs]
     h, w = images[0].shape[-2:]
@@ -188,6 +171,8 @@ def as_data(
     if isinstance(source, Data):
         tell_lost(where, [(1, byte_depth(x := ones_white(source.x, white)))], white, notes)
         return source if x is source.x else replace(source, x=x)
+
+    # a pair of tensors, or a dataset
     seen, depths = [], []
     pair = isinstance(source, (tuple, list)) and len(source) == 2
     if pair: pair = not all(isinstance(p, tuple) for p in source)
@@ -195,7 +180,14 @@ def as_data(
         if pair: x, y = as_images(source[0], size, white, depths), source[1]
         else: x, y = from_pairs(source, size, where, white, seen)
     except ValueError as e: raise e if str(e).startswith(where) else ValueError(f'{where}: {e}') from e
-    y = as_labels(y, where, len(x))
-    seen += [(1, d) for d in depths]
-    tell_lost(where, seen, white, notes)
-    return Data(x, y)
+
+    # labels as whole numbers
+    y = as_tensor(y, f'{where}: labels')
+    if y.dim() != 1:
+        raise ValueError(f'{where}: labels have the shape {tuple(y.shape)}: give one number per image, '
+                         'for one-hot rows `y.argmax(1)`')
+    if y.is_complex() or y.is_floating_point() and not torch.equal(y, y.round()):
+        raise ValueError(f'{where}: labels are {y.dtype}, and not whole: give the number of the class')
+    if len(x) != len(y): raise ValueError(f'{where}: {len(x)} images but {len(y)} labels')
+    tell_lost(where, seen+[(1, d) for d in depths], white, notes)
+    return Data(x, y.long())

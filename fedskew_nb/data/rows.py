@@ -22,14 +22,6 @@ from .cells import (
     COLUMNS, column_notes, columns_of, in_order, parts_settled, said, split_is_sure, with_nobody)
 from .suite import Suite
 
-# %% ../../nbs/5_data/22_rows.ipynb #5a354922
-def items_of(rows):
-    "The rows, one by one."
-    if isinstance(rows, (str, bytes, dict)) or not any(hasattr(rows, a) for a in ('__iter__', '__getitem__')):
-        raise ValueError(f'rows is a {type(rows).__name__}: give rows of image, label and site')
-    counted = hasattr(rows, '__len__') and hasattr(rows, '__getitem__')
-    return (rows[i] for i in range(len(rows))) if counted else iter(rows)
-
 # %% ../../nbs/5_data/22_rows.ipynb #87aaf2f2
 def fields_of(k:int, item, given:dict, seen:dict)->dict: # {column: value}; seen: {names: their columns}
     "What one row says."
@@ -46,33 +38,18 @@ def fields_of(k:int, item, given:dict, seen:dict)->dict: # {column: value}; seen
                          f"say columns={{'{c}': ...}}")
     return {c: item[name] for c, name in seen[names].items()}
 
-# %% ../../nbs/5_data/22_rows.ipynb #602e9748
-def check_called(given:dict, seen:dict)->dict: # {column: its name}
-    "Refuse columns that no row has; what looks like one of patients or parts is said."
-    names, called = dict.fromkeys(n for own in seen for n in own), {}
-    for own in seen.values(): called |= own
-    has = f'they have {", ".join(map(str, names))[:80]}' if names else 'they are tuples, so leave columns out'
-    for c, name in given.items():
-        if name is None or name in names: continue
-        raise ValueError(f"columns={{'{c}': {name!r}}}: no row has a column {name!r}; {has}")
-    notes = column_notes(names, called, given)
-    if notes: warnings.warn(f'rows: {"; ".join(notes)} (or say columns=)')
-    return called
-
-# %% ../../nbs/5_data/22_rows.ipynb #a0b39c05
-def named_label(k:int, label, names)->str:
-    "The name of a row's class, in a dataset that names its classes."
-    text = said(label, 'label', f'row {k}')
-    if text in names: return text
-    if not isinstance(label, str) and text in map(str, range(len(names))): return names[int(text)]
-    raise ValueError(f'row {k}: the label is {label!r}: give one of {", ".join(names)[:80]}, or its number, '
-                     'or leave the row out')
-
 # %% ../../nbs/5_data/22_rows.ipynb #532a13e9
 def read_item(k:int, cells:dict, sure:bool, names, size, white)->tuple: # (image, Row, Picture)
-    "One row of a dataset."
+    "One row of a dataset; where it names its classes, a label is one of them, or its number."
     image = cells.pop('image')
-    if names is not None: cells['label'] = named_label(k, cells['label'], names)
+    if names is not None:
+        label = cells['label']
+        text = said(label, 'label', f'row {k}')
+        by_number = not isinstance(label, str) and text in map(str, range(len(names)))
+        if text not in names and not by_number:
+            raise ValueError(f'row {k}: the label is {label!r}: give one of {", ".join(names)[:80]}, '
+                             'or its number, or leave the row out')
+        cells['label'] = text if text in names else names[int(text)]
     own = one_image(image, None, white, seen := [])
     (pixels, look), = tensor_marks(Data(own[None], torch.zeros(1)))
     row = row_that_says(f'row {k}', Path(str(k)), k, cells, sure)
@@ -88,14 +65,6 @@ def stacked(images:list, rows:list, names:list)->Data:
         if im.shape != images[0].shape: raise ValueError(f'{r.site}: images have different sizes; give size=')
     return Data(torch.stack(images), torch.tensor([names.index(r.label) for r in rows]))
 
-# %% ../../nbs/5_data/22_rows.ipynb #41cded56
-def told_classes(rows, given:dict)->list|None:
-    "What a dataset calls its classes; None where it does not say."
-    features = getattr(rows, 'features', None) or {}
-    told = getattr(features.get(columns_of(features, given).get('label')), 'names', None)
-    told = getattr(rows, 'classes', None) if told is None else told
-    return None if told is None else [str(c) for c in told]
-
 # %% ../../nbs/5_data/22_rows.ipynb #b4efdc19
 def is_sure(given:dict, seen:dict)->bool:
     "Is a column of parts one for sure? One that the caller names is."
@@ -106,12 +75,33 @@ def is_sure(given:dict, seen:dict)->bool:
 def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture], names of the classes)
     "Everything that a dataset says."
     known_names(given, COLUMNS, 'column')
-    names, read, seen = told_classes(rows, given), [], {}
-    for k, item in enumerate(items_of(rows)):
+
+    # what it calls its classes, if it says so
+    features = getattr(rows, 'features', None) or {}
+    told = getattr(features.get(columns_of(features, given).get('label')), 'names', None)
+    told = getattr(rows, 'classes', None) if told is None else told
+    names, read, seen = None if told is None else [str(c) for c in told], [], {}
+
+    # row by row; who has a length is asked for its items
+    if isinstance(rows, (str, bytes, dict)) or not any(hasattr(rows, a) for a in ('__iter__', '__getitem__')):
+        raise ValueError(f'rows is a {type(rows).__name__}: give rows of image, label and site')
+    counted = hasattr(rows, '__len__') and hasattr(rows, '__getitem__')
+    for k, item in enumerate((rows[i] for i in range(len(rows))) if counted else rows):
         cells = fields_of(k, item, given, seen)
         read.append(read_item(k, cells, is_sure(given, seen), names, size, white))
     if not read: raise ValueError('there is no row: give image, label and site of each image')
-    called = check_called(given, seen)
+
+    # columns that no row has are refused, those that look like one of patients or parts are said
+    heads, called = dict.fromkeys(n for own in seen for n in own), {}
+    for own in seen.values(): called |= own
+    has = f'they have {", ".join(map(str, heads))[:80]}' if heads else 'they are tuples, so leave columns out'
+    for c, name in given.items():
+        if name is None or name in heads: continue
+        raise ValueError(f"columns={{'{c}': {name!r}}}: no row has a column {name!r}; {has}")
+    notes = column_notes(heads, called, given)
+    if notes: warnings.warn(f'rows: {"; ".join(notes)} (or say columns=)')
+
+    # parts, copies and patients, for which all rows must be known
     images, rows, pictures = zip(*read)
     if not is_sure(given, seen): rows = parts_settled('rows', rows, called['split'])
     pictures = [p._replace(part=r.split) for p, r in zip(pictures, rows)]
@@ -121,16 +111,6 @@ def read_rows(rows, size, given:dict, white)->tuple: # (images, [Row], [Picture]
 
 # %% ../../nbs/5_data/22_rows.ipynb #07b598ab
 WISHES = ('clients', 'n', 'val', 'unseen', *ABOUT)
-
-def suite_of_rows(images, rows, pictures, names, test, seed, name, copies:str, white, more:dict)->Suite:
-    "A suite of what was read."
-    check_wishes(dict.fromkeys(r.site for r in rows), **more)
-    more = with_unseen(name, rows, more)
-    lost = lost_at_door(pictures, white)
-    parts, counts, notes = planned(rows, pictures, names, test, seed, copies, more)
-    say(name, notes := lost+notes)
-    about = with_facts(more, '', notes, counts, white)
-    return suite_of_parts(by_site(stacked(images, rows, names), rows, parts), names, seed, name, **about)
 
 # %% ../../nbs/5_data/22_rows.ipynb #ce2ff21d
 @patch(cls_method=True)
@@ -148,5 +128,11 @@ def from_rows(cls:Suite,
     check_copies(copies)
     if size is not None: count(size, 'size', 1, MOST_SIDE)
     known_names(more, WISHES, 'field')
-    read = read_rows(rows, size, columns or {}, white := window_of(white))
-    return suite_of_rows(*read, test, data_seed, name, copies, white, more)
+    images, rows, pictures, names = read_rows(rows, size, columns or {}, white := window_of(white))
+    check_wishes(dict.fromkeys(r.site for r in rows), **more)
+    more, lost = with_unseen(name, rows, more), lost_at_door(pictures, white)
+    parts, counts, notes = planned(rows, pictures, names, test, data_seed, copies, more)
+    say(name, notes := lost+notes)
+    about = with_facts(more, '', notes, counts, white)
+    own = by_site(stacked(images, rows, names), rows, parts)
+    return suite_of_parts(own, names, data_seed, name, **about)

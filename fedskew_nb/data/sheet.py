@@ -96,18 +96,6 @@ def places(file, line:int, head:list)->dict: # {column: its place}
     if notes := column_notes(head, called): warnings.warn(f'{file}: {"; ".join(notes)}')
     return {c: head.index(name) for c, name in called.items()}
 
-# %% ../../nbs/5_data/21_sheet.ipynb #52ce3cc2
-def read_row(file, line:int, fields:list, at:dict, wide:int, sure:bool)->Row:
-    "One line of a CSV of `wide` columns; `sure`: a column `split` surely means parts."
-    where = f'{file}, row {line}'
-    if len(fields) != wide: raise ValueError(f'{where}: {len(fields)} fields, {wide} columns; quote commas')
-    cells = {k: fields[i] for k, i in at.items()}
-    for k in (k for k, v in cells.items() if not said(v, k, where) and (sure or k != 'split')):
-        raise ValueError(f'{where}: the {k} is {cells[k] or "empty"}; fill it in, or leave the row out')
-    image = cells.pop('image')
-    path = Path(image) if (Path(file).parent/image).exists() else Path(PureWindowsPath(image).as_posix())
-    return row_that_says(where, path, line, cells, sure)
-
 # %% ../../nbs/5_data/21_sheet.ipynb #fe645c72
 def check_images(file, rows:list):
     "Refuse images that are named twice, by whatever path, or are not there."
@@ -149,8 +137,18 @@ def read_sheet(file)->list: # of Row
     (first, head), *others = lines
     at = places(file, first, head)
     split = head[at['split']] if 'split' in at else 'split'
-    sure = split_is_sure(split)
-    rows = [read_row(file, line, fields, at, len(head), sure) for line, fields in others]
+    sure, rows = split_is_sure(split), []
+    for line, fields in others:
+        where = f'{file}, row {line}'
+        if len(fields) != len(head):
+            raise ValueError(f'{where}: {len(fields)} fields, {len(head)} columns; quote commas')
+        cells = {k: fields[i] for k, i in at.items()}
+        for k, v in cells.items():
+            if said(v, k, where) or k == 'split' and not sure: continue
+            raise ValueError(f'{where}: the {k} is {v or "empty"}; fill it in, or leave the row out')
+        image = cells.pop('image')
+        path = Path(image) if (Path(file).parent/image).exists() else Path(PureWindowsPath(image).as_posix())
+        rows.append(row_that_says(where, path, line, cells, sure))
     if not sure: rows = parts_settled(file, rows, split)
     check_images(file, rows)
     check_patients(file, rows := with_nobody(file, rows))
@@ -204,27 +202,6 @@ def held(
         out |= {own[i] for i in order[:k].tolist()}
     return out
 
-# %% ../../nbs/5_data/21_sheet.ipynb #aa3ed106
-def dealt_parts(rows:list, test:float, seed, site:str)->list: # of 'train' and 'test'
-    "The part of each row."
-    out = held(rows, test, 1, 'hold out', seed, site)
-    if not out:
-        n = len({r.group for r in rows})
-        raise ValueError(f'{site}: {n} patient(s), no two of one class: none to test on; '
-                         'give more, leave the site out, or give a column split')
-    return ['test' if r.group in out else 'train' for r in rows]
-
-# %% ../../nbs/5_data/21_sheet.ipynb #b325ef8f
-def parts_given(rows:list, site:str, unseen:bool)->list: # of 'train', 'val' and 'test'
-    "The part of each row, as they say."
-    parts = [r.split for r in rows]
-    if '' in parts: raise ValueError(f'{site} has images in {max(parts)} and images beside: move these')
-    for part in ('train','test')[unseen:]:
-        if part in parts: continue
-        other = ', or give a site that trains beside it' if part == 'train' else ''
-        raise ValueError(f'{site} has no image to {part} on: give some the split {part}{other}')
-    return parts
-
 # %% ../../nbs/5_data/21_sheet.ipynb #0fdb24f1
 def parts_of_site(
     rows:list,                   # of a site
@@ -233,9 +210,23 @@ def parts_of_site(
 )->list:                         # of 'train', 'val' and 'test'
     "The part of each row; no patient is in two of them."
     check_test(test)
-    given, patients = any(r.split for r in rows), any(r.patient for r in rows)
-    parts = parts_given(rows, site, unseen) if given else dealt_parts(rows, test, seed, site)
-    if not patients or 'val' in parts: return parts
+    parts = [r.split for r in rows]
+    if any(parts):      # as they say
+        if '' in parts: raise ValueError(f'{site} has images in {max(parts)} and images beside: move these')
+        for part in ('train','test')[unseen:]:
+            if part in parts: continue
+            other = ', or give a site that trains beside it' if part == 'train' else ''
+            raise ValueError(f'{site} has no image to {part} on: give some the split {part}{other}')
+    else:
+        out = held(rows, test, 1, 'hold out', seed, site)
+        if not out:
+            n = len({r.group for r in rows})
+            raise ValueError(f'{site}: {n} patient(s), no two of one class: none to test on; '
+                             'give more, leave the site out, or give a column split')
+        parts = ['test' if r.group in out else 'train' for r in rows]
+
+    # patients of the training part, to validate on
+    if not any(r.patient for r in rows) or 'val' in parts: return parts
     train = [r for r, part in zip(rows, parts) if part == 'train']
     out = held(train, val, int(val > 0), 'validate', seed, site)
     return ['val' if part == 'train' and r.group in out else part for r, part in zip(rows, parts)]

@@ -7,6 +7,7 @@ __all__ = ['by_table', 'dirichlet', 'shards', 'uneven', 'leave_out', 'mixed']
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000003
 from dataclasses import replace
+from itertools import product     # noqa: F401  (a later page of this module asks)
 import torch
 from torch import Tensor
 from ..core.seeding import generator
@@ -82,18 +83,6 @@ def rows_of(table, suite:Suite)->list:
             raise ValueError(f'a row of the table is {r!r}: give (domain, count of class 0, …)')
     return [tuple(r) for r in rows]
 
-# %% ../../nbs/5_data/06_splits.ipynb #09a1b201
-def counts_of(rows:list, suite:Suite, domain:str)->Tensor: # (K, classes)
-    "The counts of one domain, or a refusal."
-    for r in rows:
-        if len(r) != suite.n_classes or any(not real(v) or int(v) != v or v < 0 for v in r):
-            raise ValueError(f'{domain}: a row of the table must hold {suite.n_classes} counts of 0 or more, '
-                             f'one per class; got {list(r)}')
-        if not sum(r):
-            raise ValueError(f'{domain}: a client of the table has 0 images; '
-                             'give it some, or leave its row out')
-    return torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)
-
 # %% ../../nbs/5_data/06_splits.ipynb #00000009
 def of_domain(suite:Suite, domain:str, part:str)->list: # of Data
     "The training, or validation, images of a domain, client by client."
@@ -109,8 +98,15 @@ def people_in(parts:list)->Tensor|None: # (N,) int64; None where nobody is named
 # %% ../../nbs/5_data/06_splits.ipynb #093b1bc3
 def dealt_to(suite:Suite, domain:str, rows:list, g)->list:
     "Numbers of (train, val) for each row; validation images in the same proportions, as far as they go."
+    for r in rows:
+        if len(r) != suite.n_classes or any(not real(v) or int(v) != v or v < 0 for v in r):
+            raise ValueError(f'{domain}: a row of the table must hold {suite.n_classes} counts of 0 or more, '
+                             f'one per class; got {list(r)}')
+        if not sum(r):
+            raise ValueError(f'{domain}: a client of the table has 0 images; '
+                             'give it some, or leave its row out')
+    want = torch.tensor(rows, dtype=torch.long).reshape(-1, suite.n_classes)     # (K, classes)
     train, val = of_domain(suite, domain, 'train'), of_domain(suite, domain, 'val')
-    want = counts_of(rows, suite, domain)
     n = lambda parts: torch.bincount(labels(parts), minlength=want.shape[1])
     for_val = want*n(val)//n(train).clamp(min=1)
     dealt = take(train, want, g, f'{suite.name}: {domain}')
@@ -158,24 +154,19 @@ def dirichlet(
 )->Suite:
     "Split each domain among so many clients, with Dirichlet shares of each class."
     if not real(alpha) or alpha < 1e-6: raise ValueError(f'alpha is {alpha!r}: give a number from 1e-6 on')
-    clients, at_least = count(clients, 'clients'), count(at_least, 'at_least')
-    rows = []
+    clients, at_least, rows = count(clients, 'clients'), count(at_least, 'at_least'), []
     for d in held_domains(suite):
-        dealt = dirichlet_rows(suite, d, alpha, clients, whole(seed, 'seed'), at_least)
-        rows += [(d, *row) for row in dealt]
+        have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
+        g = generator('dirichlet', whole(seed, 'seed'), d, alpha, clients)
+        for _ in range(200):
+            q = torch.stack([log_gamma(alpha, clients, g) for _ in have]).softmax(1)
+            t = torch.stack([whole_shares(r, int(n)) for r, n in zip(q, have)], 1)
+            if t.sum(1).min() >= at_least: break
+        else:
+            raise ValueError(f'{d}: 200 draws left a client with fewer than {at_least} images; '
+                             f'raise alpha ({alpha:g}) or lower clients ({clients})')
+        rows += [(d, *row) for row in t.tolist()]
     return by_table(suite, rows, seed, f'dirichlet({alpha:g})')
-
-# %% ../../nbs/5_data/06_splits.ipynb #00000013
-def dirichlet_rows(suite:Suite, d:str, alpha:float, k:int, seed:int, at_least:int)->list:
-    "Counts (k, classes) for the clients of one domain."
-    have = torch.bincount(labels(of_domain(suite, d, 'train')), minlength=suite.n_classes)
-    g = generator('dirichlet', seed, d, alpha, k)
-    for _ in range(200):
-        q = torch.stack([log_gamma(alpha, k, g) for _ in have]).softmax(1)
-        t = torch.stack([whole_shares(r, int(n)) for r, n in zip(q, have)], 1)
-        if t.sum(1).min() >= at_least: return t.tolist()
-    raise ValueError(f'{d}: 200 draws left a client with fewer than {at_least} images; '
-                     f'raise alpha ({alpha:g}) or lower clients ({k})')
 
 # %% ../../nbs/5_data/06_splits.ipynb #00000018
 def shards(
@@ -237,28 +228,22 @@ def mixed(
     "Clients of mixed domains: a share of each goes to all clients, the rest to its own; a patient to one."
     seed, domains, parts, found = whole(seed, 'seed'), held_domains(suite), [], []
     own = [d for d in domains for _ in range(count(clients, 'clients'))]
-    for d in domains:
-        for part in ('train', 'val'):
-            new, start = of_domain(suite, d, part), sum(map(len, parts))
-            i = torch.randperm(sum(map(len, new)), generator=generator('mixed', seed, d, part))
-            cuts = whole_shares(of_each(own, d, share), len(i)).cumsum(0)[:-1]
-            if (whose := people_in(new)) is not None:      # a patient's images stand together, uncut
-                people = {}
-                for j, w in zip(i.tolist(), whose[i].tolist()): people.setdefault(w, []).append(j)
-                i = torch.tensor([j for own_of in people.values() for j in own_of])
-                ends = torch.tensor([0, *map(len, people.values())]).cumsum(0)
-                cuts = ends[(ends-cuts[:, None]).abs().argmin(1)]
-            found.append((start+i).tensor_split(cuts))
-            parts += new
-    return dealt_as(suite, f'{suite.title}-mixed({share:g})', own, parts, stirred(found, own, seed))
-
-# %% ../../nbs/5_data/29_mixed.ipynb #e1099686
-def of_each(own:list, d:str, share:float)->Tensor: # (K,) of sum 1
-    "What the clients, whose own domains are given, get of domain d."
     if not real(share) or not 0 <= share <= 1:
         raise ValueError(f'share is {share!r}: give a number from 0 to 1')
-    rest, k = share/len(own), own.count(d)
-    return torch.tensor([(o == d)*(1-share)/k+rest for o in own], dtype=torch.float64)
+    for d, part in product(domains, ('train', 'val')):
+        new, start, k = of_domain(suite, d, part), sum(map(len, parts)), own.count(d)
+        i = torch.randperm(sum(map(len, new)), generator=generator('mixed', seed, d, part))
+        q = torch.tensor([(o == d)*(1-share)/k+share/len(own) for o in own], dtype=torch.float64)
+        cuts = whole_shares(q, len(i)).cumsum(0)[:-1]
+        if (whose := people_in(new)) is not None:      # a patient's images stand together, uncut
+            people = {}
+            for j, w in zip(i.tolist(), whose[i].tolist()): people.setdefault(w, []).append(j)
+            i = torch.tensor([j for own_of in people.values() for j in own_of])
+            ends = torch.tensor([0, *map(len, people.values())]).cumsum(0)
+            cuts = ends[(ends-cuts[:, None]).abs().argmin(1)]
+        found.append((start+i).tensor_split(cuts))
+        parts += new
+    return dealt_as(suite, f'{suite.title}-mixed({share:g})', own, parts, stirred(found, own, seed))
 
 # %% ../../nbs/5_data/29_mixed.ipynb #3a2ff166
 def stirred(found:list, own:list, seed:int)->list: # found: of each domain's train and val in turn, by client

@@ -58,7 +58,7 @@ class Suite:
     files:list=field(default_factory=list, repr=False)    # of a folder: [image, site, part]
     def __post_init__(self):
         self.base = self.base or self.name
-        self.mean, self.std = check_norm(self)
+        self.mean, self.std = check_norm(self.name, self.mean, self.std)
         self.white = window_of(self.white) or ()
         check_suite(self)
         self.classes = list(self.classes)    # its own: names may be changed
@@ -129,7 +129,8 @@ class Suite:
         sums = lambda d: [(k, digest(t)) for k, t in vars(d).items() if t is not None and k != 'who']
         clients = [(int(c.id), c.domain, sums(c.train), sums(c.val), sums(c.test)) for c in self.clients]
         tests, unseen = ([(k, sums(d)) for k, d in ds.items()] for ds in (self.tests, self.unseen))
-        text = repr((list(self.classes), *check_norm(self), clients, tests, unseen))
+        norm = check_norm(self.name, self.mean, self.std)
+        text = repr((list(self.classes), *norm, clients, tests, unseen))
         return hashed(text.encode()).hexdigest()
     def _datas(self)->list:
         "Every `Data` but `spare` and `homes` once, shared ones too."

@@ -8,7 +8,6 @@ __all__ = ['prepare']
 # %% ../../nbs/5_data/24_prepare.ipynb #b7c5727e
 import re
 from collections import Counter
-from contextlib import contextmanager
 from json import dumps
 from pathlib import Path, PurePosixPath
 from tqdm.auto import tqdm
@@ -26,22 +25,20 @@ from .sets import ARRAY_SETS, other_counts, prepare_arrays
 LISTS = re.compile(r'(.+)_(train|test|train_kfold|crossval_kfold)\.(txt|pkl)', re.IGNORECASE)
 PART_OF = dict(train='train', test='test', train_kfold='train', crossval_kfold='val')
 
-def names_listed(entry:Entry, where:str)->list: # of paths
-    "The images that a list names."
-    text = entry.path.lower().endswith('.txt')
-    with entry.open() as f: told = f.read().decode('utf-8', 'replace') if text else read_pickle(f, where)
-    if text: return list(list_lines(told, where))
-    paths = list(told[0]) if isinstance(told, (tuple, list)) and told else [None]
-    if all(isinstance(p, str) for p in paths): return paths
-    raise ValueError(f'{where}: it does not hold (paths, names of classes); fetch it again')
-
 # %% ../../nbs/5_data/24_prepare.ipynb #9c84183f
 def read_list(layout:Layout, entry:Entry, source, place, splits:dict):
     "Add what a list says to {(domain, class, file): part}."
     m = LISTS.fullmatch(PurePosixPath(entry.path).name)
     if not m or folded(m[1]) not in known_as(layout, layout.counts): return      # no list of the set
     part, where = PART_OF[m[2].lower()], f'{entry.path} in {source}'
-    for path in names_listed(entry, where):
+    with entry.open() as f:
+        if entry.path.lower().endswith('.txt'): paths = list_lines(f.read().decode('utf-8', 'replace'), where)
+        else:
+            told = read_pickle(f, where)
+            paths = list(told[0]) if isinstance(told, (tuple, list)) and told else [None]
+    if not all(isinstance(p, str) for p in paths):
+        raise ValueError(f'{where}: it does not hold (paths, names of classes); fetch it again')
+    for path in paths:
         check_path(where, path)
         at = place(path)
         if at and splits.setdefault(at, part) != part:
@@ -64,17 +61,12 @@ def bring(layout:Layout, sources:list, out:Path, progress:bool)->tuple:
             else: beside.append(entry.path)
     return came, splits, beside
 
-# %% ../../nbs/5_data/24_prepare.ipynb #c9f2f36d
-def clients_of(layout:Layout, came:dict)->list:
-    "The domains that FedDDL's split gives to clients."
-    domains = sorted({d for d, *_ in came}, key=lambda d: (len(d), d))
-    return domains[-CLIENTS:] if layout.last else domains[:CLIENTS]
-
 # %% ../../nbs/5_data/24_prepare.ipynb #04e0583f
 def parts_of_set(layout:Layout, came:dict, splits:dict)->tuple: # ({path: part}, remarks)
     "Which image is for what, by the authors' lists or FedDDL's split."
-    if layout.inside:
-        clients = clients_of(layout, came)
+    if layout.inside:       # FedDDL's split gives some domains to clients
+        domains = sorted({d for d, *_ in came}, key=lambda d: (len(d), d))
+        clients = domains[-CLIENTS:] if layout.last else domains[:CLIENTS]
         return {'/'.join(at): 'train' if at[0] in clients else 'test' for at in came}, []
     if not splits: return {}, []
     if lost := [d for d in layout.counts if d not in {d for d, *_ in splits}]:
@@ -109,28 +101,27 @@ def remarks(layout:Layout, came:dict)->list:
         if lost: lines.append(f'{d} has no image of {", ".join(lost[:5])}{" …"*(len(lost) > 5)}')
     return lines
 
-# %% ../../nbs/5_data/24_prepare.ipynb #6ede3c4a
-def check_strangers(out:Path, came:dict):
-    "Refuse a folder with images that no source has: they would be trained on."
-    more = {p.relative_to(out).parts for p in walk(out) if looks_like_image(p)}-came.keys()
-    if not more: return
-    raise ValueError(f'{out} holds {len(more)} images that are in no source, first {"/".join(min(more))}: '
-                     'delete them, or give another --out')
-
 # %% ../../nbs/5_data/24_prepare.ipynb #e8ff6356
 def prepare_images(name:str, sources:list, out:Path, progress:bool)->dict:
     "A set as a folder of images."
     layout = LAYOUTS[name]
     came, splits, beside = bring(layout, sources, out, progress)
     check_whole(layout, name, came, sources)
-    check_strangers(out, came)
+
+    # images that no source has would be trained on
+    if more := {p.relative_to(out).parts for p in walk(out) if looks_like_image(p)}-came.keys():
+        raise ValueError(f'{out} holds {len(more)} images that are in no source, first '
+                         f'{"/".join(min(more))}: delete them, or give another --out')
+
     parts, lines = parts_of_set(layout, came, splits)
-    lines, more = remarks(layout, came)+lines, 'images of no domain and class of the set, not brought'
-    more = [f'{more}: {len(beside)}, first {beside[0]}'] if beside else []
+    lines = remarks(layout, came)+lines
+    if beside:
+        lines.append('images of no domain and class of the set, not brought: '
+                     f'{len(beside)}, first {beside[0]}')
     if parts: write_splits(out, parts)
     n = Counter(d for d, *_ in came)
     return dict(images={d: n[d] for d in layout.counts if n[d]},
-                published={d: k for d, k in layout.counts.items() if k}, remarks=lines+more,
+                published={d: k for d, k in layout.counts.items() if k}, remarks=lines,
                 cite=layout.cite, home=layout.home, parts=dict(Counter(parts.values())))
 
 # %% ../../nbs/5_data/24_prepare.ipynb #245fd17f
@@ -143,40 +134,26 @@ class Prepared(Record):
     whole:bool=True              # was it brought to its end?
     holds:dict[str, str]={}      # {source: sixteen letters of what is in it}
 
-def check_kept(out:Path, name:str, holds:dict)->bool:
-    "Refuse a folder that holds something else; is what lies there of these sources?"
-    was = read_json(out/PREPARED, Prepared, 'torn or changed', f'delete {out}, or give another --out')
-    said = f'{out} holds {was["name"]} from {", ".join(was["sources"])}'
-    if was['name'] != name: raise ValueError(f'{said}: give another --out')
-    same = {*was.get('holds', {}).values()} <= {*holds.values()}
-    if same or not was.get('whole', True): return same
-    raise ValueError(f'{said}, and other files are given now: give another --out, or delete {out}')
-
 # %% ../../nbs/5_data/24_prepare.ipynb #859a4483
 def begun(out:Path, name:str, holds:dict)->dict: # holds: {source: its digest}
-    "The identity of a folder, written before anything else."
-    if (out/PREPARED).exists(): known = check_kept(out, name, holds)
-    else:
-        known = False
-        there = next((p for p in walk(out) if looks_like_image(p)), None) if out.is_dir() else None
-        if there or holds_arrays(out):
-            raise ValueError(f'{out} holds images that prepare did not bring: give another --out, '
-                             'or delete them')
-    if not known: forget_arrays(out)
+    "The identity of a folder, written before anything else; one that holds something else is refused."
+    same = False      # is what lies there of these sources?
+    if (out/PREPARED).exists():
+        was = read_json(out/PREPARED, Prepared, 'torn or changed', f'delete {out}, or give another --out')
+        said = f'{out} holds {was["name"]} from {", ".join(was["sources"])}'
+        if was['name'] != name: raise ValueError(f'{said}: give another --out')
+        same = {*was.get('holds', {}).values()} <= {*holds.values()}
+        if not same and was.get('whole', True):
+            raise ValueError(f'{said}, and other files are given now: give another --out, or delete {out}')
+    elif out.is_dir() and (any(map(looks_like_image, walk(out))) or holds_arrays(out)):
+        raise ValueError(f'{out} holds images that prepare did not bring: give another --out, '
+                         'or delete them')
+    if not same: forget_arrays(out)
     sweep(out, '**/')      # what a killed call left
     letters = {s.name: d for s, d in holds.items()}
     facts = dict(name=name, sources=[s.name for s in holds], whole=False, holds=letters)
     write_json(facts, out/PREPARED)
     return facts
-
-# %% ../../nbs/5_data/24_prepare.ipynb #1c3f2f80
-@contextmanager
-def none_left(out:Path):
-    "A call that brought nothing leaves no folder that belongs to it."
-    try: yield
-    except Exception:
-        if {p.name for p in out.iterdir()} <= {PREPARED}: (out/PREPARED).unlink(missing_ok=True)
-        raise
 
 # %% ../../nbs/5_data/24_prepare.ipynb #1721cd73
 def prepare(
@@ -191,15 +168,12 @@ def prepare(
     sources, look = sources_of(sources, out), name in ARRAY_SETS     # images are compared one by one
     make = prepare_arrays if look else prepare_images
     facts = begun(out, name, {s: digest_of(s, look) for s in sources})
-    with none_left(out): facts |= make(name, sources, out, live() if progress is None else progress)
+    try: facts |= make(name, sources, out, live() if progress is None else progress)
+    except Exception:       # a call that brought nothing leaves no folder that belongs to it
+        if {p.name for p in out.iterdir()} <= {PREPARED}: (out/PREPARED).unlink(missing_ok=True)
+        raise
     write_json(facts := facts | dict(whole=True), out/PREPARED)
     return facts
-
-# %% ../../nbs/5_data/24_prepare.ipynb #47b4465f
-def known_sets():
-    "What can be prepared."
-    for name, layout in (LAYOUTS | ARRAY_SETS).items():
-        print(f'{name:18} {layout.says}\n{"":18} {layout.cite}; from {layout.home}')
 
 # %% ../../nbs/5_data/24_prepare.ipynb #291043c4
 def prepare_command(
@@ -209,7 +183,10 @@ def prepare_command(
     json:bool=False,# what was found as JSON
 ):
     "A downloaded data set (PACS, DomainNet, NICO, digits, …) as a folder for --data."
-    if not name: return known_sets()
+    if not name:
+        for known, of in (LAYOUTS | ARRAY_SETS).items():
+            print(f'{known:18} {of.says}\n{"":18} {of.cite}; from {of.home}')
+        return
     if not from_: raise ValueError('say where the download lies: --from ARCHIVE, which may be repeated')
     out = out or f'data/{name}'
     facts = prepare(name, from_, out)

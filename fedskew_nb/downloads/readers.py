@@ -87,26 +87,25 @@ def usps_row(line:str, number:int)->tuple[int,list]: # (label, 256 values)
     return int(float(label)), [float(v) for v in got.values()]
 
 # %% ../../nbs/5_data/26_readers.ipynb #d0fe875a
-def few_lines(f, path)->Iterator: # of text
-    "The lines of an open text, unless it unpacks to more than a data set would."
-    size, packed = 0, Path(path).stat().st_size
-    for line in iter(partial(f.readline, 1 << 16), ''):     # no line of it is longer
-        size += len(line)
-        check_size(path, 'text', size, packed, MOST_ARRAY)
-        yield line
-
 def read_usps(part:str, path)->Rows:
-    "The images of a USPS file."
+    "The images of a USPS file, unless it unpacks to more than a data set would."
+    labels, values, size = [], [], 0
     with reading(path, 'file of USPS'), bz2.open(path, 'rt', encoding='ascii') as f:
-        labels, values = zip(*(usps_row(line, i+1) for i, line in enumerate(few_lines(f, path))))
+        packed = Path(path).stat().st_size
+        for i, line in enumerate(iter(partial(f.readline, 1 << 16), ''), 1):     # no line of it is longer
+            size += len(line)
+            check_size(path, 'text', size, packed, MOST_ARRAY)
+            label, row = usps_row(line, i)
+            labels.append(label)
+            values.append(row)
         x = np.array(values, np.float32).reshape(-1, 16, 16)
         if not np.abs(x).max() <= 1: raise ValueError('its values leave the range from -1 to 1')
     return rows_of(((x+1)/2*255).astype(np.uint8), np.array(labels)-1, path)
 
-# %% ../../nbs/5_data/26_readers.ipynb #c7fa5779
-def check_mat(path)->int:
-    "How many images a MATLAB file of digits has, by its table of contents."
-    from scipy.io import whosmat
+# %% ../../nbs/5_data/26_readers.ipynb #5ca6dc75
+def read_mat(part:str, path)->Rows:
+    "The digits of a MATLAB file, if its table of contents fits."
+    from scipy.io import loadmat, whosmat
     with reading(path, 'MATLAB file'): found = {name: (shape, kind) for name, shape, kind in whosmat(path)}
     x, y = found.get('X', ((), '')), found.get('y', ((), ''))
     n = x[0][-1] if x[0] else 0
@@ -114,13 +113,6 @@ def check_mat(path)->int:
         told = ', '.join(f'{k} {kind} {shape}' for k, (shape, kind) in found.items()) or 'nothing'
         raise ValueError(f'{path} holds {told}: it should hold X uint8 (32, 32, 3, N) '
                          'and y (N, 1): fetch it again')
-    return n
-
-# %% ../../nbs/5_data/26_readers.ipynb #5ca6dc75
-def read_mat(part:str, path)->Rows:
-    "The digits of a MATLAB file."
-    from scipy.io import loadmat
-    n = check_mat(path)
     check_size(path, 'X', n*3072, path.stat().st_size, MOST_ARRAY)
     with reading(path, 'MATLAB file'):
         m = loadmat(path, variable_names=['X', 'y'])

@@ -108,18 +108,13 @@ def domain_files(domain:str, found:dict)->tuple|None: # (Files, {part: paths}); 
             raise ValueError(f'{domain}: {", ".join(lost)} is missing beside {there}: give it, too')
         return files, {part: [found[n] for n in of] for part, of in files.names.items()}
 
-# %% ../../nbs/5_data/28_sets.ipynb #fcf8a970
-def digit_files(sources:list, out:Path)->tuple: # ({name: path}, {domain: (Files, {part: paths})})
-    "What the sources hold of digits."
-    kinds = [k for of in DIGITS.values() for k in of]
-    found = gather(names_of(kinds), sources, out/UNPACKED, 'no file of digits is in there; it should '
-                   'hold train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
-    return found, {d: files for d in DIGITS if (files := domain_files(d, found))}
-
 # %% ../../nbs/5_data/28_sets.ipynb #10c08c9d
 def bring_digits(sources:list, out:Path, progress:bool)->dict:
     "Every domain of digits that is there, as arrays."
-    (found, domains), counts = digit_files(sources, out), {}
+    kinds = [k for of in DIGITS.values() for k in of]
+    found = gather(names_of(kinds), sources, out/UNPACKED, 'no file of digits is in there; it should '
+                   'hold train-images-idx3-ubyte, usps.bz2, train_32x32.mat or their kin')
+    domains, counts = {d: files for d in DIGITS if (files := domain_files(d, found))}, {}
     for d, (files, of) in domains.items():
         for part, paths in of.items():
             key, rows = (d, part), files.read(part, *paths)
@@ -131,25 +126,20 @@ def bring_digits(sources:list, out:Path, progress:bool)->dict:
     return dict(counts=counts, published=published, files=checked_sums(found.values()),
                 remarks=[f'there are no files of {d}' for d in DIGITS if d not in domains])
 
-# %% ../../nbs/5_data/28_sets.ipynb #5052b18a
-def all_of_mnist(sources:list, out:Path)->tuple: # (bytes (N, 28, 28), labels (N,), files)
-    "Both parts of MNIST, one after the other."
+# %% ../../nbs/5_data/28_sets.ipynb #69c3d85d
+def bring_colored(sources:list, out:Path, progress:bool)->dict:
+    "All of MNIST in twenty hues, as arrays."
     files = DIGITS['mnist'][0]
     found = gather(names_of([files]), sources, out/UNPACKED, 'no file of MNIST is in there; it should '
                    'hold train-images-idx3-ubyte and its three kin')
     _, paths = domain_files('mnist', found)
     blocks = [b for part, of in paths.items() for b in files.read(part, *of).blocks()]
-    return *(torch.from_numpy(np.concatenate(v)) for v in zip(*blocks)), found.values()
-
-# %% ../../nbs/5_data/28_sets.ipynb #69c3d85d
-def bring_colored(sources:list, out:Path, progress:bool)->dict:
-    "All of MNIST in twenty hues, as arrays."
-    x, y, files = all_of_mnist(sources, out)
+    x, y = (torch.from_numpy(np.concatenate(v)) for v in zip(*blocks))      # both parts, one after the other
     dealt = {key: (d.x.permute(0, 2, 3, 1), d.y) for key, d in all_hues(x[:,None], y.long())}
     counts = {key: len(labels) for key, (_, labels) in dealt.items()}
     write_arrays(out, counts, (*x.shape[1:], 3), ((key, *of) for key, of in dealt.items()))
     close_arrays(out, 'colored-mnist-full', map(str, range(10)), counts)
-    return dict(counts=counts, total=70000, published={}, files=checked_sums(files), remarks=[])
+    return dict(counts=counts, total=70000, published={}, files=checked_sums(found.values()), remarks=[])
 
 # %% ../../nbs/5_data/28_sets.ipynb #260ea3f5
 @dataclass(frozen=True)
@@ -168,16 +158,6 @@ FACTORS = {
     '3dshapes': Factors(*SHAPES, (('floor', 0), ('wall', 1)), 480000),
     '3dshapes-scale': Factors(*SHAPES, (('scale', 3),), 480000)}
 
-# %% ../../nbs/5_data/28_sets.ipynb #a587f2ef
-def drawn_out(of, labels)->np.ndarray: # (N,) bool
-    "A fifth of each class of each domain, at random, but always the same."
-    order = torch.randperm(len(of), generator=generator('drawn out')).numpy()
-    order = order[np.lexsort((labels[order], of[order]))]
-    _, start, n = np.unique(np.stack((of, labels))[:, order], axis=1, return_index=True, return_counts=True)
-    rank, out = np.arange(len(of))-np.repeat(start, n), np.empty(len(of), bool)
-    out[order] = rank%5 == 1
-    return out
-
 # %% ../../nbs/5_data/28_sets.ipynb #72c99d7e
 def told_apart(spec:Factors, table:np.ndarray)->tuple: # (keys, (N,) numbers of keys, classes, (N,) labels)
     "Which (domain, part) and which class each image has."
@@ -187,16 +167,14 @@ def told_apart(spec:Factors, table:np.ndarray)->tuple: # (keys, (N,) numbers of 
     each, of = np.unique(np.stack(codes, 1), axis=0, return_inverse=True)
     names = ['-'.join(f'{n}-{v:02d}' for (n, _), v in zip(spec.domain, row)) for row in each]
     keys, of = [(n, part) for n in names for part in ('train', 'test')], of.reshape(-1)
-    return keys, 2*of+drawn_out(of, labels), [f'{name} {i}' for i in range(len(kinds))], labels
 
-# %% ../../nbs/5_data/28_sets.ipynb #9780e41c
-def told_blocks(blocks, keys:list, which, labels)->Iterator: # of ((domain, part), images, labels)
-    "Blocks of images, sorted into their domains and parts."
-    i = 0
-    for x in blocks:
-        here, y = which[i:i+len(x)], labels[i:i+len(x)]
-        for k in np.unique(here): yield keys[k], x[here == k], y[here == k]
-        i += len(x)
+    # a fifth of each class of each domain is for the test, at random, but always the same
+    order = torch.randperm(len(of), generator=generator('drawn out')).numpy()
+    order = order[np.lexsort((labels[order], of[order]))]
+    _, start, n = np.unique(np.stack((of, labels))[:, order], axis=1, return_index=True, return_counts=True)
+    rank, test = np.arange(len(of))-np.repeat(start, n), np.empty(len(of), bool)
+    test[order] = rank%5 == 1
+    return keys, 2*of+test, [f'{name} {i}' for i in range(len(kinds))], labels
 
 # %% ../../nbs/5_data/28_sets.ipynb #2bf1a7ae
 def bring_factors(name:str, sources:list, out:Path, progress:bool)->dict:
@@ -206,8 +184,13 @@ def bring_factors(name:str, sources:list, out:Path, progress:bool)->dict:
     table, shape, blocks = spec.read(path)
     keys, which, classes, labels = told_apart(spec, table)
     counts = {keys[k]: n for k, n in sorted(Counter(which.tolist()).items())}
-    bar = tqdm(blocks(), name, disable=not progress, leave=False)
-    write_arrays(out, counts, shape[1:], told_blocks(bar, keys, which, labels))
+    def told(): # blocks of images, sorted into their domains and parts
+        i = 0
+        for x in tqdm(blocks(), name, disable=not progress, leave=False):
+            here, y = which[i:i+len(x)], labels[i:i+len(x)]
+            for k in np.unique(here): yield keys[k], x[here == k], y[here == k]
+            i += len(x)
+    write_arrays(out, counts, shape[1:], told())
     close_arrays(out, name, classes, counts)
     return dict(counts=counts, total=spec.images, published={}, files=checked_sums([path]), remarks=[])
 

@@ -79,17 +79,6 @@ def all_hues(x:Tensor, y:Tensor, clients:int=20): # (N, 1, 28, 28) bytes, (N,); 
         colour = colour_near(*paper_of(k, clients), len(i), generator('colored-mnist', 0, k, part))
         yield (hue_name(k, clients), part), inked(x[i]/255, y[i], colour)
 
-# %% ../../../nbs/5_data/12_colored.ipynb #a0bc2742
-def colored_size(size:str, train)->dict:
-    "A row of `COLORED`, with another number of training images if one is given."
-    s = COLORED[one_of(size, COLORED, 'size')]
-    if train is None: return s
-    at_least(train=(train, 2, 'a client trains on some images'))
-    have = 5000//s['clients']
-    if train+train//5 <= have: return s | dict(train=train)
-    raise ValueError(f'train is {train}: with as many validation images as a fifth of it, a client of '
-                     f'{s["clients"]} needs {train+train//5} digits and can have {have}; lower it')
-
 # %% ../../../nbs/5_data/12_colored.ipynb #ff12a9ab
 def colored_clients(s:dict, data_seed:int, foreground:bool)->list:
     "One client per hue, with the test images of its own."
@@ -109,7 +98,15 @@ def colored_mnist(
     train:int|None=None,     # images to train on per client, other than the size says
 )->Suite:
     "Ten digits; each of twenty clients has a background hue of its own; see `COLORED`."
-    s, data_seed = colored_size(size, train), whole(data_seed)
+    s = COLORED[one_of(size, COLORED, 'size')]
+    if train is not None:
+        at_least(train=(train, 2, 'a client trains on some images'))
+        have = 5000//s['clients']
+        if train+train//5 > have:
+            raise ValueError(f'train is {train}: with as many validation images as a fifth of it, a client '
+                             f'of {s["clients"]} needs {train+train//5} digits and can have {have}; lower it')
+        s = s | dict(train=train)
+    data_seed = whole(data_seed)
     clients = colored_clients(s, data_seed, foreground)
 
     # digits of the test half without any hue are nobody's
