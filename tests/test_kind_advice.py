@@ -107,8 +107,9 @@ def test_a_sentence_says_its_facts():
     for k, fs in facts.items():
         for f in fs: assert f'{f.one} − {f.other} is {f.interval:+ points}, {f.word}' in says[k]
     assert says['skew'].startswith('The skew costs accuracy: FedAvg on the IID split − FedAvg is +7.0')
-    assert says['skew'].endswith('; personal view, 3 seeds.') and 'clients with FedBN: ' in says['cures']
-    assert says['pays'].endswith('personal view, 3 seeds, Holm over 2.')
+    assert says['skew'].endswith('; personal view, received, 3 seeds.')
+    assert 'clients with FedBN: ' in says['cures']
+    assert says['pays'].endswith('personal view, received, 3 seeds, Holm over 2.')
     skew = json.loads(json.dumps(plain(facts['skew'][0].as_dict())))
     assert (skew['word'], skew['where'], skew['interval']['hi']) == ('above 0', 'personal view, received', 10)
 

@@ -87,6 +87,7 @@ def test_every_screen_has_all_three(tmp_path, capsys, unsaved):
         i = f['interval']
         number = f"over {f['other']} by {i['mean']:.1f} points ({i['lo']:.1f} to {i['hi']:.1f}), {f['word']}"
         assert number in printed['sentences']['toy']['ahead']
+    assert '; personal view, otherwise received, ' in printed['sentences']['toy']['ahead']
 
 def test_the_story_says_the_first_with_both_re_estimated():
     cmp = grid()

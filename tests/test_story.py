@@ -76,7 +76,7 @@ def test_without_both_deals_it_is_not_known(hs): assert 'is not known' in story(
 
 def test_seeds_that_are_all_alike_resolve_nothing():
     says = story(FEDAVG, runs('FedAvg', 66, 68, 64, deal='iid'))['skew']
-    assert 'is open' in says and '), open, all seeds alike; global view, 3 seeds' in says
+    assert 'is open' in says and '), open, all seeds alike; global view, received, 3 seeds' in says
 
 # ---- 2. does federating pay
 
@@ -134,7 +134,7 @@ def test_without_fedavg_there_is_a_first_and_no_verdict():
     says = story(runs('A', 70, 71, 72), runs('B', 60, 61, 63))['ahead']
     lo, hi = ends(10, 10, 9)
     first = f'A is first with 71.0 %: over B by 9.7 points ({lo:.1f} to {hi:.1f}), above 0'
-    assert says == f'{first}; global view, 3 seeds; FedAvg was not run.'
+    assert says == f'{first}; global view, received, 3 seeds; FedAvg was not run.'
 
 def test_a_method_that_lost_a_seed_is_not_ranked():
     assert list(ranking(Comparison(FEDAVG + runs('A', 70, 71)), 'toy', 'global').index) == ['FedAvg']

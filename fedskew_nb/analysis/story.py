@@ -70,12 +70,14 @@ def verdict(facts:list, means:dict)->str: # means: {verdict: what it means}, of 
     return means.get(word, means['']).format(won=won, domain=facts[0].domain if facts else '')
 
 def told(head:str, facts:list, subject:str='', more=())->str: # subject: see `Fact.text`
-    "Verdict, numbers with 95 % intervals, then where, over how many seeds, among how many."
+    "Verdict, numbers with 95 % intervals, then where and when, over how many seeds, among how many."
     if not facts: return f'{head}.'
     seeds = ' and '.join(map(str, sorted({f.interval.n for f in facts})))
     sure = 'one seed, no interval' if seeds == '1' else f'{seeds} seeds'
     family = () if subject else dict.fromkeys(f.among for f in facts)
-    at = ', '.join(filter(None, [f'{facts[0].where.view} view', sure, *family]))
+    where, alike = facts[0].where, len({f.where for f in facts}) == 1
+    when = HEADS[where.moment] if alike else f'otherwise {HEADS[where.moment]}'
+    at = ', '.join(filter(None, [f'{where.view} view', when, sure, *family]))
     return f'{head}: {"; ".join([*(f.text(subject) for f in facts), at, *more])}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #e0f2b277
