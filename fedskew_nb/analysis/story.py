@@ -12,10 +12,9 @@ import pandas as pd
 from fastcore.basics import patch
 from . import pairs
 from .comparison import Comparison, deal_of
-from .overview import HEADS
 from .stats import Interval, seeds_for
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..engine.reading import VIEWS, Where, where_of
+from ..engine.reading import HEADS, VIEWS, Where, where_of
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
 @dataclass(frozen=True)
