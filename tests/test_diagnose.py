@@ -8,9 +8,9 @@ from PIL import Image
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.reproduce import duration
-from fedskew_nb.tools.diagnose import GAINS, Advisor, Diagnosis, Outcome, diagnose, priced
+from fedskew_nb.tools.diagnose import Advisor, Diagnosis, Outcome, diagnose, priced
 from fedskew_nb.tools.questions import (
-    Difference, Found, asked, difference, exchange, exchanges, swapped_labels)
+    EFFECTS, Difference, Found, asked, difference, exchange, exchanges, swapped_labels)
 from fedskew_nb.nets.models import small_conv
 from fedskew_nb.data.boxes import Box, write_boxes
 from fedskew_nb.data.images import join
@@ -134,7 +134,7 @@ def test_swapped_labels_are_found_in_their_domain_alone(toys, swapped):
 
 @pytest.mark.parametrize('mended, kind', [(0., 'labels'), (20., 'suspected')])
 def test_labels_are_accused_only_where_no_statistics_mend_the_domain(mended, kind):
-    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    d = made(fedbn=dict(word='above 0', mean=7., lo=2., hi=12., pictures=3.))
     seed = dict(a=[('x', 'y', 1., 9.)])
     at = {k: {'a': Given(**vars(i) | dict(mean=mended))} for k, i in d.effects.items()}
     type(d.outcome).measured = lambda self, key: [seed]*3 if key == 'exchanged' else []
@@ -169,14 +169,14 @@ def test_how_far_pictures_alone_leave_the_mean_open():
     assert i.pictures == pytest.approx(1.96*np.std(means), rel=.05)
 
 @pytest.mark.parametrize('ups, n, word', [
-    ((9, 10, 11), 10**6, 'above'), ((-9, -10, -11), 10**6, 'below'), ((0, 1, 0), 10**6, 'small'),
-    ((9, 10, 11), 4, 'open'), ((0, 10, 20), 10**6, 'open'), ((9,), 10**6, 'open'),
-    ((9, 9, 9), 10**6, 'open')])
+    ((9, 10, 11), 10**6, 'above 0'), ((-9, -10, -11), 10**6, 'below 0'),
+    ((0, 1, 0), 10**6, 'within the margin'), ((9, 10, 11), 4, 'open'), ((0, 10, 20), 10**6, 'open'),
+    ((9,), 10**6, 'open'), ((9, 9, 9), 10**6, 'open')])
 def test_what_is_told_of_a_difference(ups, n, word):
     "n pictures, of 100 tests so many more right in each seed."
     def share(k): return dict(here=np.r_[np.ones(max(k, 0)), np.zeros(100-abs(k)), -np.ones(max(-k, 0))])
     one, nothing = {s: share(k) for s, k in enumerate(ups)}, {s: share(0) for s in range(len(ups))}
-    assert difference(one, nothing, dict(here=n)).told == word
+    assert difference(one, nothing, dict(here=n)).word == word
 
 # ---- the page
 
@@ -187,12 +187,12 @@ def test_a_diagnosis_says_what_the_comparison_says(toys):
     assert d.effects['fedbn'].mean == pytest.approx(fedbn.mean, abs=1e-4)
     of = d.by_domain('cost')
     assert np.mean([i.mean for i in of.values()]) == pytest.approx(d.effects['cost'].mean)
-    assert 'From backgrounds alone' in ' '.join(d.answers())
+    assert 'FedAvg − chance (33 %) is ' in d.outcome.says()['background']
 
 @dataclass(frozen=True)
 class Given(Difference):
     "With what would be told of it."
-    told: str = 'open'
+    word: str = 'open'
     showable: float = 20.
     seeds: int|None = None
 
@@ -208,10 +208,10 @@ def made(**effects):
         def suspected(self): return []
         def measured(self, key): return []
         def rising(self): return {}
+        def by_domain(self, effect): return dict.fromkeys('ab', replace(self.effects[effect], p=1.))
         def levels(self): return {'AVG': np.array([80.])}
     usual = dict(values=(-1., 0., 1.), mean=0., lo=-9., hi=9., se=2., pictures=12.)
-    names = 'cost', *GAINS, 'adabn', 'fedbn', 'tuned', 'alone'
-    every, outcome = {k: Given(**usual | effects.get(k, {})) for k in names}, Made()
+    every, outcome = {k: Given(**usual | effects.get(k, {})) for k in EFFECTS}, Made()
     pictures = [Picture('a', 'x', '1'), Picture('b', 'y', '2')]
     d = Diagnosis(Found('made', pictures, [], outcome.suite, copies([])))
     d.cmp, d.outcome = outcome.cmp, outcome
@@ -234,7 +234,8 @@ def test_no_more_seeds_are_asked_for_than_were_run():
     d = made(cost=some | dict(mean=3.5, lo=1., hi=5.9), bn_gain=some | dict(seeds=16), **dict.fromkeys(
         ('gain', 'adabn_gain', 'tuned_gain', 'adabn', 'fedbn', 'tuned', 'alone'), some))
     do, why, *_ = d.advice()[0]
-    assert do == 'Run 16 seeds' and 'FedBN − alone' in why and 'costs anything is open' in d.outcome.on_cost()
+    assert do == 'Run 16 seeds' and 'FedBN − Local' in why
+    assert 'costs anything is open' in d.outcome.says()['skew']
     assert made(**dict.fromkeys(d.effects, some)).advice()[0][0] == 'Run 6 seeds'
 
 def test_labels_that_may_be_exchanged_are_named_as_such():
@@ -247,17 +248,19 @@ def test_labels_that_may_be_exchanged_are_named_as_such():
     assert d.suspected() == []
 
 def test_the_best_cure_comes_first_with_its_interval():
-    first, *_ = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.)).advice()
+    first, *_ = made(fedbn=dict(word='above 0', mean=7., lo=2., hi=12., pictures=3.)).advice()
     assert first[0] == 'Use FedBN instead of FedAvg' and 'best of four' in first[1]
     assert first[2].hi == pytest.approx(7+5*8.860/4.303, abs=.01)          # as wide as four ask for
 
 def test_local_training_after_fedavg_is_a_cure_like_the_others():
-    better = dict(told='above', mean=8., lo=3., hi=13., pictures=3.)
+    better = dict(word='above 0', mean=8., lo=3., hi=13., pictures=3.)
     d = made(fedbn=better | dict(mean=7.), tuned=better, tuned_gain=better)
     first, *_ = d.advice()
     assert first.kind == 'tuned'
     assert first.do == 'Use a round of local training after FedAvg instead of FedAvg'
-    assert 'FedAvg, tuned − training alone, is +8' in d.outcome.on_gain() and 'Stored runs' not in first.why
+    says = d.outcome.says()['federating']
+    assert says.startswith('Federating pays with FedAvg, tuned: FedAvg, tuned − Local is +8')
+    assert 'Stored runs' not in first.why
 
 def test_tuned_is_what_a_round_more_has_before_it_is_averaged(toys):
     "As the engine scores it, in a federation of one round more."
@@ -286,15 +289,16 @@ def test_the_price_is_the_clock_times_all_that_is_trained(toys, monkeypatch):
 
 @pytest.mark.parametrize('kind', ['labels', 'tested', 'domains'])
 def test_trouble_with_the_data_comes_before_any_cure(kind):
-    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    d = made(fedbn=dict(word='above 0', mean=7., lo=2., hi=12., pictures=3.))
     d.found.same[kind] = [d.found.pictures]
     first, *others = [do for do, *_ in d.advice()]
     assert first.startswith(('Decide', 'Remove')) and 'Use FedBN instead of FedAvg' in others
 
 def test_where_nothing_is_better_fedavg_stays():
-    small = dict(told='small', mean=.5, lo=-1., hi=2., pictures=2.)
-    d = made(cost=small, fedbn=small, adabn=small, alone=small | dict(told='below', mean=-10.))
-    assert d.advice()[0][0] == 'Keep FedAvg' and d.outcome.on_cost().startswith('No skew is seen')
+    small = dict(word='within the margin', mean=.5, lo=-1., hi=2., pictures=2.)
+    d = made(cost=small, fedbn=small, adabn=small, alone=small | dict(word='below 0', mean=-10.))
+    assert d.advice()[0][0] == 'Keep FedAvg'
+    assert d.outcome.says()['skew'].startswith('The skew costs little: ')
 
 def test_a_command_leaves_a_page_and_goes_on(tmp_path, capsys):
     root, out = images(tmp_path/'pets'), tmp_path/'out'
@@ -306,6 +310,9 @@ def test_a_command_leaves_a_page_and_goes_on(tmp_path, capsys):
     assert 'First: ' in page and not re.search(r'(src|href)="(?!data:)', page)
     d = json.loads((out/'diagnosis.json').read_text())
     assert d['found']['counts']['day'] == dict(cat=12, dog=12) and d['advice'][0]['do'] in printed
+    for f in d['facts']:
+        number = f"{f['one']} − {f['other']} is {f['interval']['mean']:+.1f} points"
+        assert number in printed and number in page and f['word'] in printed
     next(p for p in runs if 'FedBN' in p.name).unlink()
     _, twice, err = run(capsys, 'diagnose', '--data', root, *TYPED, '--out', out)
     assert twice == printed and 'that was timed here' not in err       # all but one are read
@@ -325,7 +332,7 @@ def test_boxes_tell_of_the_background(tmp_path, capsys, unsaved):
     write_boxes(root/'boxes.csv', [Box(p, 5, 5, 15, 15) for p in paths])
     argv = ['diagnose', '--data', root, '--boxes', 'boxes.csv', *TYPED, '--out', tmp_path/'out']
     argv = instead(argv, '--seeds', 1, '--rounds', 1)
-    assert 'From backgrounds alone, FedAvg is' in run(capsys, *argv)[1]
+    assert 'FedAvg − chance (50 %) is ' in run(capsys, *argv)[1]
 
 def test_one_seed_is_told_to_run_three(toys):
     d = diagnose(toys, **QUICK | dict(seeds=1))

@@ -1,5 +1,5 @@
 "What a diagnosis promises, and how it is followed: each by hand."
-import math, shlex, shutil
+import json, math, shlex, shutil
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -7,15 +7,18 @@ from scipy import stats
 from fedskew_nb.analysis.comparison import Comparison
 from fedskew_nb.analysis.index import found
 from fedskew_nb.analysis.stats import ABOVE, WITHIN
+from fedskew_nb.core.names import plain
 from fedskew_nb.data.folder import folder
 from fedskew_nb.engine.history import History
+from fedskew_nb.run.compare import compare
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.rates import OWN
+from fedskew_nb.run.store import read_request
 from fedskew_nb.run.recipes import suite_recipe
 from fedskew_nb.tools.cli import compare_command, diagnose_command, which_options
-from fedskew_nb.tools.again import CURES, Advice, Again, as_sentence, known_elsewhere
-from fedskew_nb.tools.diagnose import GAINS, Advisor, Diagnosis, Outcome
-from fedskew_nb.tools.questions import KINDS, READ, best_of, difference, found_in
+from fedskew_nb.tools.again import CURES, Advice, Again, command_line, known_elsewhere
+from fedskew_nb.tools.diagnose import GAINS, MEANS, Advisor, Diagnosis, Outcome
+from fedskew_nb.tools.questions import KINDS, READ, Difference, best_of, difference, found_in
 from fedskew_nb.tools.shell import parsed
 from test_cli import images
 from test_diagnose import made
@@ -50,25 +53,26 @@ def test_the_wide_interval_gives_the_verdict():
     "Above 0 alone, open as the best of three."
     one, none = of_seeds([1.]*5+[0.]*35, [1.]*9+[0.]*31, [1.]*7+[0.]*33), of_seeds(*[[0.]*40]*3)
     i = difference(one, none, dict(here=10**6))
-    assert i.told == 'above' and best_of(dict(a=i, b=i, c=i), ('a', 'b', 'c'))[1].told == 'open'
+    assert i.word == 'above 0' and best_of(dict(a=i, b=i, c=i), ('a', 'b', 'c'))[1].word == 'open'
 
 def test_does_federating_pay_counts_the_cure():
-    d = made(adabn_gain=dict(told='above', mean=9.), adabn=dict(told='above', mean=7.))
-    says = 'Federating pays: the best of four, FedAvg + AdaBN − training alone, is +9'
-    assert d.outcome.on_gain().startswith(says)
+    d = made(adabn_gain=dict(word='above 0', mean=9.), adabn=dict(word='above 0', mean=7.))
+    says = d.outcome.says()['federating']
+    assert says.startswith('Federating pays with FedAvg + AdaBN: FedAvg + AdaBN − Local is +9')
+    assert 'above 0, the best of four, its interval as wide as that asks for; personal view' in says
     do, *_ = Advisor(d.found, d.outcome).cure()
     assert do == 'Use AdaBN after FedAvg instead of FedAvg' and 'adabn_gain' in GAINS
 
 def test_what_is_not_shown_promises_no_number_from_below():
-    do, why, i, *_ = made(fedbn=dict(told='open', mean=6., lo=-3., hi=15.)).advice()[-1]
-    line = as_sentence(do, why, i)
+    do, why, i, *_ = made(fedbn=dict(word='open', mean=6., lo=-3., hi=15.)).advice()[-1]
+    line = Advice('fedbn', do, why, i).sentence()
     assert do.startswith('Try FedBN') and 'Expected: between nothing and +' in line and '-3' not in line
 
 def test_other_pictures_are_told_apart_from_other_seeds():
-    i = made(fedbn=dict(told='above', mean=8., lo=3.6, hi=12.4, pictures=3.)).effects['fedbn']
+    i = made(fedbn=dict(word='above 0', mean=8., lo=3.6, hi=12.4, pictures=3.)).effects['fedbn']
     half = math.hypot(4.4, 3)
     assert i.elsewhere() == pytest.approx((8-half, 8+half))
-    text = as_sentence('Use FedBN', 'why', i)
+    text = Advice('fedbn', 'Use FedBN', 'why', i).sentence()
     assert 'for other seeds on these pictures' in text and f'{8-half:.1f} to {8+half:.1f}' in text
 
 def test_one_seed_says_no_nan():
@@ -80,18 +84,41 @@ def test_one_seed_says_no_nan():
         def __init__(self): self.n = dict(here=20)
         def measured(self, key): return []
     o = One()
-    texts = [o.on_gain(), o.on_cost(), o.on_cures(), o.on_domains()]
+    texts = [*o.says().values()]
     texts += [*map(repr, (o.effect_table(), o.domain_table()))]
     advisor = Advisor(None, o)
-    texts += [as_sentence(*advisor.cure()), as_sentence(*advisor.more_evidence())]
+    texts += [advisor.cure().sentence(), advisor.more_evidence().sentence()]
     assert not [t for t in texts if 'nan' in t or 'more than 20' in t]
 
 def test_it_uses_the_words_of_verdicts():
-    words = dict(above=ABOVE['yes'], below=ABOVE['below'], small=WITHIN['yes'], open='open')
-    d = made(**{k: dict(told=t) for k, t in zip(('cost', 'gain', 'adabn', 'fedbn'), words)})
-    told = [d.effects[k].word for k in ('cost', 'gain', 'adabn', 'fedbn')]
-    assert told == list(words.values()) and set(d.outcome.effect_table().cells.verdict) <= {*words.values()}
+    words = dict(cost=ABOVE['yes'], gain=ABOVE['below'], adabn=WITHIN['yes'], fedbn=ABOVE['open'])
+    ends = dict(cost=(5., 9.), gain=(-9., -5.), adabn=(-1., 1.), fedbn=(-9., 9.))
+    each = {k: Difference((lo, hi), (lo+hi)/2, 1., lo, hi, pictures=2.) for k, (lo, hi) in ends.items()}
+    assert {k: i.word for k, i in each.items()} == words
+    d = made(**{k: dict(word=i.word) for k, i in each.items()})
+    assert {*d.outcome.effect_table().cells.verdict} == {*words.values()}
     assert d.effects['cost'].as_dict()['verdict'] == 'above 0'
+    for means in MEANS.values(): assert means.keys() <= {*words.values(), 'no verdict', ''}
+
+def test_a_sentence_says_its_facts():
+    "A sentence has the number, the interval and the verdict of its fact; a file has them as numbers."
+    some = dict(lo=4., hi=10., mean=7., word='above 0', pictures=3.)
+    d = made(cost=some, fedbn=some, bn_gain=some | dict(mean=9.))
+    facts, says = d.outcome.facts(), d.outcome.says()
+    assert [*facts] == [*says] == ['federating', 'skew', 'cures', 'pays', 'gains']
+    for k, fs in facts.items():
+        for f in fs: assert f'{f.one} − {f.other} is {f.interval:+ points}, {f.word}' in says[k]
+    assert says['skew'].startswith('The skew costs accuracy: FedAvg on the IID split − FedAvg is +7.0')
+    assert says['skew'].endswith('; personal view, received, 3 seeds.')
+    assert 'clients with FedBN: ' in says['cures']
+    assert says['pays'].endswith('personal view, received, 3 seeds, Holm over 2.')
+    skew = json.loads(json.dumps(plain(facts['skew'][0].as_dict())))
+    assert (skew['word'], skew['where'], skew['interval']['hi']) == ('above 0', 'personal view, received', 10)
+
+def test_an_interval_that_only_the_pictures_leave_open_says_so():
+    def skew(**more): return made(cost=dict(mean=7., hi=10., pictures=8.) | more).outcome.says()['skew']
+    assert 'is +7.0 points (4.0 to 10.0), open, pictures alone leave ± 8.0 open' in skew(lo=4.)
+    assert 'pictures alone' not in skew(lo=-4.)
 
 def test_labels_that_all_exchange_are_no_single_sites_error():
     "One site is accused first; where most are, labels or backgrounds come behind the cure."
@@ -173,10 +200,53 @@ def test_twice_as_long_is_twice_what_was_trained(rounds, larger):
     more = next(a for a in d.advice() if a.kind == 'larger')
     assert f'(--rounds {larger}, ' in more.do and f'--rounds {larger} ' in more.command
 
+NO_RUNS = 'json', 'trust', 'keep_models'
+ASKED = [dict(), dict(seeds=[3]), dict(seeds=[0, 4, 7], lr=.05, precision='bf16'),
+         dict(control=False, pooled=True), dict(size='tiny', checkpoints=[2, 4], rounds=8),
+         dict(model='small_conv(width=4)', jobs=2), dict(protocol='fdse', device='cpu'),
+         dict(methods=['FedAvg', 'FedProx(mu=.01)', 'FedAvg + AdaBN'])]
+
+@pytest.mark.parametrize('asked', ASKED)
+@pytest.mark.parametrize('images_', ['folder', 'embedded', 'two'])
+def test_a_command_line_asks_for_the_same_runs(asked, images_, tmp_path):
+    "From a request to a line, as a shell splits it, through the command line to the runs."
+    size = asked.get('size', 'quick')
+    own = folder(images(tmp_path/"my pets' home"), 20, bad='skip', unseen=['night'])
+    suite = dict(folder=own, embedded='emoji-pacs', two=['skew-digits', 'emoji-pacs-uneven'])[images_]
+    call = dict(methods='FedAvg,FedBN', suite=suite, seeds=2) | asked
+    argv = shlex.split(command_line('compare', call, 'my runs'))
+    assert argv[:2] == ['fedskew', 'compare']
+    read = parsed(compare_command, 'compare', argv[2:])
+    assert read.pop('out') == 'my runs'
+    typed = which_options(**{k: v for k, v in read.items() if k not in NO_RUNS})
+    assert typed.pop('jobs') == call.pop('jobs', 1)
+    def facts(runs):
+        texts = ((r.method.text, r.suite.text, r.suite.name, r.model.text) for r in runs)
+        return [(t, r.seed, r.deal, r.setting, r.protocol) for t, r in zip(texts, runs)]
+    want = facts(planned(**dict(size=size, device='auto') | call))
+    assert want and facts(planned(**typed)) == want
+    again = facts(planned(**dict(size=size, device='auto') | call | dict(seeds=[97])))
+    assert again != want                                     # it can tell two requests apart
+
+def test_what_a_folder_was_asked_for_is_typed_again(tmp_path):
+    "`compare.json` of a comparison → its line → the same arguments."
+    how = dict(rounds=1, local_steps=1, model='small_conv(width=2)', progress=False, size='tiny')
+    compare('FedAvg', 'emoji-pacs', [5], out=tmp_path/'a', control=False, **how)
+    given_ = read_request(tmp_path/'a').given()
+    argv = shlex.split(command_line('compare', given_, f'{tmp_path}/b'))
+    read = parsed(compare_command, 'compare', argv[2:])
+    typed = which_options(**{k: v for k, v in read.items() if k not in ('out', *NO_RUNS)})
+    compare(out=tmp_path/'b', progress=False, **typed)
+    assert read_request(tmp_path/'b').wish() == read_request(tmp_path/'a').wish()
+
 def test_a_suite_of_python_gets_a_call_of_python():
+    "What has no text stands there by its name; callbacks belong to the caller."
     again = Again(suite_recipe(lambda seed: None), (0, 1), dict(rounds=4, progress=False))
     line = again.follows(Advice('fedbn', 'Use FedBN', 'why'))
-    assert line == "compare('FedAvg,FedBN', suite, rounds=4, seeds=[2, 3], out='diagnosis-fedbn')"
+    assert line == "compare('FedAvg,FedBN', suite, seeds=[2, 3], rounds=4, out='diagnosis-fedbn')"
+    asked = dict(methods='FedAvg', suite=['emoji-pacs', lambda seed: None], model=len, on_run=print)
+    line = command_line('compare', asked, 'x')
+    assert line == "compare('FedAvg', ['emoji-pacs', suite], model=model, out='x')"
 
 def test_command_stands_below_its_advice_and_in_the_file():
     a = Advice('fedbn', 'Use FedBN', 'it is best')
@@ -203,7 +273,7 @@ def test_what_is_known_elsewhere_is_a_cell_of_the_index(method):
     assert [c.budget for c in known] == ['64 × 2 epochs']            # the longer one of two
 
 def test_backgrounds_are_asked_where_objects_are_known():
-    d = made(fedbn=dict(told='above', mean=7., lo=2., hi=12., pictures=3.))
+    d = made(fedbn=dict(word='above 0', mean=7., lo=2., hi=12., pictures=3.))
     advisor = Advisor(d.found, d.outcome)
     assert 'on backgrounds' not in advisor.cure()[1]
     type(d.outcome).measured = lambda self, key: [dict(a=[1.])] if key == 'behind' else []

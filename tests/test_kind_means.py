@@ -151,7 +151,7 @@ def better(h, by):
 def test_a_story_names_the_method_that_lacks_a_seed():
     best = [better(made('FedProx', s, skip=ODD['domain'] if s == 1 else ()), 3) for s in range(3)]
     says = Comparison([*grid().histories, *best]).story('toy')['ahead']
-    assert says.startswith('FedBN is first with') and '; not at every seed: FedProx)' in says
+    assert says.startswith('FedBN is first with') and '; not at every seed: FedProx.' in says
     assert 'not at every seed' not in grid().story('toy')['ahead']
 
 def of(data, *args): return made(*args, made_of=dict(data=data) if data else {})

@@ -79,13 +79,20 @@ def test_every_screen_has_all_three(tmp_path, capsys, unsaved):
         plain = text.replace('$', '')
         assert all(head in plain for head in HEADS.values()) and cell in plain
     show(cmp, tmp_path, json=True)
-    rows = json.loads(capsys.readouterr().out)['tables']['toy']['personal-moments']
-    assert {r['moment'] for r in rows} == {*HEADS.values()}
+    printed = json.loads(capsys.readouterr().out)
+    assert {r['moment'] for r in printed['tables']['toy']['personal-moments']} == {*HEADS.values()}
+    facts = [f for f in printed['facts']['toy'] if f['question'] == 'ahead' and 'interval' in f]
+    assert {f['where'] for f in facts} == {'personal view, received', 'personal view, re-estimated'}
+    for f in facts:
+        i = f['interval']
+        number = f"over {f['other']} by {i['mean']:.1f} points ({i['lo']:.1f} to {i['hi']:.1f}), {f['word']}"
+        assert number in printed['sentences']['toy']['ahead']
+    assert '; personal view, otherwise received, ' in printed['sentences']['toy']['ahead']
 
 def test_the_story_says_the_first_with_both_re_estimated():
     cmp = grid()
     i = cmp.paired('toy', ('skew', 'FedBN'), where=('personal', 'adabn', ''))
-    assert f'BatchNorm statistics of both re-estimated, FedBN is over FedAvg by {i:}' in cmp.story()['ahead']
+    assert f'BatchNorm statistics of both re-estimated, over FedAvg by {i: points}' in cmp.story()['ahead']
     assert 're-estimated' not in grid(moments=('post_agg', 'post_local')).story()['ahead']
 
 def test_runs_of_before_say_what_nobody_scored():

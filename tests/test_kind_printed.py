@@ -4,7 +4,7 @@ import pytest, torch
 from fedskew_nb import Comparison, small_conv
 from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.analysis.sites import scores_from
-from fedskew_nb.analysis.story import bytes_of, cost_says, times, training_of
+from fedskew_nb.analysis.story import bytes_of, cost_facts, cost_says, times, training_of
 from fedskew_nb.analysis.table import budget_text, counted, mean_chance, pm, steps_text
 from fedskew_nb.deploy.hub import tell_round
 from fedskew_nb.engine.history import History
@@ -33,7 +33,7 @@ def test_megabytes_of_a_client():
     "Two rounds of 3 + 1 MB among three clients: 8/3 MB each; the other method sends twice as much up."
     one, two = run(), run('FedX', up=7e6)
     assert bytes_of(one) == pytest.approx(8e6/3) and bytes_of(two) == pytest.approx(16e6/3)
-    assert cost_says(Comparison([one, two]), 'toy') == (
+    assert cost_says(cost_facts(Comparison([one, two]), 'toy')) == (
         'A client of FedAvg sends and receives 2.67 MB, '
         'one of FedX 2.00 times as much; each takes 10 local steps.')
 

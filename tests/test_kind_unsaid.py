@@ -61,9 +61,10 @@ def test_seeds_that_are_all_alike_have_their_reason_everywhere():
     t = cmp.table()
     assert t.numbers.set_index('method').verdict['A'] == 'open'
     assert 'Open, for all seeds differ from FedAvg by the same: A.' in t.notes
-    assert t.notes[-1].endswith(': open, all seeds alike.') and 'seeds, all alike' in cmp.story('toy')['skew']
+    assert t.notes[-1].endswith(': open, all seeds alike.')
+    assert ', open, all seeds alike; global view' in cmp.story('toy')['skew']
     local = [runs('Local', 58, 60, 56, views=('personal',)), FEDAVG]
-    assert '+2.0 (1.2 to 2.8) with FedAvg, all seeds alike' in story(*local)['federating']
+    assert 'FedAvg − Local is +2.0 points (1.2 to 2.8), open, all seeds alike' in story(*local)['federating']
 
 def test_other_open_rows_and_single_seeds_do_not():
     for hs in (FEDAVG + runs('B', 55, 63, 64), [*FEDAVG[:1], *runs('A', 61)]):
@@ -88,7 +89,7 @@ def test_a_seed_that_one_method_never_ran_counts_as_well():
 
 def test_a_method_with_fewer_seeds_is_named_where_it_is_not_ranked():
     says = story(FEDAVG, runs('A', 70, 71), runs('B', 65, 66, 67))['ahead']
-    assert says.startswith('B is first with') and 'not at every seed: A)' in says
+    assert says.startswith('B is first with') and 'not at every seed: A.' in says
     assert 'every seed' not in story(FEDAVG, runs('B', 65, 66, 67))['ahead']
     assert 'every seed' not in story(FEDAVG, runs('B', 65, 66, 67, 68))['ahead']     # FedAvg's are there
 

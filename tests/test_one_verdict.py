@@ -11,7 +11,7 @@ from fedskew_nb.analysis.overview import stored_names
 from fedskew_nb.analysis.pairs import image_error, pair
 from fedskew_nb.analysis.report import last_screen, write_report
 from fedskew_nb.analysis.stats import holm, t_interval
-from fedskew_nb.analysis.story import gains, lead, main_view
+from fedskew_nb.analysis.story import facts_of, main_view
 from fedskew_nb.analysis.index import RESULTS, Asked, above
 from fedskew_nb.tools.choose import pays
 from fedskew_nb.tools.cli import stored_beside
@@ -120,17 +120,18 @@ def one_verdict(cmp, suite):
     cmp.table = lru_cache(None)(cmp.table)      # read again and again, changed by nobody
     story = cmp.story(suite)
     if list(story) == ['next']: return
-    view, d = main_view(cmp, suite), lead(cmp, suite)
-    if d and (m := re.search(r'seeds?\), (open|above 0|below 0)', story['ahead'])):
-        assert said(cmp, suite, view, d['first']) == WORDS[m[1]]
-    if d and d['first'] == 'FedAvg':
-        assert said(cmp, suite, view, d['second']) == ('not told apart' not in story['ahead'])
-    each = gains(cmp, suite)
+    view, facts = main_view(cmp, suite), facts_of(cmp, suite)
+    for f in facts['ahead'][1:]:
+        if 'FedAvg' not in (f.one, f.other) or f.where.moment != 'post_agg': continue
+        table = said(cmp, suite, view, f.one if f.other == 'FedAvg' else f.other)
+        assert table == WORDS[f.word] == f.sure
+        assert f.interval.n == 1 or f'over {f.other} by {f.interval: points}, {f.word}' in story['ahead']
+    each = {f.one: f for f in facts['federating']}
     if 'FedAvg' in each:
         pays = re.match('Federating pays with .*FedAvg.*:', story['federating'].partition(': ')[0]+':')
         table = said(cmp, suite, 'personal', 'Local')
         if pays or 'does not pay' in story['federating']: assert table
-        if table and each['FedAvg'][0].mean > 0: assert pays
+        if table and each['FedAvg'].interval.mean > 0: assert pays
     if suite in cmp.skew_cost():
         word, = [n for n in cmp.table('global', suite).notes if n.startswith('Skew cost')]
         head = story['skew'].startswith(('The skew costs accuracy', 'The skew costs nothing'))
@@ -167,10 +168,11 @@ def test_choose_judges_as_the_table_and_the_story():
     results, local = Comparison(stored(RESULTS).histories), Asked(over='Local')
     results.table = lru_cache(None)(results.table)
     for suite in results.suites:
-        for m, (i, p, _) in gains(results, suite).items():
-            cell = above(m, local)[suite]
-            assert (cell.verdict, f'{cell}') == (str(i.verdict(p=p)), f'{i:+}')
-            assert cell.p == pytest.approx(p, abs=1e-6)
+        for f in facts_of(results, suite)['federating']:
+            cell = above(f.one, local)[suite]
+            i, p, family = pair(results, suite, f.one, 'Local', 'personal')
+            assert (cell.verdict, f'{cell}') == (f.word, f'{f.interval:+}') == (str(i.verdict(p=p)), f'{i:+}')
+            assert cell.p == pytest.approx(p, abs=1e-6) and f.family == family
         for m in (m for m in results.methods if m != 'FedAvg' and suite in above(m)):
             assert WORDS[above(m)[suite].verdict] == said(results, suite, 'personal', m)
     assert pays(SimpleNamespace(name='FedBN')) and not pays(SimpleNamespace(name='Local'))

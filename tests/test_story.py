@@ -49,7 +49,7 @@ def test_a_skew_cost_above_0():
     says = story(BASE)['skew']
     lo, hi = ends(6, 6.5, 5.7)
     assert says.startswith('The skew costs accuracy') and 'global view' in says
-    assert f'6.1 points (95 % interval {lo:.1f} to {hi:.1f}' in says
+    assert f'+6.1 points ({lo:.1f} to {hi:.1f})' in says and '3 seeds' in says
 
 def test_a_skew_cost_that_is_open():
     assert story(FEDAVG, runs('FedAvg', 66, 61, 59, deal='iid'))['skew'].startswith(
@@ -76,7 +76,7 @@ def test_without_both_deals_it_is_not_known(hs): assert 'is not known' in story(
 
 def test_seeds_that_are_all_alike_resolve_nothing():
     says = story(FEDAVG, runs('FedAvg', 66, 68, 64, deal='iid'))['skew']
-    assert 'is open' in says and '6.0 points (3 seeds, all alike)' in says
+    assert 'is open' in says and '), open, all seeds alike; global view, received, 3 seeds' in says
 
 # ---- 2. does federating pay
 
@@ -110,14 +110,16 @@ def test_first_over_fedavg_is_judged_among_all_methods():
     assert .05/3 < p < .05
     alone, more = [FEDAVG, runs('A', *best)], [runs('B', 60.3, 61.9, 58.2), runs('C', 59, 62, 59)]
     assert ', above 0' in story(*alone)['ahead'] and 'Holm' not in story(*alone)['ahead']
-    assert ', open by Holm over 3' in story(*alone, *more)['ahead']
+    assert ', open by Holm over 3;' in story(*alone, *more)['ahead']
 
 def test_views_are_not_mixed():
     "B has 90 % of its own domains; in the view that most methods share, A is first."
     hs = BASE[:6] + runs('A', 64, 66, 63) + runs('C', 61, 60, 62) + runs('B', 90, 91, 92, views=OWN)
-    assert story(hs)['ahead'].startswith('B is first with 91.0 % (personal view)')       # four methods there
+    says = story(hs)['ahead']
+    assert says.startswith('B is first with 91.0 %: ') and '; personal view' in says     # four methods there
     glob = [h for h in hs if h.setting['method'] != 'B'] + runs('B', 90, 91, 92, views=('unseen',))
-    assert story(glob)['ahead'].startswith('A is first with 64.3 % (global view)')
+    says = story(glob)['ahead']
+    assert says.startswith('A is first with 64.3 %: ') and '; global view' in says
 
 def test_after_training_is_no_view_of_its_own():
     hs = runs('B', 90, 91, 92)
@@ -131,8 +133,8 @@ def test_nobody_is_ahead_of_fedavg():
 def test_without_fedavg_there_is_a_first_and_no_verdict():
     says = story(runs('A', 70, 71, 72), runs('B', 60, 61, 63))['ahead']
     lo, hi = ends(10, 10, 9)
-    first = f'A is first with 71.0 % (global view); next comes B, 9.7 behind ({lo:.1f} to {hi:.1f})'
-    assert says == f'{first}; FedAvg was not run.'
+    first = f'A is first with 71.0 %: over B by 9.7 points ({lo:.1f} to {hi:.1f}), above 0'
+    assert says == f'{first}; global view, received, 3 seeds; FedAvg was not run.'
 
 def test_a_method_that_lost_a_seed_is_not_ranked():
     assert list(ranking(Comparison(FEDAVG + runs('A', 70, 71)), 'toy', 'global').index) == ['FedAvg']
@@ -235,7 +237,7 @@ def test_stored_runs_have_five_short_sentences(name):
 def test_the_last_screen_ends_with_sentences_and_their_table():
     cmp = Comparison(BASE + runs('FedBN', 65, 67.3, 63.4, views=OWN))
     text = last_screen(cmp)
-    before, after = text.split('toy, in short:')
+    before, after = text.split('toy, in short (points with 95 % intervals):')
     assert not before and 'toy, global view' not in after
     assert [line[2:] for line in after.splitlines()[1:6]] == list(cmp.story().values())
     assert after.split('\n\n')[1].startswith('toy, personal view')

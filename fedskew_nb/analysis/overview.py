@@ -15,7 +15,7 @@ from .stats import span
 from .table import RISE, Table, named_rows, pm
 from ..core.files import MOST_BYTES, Record, misfit, read_bytes, trouble
 from ..core.names import one_of
-from ..engine.reading import MOMENTS, VIEWS, Where, where_of
+from ..engine.reading import HEADS, MOMENTS, VIEWS, Where, where_of
 from ..engine.history import StoredRun, history_of
 
 # %% auto #0
@@ -52,7 +52,6 @@ def overview(self:Comparison, where='global')->Table:
     return Table(title_of(where), named_rows(cells, 'method'), notes, st)
 
 # %% ../../nbs/3_results/11_overview.ipynb #0cb63730
-HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')
 _MOMENTS = ('Points of AVG above FedAvg at the same moment, paired by seed, with a 95 % t-interval, judged '
             "by Holm's rule in each column; FedAvg itself in %.")
 ADABN = {True: 'Re-estimated: BatchNorm statistics of both, from own images; '

@@ -5,11 +5,10 @@
 # %% ../../nbs/3_results/13_report.ipynb #00000003
 from __future__ import annotations
 import base64, io, json, re, warnings
-from importlib.resources import files
 from pathlib import Path
 import pandas as pd
 import matplotlib as mpl, matplotlib.pyplot as plt
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader
 from .. import __version__
 from .comparison import Comparison, deal_of, write_whole
 from .overview import moment_tables
@@ -62,7 +61,8 @@ def last_screen(cmp:Comparison)->str:
     "Of every suite five sentences, their table, the moments, unseen domains, and how sure the models are."
     texts = []
     for s in cmp.suites:
-        texts += ['\n- '.join([f'{s}, in short:', *cmp.story(s).values()]), main_table(cmp, s)]
+        head = f'{s}, in short (points with 95 % intervals):'
+        texts += ['\n- '.join([head, *cmp.story(s).values()]), main_table(cmp, s)]
         texts += moment_tables(cmp, s).values()
         unseen = any(w.view == 'unseen' for h in cmp.histories if deal_of(h)[0] == s for w in h.views())
         if unseen and main_view(cmp, s) != 'unseen': texts.append(cmp.table('unseen', s))
@@ -160,6 +160,14 @@ def costs(cmp:Comparison)->pd.DataFrame:
             for h in cmp.histories for r in h.rounds]
     return pd.DataFrame(rows)
 
+# %% ../../nbs/3_results/13_report.ipynb #8222043c
+def filled(template:str, **facts)->str:
+    "A page, of a template in `assets`."
+    own = PackageLoader('fedskew_nb', 'assets')
+    how = Environment(loader=own, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    how.filters['b64'] = lambda png: base64.b64encode(png).decode()
+    return how.get_template(template).render(version=__version__, **facts)
+
 # %% ../../nbs/3_results/13_report.ipynb #f2fb14bc
 def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|None=None)->str:
     "The whole report; `drawn` is {suite: {stem: (caption, {'png': bytes})}}, `tables` {suite: its tables}."
@@ -167,7 +175,7 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
     def part(suite, tables):
         main, pictures = main_view(cmp, suite), drawn.get(suite, {}).values()
         tables = [tables[k] for k in sorted(tables, key=lambda k: (k != main, k != f'{main}-moments'))]
-        pictures = [(text, base64.b64encode(kinds.get('png', b'')).decode()) for text, kinds in pictures]
+        pictures = [(text, kinds.get('png')) for text, kinds in pictures]
         return dict(name=suite, says=cmp.story(suite).values(), tables=tables, pictures=pictures)
     suites = [part(s, t) for s, t in (tables or {s: suite_tables(cmp, s) for s in cmp.suites}).items()]
 
@@ -179,10 +187,8 @@ def report_html(cmp:Comparison, drawn:dict, title:str='Comparison', tables:dict|
         times = Table(caption, took.assign(seconds=took.seconds.map('{:.2f}'.format)))
     else: times = None
 
-    text = (files('fedskew_nb')/'assets'/'report.html.j2').read_text(encoding='utf-8')
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
-    return template.render(title=title, cmp=cmp, setting=common_setting(cmp).items(), times=times,
-                           suites=suites, version=__version__)
+    setting = common_setting(cmp).items()
+    return filled('report.html.j2', title=title, cmp=cmp, setting=setting, times=times, suites=suites)
 
 # %% ../../nbs/3_results/13_report.ipynb #0000001d
 def _drawn(figs, start)->dict: # start: of their files' names; {stem: (caption, {'png': bytes, …})}

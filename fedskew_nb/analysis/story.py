@@ -7,61 +7,100 @@ __all__ = []
 
 # %% ../../nbs/3_results/22_story.ipynb #0cdb891a
 import math
+from dataclasses import dataclass, fields
 import pandas as pd
 from fastcore.basics import patch
 from . import pairs
 from .comparison import Comparison, deal_of
-from .stats import Interval, seeds_for, span
+from .stats import Interval, seeds_for
 from .table import RISE, at_chance, pm, rises, rows_of, steps_text
-from ..engine.reading import VIEWS, Where, where_of
+from ..engine.reading import HEADS, VIEWS, Where, where_of
 
 # %% ../../nbs/3_results/22_story.ipynb #87363adf
-def measured(i:Interval)->str:
-    "`1.8 points (95 % interval -7.0 to 10.5, 3 seeds)`."
-    if i.n == 1: sure = 'one seed, no interval'
-    else: sure = f'{i.n} seeds, all alike' if i.alike else f'95 % interval {span(i.lo, i.hi)}, {i.n} seeds'
-    return f'{pm(i.mean)} points ({sure})'
-
-def over(family:int, word:str='')->str: # `word` may say already that Holm decides
-    if family < 2: return ''
-    return f' over {family}' if 'Holm' in word else f', Holm over {family}'
-
-def pair(cmp, suite:str, one:str, other:str, where)->tuple|None: # (interval, p, family)
-    "As a table has it; None where no run has this view."
-    scored = any(pairs.is_scored(h, where_of(where)) for h in cmp.histories)
-    return pairs.pair(cmp, suite, one, other, where) if scored else None
+@dataclass(frozen=True)
+class Fact:
+    "What runs say to a question: one − other, its verdict, and where it was read."
+    question:str                   # skew, federating, ahead, cost, …
+    one:str                        # a method
+    other:str=''                   # '': the number is of `one` alone
+    interval:Interval|None=None    # one − other, in points
+    word:str=''                    # its verdict, as in tables
+    where:Where|None=None          # view and moment
+    family:int=1                   # pairs that Holm's rule judges together
+    domain:str=''                  # '': the mean over all
+    note:str=''                    # what else has to be known of it
+    number:float|None=None         # of what has no interval
+    unit:str='points'
+    @property
+    def sure(self)->bool:
+        "Is it told from 0?"
+        return self.word in ('above 0', 'below 0')
+    @property
+    def among(self)->str: return f'Holm over {self.family}' if self.family > 1 else ''
+    def text(self, subject:str='')->str: # subject: who was named before
+        "`FedBN − Local is +8.9 points (7.1 to 10.8), above 0`, or `over Local by 8.9 points …`."
+        i = self.interval
+        said = ['BatchNorm statistics of both re-estimated']*(self.where.moment == 'adabn')
+        if self.one == subject: said.append(f'over {self.other} by {i: points}')
+        else: said.append(f'{self.one} − {self.other} is {i:+ points}')
+        if i.n > 1: said += [self.word, self.among*bool(subject), 'all seeds alike'*i.alike]
+        return ', '.join(filter(None, [*said, self.note])).replace('by Holm, Holm', 'by Holm')
+    def as_dict(self)->dict:
+        "For a file: what there is of it."
+        d = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) not in ('', None)}
+        if self.where: d |= dict(where=f'{self.where.view} view, {HEADS[self.where.moment]}')
+        return d | (dict(interval=self.interval.as_dict()) if self.interval else {})
 
 # %% ../../nbs/3_results/22_story.ipynb #063b8383
-OPEN = {1: 'The skew costs accuracy', 0: 'Whether the skew costs anything is open',
-        -1: 'The skew costs nothing here'}
-BROKEN = 'What the skew costs cannot be told, for its control is no better than chance'
+VERDICTS = dict(    # {question: {verdict: what it means}}; '': nobody ran what it takes
+    skew={'above 0': 'The skew costs accuracy', 'below 0': 'The skew costs nothing here',
+          'within the margin': 'The skew costs little', 'open': 'Whether the skew costs anything is open',
+          'no verdict': 'What the skew costs cannot be told, for its control is no better than chance',
+          '': 'Whether the skew costs anything is not known: that takes FedAvg on both deals'},
+    federating={'above 0': 'Federating pays with {won}', 'below 0': 'Federating does not pay',
+                'within the margin': 'Federating changes little', 'open': 'Whether federating pays is open',
+                '': 'Whether federating pays is not known: that takes Local beside FedAvg or FedBN'})
 
-def skew_says(cmp, suite:str)->str:
+def verdict(facts:list, means:dict)->str: # means: {verdict: what it means}, of `VERDICTS`
+    "What the facts of one question mean together: one above 0 is enough, else all have to agree."
+    words = {f.word.removesuffix(' by Holm') for f in facts} or {''}
+    word = 'above 0' if 'above 0' in words else words.pop() if len(words) == 1 else 'open'
+    won = ' and '.join(f.one for f in facts if f.word == 'above 0')
+    return means.get(word, means['']).format(won=won, domain=facts[0].domain if facts else '')
+
+def told(head:str, facts:list, subject:str='', more=())->str: # subject: see `Fact.text`
+    "Verdict, numbers with 95 % intervals, then where and when, over how many seeds, among how many."
+    if not facts: return f'{head}.'
+    seeds = ' and '.join(map(str, sorted({f.interval.n for f in facts})))
+    sure = 'one seed, no interval' if seeds == '1' else f'{seeds} seeds'
+    family = () if subject else dict.fromkeys(f.among for f in facts)
+    where, alike = facts[0].where, len({f.where for f in facts}) == 1
+    when = HEADS[where.moment] if alike else f'otherwise {HEADS[where.moment]}'
+    at = ', '.join(filter(None, [f'{where.view} view', when, sure, *family]))
+    return f'{head}: {"; ".join([*(f.text(subject) for f in facts), at, *more])}.'
+
+# %% ../../nbs/3_results/22_story.ipynb #e0f2b277
+SKEW = 'FedAvg on the IID split', 'FedAvg'
+
+def judged(question:str, cmp, suite:str, one:str, other:str, where)->list: # of at most one Fact
+    "A pair as its table has it; [] where no run has this view, or no seed has both."
+    where = where_of(where)
+    scored = any(pairs.is_scored(h, where) for h in cmp.histories)
+    if not scored or not (found := pairs.pair(cmp, suite, one, other, where)): return []
+    i, p, family = found
+    return [Fact(question, one, other, i, f'{i.verdict(p=p)}', where, family)]
+
+def skew_facts(cmp, suite:str)->list:
     "Is there a skew?"
     i = cmp.skew_cost().get(suite)
-    if i is None: return 'Whether the skew costs anything is not known: that takes FedAvg on both deals.'
-    head = BROKEN if pairs.broken_control(cmp.histories, suite) else OPEN[i.sign()]
-    return f'{head}: FedAvg on the IID split minus FedAvg is {measured(i)}, global view.'
+    word = 'no verdict' if pairs.broken_control(cmp.histories, suite) else i and f'{i.verdict()}'
+    return [Fact('skew', *SKEW, i, word, Where())] if i else []
 
 # %% ../../nbs/3_results/22_story.ipynb #996c8d66
-def gains(cmp, suite:str)->dict: # {method: (interval, p, family)}
+def gain_facts(cmp, suite:str)->list:
     "What FedAvg and FedBN have over Local, each client on its own domain."
-    return {m: d for m in ('FedAvg', 'FedBN') if (d := pair(cmp, suite, m, 'Local', 'personal'))}
-
-# %% ../../nbs/3_results/22_story.ipynb #e6606015
-def federating_says(cmp, suite:str)->str:
-    "Does federating pay?"
-    each = gains(cmp, suite)
-    if not each: return 'Whether federating pays is not known: that takes Local beside FedAvg or FedBN.'
-    n, family = sorted({i.n for i, *_ in each.values()}), max(k for *_, k in each.values())
-    text = ' and '.join(f'{i:+} with {m}'+', all seeds alike'*(i.alike and i.n > 1)
-                        for m, (i, *_) in each.items())
-    sure = 'one seed, no interval' if n == [1] else f'{" and ".join(map(str, n))} seeds{over(family)}'
-    sides = {m: i.sign(p) for m, (i, p, _) in each.items()}
-    won = [m for m in sides if sides[m] > 0]
-    pays = ('Whether federating pays is open', 'Federating does not pay')[{*sides.values()} == {-1}]
-    if won: pays = f'Federating pays with {" and ".join(won)}'
-    return f'{pays}: the points over Local are {text}; personal view, {sure}.'
+    each = (judged('federating', cmp, suite, m, 'Local', 'personal') for m in ('FedAvg', 'FedBN'))
+    return sum(each, [])
 
 # %% ../../nbs/3_results/22_story.ipynb #6d0b9b82
 def main_view(cmp, suite:str)->str|None:
@@ -73,6 +112,7 @@ def main_view(cmp, suite:str)->str|None:
     view = max(who, key=lambda v: len(who[v]))
     return view if who[view] else None
 
+# %% ../../nbs/3_results/22_story.ipynb #5e1ec7a1
 def ranking(cmp, suite:str, view:str)->pd.Series:
     "Mean AVG of the methods that have all seeds of FedAvg, the best first; without FedAvg, all seeds."
     s = cmp.scores(view)
@@ -80,51 +120,33 @@ def ranking(cmp, suite:str, view:str)->pd.Series:
     if 'FedAvg' in avg: avg = avg[avg.FedAvg.notna()]
     return avg.dropna(axis=1).mean().sort_values(ascending=False, kind='stable')
 
-# %% ../../nbs/3_results/22_story.ipynb #5e1ec7a1
-def unranked(cmp, suite:str, view:str, avg)->str: # avg: see `ranking`
-    "Methods that lack a seed, for no run of them stopped."
-    s, stopped = cmp.scores(view), {h.label for h in cmp.histories if 'stopped' in h.measures}
-    there = dict.fromkeys(s[(s.suite == suite) & (s.deal == 'skew')].method)
-    left = [m for m in there if m not in avg and m not in stopped]
-    return '; not at every seed: '+left[0] if len(left) == 1 else f'; {len(left)} unranked' if left else ''
-
-# %% ../../nbs/3_results/22_story.ipynb #02ab69a3
-def lead(cmp, suite:str)->dict|None: # view, first, second, avg, base, gap; None without two methods
-    "The first method, and how sure it is that it is above FedAvg."
+def ahead_facts(cmp, suite:str)->list: # [] without two methods
+    "The first method: its level, then what it has over FedAvg, over the second, and over FedAvg once more."
     view = main_view(cmp, suite)
     avg = ranking(cmp, suite, view) if view else ()
-    if len(avg) < 2: return None
+    if len(avg) < 2: return []
     first, second = avg.index[:2]
-    over_fedavg = pair(cmp, suite, first, 'FedAvg', view) if 'FedAvg' in avg and first != 'FedAvg' else None
-    return dict(view=view, first=first, second=second, avg=avg[first], base=over_fedavg,
-                gap=pair(cmp, suite, first, second, view), left=unranked(cmp, suite, view, avg))
+    others = [m for m in dict.fromkeys(['FedAvg', second]) if m in avg and m != first]
+    asked = [(m, Where(view)) for m in others] + [('FedAvg', Where(view, 'adabn'))]*('FedAvg' in others)
+    level = Fact('ahead', first, where=Where(view), number=float(avg[first]), unit='%')
+    return [level, *sum((judged('ahead', cmp, suite, first, *of) for of in asked), [])]
 
-# %% ../../nbs/3_results/22_story.ipynb #65e4e704
-def again_says(cmp, suite:str, one:str, view:str)->str:
-    "The same difference where the BatchNorm statistics of both are re-estimated; '' where nobody looked."
-    found = pair(cmp, suite, one, 'FedAvg', Where(view, 'adabn'))
-    if not found: return ''
-    i, p, _ = found
-    judged = f', {i.verdict(p=p)}'*(i.n > 1)
-    return f'; BatchNorm statistics of both re-estimated, {one} is over FedAvg by {i:}{judged}'
+# %% ../../nbs/3_results/22_story.ipynb #02ab69a3
+def ahead_says(cmp, suite:str, facts:list)->str:
+    "Who is ahead, and how sure? Who is not ranked, though no run of it stopped?"
+    if not facts: return 'Nobody is ahead: fewer than two methods have a score at every seed.'
+    level, *apart = facts
+    first, view = level.one, level.where.view
+    head = 'No method is ahead of FedAvg, which has' if first == 'FedAvg' else f'{first} is first with'
+    more = [] if 'FedAvg' in (first, apart[0].other) else ['FedAvg was not run']
 
-# %% ../../nbs/3_results/22_story.ipynb #fbc44eba
-def ahead_says(cmp, suite:str)->str:
-    "Who is ahead, and how sure?"
-    d = lead(cmp, suite)
-    if d is None: return 'Nobody is ahead: fewer than two methods have a score at every seed.'
-    has = f'{d["avg"]:.1f} % ({d["view"]} view{d["left"]})'
-    first, (gap, p, _) = d['first'], d['gap']
-    far = f'{gap: behind}' if gap.sign(p) else f'{pm(gap.mean)} behind, not told apart'
-    behind = f'; next comes {d["second"]}, {far}'
-    if first == 'FedAvg': return f'No method is ahead of FedAvg, which has {has}{behind}.'
-    if not d['base']: return f'{first} is first with {has}{behind}; FedAvg was not run.'
-    i, p, family = d['base']
-    word = f'{i.verdict(p=p)}'
-    judged = f', {word}{over(family, word)}'*(i.n > 1)
-    if d['second'] == 'FedAvg': behind = ''
-    again = again_says(cmp, suite, first, d['view'])
-    return f'{first} is first with {has}, over FedAvg by {measured(i)}{judged}{behind}{again}.'
+    # methods that lack a seed
+    s, ranked = cmp.scores(view), ranking(cmp, suite, view)
+    stopped = {h.label for h in cmp.histories if 'stopped' in h.measures}
+    left = dict.fromkeys(s[(s.suite == suite) & (s.deal == 'skew')].method)
+    left = [m for m in left if m not in ranked and m not in stopped]
+    if left: more.append(f'not at every seed: {left[0]}' if len(left) == 1 else f'{len(left)} unranked')
+    return told(f'{head} {level.number:.1f} %', apart, first, more)
 
 # %% ../../nbs/3_results/22_story.ipynb #e55b5ef7
 def bytes_of(h)->float:
@@ -143,51 +165,49 @@ def times(ratio:float)->str:
     return 'as much' if .995 <= ratio < 1.005 else f'{ratio:.2f} times as much'
 
 # %% ../../nbs/3_results/22_story.ipynb #287c2a5f
-def cost_says(cmp, suite:str)->str:
-    "What does it cost?"
+def cost_facts(cmp, suite:str)->list:
+    "Of every method the MB that a client moves, and how long it trains."
     runs = [h for h in cmp.histories if deal_of(h) == (suite, 'skew') and h.rounds]
-    sent = {m: [bytes_of(h) for h in runs if h.setting['method'] == m] for m in cmp.methods}
-    moved = {m: sum(each)/len(each) for m, each in sent.items() if each}
+    own = {m: [h for h in runs if h.setting['method'] == m] for m in cmp.methods}
+    def moved(hs): return sum(map(bytes_of, hs))/len(hs)/1e6
+    def trained(hs): return ' or '.join(dict.fromkeys(map(training_of, hs)))
+    return [Fact('cost', m, number=moved(hs), unit='MB', note=trained(hs)) for m, hs in own.items() if hs]
+
+def cost_says(facts:list, first:str='')->str: # first: the method that is ahead
+    "What does it cost?"
+    moved, work = {f.one: f.number for f in facts}, {f.note for f in facts}
     if not any(moved.values()): return 'What it costs is not known: no run tells.'
     most = max(moved, key=moved.get)
     base = 'FedAvg' if 'FedAvg' in moved else most
-    others = dict.fromkeys([(lead(cmp, suite) or {}).get('first'), most])
-    beside = [f', one of {m} {times(moved[m]/moved[base])}' for m in others if m in moved and m != base]
-    work = {training_of(h) for h in runs}
+    others = [m for m in dict.fromkeys([first, most]) if m in moved and m != base]
+    beside = [f', one of {m} {times(moved[m]/moved[base])}' for m in others]
     took = f'each takes {max(work)}' if len(work) == 1 else 'their local steps differ'
-    return f'A client of {base} sends and receives {moved[base]/1e6:.2f} MB{"".join(beside)}; {took}.'
+    return f'A client of {base} sends and receives {moved[base]:.2f} MB{"".join(beside)}; {took}.'
 
 # %% ../../nbs/3_results/22_story.ipynb #2cf12b24
-COUNTS = 3.   # points of skew cost
-
-def broken(cmp, suite:str)->str:
-    "Runs that learnt nothing."
+def incomplete(cmp, suite:str)->str: # '' if nothing is
+    "What is broken, missing or cut short, the first of it."
     view = main_view(cmp, suite)
     where = Where(view or 'global')
+    shown = rows_of(cmp.histories, suite, where)
+
+    # runs that learnt nothing
     def lost(h): return 'stopped' in h.measures or at_chance(h, where)
-    bad = [k for k, hs in rows_of(cmp.histories, suite, where).items() if any(map(lost, hs))]
-    if not bad: return ''
-    names = ', '.join(bad) if len(bad) < 4 else f'{len(bad)} methods'
-    return (f'Train longer or at another learning rate first (`fedskew tune` chooses it): '
-            f'{names} stopped or stayed at chance.')
+    if bad := [k for k, hs in shown.items() if any(map(lost, hs))]:
+        names = ', '.join(bad) if len(bad) < 4 else f'{len(bad)} methods'
+        return ('Train longer or at another learning rate first (`fedskew tune` chooses it): '
+                f'{names} stopped or stayed at chance.')
 
-# %% ../../nbs/3_results/22_story.ipynb #4e217775
-def missing(cmp, suite:str)->str:
-    "Runs without which the first two questions have no answer."
+    # runs without which the first two questions have no answer
     runs = [h for h in cmp.histories if deal_of(h)[0] == suite]
-    have = {h.label for h in runs}
     names = {'FedAvg': 'FedAvg', 'FedAvg/iid': 'FedAvg on the IID split', 'Local': 'Local'}
-    lacks = [text for label, text in names.items() if label not in have]
-    if lacks: return f'Run {" and ".join(lacks)} too: without, skew cost or federation gain is not known.'
-    asked = [cmp.skew_cost().get(suite), *(i for i, *_ in gains(cmp, suite).values())]
-    alone = any(i.n == 1 for i in asked if i)
-    return 'Run three seeds or more (`--seeds 3`): with one there is no interval.' if alone else ''
+    if lacks := [text for label, text in names.items() if label not in {h.label for h in runs}]:
+        return f'Run {" and ".join(lacks)} too: without, skew cost or federation gain is not known.'
+    if any(f.interval.n == 1 for f in skew_facts(cmp, suite) + gain_facts(cmp, suite)):
+        return 'Run three seeds or more (`--seeds 3`): with one there is no interval.'
 
-# %% ../../nbs/3_results/22_story.ipynb #adf24b75
-def unfinished(cmp, suite:str)->str:
-    "Methods that were still rising."
-    where = Where(main_view(cmp, suite) or 'global')
-    known = rises(rows_of(cmp.histories, suite, where), where)
+    # methods that were still rising
+    known = rises(shown, where)
     up = {k: r for k, r in known.items() if r and r[0] > RISE}
     if not up: return ''
     since, end = next(iter(up.values()))[1:3]
@@ -195,49 +215,49 @@ def unfinished(cmp, suite:str)->str:
     return (f'Give it more rounds (`--rounds {2*end}`): {names} still rose by more than {RISE:g} point '
             f'after round {since} of {end}, so the order may change.')
 
+# %% ../../nbs/3_results/22_story.ipynb #45a33375
+COUNTS = 3.   # points of skew cost
+
 def seeds_to_show(i:Interval, needed:float, family:int=1)->int|None:
     "How many seeds would show this effect with the spread that was seen, among so many comparisons."
     return seeds_for(i.se*math.sqrt(i.n), needed, alpha=.05/max(family, 1))
 
-# %% ../../nbs/3_results/22_story.ipynb #45a33375
-def open_skew(cmp, suite:str)->str:
-    "A skew cost that is open."
-    i = cmp.skew_cost().get(suite)
-    if i is None or i.sign() > 0: return ''
-    n = seeds_to_show(i, COUNTS)
-    if i.hi > COUNTS and n and n > i.n:
-        return f'Run {n} seeds: with this spread, so many show a skew cost of {COUNTS:g} points (80 % power).'
-    why = f'at most {pm(max(0., i.hi))} points' if n or i.hi <= COUNTS else 'too unsteady for 20 seeds'
-    return f'Take another suite, or domains that differ more: the skew cost here is {why}.'
+def undecided(facts:dict)->str: # '' if nothing is; facts: of `facts_of`
+    "A skew cost or a first place that is open, or that points at the BatchNorm statistics."
+    i = next((f.interval for f in facts['skew']), None)
+    if i and i.sign() <= 0:
+        n = seeds_to_show(i, COUNTS)
+        if i.hi > COUNTS and n and n > i.n:
+            return (f'Run {n} seeds: with this spread, so many show a skew cost of {COUNTS:g} points '
+                    '(80 % power).')
+        why = f'at most {pm(max(0., i.hi))} points' if n or i.hi <= COUNTS else 'too unsteady for 20 seeds'
+        return f'Take another suite, or domains that differ more: the skew cost here is {why}.'
 
-# %% ../../nbs/3_results/22_story.ipynb #57c9ee70
-def open_lead(cmp, suite:str)->str:
-    "A first place that is open, or that points at the BatchNorm statistics."
-    d = lead(cmp, suite)
-    if not d: return ''
-    i, p, family = d['base'] or d['gap']
-    if i.alike: return ''
-    if i.sign(p):
-        if not d['first'].endswith(('FedBN', 'AdaBN')): return ''
-        return (f'{d["first"]} is ahead, which points at the BatchNorm statistics: '
+    # the first place
+    first = next((f for f in facts['ahead'] if f.interval), None)
+    if not first or first.interval.alike: return ''
+    if first.sure and not first.one.endswith(('FedBN', 'AdaBN')): return ''
+    if first.sure:
+        return (f'{first.one} is ahead, which points at the BatchNorm statistics: '
                 'try `+ AdaBN` behind the other methods, too.')
-    gap = f'{pm(abs(i.mean))} points between {d["first"]} and {"FedAvg" if d["base"] else d["second"]}'
-    n = seeds_to_show(i, abs(i.mean), family)
-    if n: return f'Run {n} seeds: with this spread, so many show {gap} (80 % power{over(family)}).'
+    gap = f'{pm(abs(first.interval.mean))} points between {first.one} and {first.other}'
+    n = seeds_to_show(first.interval, abs(first.interval.mean), first.family)
+    power = ', '.join(filter(None, ['80 % power', first.among]))
+    if n: return f'Run {n} seeds: with this spread, so many show {gap} ({power}).'
     return f'Choose by cost, or take another suite: with this spread even 20 seeds do not show {gap}.'
 
-# %% ../../nbs/3_results/22_story.ipynb #94f96803
-RULES = (broken, missing, unfinished, open_skew, open_lead)
 DONE = 'Nothing here is open: see whether it holds on another suite (`--suite`) or your images (`--data`).'
-
-def next_says(cmp, suite:str)->str:
-    "What to try next?"
-    return next(filter(None, (rule(cmp, suite) for rule in RULES)), DONE)
 
 # %% ../../nbs/3_results/22_story.ipynb #9465e19b
 MIXED = ('Runs of one method and seed differ in their settings here, so no sentence sums them up: '
          'compare them one setting at a time.')
-SAYS = dict(skew=skew_says, federating=federating_says, ahead=ahead_says, cost=cost_says, next=next_says)
+
+def facts_of(cmp, suite:str)->dict: # {question: [Fact]}; {} where a method has several runs with one seed
+    "What the runs of a suite say to four questions."
+    runs = [(h.label, h.setting['seed']) for h in cmp.histories if deal_of(h)[0] == suite]
+    if len({*runs}) < len(runs): return {}
+    of = dict(skew=skew_facts, federating=gain_facts, ahead=ahead_facts, cost=cost_facts)
+    return {question: find(cmp, suite) for question, find in of.items()}
 
 # %% ../../nbs/3_results/22_story.ipynb #2bc06eb4
 @patch
@@ -246,6 +266,9 @@ def story(self:Comparison,
 )->dict:                   # {question: sentence}
     "Is there a skew, does federating pay, who is ahead, what it costs, what to try next."
     suite = suite or self.suites[0]
-    whose = [(h.setting['method'], *deal_of(h), h.setting['seed']) for h in self.histories]
-    if len({w for w in whose if w[1] == suite}) < sum(w[1] == suite for w in whose): return dict(next=MIXED)
-    return {k: says(self, suite) for k, says in SAYS.items()}
+    facts = facts_of(self, suite)
+    if not facts: return dict(next=MIXED)
+    says = {k: told(verdict(facts[k], means), facts[k]) for k, means in VERDICTS.items()}
+    first = facts['ahead'][0].one if facts['ahead'] else ''
+    return says | dict(ahead=ahead_says(self, suite, facts['ahead']), cost=cost_says(facts['cost'], first),
+                       next=incomplete(self, suite) or undecided(facts) or DONE)

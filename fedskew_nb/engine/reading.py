@@ -34,6 +34,7 @@ def summary(
 
 # %% ../../nbs/6_engine/08_reading.ipynb #c504a9b2
 View, Moment = Literal['global', 'personal', 'unseen'], Literal['post_agg', 'post_local', 'adabn']
+HEADS = dict(post_agg='received', post_local='after local training', adabn='re-estimated')    # of moments
 
 # %% ../../nbs/6_engine/08_reading.ipynb #5918f540
 VIEWS, MOMENTS = map(get_args, (View, Moment))

@@ -5,116 +5,103 @@
 # %% ../../nbs/7_app/19_again.ipynb #8c5144d1
 from __future__ import annotations
 import shlex
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from os import PathLike
 from ..analysis.index import best, found, usual
 from ..analysis.stats import Interval, span
 from ..core.names import Recipe
 from ..engine.setting import Setting
 from ..run.rates import OWN, schedule_of
-from ..run.wish import images_of
-from .questions import NEEDED, Difference
+from ..run.recipes import suite_recipe
+from ..run.wish import as_list, images_of
+from .questions import EFFECTS, Difference
+from .shell import option_of
 
 # %% auto #0
 __all__ = []
 
 # %% ../../nbs/7_app/19_again.ipynb #01047fff
-def image_words(recipe:Recipe)->list|None: # of (option, value); None: they cannot be typed
-    "How the images of a recipe are typed."
-    if not recipe.text: return None
-    how = recipe.make.keywords if images_of(recipe) else {}
-    if not how or 'copies' in how: return [('suite', recipe.text)]
-    typed = dict(data=images_of(recipe), pixels=how['pixels'], boxes=how.get('boxes'),
-                 white=how.get('white'), unseen=how.get('unseen'), skip_broken=how['bad'] == 'skip')
-    return [(k, v) for k, v in typed.items() if v]
-
-# %% ../../nbs/7_app/19_again.ipynb #e08c8d31
 SETTINGS = [f.name for f in fields(Setting)]
-OPTIONS = 'size', 'rounds', 'model', 'protocol', 'device', 'jobs', 'per_device'
-USUAL = dict(device='auto', jobs=1, per_device=1, size='quick')
+USUAL = dict(device='auto', jobs=1, per_device=1, size='quick', control=True, pooled=False, trust=False,
+             keep_models=False)
+CALLED_BACK = 'progress', 'on_run', 'on_seed', 'on_found', 'on_price'
 
-def training_words(how:dict)->list|None: # of (option, value); None: they cannot be typed
-    "How a training is typed."
-    how = {k: v for k, v in how.items() if v is not None and USUAL.get(k) != v}
-    if not isinstance(how.get('model', ''), str) or 'executor' in how: return None
-    words = [(k, str(how[k])) for k in OPTIONS if k in how]
-    if how.get('checkpoints'): words.append(('checkpoints', ','.join(map(str, how['checkpoints']))))
-    plain = [k for k in how if k in SETTINGS and k not in ('rounds', 'checkpoints')]
-    return words + [('set', f'{k}={how[k]!r}') for k in plain]
+def has_text(v)->bool:
+    "Can it be typed?"
+    if isinstance(v, (list, tuple)): return all(map(has_text, v))
+    return isinstance(v, (str, int, float, PathLike))
+
+def command_line(
+    verb:str,      # compare or diagnose
+    asked:dict,    # its arguments, as of `compare`'s request (`given`)
+    out:str,
+)->str:
+    "What is typed to ask for this; a call in Python, where something has no text."
+    want = {k: v for k, v in asked.items() if v is not None and USUAL.get(k) != v and k not in CALLED_BACK}
+    suites = [suite_recipe(s, want.get('size', 'quick')) for s in as_list(want.pop('suite'))]
+
+    # a call
+    if not all(s.text for s in suites) or not all(map(has_text, want.values())):
+        methods = [repr(want.pop('methods'))] if 'methods' in want else []
+        data = [repr(s.text) if s.text else 'suite' for s in suites]
+        more = [f'{k}={v!r}' if has_text(v) else f'{k}={k}' for k, v in want.items()]
+        data = data if len(data) == 1 else [f'[{", ".join(data)}]']
+        return f'{verb}({", ".join([*methods, *data, *more, f"out={out!r}"])})'
+
+    # images: a folder with its options, or texts
+    root = images_of(suites[0]) if len(suites) == 1 else None
+    how = suites[0].make.keywords if root else {}
+    words = dict(suite=[s.text for s in suites])
+    if root and 'copies' not in how:
+        words = {k: how.get(k) for k in ('pixels', 'boxes', 'white', 'unseen')}
+        words = dict(data=root) | words | dict(skip_broken=how['bad'] == 'skip')
+
+    # options under their own names, other settings behind --set
+    words |= {k: v for k, v in want.items() if k in ('rounds', 'checkpoints') or k not in SETTINGS}
+    if 'control' in words: words['no_control'] = not words.pop('control')
+    line = ['fedskew', verb]
+    for k, v in (words | dict(out=out)).items():
+        text = ','.join(map(str, v)) if isinstance(v, (list, tuple)) else str(v)
+        if k == 'seeds' and isinstance(v, (list, tuple)) and len(v) == 1: text += ','   # 3 would be how many
+        if v: line += [option_of(k), *([] if v is True else [text])]
+    for k in SETTINGS:
+        if k in want and k not in words: line += ['--set', f'{k}={want[k]!r}']
+    return shlex.join(line)
 
 # %% ../../nbs/7_app/19_again.ipynb #c3a19671
 CURES = dict(adabn='AdaBN after FedAvg', fedbn='FedBN', alone='training alone',
              tuned='a round of local training after FedAvg')
-ROWS = dict(adabn='FedAvg + AdaBN', fedbn='FedBN', alone='Local', tuned='FedAvg, tuned')
 
-# %% ../../nbs/7_app/19_again.ipynb #648e7da8
-class Step(NamedTuple):
-    "One thing to do."
-    do:str
-    why:str
-    gain:Difference|None = None
-
-class Advice(Step):
-    "The same three; beside them of which kind it is, of what, and the command that follows it."
-    def __new__(cls, kind:str, *step, of=None): # of: seeds, rounds, the name of a domain
-        advice = Step.__new__(cls, *step)
-        advice.kind, advice.of, advice.command = kind, of, ''
-        return advice
-    def as_dict(self)->dict:
-        "For a file."
-        gain = self.gain and self.gain.as_dict()
-        return self._asdict() | dict(gain=gain, kind=self.kind, command=self.command)
-    def lines(self)->str:
-        "For a terminal."
-        return as_sentence(*self) + f'\n    {self.command}'*bool(self.command)
-
-# %% ../../nbs/7_app/19_again.ipynb #809deee8
-def longer(cmp, why:str, pixels:int=0)->Advice: # cmp: a Comparison
-    "Twice the rounds of these runs; with pixels, larger pictures and 96 rounds at least."
-    of = max(96*bool(pixels), 2*max(h.setting['rounds'] for h in cmp.histories))
-    if not pixels: return Advice('longer', 'Train twice as long (--rounds, new --out)', why, of=of)
-    do = f'Train longer, or on larger pictures (--rounds {of}, --pixels {pixels})'
-    return Advice('larger', do, why, of=of)
-
-# %% ../../nbs/7_app/19_again.ipynb #2cd39dde
-OF = ('Intervals are for other seeds on these pictures: other splits, weights and batches; '
-      'other pictures add what their choice leaves open')
-NOTES = ['Paired by seed; of each difference alone, for other seeds on these pictures. '
-         f'Above or below 0 only where the pictures allow it; the margin is {NEEDED:g} points.',
-         'Could show: with these seeds, in four of five tries. '
-         'Pictures alone: what their choice leaves open, however many seeds.',
-         'Tuned: each site trains what it received for one more round, and keeps it.',
-         'All train at the rate below; training alone often learns best at a lower one.']
-
-# %% ../../nbs/7_app/19_again.ipynb #1b90d012
 def points(i:Interval)->str:
     "`+6.7 points (2.5 to 11.0)`."
     return f'{i:+ points}' + ' (one seed)'*(i.n == 1)
 
-def as_sentence(do:str, why:str, gain:Difference|None=None)->str:
-    "An advice, its reason, and what it promises."
-    said = f'{do}. {why[0].upper()}{why[1:]}.'
-    if not gain: return said
-    if gain.n == 1: return f'{said} Expected: one seed cannot tell.'
-    if gain.told != 'above': return f'{said} Expected: between nothing and {gain.hi:+.1f} points.'
-    return (f'{said} Expected: {points(gain)} for other seeds on these pictures, the interval as wide as the '
-            f'best of four asks for; on other pictures like these {span(*gain.elsewhere())}.')
-
-# %% ../../nbs/7_app/19_again.ipynb #a373816c
-def flat(words:list)->list:
-    "Options and their values, one after the other; a list is typed with commas, a switch alone."
-    def text(v):
-        if not isinstance(v, (list, tuple)): return str(v)
-        return ','.join(map(str, v)) + ','*(len(v) == 1)       # `--seeds 3` would be how many
-    each = [[f'--{k.replace("_", "-")}', *([] if v is True else [text(v)])] for k, v in words]
-    return [w for pair in each for w in pair]
-
-def in_python(verb:str, folder:str, given:dict)->str:
-    "The call for images that cannot be typed."
-    kept = {k: v for k, v in given.items() if k not in ('methods', 'pixels', 'progress', 'on_run')}
-    arguments = [*([repr(given['methods'])] if verb == 'compare' else []), 'suite']
-    arguments += [f'{k}={v!r}' for k, v in kept.items() if isinstance(v, (str, int, float, list, tuple))]
-    return f'{verb}({", ".join([*arguments, f"out={folder!r}"])})'
+@dataclass
+class Advice:
+    "One thing to do; unpacked, it is three: what, why, and what a cure promises."
+    kind:str                     # fedbn, seeds, longer, labels, …
+    do:str
+    why:str
+    gain:Difference|None=None
+    of:object=None               # how many seeds or rounds, or whose labels
+    command:str=''               # that follows it
+    def __getitem__(self, k): return (self.do, self.why, self.gain)[k]
+    def sentence(self)->str:
+        "What to do, its reason, and what it promises."
+        said, i = f'{self.do}. {self.why[0].upper()}{self.why[1:]}.', self.gain
+        if not i: return said
+        if i.n == 1: return f'{said} Expected: one seed cannot tell.'
+        if i.word != 'above 0': return f'{said} Expected: between nothing and {i.hi:+.1f} points.'
+        return (f'{said} Expected: {points(i)} for other seeds on these pictures, the interval as wide as '
+                f'the best of four asks for; on other pictures like these {span(*i.elsewhere())}.')
+    def lines(self)->str:
+        "For a terminal."
+        return self.sentence() + f'\n    {self.command}'*bool(self.command)
+    def as_dict(self)->dict:
+        "For a file."
+        gain = self.gain and self.gain.as_dict()
+        return dict(do=self.do, why=self.why, gain=gain, kind=self.kind, command=self.command)
 
 # %% ../../nbs/7_app/19_again.ipynb #6e9e4f47
 @dataclass(frozen=True)
@@ -124,38 +111,25 @@ class Again:
     seeds:tuple
     how:dict             # arguments of the training
     out:str='diagnosis'
-    @property
-    def fresh(self)->list:
-        "As many seeds as were run, none of them seen."
-        return [max(self.seeds)+1+k for k in range(len(self.seeds))]
-    @property
-    def budget(self)->dict:
-        "What `compare` has to be told to train as long as `diagnose`."
-        if {'local_epochs', 'protocol'} & self.how.keys(): return {}
-        plan = schedule_of(self.recipe, self.how.get('size', 'quick'), self.how)
-        return {k: v for k, v in OWN.items() if k not in self.how and plan.get(k) != v}
-    def command(self, verb:str, to:str='', **changed)->str: # changed: methods, seeds, rounds, pixels, …
-        "What is typed, or called in Python, for the same images; the folder is called after `to`."
-        how = (self.budget if verb == 'compare' else {}) | self.how
-        how |= {k: v for k, v in changed.items() if k in (*OPTIONS, *SETTINGS)}
-        more = {k: v for k, v in changed.items() if k not in how}
-        images, training = image_words(self.recipe), training_words(how)
-        out = f'{self.out}-{to}' if to else self.out
-        if images is None or training is None: return in_python(verb, out, how | more)
-        if 'data' not in dict(images): more.pop('pixels', None)       # of a folder
-        words = [*(dict(images) | more | dict(out=out)).items(), *training]
-        return shlex.join(['fedskew', verb, *flat(words)])
+    def command(self, verb:str, to:str='', pixels:int=0, **changed)->str: # changed: methods, seeds, rounds, …
+        "The same images and training, but for what is changed; the folder is called after `to`."
+        recipe, how = self.recipe, self.how
+        if pixels and images_of(recipe): recipe = replace(recipe, make=partial(recipe.make, pixels=pixels))
+        if verb == 'compare' and not {'local_epochs', 'protocol'} & how.keys():   # else for how long?
+            plan = schedule_of(recipe, how.get('size', 'quick'), how)
+            how = {k: v for k, v in OWN.items() if plan.get(k) != v} | how
+        asked = dict(suite=recipe) | changed | {k: v for k, v in how.items() if k not in changed}
+        return command_line(verb, asked, f'{self.out}-{to}' if to else self.out)
     def follows(self, a:Advice)->str:
-        "The command that follows an advice."
-        kind, of = a.kind, a.of
-        if kind == 'tuned': return self.command('diagnose', kind, seeds=self.fresh)
-        if kind in CURES:
-            return self.command('compare', kind, methods=f'FedAvg,{ROWS[kind]}', seeds=self.fresh)
-        if kind == 'keep': return self.command('compare', 'kept', methods='FedAvg', keep_models=True)
-        if kind == 'seeds': return self.command('diagnose', seeds=of)
-        if kind == 'larger': return self.command('diagnose', 'longer', rounds=of, pixels=64)
-        if kind == 'longer': return self.command('diagnose', 'longer', rounds=of)
-        return self.command('diagnose', 'mended')
+        "The command that follows an advice; a cure is tried on as many seeds, none of which has chosen it."
+        fresh = dict(seeds=[max(self.seeds)+1+k for k in range(len(self.seeds))])
+        known = dict(tuned=('diagnose', 'tuned', fresh), seeds=('diagnose', '', dict(seeds=a.of)),
+                     keep=('compare', 'kept', dict(methods='FedAvg', keep_models=True)),
+                     longer=('diagnose', 'longer', dict(rounds=a.of)),
+                     larger=('diagnose', 'longer', dict(rounds=a.of, pixels=64)))
+        cures = {k: ('compare', k, dict(methods=f'FedAvg,{EFFECTS[k][0]}') | fresh) for k in CURES}
+        verb, to, changed = (cures | known).get(a.kind, ('diagnose', 'mended', {}))
+        return self.command(verb, to, **changed)
 
 # %% ../../nbs/7_app/19_again.ipynb #c3e1040a
 LIKE = {'emoji-pacs': 'styles', 'colored-mnist': 'hues', 'context-vehicles': 'backgrounds'}

@@ -188,20 +188,15 @@ def choice(rank:int, c:Candidate, columns:list)->dict:
                   'asks for': c.facts.asks, 'page': places(c.name, columns)}
 
 # %% ../../nbs/7_app/01_choose.ipynb #0676d030
-def budgets(names:list, asked:Asked)->list: # of sentences
-    "Seeds and length of each suite's cells: of most, then who differs."
-    def said(c): return f'{c.n} seeds, {c.budget}' + ', with images of the newcomer'*(c.path == 'newcomer')
-    by_suite = {s: {n: said(above(n, asked)[s]) for n in names if s in above(n, asked)} for s in asked.suites}
-    return [f'{s}: {alike(of)}.' for s, of in by_suite.items() if of]
-
 SHARED = ('In the order of the mean over these suites, 0 where not run; lines share a rank (#) '
           "unless the first one's interval lies above theirs on some suite.")
 
-# %% ../../nbs/7_app/01_choose.ipynb #d0047476
 def notes_of(names:list, others:list, asked:Asked)->list:
-    "What stands below."
+    "What stands below: what was measured; for how many seeds and how long on each suite; who was never run."
+    def said(c): return f'{c.n} seeds, {c.budget}' + ', with images of the newcomer'*(c.path == 'newcomer')
+    by_suite = {s: {n: said(above(n, asked)[s]) for n in names if s in above(n, asked)} for s in asked.suites}
     what = f'Points of AVG above {asked.over}, {asked.question}, paired by seed, with 95 % t-intervals.'
-    notes = [f'{what} {SHARED}', *budgets(names, asked)]
+    notes = [f'{what} {SHARED}', *(f'{s}: {alike(of)}.' for s, of in by_suite.items() if of)]
     if others: notes.append(f'They meet it too, but were never run on this: {", ".join(others)}.')
     return notes
 

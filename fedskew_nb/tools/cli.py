@@ -18,6 +18,7 @@ from ..analysis.index import RESULTS
 from ..analysis.comparison import Comparison
 from ..analysis.overview import load_comparison, stored_results
 from ..analysis.report import last_screen, suite_tables, tables_text, write_report
+from ..analysis.story import facts_of
 from .boxes import boxes_command
 from .catalogue import claims_command, notebooks_command, usual_methods
 from .after import export_command
@@ -131,8 +132,9 @@ def show(cmp:Comparison, out, json:bool=False):
     rows = lambda tables: {k: t.numbers.to_dict('records') for k, t in tables.items()}
     tables = {s: rows(suite_tables(cmp, s)) for s in cmp.suites}
     says = {s: cmp.story(s) for s in cmp.suites}
+    facts = {s: [f.as_dict() for fs in facts_of(cmp, s).values() for f in fs] for s in cmp.suites}
     costs = {s: i.as_dict() for s, i in cmp.skew_cost().items()}
-    show_json(dict(sentences=says, tables=tables, skew_cost=costs, files=paths))
+    show_json(dict(sentences=says, facts=facts, tables=tables, skew_cost=costs, files=paths))
 
 # %% ../../nbs/7_app/03_cli.ipynb #0000001a
 def read_seeds(text:str):

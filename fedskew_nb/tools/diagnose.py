@@ -4,23 +4,22 @@
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #88f9bd6b
 from __future__ import annotations
-import base64, math
+import math
 from time import perf_counter
 from dataclasses import replace
 from functools import cached_property
-from importlib.resources import files
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack      # noqa: F401  (`delegates` brings annotations of compare)
 import numpy as np, pandas as pd
 from fastcore.meta import delegates
-from jinja2 import Environment
 from .. import __version__
 from ..analysis.comparison import DEALS, Comparison, write_whole
 from ..analysis.plots import domain_grid, seed_points
-from ..analysis.report import rendered, setting_table
+from ..analysis.report import filled, rendered, setting_table
 from ..analysis.pairs import image_error
 from ..analysis.stats import adjusted, effect_shown, span, t_interval
+from ..analysis.story import SKEW, VERDICTS, Fact, told, verdict
 from ..analysis.style import key_text, INK
 from ..analysis.table import RISE, Table, budget_text, named_rows, rises, rows_of
 from ..run.compare import compare
@@ -29,11 +28,10 @@ from ..run.plan import planned, which_seeds
 from ..run.rates import OWN
 from ..run.reproduce import duration
 from ..run.wish import checked
-from .again import (
-    CURES, NOTES, OF, ROWS, Advice, Again, as_sentence, known_elsewhere, longer, points)
+from .again import CURES, Advice, Again, known_elsewhere, points
 from .questions import (
-    KINDS, NEEDED, Found, asked, best_of, check_own_tests, difference, first_path, found_in, left_open,
-    suspected_labels, swapped_labels, vaguest)
+    EFFECTS, KINDS, NEEDED, Found, asked, best_of, called, difference, first_path, found_in,
+    suspected_labels, swapped_labels)
 from ..run.recipes import suite_recipe
 from ..core.files import write_json
 from ..core.names import plain, some
@@ -46,19 +44,21 @@ from ..engine.reading import Where
 __all__ = ['Diagnosis', 'diagnose']
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #e618aa76
-EFFECTS = dict(    # {name: (what it is called, one, other)}
-    cost=('skew cost: IID split − FedAvg', 'FedAvg, IID split', 'FedAvg'),
-    gain=('FedAvg − alone', 'FedAvg', 'Local'),
-    bn_gain=('FedBN − alone', 'FedBN', 'Local'),
-    adabn_gain=('FedAvg + AdaBN − alone', 'FedAvg + AdaBN', 'Local'),
-    tuned_gain=('FedAvg, tuned − alone', 'FedAvg, tuned', 'Local'),
-    adabn=('FedAvg + AdaBN − FedAvg', 'FedAvg + AdaBN', 'FedAvg'),
-    fedbn=('FedBN − FedAvg', 'FedBN', 'FedAvg'),
-    tuned=('FedAvg, tuned − FedAvg', 'FedAvg, tuned', 'FedAvg'),
-    alone=('alone − FedAvg', 'Local', 'FedAvg'))
 GAINS = 'gain', 'bn_gain', 'adabn_gain', 'tuned_gain'
-GAIN = dict(above='Federating pays', below='Federating does not pay', small='Federating changes little',
-            open='Whether federating pays is open')
+MEANS = VERDICTS | dict(    # '' is any other verdict
+    cures={'above 0': 'BatchNorm statistics of their own help clients with {won}',
+           '': 'BatchNorm statistics of their own are not seen to help clients'},
+    pays={'above 0': '{domain} pays most for the skew',
+          '': 'No domain is shown to pay for the skew, {domain} comes nearest'},
+    gains={'below 0': '{domain} loses by federating', '': '{domain} gains least by federating'},
+    background={'above 0': 'Backgrounds alone tell classes',
+                '': 'Backgrounds alone are not shown to tell classes'})
+NOTES = ['Paired by seed; of each difference alone, for other seeds on these pictures. '
+         f'Above or below 0 only where the pictures allow it; the margin is {NEEDED:g} points.',
+         'Could show: with these seeds, in four of five tries. '
+         'Pictures alone: what their choice leaves open, however many seeds.',
+         'Tuned: each site trains what it received for one more round, and keeps it.',
+         'All train at the rate below; training alone often learns best at a lower one.']
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #4ad78bc6
 #| code-fold: true
@@ -79,10 +79,10 @@ class Outcome:
         return rows
     @property
     def effects(self)->dict: # {name: difference}
-        return {k: difference(self.rights[a], self.rights[b], self.n) for k, (_, a, b) in EFFECTS.items()}
+        return {k: difference(self.rights[a], self.rights[b], self.n) for k, (a, b) in EFFECTS.items()}
     def by_domain(self, effect:str)->dict: # {domain: difference, with its p after Holm}
         "An effect in each domain."
-        _, one, other = EFFECTS[effect]
+        one, other = EFFECTS[effect]
         def only(row, d): return {s: {d: of[d]} for s, of in self.rights[row].items()}
         of = {d: difference(only(one, d), only(other, d), self.n) for d in self.domains}
         return {d: replace(i, p=p) for (d, i), p in zip(of.items(), adjusted(of.values()))}
@@ -110,52 +110,42 @@ class Outcome:
         won = rises(rows_of(self.cmp.histories, self.cmp.suites[0], where), where)
         return {m: float(r[0]) for m, r in won.items() if r and r[0] > RISE}
 
-    # ---- sentences
-    def on_gain(self)->str:
-        "Does federating pay?"
-        k, i = best_of(self.effects, GAINS)
-        return f'{GAIN[i.told]}: the best of four, {EFFECTS[k][1]} − training alone, is {points(i)}.'
-    def on_cost(self)->str:
-        "What does the skew cost?"
-        i, lead = self.effects['cost'], 'No skew is seen'
-        if i.told == 'above': lead = 'The skew costs accuracy'
-        elif i.told == 'open' and (i.mean >= NEEDED or i.lo > 0):
-            lead = 'Whether the skew costs anything is open'
-        elif i.told == 'open' and i.n > 1:
-            lead += f', though up to {max(-i.lo, i.hi):.0f} points are not excluded'
-        return f'{lead}: FedAvg on the IID split − FedAvg is {points(i)}.'
-    def on_cures(self)->str:
-        "What do BatchNorm statistics give back?"
-        a, b = (points(self.effects[k]) for k in ('adabn', 'fedbn'))
-        shown = any(self.effects[k].told == 'above' for k in ('adabn', 'fedbn'))
-        lead = 'help clients' if shown else 'are not seen to help clients'
-        return f'BatchNorm statistics of their own {lead}: AdaBN after FedAvg {a}, FedBN {b}.'
-    def on_domains(self)->str:
-        "Who pays?"
-        cost, gain = self.by_domain('cost'), self.by_domain('gain')
-        worst = max(cost, key=lambda d: cost[d].mean)
-        least = min(gain, key=lambda d: gain[d].mean)
-        shown = '' if cost[worst].sign(cost[worst].p) else 'not '
-        ends = f'{worst} pays most to the skew, {points(cost[worst])}, {shown}shown among {len(cost)} domains'
-        if cost[worst].mean < NEEDED: ends = 'No domain is seen to pay for the skew'
-        if gain[least].mean >= 0:
-            return f'{ends}; {least} gains least by federating, {points(gain[least])}.'
-        return f'{ends}; {least} loses by federating, {points(gain[least])} against training alone.'
-    def on_background(self)->str: # '' without masks or boxes
-        "What does the background give away?"
-        chance, of = 100/self.suite.n_classes, self.measured('behind')
-        if not of: return ''
-        tested = image_error([[(np.var(v), len(v)) for v in m.values()] for m in of])
-        means = [100*float(np.mean([np.mean(v) for v in m.values()])) for m in of]
+    # ---- facts
+    def facts(self)->dict: # {question: [Fact]}
+        "What the runs say, each question judged once."
+        effects, cost, gain = self.effects, self.by_domain('cost'), self.by_domain('gain')
+        worst, least = max(cost, key=lambda d: cost[d].mean), min(gain, key=lambda d: gain[d].mean)
+        best, widened = best_of(effects, GAINS)
+        def fact(question, effect, i, note='', **more):
+            if i.word == 'open' and i.sign(i.p): note = f'pictures alone leave ± {i.pictures:.1f} open'
+            who = SKEW if effect == 'cost' else EFFECTS[effect]
+            return Fact(question, *who, i, i.word, Where('personal'), note=note, **more)
+        note = 'the best of four, its interval as wide as that asks for'*(widened.n > 1)
+        of = dict(federating=[fact('federating', best, widened, note)],
+                  skew=[fact('skew', 'cost', effects['cost'])],
+                  cures=[fact('cures', k, effects[k]) for k in ('adabn', 'fedbn')],
+                  pays=[fact('pays', 'cost', cost[worst], domain=worst, family=len(cost))],
+                  gains=[fact('gains', 'gain', gain[least], domain=least, family=len(gain))])
+        if not (behind := self.measured('behind')): return of
+
+        # from backgrounds alone, where objects are known
+        tested = image_error([[(np.var(v), len(v)) for v in m.values()] for m in behind])
+        chance = 100/self.suite.n_classes
+        means = [100*float(np.mean([np.mean(v) for v in m.values()])) for m in behind]
         i = t_interval([v-chance for v in means], floor=tested)
-        return f'From backgrounds alone, FedAvg is {points(i)} above chance ({chance:.0f} %).'
+        other = f'chance ({chance:.0f} %)'
+        return of | dict(background=[Fact('background', 'FedAvg', other, i, f'{i.verdict()}', Where())])
+    def says(self)->dict: # {question: sentence}
+        "The same in words."
+        return {k: told(verdict(facts, MEANS[k]), facts) for k, facts in self.facts().items()}
     def sentences(self)->list:
         "All of them; the last says how long, how often, and at which rate was trained."
-        said = self.on_gain(), self.on_cost(), self.on_cures(), self.on_domains(), self.on_background()
         settings, n = [h.setting for h in self.cmp.histories], len(self.cmp.seeds)
         plans = {f'{budget_text(s)}, batch {s["batch_size"]}, lr {s["lr"]:g}' for s in settings}
         seeds = f'{n} seed{"s"*(n > 1)}'
-        return [*filter(None, said), f'All this with {seeds} at {some(sorted(plans), 4)}. {OF}.']
+        of = ('95 % intervals are for other seeds on these pictures: other splits, weights and batches; '
+              'other pictures add what their choice leaves open')
+        return [*self.says().values(), f'All this with {seeds} at {some(sorted(plans), 4)}. {of}.']
 
     # ---- tables
     def effect_table(self)->Table:
@@ -165,13 +155,13 @@ class Outcome:
             'verdict': i.word, 'could show': f'{i.showable:.1f}' if i.n > 1 else '',
             'pictures alone': f'± {i.pictures:.1f}',
             'seeds for 5 points': str(i.seeds or 'more than 20') if i.n > 1 else ''}
-        rows = [row(EFFECTS[k][0], i) for k, i in self.effects.items() if k != 'alone']
+        rows = [row(called(k), i) for k, i in self.effects.items() if k != 'alone']
         return Table('Differences in points', pd.DataFrame(rows), NOTES)
     def domain_table(self)->Table:
         "The skew cost and the federation gain of each domain."
         cost, gain = self.by_domain('cost'), self.by_domain('gain')
         cells = {d: {'pictures': str(self.n[d]), 'skew cost': points(cost[d]),
-                     'p, Holm': f'{cost[d].p:.3f}', 'FedAvg − alone': points(gain[d])} for d in cost}
+                     'p, Holm': f'{cost[d].p:.3f}', 'FedAvg − Local': points(gain[d])} for d in cost}
         return Table('Who pays', named_rows(pd.DataFrame(cells).T, 'domain'))
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #b51d034f
@@ -212,24 +202,38 @@ class Advisor:
             yield Advice('labels', f'Look at the labels of {d}', why, of=d)
     def on_training(self):
         "From accuracies and differences."
-        effects, cmp = self.outcome.effects, self.outcome.cmp
+        effects = self.outcome.effects
         best, chance = self.outcome.levels()['AVG'].max(), 100/self.outcome.suite.n_classes
-        learnt, blind = best >= chance+NEEDED, all(i.told == 'open' for i in effects.values())
+        learnt, blind = best >= chance+NEEDED, all(i.word == 'open' for i in effects.values())
         few = blind and effects['cost'].pictures >= NEEDED
         if few: yield self.more_evidence()
         why = f'nothing was learnt: {best:.0f} % right, chance is {chance:.0f} %'
-        if not learnt: yield longer(cmp, why, pixels=64)
+        if not learnt: yield self.longer(why, pixels=64)
         if blind and not few: yield self.more_evidence()
         if learnt: yield self.cure()
         if won := [f'{m} by {v:.1f} points in the last quarter' for m, v in self.outcome.rising().items()]:
-            yield longer(cmp, f'still rising: {some(won, 4)}')
-        if not blind and effects['cost'].told == 'open': yield self.more_evidence()
+            yield self.longer(f'still rising: {some(won, 4)}')
+        if not blind and effects['cost'].word == 'open': yield self.more_evidence()
+    def longer(self, why:str, pixels:int=0)->Advice:
+        "Twice the rounds of these runs; with pixels, larger pictures and 96 rounds at least."
+        of = max(96*bool(pixels), 2*max(h.setting['rounds'] for h in self.outcome.cmp.histories))
+        if not pixels: return Advice('longer', 'Train twice as long (--rounds, new --out)', why, of=of)
+        do = f'Train longer, or on larger pictures (--rounds {of}, --pixels {pixels})'
+        return Advice('larger', do, why, of=of)
     def more_evidence(self)->Advice:
-        "What would tell 5 points from 0."
-        k = vaguest(self.outcome.effects)
-        i = self.outcome.effects[k]
+        "What would tell 5 points from 0: of the skew cost, or of the open difference that needs most."
+        effects, many = self.outcome.effects, 21       # in place of None: more than 20
+        k, i = 'cost', effects['cost']
+        if (i.seeds or many) <= i.n and i.pictures < NEEDED:
+            left = [k for k in effects if effects[k].word == 'open']
+            k = max(left, key=lambda k: effects[k].seeds or many)
+            i = effects[k]
         if i.n == 1: return Advice('seeds', 'Run three seeds', 'one cannot tell 5 points from 0', of=3)
-        why = f'{left_open(i)} ({EFFECTS[k][0]})'
+        shows = f'{i.showable:.0f} points' if i.showable < 100 else 'nothing'
+        why = (f'with {i.n} seeds {shows} would show in four of five tries, and the choice of pictures '
+               f'alone leaves ± {i.pictures:.0f} open ({called(k)})')
+
+        # more seeds, as long as they are what is missing; else more pictures
         if i.seeds and i.pictures < NEEDED:
             more = i.seeds if i.seeds > i.n else 2*i.n
             return Advice('seeds', f'Run {more} seeds', f'{i.n} leave 5 points open: {why}', of=more)
@@ -240,11 +244,11 @@ class Advisor:
     def cure(self)->Advice:
         "What instead of FedAvg?"
         k, i = best_of(self.outcome.effects, tuple(CURES))
-        if i.told == 'small' or i.mean < 1:
+        if i.word == 'within the margin' or i.mean < 1:
             why = f'nothing is seen to be better, {CURES[k]} comes next with {points(i)}'
             return Advice('keep', 'Keep FedAvg', why)
-        shown = i.told == 'above'
-        known = known_elsewhere(ROWS[k], objects=bool(self.outcome.measured('behind')))
+        shown = i.word == 'above 0'
+        known = known_elsewhere(EFFECTS[k][0], objects=bool(self.outcome.measured('behind')))
         shows = f'; {i.seeds or "more than 20"} seeds would show 5 points'*(not shown and i.n > 1)
         why = '. '.join(filter(None, [f'it is the best of four, {i.word}{shows}', known]))
         return Advice(k, f'{"Use" if shown else "Try"} {CURES[k]} instead of FedAvg', why, i)
@@ -257,9 +261,6 @@ class Advisor:
         if odd := self.outcome.suspected():
             why = f'they are perhaps exchanged, which is not shown, or a style misleads: {some(odd, 4)}'
             yield Advice('suspected', 'Look at some labels', why)
-
-# %% ../../nbs/7_app/17_diagnose.ipynb #44300d30
-def asset(name:str)->str: return (files('fedskew_nb')/'assets'/name).read_text(encoding='utf-8')
 
 # %% ../../nbs/7_app/17_diagnose.ipynb #7a62267f
 #| code-fold: true
@@ -306,11 +307,12 @@ class Diagnosis:
         if not self.outcome: return d
         def dicts(of): return {k: i.as_dict() for k, i in of.items()}
         domains = {k: dicts(self.by_domain(k)) for k in ('cost', 'gain')}
-        return d | dict(levels=self.levels().T.to_dict(), effects=dicts(self.effects), domains=domains,
-                        rising=self.rising(), swapped=self.swapped())
+        facts = [f.as_dict() for of in self.outcome.facts().values() for f in of]
+        return d | dict(facts=facts, levels=self.levels().T.to_dict(), effects=dicts(self.effects),
+                        domains=domains, rising=self.rising(), swapped=self.swapped())
     def draw(self):
         "All differences, seed by seed."
-        shown = {EFFECTS[k][0]: i for k, i in self.effects.items() if k != 'alone'}
+        shown = {called(k): i for k, i in self.effects.items() if k != 'alone'}
         ax = seed_points(shown, 'points')
         ax.axvline(0, color=INK, lw=1)
         return ax
@@ -322,16 +324,11 @@ class Diagnosis:
         return out
     def html(self)->str:
         "The page."
-        how = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         keys = {c: {} for c in self.figures()}
         pngs = {c: rendered(make, keys[c])['png'] for c, make in self.figures().items()}
-        pngs = {c+key_text(keys[c]): png for c, png in pngs.items()}
-        return how.from_string(asset('diagnosis.html.j2')).render(
-            name=self.found.name, version=__version__, answers=self.answers(),
-            advice=[(as_sentence(*a), a.command) for a in self.advice()],
-            pictures=[(c, base64.b64encode(png).decode()) for c, png in pngs.items()],
-            tables=[*self.tables(), *([setting_table(self.cmp)] if self.cmp else [])],
-            style=asset('report.html.j2').partition('<style>')[2].partition('</style>')[0])
+        return filled('diagnosis.html.j2', title=f'Diagnosis of {self.found.name}', answers=self.answers(),
+                      advice=self.advice(), pictures=[(c+key_text(keys[c]), png) for c, png in pngs.items()],
+                      tables=[*self.tables(), *([setting_table(self.cmp)] if self.cmp else [])])
     def save(self, out)->Path:
         "Write the page and everything in it; where the page lies."
         write_json(plain(self.as_dict()), Path(out)/'diagnosis.json')
@@ -376,7 +373,10 @@ def diagnose(
 
     # train, where that is possible
     if found.suite:
-        check_own_tests(found.suite)
+        if not {c.domain for c in found.suite.clients} & {*found.suite.tests}:
+            tests = ', '.join(found.suite.tests)
+            raise ValueError(f'{found.suite.name}: no client has test images of its own domain (tests: '
+                             f'{tests}), and each is asked about its own: take compare')
         own = {} if {'local_epochs', 'protocol'} & kwargs.keys() else OWN
         how = own | dict(record=False) | dict(out=out, jobs=jobs, **kwargs)
         rows, asks = 'Local,FedAvg,FedBN', {k: v for k, v in how.items() if k not in NOT_PLANNED}

@@ -83,13 +83,6 @@ READ = dict(labels='contradictions', domains='across_sites', twice='copies', tes
 
 def first_path(group:list)->str: return ' = '.join(p.path for p in group if p.path)
 
-# %% ../../nbs/7_app/18_questions.ipynb #c1486e3c
-def check_own_tests(suite:Suite):
-    "Refuse a suite in which no client is tested on its own domain."
-    if {c.domain for c in suite.clients} & {*suite.tests}: return
-    raise ValueError(f'{suite.name}: no client has test images of its own domain (tests: '
-                     f'{", ".join(suite.tests)}), and each is asked about its own: take compare')
-
 # %% ../../nbs/7_app/18_questions.ipynb #fb48d7db
 def correct(net, data:Data)->torch.Tensor: # (N,) of 0 and 1
     return (answers(net, data).logits.argmax(1) == data.y.cpu()).float()
@@ -173,6 +166,16 @@ def asked(fed:Federation)->dict:
     return kept | dict(adabn=right_by_domain(fed, lambda net, c: adabn(net, c.train)), behind=behind(fed),
                        tuned=right_by_domain(fed, tuned))
 
+# %% ../../nbs/7_app/18_questions.ipynb #228789d1
+EFFECTS = dict(    # {name: (one, other)}, of one − other
+    cost=('FedAvg, IID split', 'FedAvg'),
+    gain=('FedAvg', 'Local'), bn_gain=('FedBN', 'Local'), adabn_gain=('FedAvg + AdaBN', 'Local'),
+    tuned_gain=('FedAvg, tuned', 'Local'),
+    adabn=('FedAvg + AdaBN', 'FedAvg'), fedbn=('FedBN', 'FedAvg'), tuned=('FedAvg, tuned', 'FedAvg'),
+    alone=('Local', 'FedAvg'))
+
+def called(effect:str)->str: return 'skew cost: '*(effect == 'cost') + ' − '.join(EFFECTS[effect])
+
 # %% ../../nbs/7_app/18_questions.ipynb #63e883f9
 NEEDED = 5.       # points that one would act upon
 
@@ -184,28 +187,21 @@ class Difference(Interval):
     @property
     def showable(self)->float: return effect_shown(self.se*math.sqrt(self.n), self.n)
     @property
-    def told(self)->str:
-        "`above`, `below`, `small` (less than NEEDED either way), or `open`."
-        side = self.sign(self.p) if abs(self.mean) > self.pictures else 0
-        if side or self.alike: return {1: 'above', -1: 'below', 0: 'open'}[side]
-        return 'small' if max(-self.lo, self.hi, self.pictures) < NEEDED else 'open'
-    @property
     def word(self)->str:
-        "What is told, in the words of all tables; the margin is NEEDED."
-        return SAID[self.told]
+        "What can be told, in the words of all tables; the margin is NEEDED."
+        side = self.sign(self.p) if abs(self.mean) > self.pictures else 0
+        if side or self.alike: return {1: ABOVE['yes'], -1: ABOVE['below'], 0: ABOVE['open']}[side]
+        return WITHIN['yes'] if max(-self.lo, self.hi, self.pictures) < NEEDED else ABOVE['open']
     @property
     def seeds(self)->int|None: return seeds_to_show(self, NEEDED) if self.n > 1 else None
     def as_dict(self)->dict:
         "For a file."
-        more = 'values', 'pictures', 'showable', 'seeds', 'told', *(['p'] if self.p is not None else [])
+        more = 'values', 'pictures', 'showable', 'seeds', *(['p'] if self.p is not None else [])
         return Interval.as_dict(self) | {k: getattr(self, k) for k in more} | dict(verdict=self.word)
     def elsewhere(self)->tuple: # (lo, hi)
         "The interval for other pictures like these: what seeds and what pictures leave open, by squares."
         half = math.hypot(self.hi-self.mean, self.pictures)
         return self.mean-half, self.mean+half
-
-# %% ../../nbs/7_app/18_questions.ipynb #136cac3d
-SAID = dict(above=ABOVE['yes'], below=ABOVE['below'], small=WITHIN['yes'], open=ABOVE['open'])
 
 # %% ../../nbs/7_app/18_questions.ipynb #c104c2d3
 def difference(
@@ -230,17 +226,3 @@ def best_of(effects:dict, names:tuple)->tuple: # (name, its Difference, as wide 
     if i.n == 1: return k, i
     wide = float(stdtrit(i.n-1, 1-.025/len(names))/stdtrit(i.n-1, .975))
     return k, replace(i, lo=i.mean-wide*(i.mean-i.lo), hi=i.mean+wide*(i.hi-i.mean))
-
-# %% ../../nbs/7_app/18_questions.ipynb #51d08112
-def vaguest(effects:dict)->str: # {name: difference}, 'cost' among them
-    "The difference that more evidence is wanted for."
-    cost, many = effects['cost'], 21       # in place of None: more than 20
-    if (cost.seeds or many) > cost.n or cost.pictures >= NEEDED: return 'cost'
-    left = [k for k, i in effects.items() if i.told == 'open']
-    return max(left, key=lambda k: effects[k].seeds or many)
-
-def left_open(i:Difference)->str:
-    "What seeds and pictures can show of a difference, in words."
-    shows = f'{i.showable:.0f} points' if i.showable < 100 else 'nothing'
-    return (f'with {i.n} seeds {shows} would show in four of five tries, and the choice of pictures '
-            f'alone leaves ± {i.pictures:.0f} open')

@@ -18,23 +18,6 @@ def option_of(name:str)->str:
     "`--out-dir` for out_dir, and `--for` for for_, which Python keeps to itself."
     return '--'+name.strip('_').replace('_', '-')
 
-# %% ../../nbs/7_app/07_shell.ipynb #e3ae1e6e
-def add_option(
-    p:argparse.ArgumentParser,
-    n:str,                    # the parameter's name
-    q:inspect.Parameter,      # none: positional; '' may be left out, False is a switch, () repeats
-    text:str,                 # the comment beside it
-):
-    flag, d = option_of(n), q.default
-    if d is q.empty: p.add_argument(n, help=text)
-    elif d == '': p.add_argument(n, nargs='?', default=d, help=text)
-    elif d is False: p.add_argument(flag, action='store_true', help=text)
-    elif d == (): p.add_argument(flag, dest=n, action='append', metavar=flag[2:].upper(),
-                                 help=f'{text} (may be repeated)')
-    else:
-        if d is not None: text += f' (default: {d})'
-        p.add_argument(flag, dest=n, type=q.annotation, default=d, metavar=n.strip('_').upper(), help=text)
-
 # %% ../../nbs/7_app/07_shell.ipynb #9ff40aba
 def parser_of(f, name:str)->argparse.ArgumentParser:
     "An argument parser out of a function's signature and comments."
@@ -42,27 +25,41 @@ def parser_of(f, name:str)->argparse.ArgumentParser:
     p = argparse.ArgumentParser(f'fedskew {name}', None, f.__doc__, formatter_class=wide, allow_abbrev=False)
     notes = docments(f)
     for n, q in inspect.signature(f, eval_str=True).parameters.items():
-        add_option(p, n, q, (notes.get(n) or '').replace('%', '%%'))
-    return p
+        flag, d, text = option_of(n), q.default, (notes.get(n) or '').replace('%', '%%')
 
-# %% ../../nbs/7_app/07_shell.ipynb #6f3a1d91
-def no_option(option:str, options, settings=())->str: # settings: what --set knows
-    "What to say of an option that is not known."
-    field = option.lstrip('-').replace('-', '_')
-    if field in settings and '--set' in options: return f'there is no option {option}: write --set {field}=…'
-    return f'there is no option {option}: {nearest(option, [k for k in options if k[:2] == "--"])}'
+        # without default positional; '' may be left out, False is a switch, () repeats
+        if d is q.empty: p.add_argument(n, help=text)
+        elif d == '': p.add_argument(n, nargs='?', default=d, help=text)
+        elif d is False: p.add_argument(flag, action='store_true', help=text)
+        elif d == ():
+            more = f'{text} (may be repeated)'
+            p.add_argument(flag, dest=n, action='append', metavar=flag[2:].upper(), help=more)
+        else:
+            text += f' (default: {d})' if d is not None else ''
+            how = dict(type=q.annotation, default=d, metavar=n.strip('_').upper())
+            p.add_argument(flag, dest=n, help=text, **how)
+    return p
 
 # %% ../../nbs/7_app/07_shell.ipynb #efd31aa3
 def joined(v)->str:
     "A list that was typed in one option or in several."
     return v if isinstance(v, str) else ','.join(v)
 
-def parsed(f, name:str, argv, settings=())->dict:
+def parsed(f, name:str, argv, settings=())->dict: # settings: what --set knows
     "What was typed, as arguments of `f`; nothing is unknown, empty or given twice."
     p = parser_of(f, name)
     values, unknown = p.parse_known_args(argv)
-    if unknown: p.error(no_option(unknown[0].partition('=')[0], p._option_string_actions, settings))
-    for option, action in p._option_string_actions.items():
+    options = p._option_string_actions
+
+    # unknown
+    if unknown:
+        option = unknown[0].partition('=')[0]
+        field, known = option.lstrip('-').replace('-', '_'), [k for k in options if k[:2] == '--']
+        tip = f'write --set {field}=…' if field in settings and '--set' in options else nearest(option, known)
+        p.error(f'there is no option {option}: {tip}')
+
+    # given twice, or empty
+    for option, action in options.items():
         times = [str(a).partition('=')[0] for a in argv].count(option)
         if times < 2 or not isinstance(action, argparse._StoreAction): continue
         raise ValueError(f'{option} is given {times} times, and only one of them can hold: give it once')

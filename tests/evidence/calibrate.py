@@ -21,9 +21,9 @@ from fedskew_nb.core.names import plain
 from fedskew_nb.data.folder import folder
 from fedskew_nb.data.images import join
 from fedskew_nb.data.load import load_suite
-from fedskew_nb.tools.diagnose import EFFECTS, GAINS, diagnose
+from fedskew_nb.tools.diagnose import GAINS, diagnose
 from fedskew_nb.tools.again import CURES
-from fedskew_nb.tools.questions import NEEDED, best_of
+from fedskew_nb.tools.questions import EFFECTS, NEEDED, best_of
 
 ASKED, TRUTH = (0, 1, 2), tuple(range(3, 11))
 STORED = Path(__file__).parents[2]/'fedskew_nb'/'assets'/'advice.json'
