@@ -309,8 +309,11 @@ def test_clients_of_one_domain_share_a_colour():
     deal = [[0, 'photo', 120, 80], [1, 'art', 30, 200], [2, 'art', 5, 5]]
     ax = partition_bars(pd.DataFrame(deal, columns=['client', 'domain', 'cat', 'dog']))
     assert [t.get_text() for t in ax.get_yticklabels()] == ['0 · photo', '1 · art', '2 · art']
-    photo, _, art, _, art_too, _ = (p.get_facecolor() for p in ax.patches)
+    photo, art, art_too = (p.get_facecolor() for p in ax.patches[:3])      # the first class
     assert art == art_too != photo
+    ends = {(p.get_y(), round(p.get_x())) for p in ax.patches}
+    assert len(ends) == 6 and sorted(x for _, x in ends) == [0, 0, 0, 5, 30, 120]      # a class behind the other
+    assert [t.get_text() for t in ax.texts] == ['cat', 'cat', '', 'dog', 'dog', '']       # 5 images have no room
 
 DRAWINGS = sorted((Path(fedskew_nb.__file__).parent/'assets'/'drawings').glob('*.svg'))
 IMAGES = {'#111111', '#ffffff', '#f6e3b4', '#7a3b1d', '#2b6a78', '#f4c95d'}     # the three sevens of a round
