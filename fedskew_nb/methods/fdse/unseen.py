@@ -19,7 +19,7 @@ from ...engine.federation import Federation
 from ...engine.setting import epoch
 from .erase import (
     batch_moments, layer_weights, moving_moments, statistics_gap, erased_blocks)
-import numpy as np
+import numpy as np, pandas as pd
 from ...analysis.style import subplots, INK, colour
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #5c3b781d
@@ -30,7 +30,7 @@ from ...analysis.probes import linear_probe# noqa: F401
 from ...analysis.probes import own_adabn, own_models, silhouette# noqa: F401
 from ...analysis.style import bare# noqa: F401
 from ...analysis.style import canvas, style, shades  # noqa: F401
-from ...analysis.plots import SHADE  # noqa: F401
+from ...analysis.plots import client_domain_heatmap  # noqa: F401
 from .consensus import min_norm  # noqa: F401
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000000d
@@ -216,17 +216,11 @@ def attention_picture(
     names:list,     # of the clients
 ):
     "Attention matrices side by side, in percent."
-    fig, axs = subplots(1, len(panels), size=(1.9*len(panels), 2.7), squeeze=False)
-    for i, (ax, (title, A)) in enumerate(zip(axs[0], panels.items())):
-        percent = 100*A
-        bare(ax).imshow(percent, cmap=SHADE, vmin=0, vmax=60, aspect='auto')
+    fig, axs = subplots(1, len(panels), size=(1.9*len(panels), 2.7), squeeze=False, sharey=True)
+    for ax, (title, A) in zip(axs[0], panels.items()):
+        client_domain_heatmap(pd.DataFrame(100*A.numpy(), names, names), lo=0, hi=60, ax=ax)
         ax.set_title(title)
-        ax.set_xticks(range(len(names)), names, rotation=90)
-        ax.set_yticks(range(len(names)), ['']*len(names) if i else names)
-        for r, row in enumerate(percent.tolist()):
-            for c, v in enumerate(row):
-                ax.text(c, r, f'{v:.0f}', ha='center', va='center_baseline', size=8,
-                        color='#ffffff' if v > 35 else '#333333')
+        ax.tick_params(axis='x', rotation=90)
     return axs[0]
 
 # %% ../../../nbs/2_methods/fdse/12_pictures.ipynb #b76b9ee3
