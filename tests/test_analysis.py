@@ -312,8 +312,8 @@ def test_clients_of_one_domain_share_a_colour():
     photo, art, art_too = (p.get_facecolor() for p in ax.patches[:3])      # the first class
     assert art == art_too != photo
     ends = {(p.get_y(), round(p.get_x())) for p in ax.patches}
-    assert len(ends) == 6 and sorted(x for _, x in ends) == [0, 0, 0, 5, 30, 120]      # a class behind the other
-    assert [t.get_text() for t in ax.texts] == ['cat', 'cat', '', 'dog', 'dog', '']       # 5 images have no room
+    assert len(ends) == 6 and sorted(x for _, x in ends) == [0, 0, 0, 5, 30, 120]
+    assert [t.get_text() for t in ax.texts] == ['cat', 'cat', '', 'dog', 'dog', '']    # 5 have no room
 
 DRAWINGS = sorted((Path(fedskew_nb.__file__).parent/'assets'/'drawings').glob('*.svg'))
 IMAGES = {'#111111', '#ffffff', '#f6e3b4', '#7a3b1d', '#2b6a78', '#f4c95d'}     # the three sevens of a round
@@ -328,8 +328,8 @@ def test_a_drawing_reads_on_every_page(file):
     assert root.get('viewBox') == f'0 0 {width} {height}' and int(width) <= 8*96
     sizes = [float(e.get('font-size')) for e in root.iter() if e.tag != tag+'tspan' and e.get('font-size')]
     assert sizes and min(sizes) >= 8*96/72                                           # 8 points
-    colours = {c for e in root.iter() for k in ('color', 'fill', 'stroke') if (c := e.get(k, '')).startswith('#')}
-    assert colours <= {INK, *PALETTE.values(), *IMAGES}
+    colours = {e.get(k, '') for e in root.iter() for k in ('color', 'fill', 'stroke')}
+    assert {c for c in colours if c.startswith('#')} <= {INK, *PALETTE.values(), *IMAGES}
     assert not any(e.tag == tag+'style' or 'style' in e.keys() for e in root.iter())   # GitHub may drop them
 
 @pytest.mark.parametrize('file', DRAWINGS, ids=lambda p: p.stem)
@@ -337,7 +337,7 @@ def test_every_part_of_a_drawing_can_be_filled(file):
     plain = drawing(file.stem)
     assert plain == file.read_text(encoding='utf-8') and plain._repr_svg_() == plain
     for part in {e.get('class') for e in ElementTree.fromstring(plain).iter() if e.get('class')}:
-        filled = ElementTree.fromstring(drawing(file.stem, [part], 'purple'))       # an attribute twice is no XML
+        filled = ElementTree.fromstring(drawing(file.stem, [part], 'purple'))   # an attribute twice is no XML
         changed = [e for e in filled.iter() if e.get('fill-opacity') == '.3']
         assert changed and {e.get('class') for e in changed} == {part}
         assert {e.get('fill') for e in changed} == {PALETTE['purple']}

@@ -33,7 +33,8 @@ def png():
 
 def svg():
     text = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="40"/>'
-    return dict(output_type='execute_result', metadata={}, data={'image/svg+xml': text, 'text/plain': 'Drawing'})
+    data = {'image/svg+xml': text, 'text/plain': 'Drawing'}
+    return dict(output_type='execute_result', metadata={}, data=data)
 
 def said(text):
     return dict(output_type='stream', name='stdout', text=text)
