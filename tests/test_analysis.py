@@ -1,5 +1,8 @@
 "Comparisons, tables, pictures, colours and probes: what teaches nothing and must hold."
 import itertools, math
+from pathlib import Path
+from xml.etree import ElementTree
+import fedskew_nb
 import matplotlib as mpl, matplotlib.pyplot as plt
 import numpy as np, pandas as pd, pytest, torch
 from feds import halved, same
@@ -10,8 +13,8 @@ from fedskew_nb.analysis import style
 from fedskew_nb.analysis.comparison import Comparison, write_whole
 from fedskew_nb.analysis.overview import load_comparison, stored_names, stored_results
 from fedskew_nb.analysis.plots import domain_grid, mosaic, partition_bars
-from fedskew_nb.analysis.style import DASHES, colour, ink, read_ink, shades
-from fedskew_nb.analysis.diagrams import flow_drawing
+from fedskew_nb.analysis.style import DASHES, INK, PALETTE, colour, ink, read_ink, shades
+from fedskew_nb.analysis.diagrams import Drawing, drawing
 from fedskew_nb.analysis.explain import gradcam, gradcam_grid, pixel_gradients, spectra, tsne
 from fedskew_nb.analysis.probes import adabn, inside, measure, models_of, own_adabn, own_models, sights
 from fedskew_nb.core.net import pieces
@@ -306,13 +309,46 @@ def test_clients_of_one_domain_share_a_colour():
     deal = [[0, 'photo', 120, 80], [1, 'art', 30, 200], [2, 'art', 5, 5]]
     ax = partition_bars(pd.DataFrame(deal, columns=['client', 'domain', 'cat', 'dog']))
     assert [t.get_text() for t in ax.get_yticklabels()] == ['0 · photo', '1 · art', '2 · art']
-    photo, _, art, _, art_too, _ = (p.get_facecolor() for p in ax.patches)
+    photo, art, art_too = (p.get_facecolor() for p in ax.patches[:3])      # the first class
     assert art == art_too != photo
+    ends = {(p.get_y(), round(p.get_x())) for p in ax.patches}
+    assert len(ends) == 6 and sorted(x for _, x in ends) == [0, 0, 0, 5, 30, 120]
+    assert [t.get_text() for t in ax.texts] == ['cat', 'cat', '', 'dog', 'dog', '']    # 5 have no room
 
-def test_a_drawing_names_its_boxes_and_has_its_words():
-    places = {'body': (0, 0, 'blue'), 'w_G': (1, 0, 'green'), 'body ': (2, 0, 'blue')}
-    ax = flow_drawing(places, [('body', 'w_G'), ('w_G', 'body ')], {'(B, C, h, w)': (0, -.55)})
-    assert sorted(t.get_text() for t in ax.texts) == ['$w_{G}$', '(B, C, h, w)', 'body', 'body']
+DRAWINGS = sorted((Path(fedskew_nb.__file__).parent/'assets'/'drawings').glob('*.svg'))
+IMAGES = {'#111111', '#ffffff', '#f6e3b4', '#7a3b1d', '#2b6a78', '#f4c95d'}     # the three sevens of a round
+
+@pytest.mark.parametrize('file', DRAWINGS, ids=lambda p: p.stem)
+def test_a_drawing_reads_on_every_page(file):
+    "Whole XML that says what it shows; as narrow, as large in its letters and in the colours of our figures."
+    root = ElementTree.parse(file).getroot()
+    tag = '{http://www.w3.org/2000/svg}'
+    assert root.tag == tag+'svg' and all(root.find(tag+t).text.strip() for t in ('title', 'desc'))
+    width, height = root.get('width'), root.get('height')
+    assert root.get('viewBox') == f'0 0 {width} {height}' and int(width) <= 8*96
+    sizes = [float(e.get('font-size')) for e in root.iter() if e.tag != tag+'tspan' and e.get('font-size')]
+    assert sizes and min(sizes) >= 8*96/72                                           # 8 points
+    colours = {e.get(k, '') for e in root.iter() for k in ('color', 'fill', 'stroke')}
+    assert {c for c in colours if c.startswith('#')} <= {INK, *PALETTE.values(), *IMAGES}
+    assert not any(e.tag == tag+'style' or 'style' in e.keys() for e in root.iter())   # GitHub may drop them
+
+@pytest.mark.parametrize('file', DRAWINGS, ids=lambda p: p.stem)
+def test_every_part_of_a_drawing_can_be_filled(file):
+    plain = drawing(file.stem)
+    assert plain == file.read_text(encoding='utf-8') and plain._repr_svg_() == plain
+    for part in {e.get('class') for e in ElementTree.fromstring(plain).iter() if e.get('class')}:
+        filled = ElementTree.fromstring(drawing(file.stem, [part], 'purple'))   # an attribute twice is no XML
+        changed = [e for e in filled.iter() if e.get('fill-opacity') == '.3']
+        assert changed and {e.get('class') for e in changed} == {part}
+        assert {e.get('fill') for e in changed} == {PALETTE['purple']}
+
+def test_a_drawing_of_mine():
+    mine = '<svg xmlns="http://www.w3.org/2000/svg"><rect class="a"/><rect class="a"/><rect class="b"/></svg>'
+    d = drawing(mine, ['a'])
+    assert isinstance(d, Drawing) and d.count('class="a" fill-opacity=".3"') == 2 and '"b"/>' in d
+    with pytest.raises(ValueError, match="there is no place 'c'"): drawing(mine, ['c'])
+    with pytest.raises(ValueError, match='did you mean L_Dis'): drawing('rfeddis', ['L_dis'])
+    with pytest.raises(ValueError, match='did you mean fdse'): drawing('fdsee')
 
 def test_spectra_begin_at_one():
     assert spectra({'FedAvg':[4.,2,1e-9]}).lines[0].get_ydata().tolist()==[1,.5]

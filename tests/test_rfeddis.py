@@ -7,7 +7,6 @@ from torch.autograd import gradcheck
 from fedskew_nb.methods.rfeddis.evidence import beliefs, dirichlet_kl, evidence
 from fedskew_nb.methods.rfeddis.evidence import evidential_loss, vacuity
 from fedskew_nb.methods.rfeddis.evidence import average, conflict, conflict_aware, cumulative, fuse
-from fedskew_nb.methods.rfeddis.controls import rfeddis_picture
 
 # ---- tools
 
@@ -234,6 +233,3 @@ def test_half_precision_is_that_of_the_logits():
 
 def test_one_class_is_refused():
     with pytest.raises(ValueError, match='one class'): evidence(torch.ones(4, 1))
-
-def test_an_unknown_part_of_the_picture():
-    with pytest.raises(ValueError, match='did you mean L_Dis'): rfeddis_picture(['L_dis'])

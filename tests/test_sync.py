@@ -109,7 +109,6 @@ def test_no_import_runs_in_a_circle():
 
 LATE = {      # what waits until it is asked for: pictures of a page, and how a site moves in
     'methods.baselines.average': 'analysis.probes', 'methods.baselines.prototypes': 'analysis.style',
-    'methods.dfl.information': 'analysis.diagrams',
     'methods.fdse.method': 'methods.fdse.unseen'}
 
 def test_late_imports_are_counted():

@@ -31,6 +31,11 @@ def code(text, *outs):
 def png():
     return dict(output_type='display_data', metadata={}, data={'image/png': PNG, 'text/plain': '<Figure>'})
 
+def svg():
+    text = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="40"/>'
+    data = {'image/svg+xml': text, 'text/plain': 'Drawing'}
+    return dict(output_type='execute_result', metadata={}, data=data)
+
 def said(text):
     return dict(output_type='stream', name='stdout', text=text)
 
@@ -93,6 +98,7 @@ SEEDED = {
     'an unresolved equation': (md('By @eq-none.'), 'unresolved reference @eq-none'),
     'a label used twice': (code(FIGURE.format('one') + '\n', png()), None),
     'a figure without label': (code('plot()', png()), 'no label'),
+    'a drawing without label': (code('drawing()', svg()), 'no label'),
     'a figure without caption': (
         code('#| label: fig-b\n#| fig-alt: "x"\nplot()', png()),
         'fig-b has no fig-cap',
@@ -386,6 +392,9 @@ def test_pages_that_do_not_read_well(tmp_path):
     assert faults('df', **{'text/plain': "Path('/home/me/pets')"}) == {'place'}
     assert not faults('df', **{'text/plain': 'runs/home/me, ~/tmp/x and /data/pets'})
     assert faults('plot()', **{'image/png': PNG, 'text/markdown': '|'}) == {'figure'}
+    assert faults('drawing()', **{'image/svg+xml': '<svg/>', 'text/markdown': '|'}) == {'figure'}
+    assert faults('#| label: fig-a\ndrawing()', **{'image/svg+xml': '<svg/>'}) == set()
+    assert faults('#| label: fig-a\ndrawing()') == {'figure'}
     for line in ("ax.legend(fontsize=7)", "ax.text(0, 0, 'a', size=7.5)", "ax.tick_params(labelsize=6.5)"):
         assert faults(line) == {'letters'}
     for line in ("ax.text(0, 0, 'a', size=8)", "small_conv(10, size=4)"):
@@ -780,7 +789,7 @@ def test_a_slide_holds_what_stands_on_it():
     found = slides.printed(code('#| fig-cap: "A cap."\nplot()', table), {'fig-cap': '"A cap."'})['outputs']
     assert [o['data']['text/markdown'] for o in found] == ['a | c', '*A cap.*']
     twice = png() | dict(metadata={'image/png': dict(height=9)})
-    assert (slides.drawn(twice), slides.drawn(png())) == (9, 1)
+    assert (slides.drawn(twice), slides.drawn(png()), slides.drawn(svg())) == (9, 1, 40)
     assert slides.plain('One. <script type="module">x()</script>') == 'One. '
 
 def test_a_page_on_paper():

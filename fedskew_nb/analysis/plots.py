@@ -53,15 +53,6 @@ def name_lines(ax):
         ax.annotate(l.get_label(), (1.015, y), xycoords='axes fraction', color=l.get_color(), va='center',
                     annotation_clip=False)
 
-# %% ../../nbs/3_results/15_plots.ipynb #07ebaeab
-def _method_curves(ax, name, seeds):
-    "The curves of one method: every seed thin, their mean thick."
-    c, dash = ink(name)
-    if len(seeds) > 1:
-        for s in seeds: ax.plot(s.index, s, color=c, lw=.7, alpha=.4)
-    mean = pd.concat(seeds, axis=1).mean(axis=1, skipna=False).dropna()     # where all were scored
-    ax.plot(mean.index, mean, color=c, ls=dash, marker='o' if len(mean) == 1 else None, label=name)
-
 # %% ../../nbs/3_results/15_plots.ipynb #5b1e8f3e
 @style()
 def plot_curves(
@@ -73,25 +64,15 @@ def plot_curves(
     "One thick line per method, its mean; every seed a thin one."
     ax = canvas(ax)
     for name, runs in by_name(histories).items():
-        _method_curves(ax, name, [h.curve(where)[metric] for h in runs])
+        seeds, (c, dash) = [h.curve(where)[metric] for h in runs], ink(name)
+        for s in seeds if len(seeds) > 1 else (): ax.plot(s.index, s, color=c, lw=.7, alpha=.4)
+        mean = pd.concat(seeds, axis=1).mean(axis=1, skipna=False).dropna()     # where all were scored
+        ax.plot(mean.index, mean, color=c, ls=dash, marker='o' if len(mean) == 1 else None, label=name)
     over = f'{metric} over domains' if metric in ('AVG', 'STD', 'ALL') else metric
     ax.set(xlabel='round', ylabel=f'{over}, %')
     ax.xaxis.get_major_locator().set_params(integer=True)
     name_lines(ax)
     return ax
-
-# %% ../../nbs/3_results/15_plots.ipynb #0000001f
-def _seed_row(ax, y, x, color, bar):
-    "The points of one name at height y, with their mean and its interval; nothing where there are none."
-    t = x if isinstance(x, Interval) else None
-    x = np.asarray(t.values if t else x, float)
-    if not len(x := x[~np.isnan(x)]): return
-    t = t or t_interval(x)
-    if bar: ax.barh(y, t.mean, .62, color=color, alpha=.28, lw=0)
-    ax.plot([t.mean]*2, [y-.31, y+.31], color=color, lw=2.2, solid_capstyle='butt')
-    if t.n > 1: ax.plot([t.lo, t.hi], [y, y], color=INK, lw=1.1, zorder=2)
-    apart = np.linspace(-.16, .16, len(x)) if len(x) > 1 else 0
-    ax.scatter(x, y+apart+np.zeros(len(x)), s=13, color=color, zorder=3, lw=0)
 
 # %% ../../nbs/3_results/15_plots.ipynb #bc626b14
 @style()
@@ -104,7 +85,16 @@ def seed_points(
     "One row per name: every seed a point, the mean a line, the 95 % interval through it."
     values = dict(values)
     ax = canvas(ax, (4.6, .42*len(values)+.7))
-    for i, (name, x) in enumerate(values.items()): _seed_row(ax, i, x, colour(name), bars)
+    for y, (name, given) in enumerate(values.items()):
+        x = np.asarray(given.values if isinstance(given, Interval) else given, float)
+        if np.isnan(x).all(): continue
+        x, color = x[~np.isnan(x)], colour(name)
+        t = given if isinstance(given, Interval) else t_interval(x)
+        if bars: ax.barh(y, t.mean, .62, color=color, alpha=.28, lw=0)
+        ax.plot([t.mean]*2, [y-.31, y+.31], color=color, lw=2.2, solid_capstyle='butt')
+        if t.n > 1: ax.plot([t.lo, t.hi], [y, y], color=INK, lw=1.1, zorder=2)
+        apart = np.linspace(-.16, .16, len(x)) if len(x) > 1 else [0]
+        ax.scatter(x, np.add(y, apart), s=13, color=color, zorder=3, lw=0)
     ax.set_yticks(range(len(values)), values)
     ax.grid(False, axis='y')
     ax.spines['left'].set_visible(False)
@@ -251,16 +241,6 @@ def domain_grid(
     size = (.62*n+.9, .62*(H+2)/(W+2)*len(rows)+.3)
     return image_grid(canvas(ax, size), rows, suite.classes[:n], suite.tests)
 
-# %% ../../nbs/3_results/15_plots.ipynb #64ee2854
-def _cut_bar(ax, y, counts, color, full):
-    "One bar, cut into classes; a class that is wide enough carries its name."
-    left = 0
-    for name, k in counts.items():
-        ax.barh(y, max(k-.004*full, 0), .7, left=left, color=color)
-        left += k
-        if k > .011*full*(2+len(str(name))):
-            ax.text(left-k/2, y, name, color='white', size=8, ha='center', va='center_baseline')
-
 # %% ../../nbs/3_results/15_plots.ipynb #54406edd
 @style()
 def partition_bars(
@@ -270,9 +250,13 @@ def partition_bars(
     "One bar per client, in the colour of its domain, cut into classes."
     df = suite if isinstance(suite, pd.DataFrame) else suite.partition()
     counts, ax = df.drop(columns=['client', 'domain']), canvas(ax, (5.6, .3*len(df)+.8))
-    full = counts.sum(axis=1).max()
+    full, left = counts.sum(axis=1).max(), 0
     hue = dict(zip(dict.fromkeys(df.domain), shades(df.domain.nunique())))
-    for i, d in enumerate(df.domain): _cut_bar(ax, i, counts.iloc[i], hue[d], full)
+    for name, k in counts.items():     # a class that is wide enough carries its name
+        pieces = ax.barh(range(len(df)), (k-.004*full).clip(0), .7, left, color=df.domain.map(hue))
+        words = np.where(k > .011*full*(2+len(str(name))), name, '')
+        ax.bar_label(pieces, words, label_type='center', color='white', size=8)
+        left = left+k
     ax.set_yticks(range(len(df)), [f'{c} · {d}' for c, d in zip(df.client, df.domain)])
     ax.grid(False, axis='y')
     ax.spines['left'].set_visible(False)

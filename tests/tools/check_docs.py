@@ -98,7 +98,7 @@ def take_code(cell, page):
     page.maths += [(False, m) for m in re.findall(r'\$([^$]+)\$', caption)]
     if m := SPELT.search(re.sub(r'\$[^$]+\$|`[^`]+`', '', caption)):
         page.faults.append(f'a formula of a caption outside $…$: {m[0]!r} in {caption[:60]!r}')
-    drawn = any('image/png' in o.get('data', {}) for o in cell.get('outputs', []))
+    drawn = any({'image/png', 'image/svg+xml'} & {*o.get('data', {})} for o in cell.get('outputs', []))
     shown = d.get('output', '').lower() != 'false' and d.get('include', '').lower() != 'false'
     if drawn and shown and not (label or '').startswith('fig-'):
         page.faults.append(f'a figure has no label: {source(cell)[:60]!r}')

@@ -192,10 +192,11 @@ def output_faults(cell):
     kinds = [k for o in cell.get('outputs', []) for k in o.get('data', {})]
     if 'text/html' in kinds:
         yield 'html', 'an output of text/html makes the site load scripts: show a table as Markdown'
-    if 'image/png' in kinds and 'text/markdown' in kinds:
+    drawn = {'image/png', 'image/svg+xml'} & {*kinds}
+    if drawn and 'text/markdown' in kinds:
         yield 'figure', 'one cell gives a figure and a table: make two cells'
     label = directives(source(cell)).get('label', '')
-    if label.startswith('fig-') and 'image/png' not in kinds:
+    if label.startswith('fig-') and not drawn:
         yield 'figure', f'{label} is not stored: run `make execute`'
 
 WORDS = 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen'

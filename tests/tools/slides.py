@@ -114,6 +114,8 @@ def typed(cells):
 
 def drawn(out):
     "The height of a picture as it is shown: its file may have two pixels for one."
+    if svg := ''.join(out['data'].get('image/svg+xml', '')):
+        return int(re.search(r' height="(\d+)"', svg)[1])
     png = base64.b64decode(''.join(out['data']['image/png']))
     return out.get('metadata', {}).get('image/png', {}).get('height') or int.from_bytes(png[20:24], 'big')
 
@@ -124,7 +126,7 @@ def tall(cell):
         return high(text)
     for o in cell.get('outputs', []):
         data = o.get('data', {})
-        total += 30 + drawn(o) if 'image/png' in data else 0
+        total += 30 + drawn(o) if {'image/png', 'image/svg+xml'} & {*data} else 0
         total += high(''.join(data.get('text/markdown', ''))) + 18 * ''.join(o.get('text', '')).count('\n')
     return total + (0 if 'transient' in cell['metadata'] else 25 + 18 * len(text.splitlines()))
 

@@ -8,7 +8,6 @@ __all__ = ['mask_viewer', 'feature_answers']
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #71273bd1
 import matplotlib.pyplot as plt, numpy as np
 from ...analysis.style import bare, canvas, style
-from ...analysis.diagrams import arrow, flow_drawing
 from ...analysis.plots import SHADE, mosaic
 from ...analysis.probes import measure, models_of
 from ...data.images import glance
@@ -20,29 +19,6 @@ from ...engine.federation import Federation
 # for the later pages of this module
 import torch  # noqa: F401
 from torch import Tensor  # noqa: F401
-
-# %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #4101e50f
-F2DC_BOXES = {    # name: column, row, colour
-    'body': (0, 1, 'blue'), 'f': (1, 1, 'green'), 'A_D': (2, 2, 'vermillion'), 'M': (2, 1, 'vermillion'),
-    'f⁺': (3, 2, 'green'), 'f⁻': (3, 0, 'green'), 'A_C': (4, 0, 'vermillion'), 'f*': (5, 0, 'green'),
-    'f~': (6, 1, 'green'), 'pool': (7, 1, 'blue'), 'head': (8, 1, 'blue'),
-    'm': (8, 2, 'vermillion'), 'm ': (8, 0, 'vermillion')}
-F2DC_ARROWS = [('body', 'f'), ('f', 'A_D'), ('f', 'M'), ('A_D', 'M'), ('M', 'f⁺'), ('M', 'f⁻'), ('f⁻', 'A_C'),
-        ('A_C', 'f*'), ('f⁺', 'f~'), ('f*', 'f~'), ('f~', 'pool'), ('pool', 'head'),
-        ('f⁺', 'm'), ('f*', 'm ')]
-LABELS = ('y of f*, ŷ of f⁻', 'y', 'y')    # what is asked for, row by row from below
-
-# %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #59fd9f80
-@style()
-def flow_picture(today=(), ax=None): # today: names of the places to fill: 'A_D', 'M', 'f⁺', …
-    "F2DC inside one client, from the image to the labels, with today's piece filled."
-    ax = flow_drawing(F2DC_BOXES, F2DC_ARROWS, today=today, ax=ax, figure=(7.7, 2.6), size=(2.4, 1.5))
-    arrow(ax, (12, -.9), (32, -.9), bend=.09)     # f⁻ is read by m, too
-    arrow(ax, (-2.4, 3.2), (-1.3, 3.2))
-    ax.text(-2.8, 3.15, 'x', ha='center', va='center')
-    for row, label in enumerate(LABELS): ax.text(33.6, 3.2*row-.05, label, va='center')
-    ax.set(xlim=(-3.2, 38.5), ylim=(-2.2, 7.4))
-    return ax
 
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #9163f2b5
 MASK_PARTS = {'f⁺': 'plus', 'f⁻': 'minus', 'f*': 'star', 'f': 'f'}    # name in a picture: name in out.aux
