@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/8_deploy/04_hub.ipynb #8613e7d2
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import Number, Record, misfit
+from ..core.files import Number, Record, locked, misfit
 from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
@@ -252,7 +253,6 @@ class Elsewhere:
         rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] == 'personal'))
         return added(rows)
 
-
 # %% ../../nbs/8_deploy/04_hub.ipynb #3ee7261d
 def hub_of(job:Job, facts:list, post,
     out=None, # folder; a checkpoint there is taken up
@@ -286,6 +286,19 @@ def hub_of(job:Job, facts:list, post,
     if begun: begin_with(hub, begun)
     return hub
 
+# %% ../../nbs/8_deploy/04_hub.ipynb #c20f7d51
+@contextmanager
+def alone(
+    out:Path,         # folder
+    seconds:float=0., # to wait for another run's end
+):
+    "One run at a time writes a folder; one whose process has ended holds nothing."
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try: held.enter_context(locked(out/'.lock', seconds))
+        except BlockingIOError:
+            raise ValueError(f'another run works in {out}: await its end, or give another --out') from None
+        yield
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
 def tell_round(hub:Federation):

@@ -216,12 +216,7 @@ def check_order(site:str, order:Order, like:dict): # a model like the one that i
     if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
     if why: raise ValueError(f'{site} got another model than the job has ({why}): ask anew')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
-def who()->str:
-    "Whose account this is."
-    try: return getpass.getuser()
-    except (KeyError, OSError): return f'user {os.getuid()}'       # in a container
-
+# %% ../../nbs/8_deploy/03_node.ipynb #1794e4bb
 def machine(device)->dict: # {what: text}
     "On what bits depend besides the code."
     kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
@@ -258,22 +253,29 @@ class Node:
         try:
             said = from_bytes(order, self.device)
             if why := misfit(said, Order): raise ValueError(f'{self.name} got no order ({why})')
-            asked = Order(**said)
-            answer = to_bytes(self.answer(asked))
+            asked, job = Order(**said), job_of(said['job'])
+            answer = to_bytes(self.answer(asked, job))
         except Exception as e:
             what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
             what |= dict(came=len(order), order=sha(order), left=0)
             book.write(**what, refused=str(e), allowed=self.owner())
             raise
-        row = letters(job_of(asked.job), asked.kind, asked.round, order, answer, allowed=self.owner())
-        book.write(**row)
+        book.write(**letters(job, asked.kind, asked.round, order, answer, allowed=self.owner()))
         return answer
-    def answer(self, order:Order)->dict:
-        "Do what was asked."
-        job, kinds = job_of(order.job), 'facts train score classes'.split()+['pledge']*bool(self.secure)
-        if not self.limits['evaluate_only']: self.check_agreed(job)
-        elif order.kind in ('train', 'pledge'):
+    def answer(self, order:Order, job:Job)->dict:
+        "Do what was asked, if its owner agreed to it."
+        secure, noisy = bool(job.setting.get('secure')), self.epsilon is None or job.setting.get('epsilon')
+        trains = not self.limits['evaluate_only']
+        if not trains and order.kind in ('train', 'pledge'):
             raise ValueError(f'{self.name} only evaluates: ask it for scores')
+        if trains and secure and not self.secure:
+            raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
+        if trains and self.secure and not secure:
+            raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
+        if trains and not noisy:
+            raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
+                             f'of {self.epsilon:g} for all runs')
+        kinds = 'facts train score classes'.split()+['pledge']*bool(self.secure)
         def do():
             if order.kind != 'classes': self.consider(job)
             return getattr(self, one_of(order.kind, kinds, 'order'))(order, job)
@@ -283,8 +285,7 @@ class Node:
         fed = self.federation(job, 0)
         client, suite = fed.suite.clients[0], fed.suite
         trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
-        if trains and fed.setting.epsilon:
-            self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
+        if trains and fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
         counts = dict(n=trains*len(client.train), tests=len(asked), trains=trains)
         return dict(name=self.name, domain=client.domain, **counts, classes=list(suite.classes),
                     norm=[list(suite.mean), list(suite.std)], version=__version__, code=fed.made_of['code'],
@@ -332,8 +333,8 @@ class Node:
         "(a federation, what it keeps) of an order whose round the job has."
         fed, memory = self.federation(job, order.client), self.of_run(job)
         if order.round > (rounds := fed.setting.rounds)-(order.kind != 'score'):
-            raise ValueError(f'{self.name} is asked to {order.kind} after round {order.round}, and the job has '
-                             f'{rounds}: ask for more --rounds')
+            raise ValueError(f'{self.name} is asked to {order.kind} after round {order.round}, and the job '
+                             f'has {rounds}: ask for more --rounds')
         there = [p for p in self.memory.glob('*') if p.is_dir() and p.name != 'cache']
         if not memory.folder.exists(): check_limits(self.name, self.limits, runs=len(there)+1)
         return fed, memory
@@ -350,16 +351,6 @@ class Node:
         if not (others := known[key]['others_get']) or self.peers: return
         raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
                          'say --peers if they may have it')
-    def check_agreed(self, job:Job):
-        "Nothing leaves but as its owner agreed: in a sum if it has keys, with noise if it has a most of ε."
-        secure = bool(job.setting.get('secure'))
-        if secure and not self.secure:
-            raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
-        if self.secure and not secure:
-            raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
-        if self.epsilon is None or job.setting.get('epsilon'): return
-        raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
-                         f'of {self.epsilon:g} for all runs')
     def federation(self, job:Job, k:int)->Federation:
         "This site as a federation of one, with the number that the server gave it."
         if self.at == (job, k): return self.fed
@@ -378,9 +369,10 @@ class Node:
         return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
     def owner(self)->str:
         "Who runs the node, and what was allowed."
-        said = {k: self.limits[k] for k in ('methods', 'evaluate_only')}
-        said = dict(peers=self.peers) | said
-        return ', '.join([who(), *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
+        try: who = getpass.getuser()
+        except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
+        said = dict(peers=self.peers) | {k: self.limits[k] for k in ('methods', 'evaluate_only')}
+        return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c5bf83f2
 BAD = 'strict', 'skip'      # broken images: refused, left out

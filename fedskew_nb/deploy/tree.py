@@ -36,7 +36,6 @@ class Sum(Record, forbid_unknown_fields=True):
     said:dict[str, dict]    # by site
     model:dict              # whole numbers; after a training their sum
 
-
 # %% ../../nbs/8_deploy/12_tree.ipynb #ffe5fec6
 def floats_of(model:dict)->dict:
     "Without counters of batches, which stay with their sites."
@@ -85,7 +84,6 @@ def branches(names, post, n:int)->dict: # {name: Branch}
     names = sorted(names)
     return {f'hub {h+1}': Branch(names[h::n], post) for h in range(n)}
 
-
 # %% ../../nbs/8_deploy/12_tree.ipynb #c082502e
 def sum_of(hub:str, letter:bytes)->Sum:
     "What a hub says, or that it does not."
@@ -120,12 +118,13 @@ class Tree(Elsewhere):
             raise ConnectionError(f'{hub} did not answer: start it, call again')
         answer, (first, *others) = sum_of(hub, answers[hub]), order['to'].values()
         why, sums = '' if order['to'].keys() == answer.said.keys() else 'it is of other sites', answer.model
-        # its sum is like what was asked for; were it above what so many parts make, all hubs' could wrap around
+        # its sum is like what was asked for; above what so many parts make, the sum of all could wrap around
         like, most = {}, 0.
         if server: like, most = server.wanted(first), 2.**62*len(order['to'])/order['parts']
         why = why or unlike(sums, like)
         for n, v in sums.items() if not why else ():
-            if v.numel() and float(v.double().abs().max()) > most: why = f'{n} is above what its sites can send'
+            if not v.numel() or float(v.double().abs().max()) <= most: continue
+            why = f'{n} is above what its sites can send'
         if not why and (odd := impossible(sums)): why = f'{odd}, and no BatchNorm has that'
         if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
         said = {k: answer.said[n] for n, k in order['to'].items()}
@@ -134,7 +133,6 @@ class Tree(Elsewhere):
         none = {n: torch.zeros((), dtype=torch.long).expand(v.shape) for n, v in sums.items()}
         none = {k: said[k] | dict(model=dict(none), extra={}) for k in others}
         return {first: said[first] | dict(model=sums, extra={})} | none
-
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #0186be31
 def tree_of(job:Job, hubs:dict, out=None, **how)->Federation: # {name: Branch}
@@ -152,4 +150,3 @@ def tree_of(job:Job, hubs:dict, out=None, **how)->Federation: # {name: Branch}
     fed = hub_of(job, facts, post, out, **how)
     fed.sites = Tree(**vars(fed.sites), above=above)
     return fed
-
