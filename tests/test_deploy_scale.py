@@ -9,7 +9,7 @@ from fedskew_nb.data.suite import Client, Suite
 from fedskew_nb.deploy import hub as hub_code
 from fedskew_nb.deploy.hub import Elsewhere, hub_of
 from fedskew_nb.deploy.tree import branches, tree_of
-from fedskew_nb.deploy.order import Job
+from fedskew_nb.deploy.order import Job, order_of
 from fedskew_nb.deploy.surface import noise
 from fedskew_nb.engine.checkpoint import from_bytes, to_bytes
 
@@ -166,15 +166,33 @@ def test_a_hub_refuses_what_a_server_refuses(wrong, why):
 
 def test_a_site_that_sends_no_letter_is_named():
     hub, = branches(['a'], lambda letters: dict(a=b'x'), 1).values()
-    order = dict(kind='facts', job=dict(setting={}), to={}, shares={}, parts=0)
+    order = order_of(Job('FedAvg'), 'facts') | dict(to={}, shares={}, parts=0)
     with pytest.raises(ValueError, match='^a sent no answer'): hub(to_bytes(order))
+
+@pytest.mark.parametrize('wrong, why', [
+    (dict(parts='x'), 'parts is .x., not a whole number'), (dict(round=-1), 'round is -1: at least 0'),
+    (dict(shares=dict(b=1.)), 'shares are of other sites'),
+    (dict(to=dict(a=0, b=1), shares=dict(a=.5, b=.5)), 'parts is 1: at least 2'),
+    (dict(more=1), 'what is .more.'), (dict(job={}), 'this is no job')])
+def test_a_hub_does_what_is_an_order(wrong, why):
+    def post(letters): raise AssertionError('asked')
+    hub, = branches(['a'], post, 1).values()
+    order = order_of(Job('FedAvg'), 'train') | dict(to=dict(a=0), shares=dict(a=1.), parts=1)
+    with pytest.raises(AssertionError, match='asked'): hub(to_bytes(order))
+    with pytest.raises(ValueError, match=why): hub(to_bytes(order | wrong))
 
 @pytest.mark.parametrize('answer, why', [
     (lambda a: a | dict(said={}), 'hub 1 sent no sum .it is of other sites'),
     (lambda a: dict(x=1), 'hub 1 sent no sum'), (lambda a: a | dict(said=5), 'hub 1 sent no sum .said is 5'),
     (spoilt(lambda v: v*0-2**63), 'is above what its sites can send'),
-    (lambda a: a | dict(model={}), 'is missing'),
-    (spoilt(lambda v: 1), 'is a int'), (spoilt(lambda v: -v-1), 'no BatchNorm has that')])
+    (lambda a: a | dict(model={}), 'hub 1 sent no sum .*is missing'),
+    (lambda a: a | dict(model=a['model'] | dict(x=torch.ones(2).long())), 'hub 1 sent no sum .*has no x'),
+    (lambda a: a | dict(more=1), 'hub 1 sent no sum .what is .more.'),
+    (spoilt(lambda v: v[:1]), 'hub 1 sent no sum .*, not '),
+    (spoilt(lambda v: v/2**36), 'hub 1 sent no sum .*float32, not'),
+    (spoilt(lambda v: v*float('nan')), 'hub 1 sent no sum .*float32, not'),
+    (spoilt(lambda v: 1), 'hub 1 sent no sum .*is a int'),
+    (spoilt(lambda v: -v-1), 'hub 1 sent no sum .*no BatchNorm has that')])
 def test_a_server_believes_no_hub(answer, why):
     job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))
     flat, facts = many(job, 3)
@@ -185,6 +203,18 @@ def test_a_server_believes_no_hub(answer, why):
     with pytest.raises(ValueError, match=why): tree.one_round()
     tree.sites.post = lambda letters: {}
     with pytest.raises(ConnectionError, match='hub 1 did not answer'): tree.one_round()
+
+@pytest.mark.parametrize('answer, why', [
+    (lambda a: b'x', 'hub 1 sent no answer'), (lambda a: to_bytes({}), 'hub 1 sent no sum .it has no said'),
+    (lambda a: to_bytes(a | dict(said=dict(a=5))), 'hub 1 sent no sum .said.a is 5, not a table'),
+    (lambda a: to_bytes(a | dict(said=dict(b=a['said']['s000']))), 'hub 1 says of b that it is s000')])
+def test_a_server_believes_no_hub_that_tells_of_its_sites(answer, why):
+    job = Job('FedAvg', 'small_conv(width=4)', 8, dict(rounds=1, local_steps=1, batch_size=4, secure=True))
+    flat, facts = many(job, 3)
+    facts = {f['name']: f for f in facts}
+    hub, = branches(facts, lambda letters: {n: to_bytes(facts[n]) for n in letters}, 1).values()
+    with pytest.raises(ValueError, match=why):
+        tree_of(job, {'hub 1': lambda letter: answer(from_bytes(hub(letter)))})
 
 @pytest.mark.parametrize('method, how, why', [('FDSE', dict(secure=True), 'FDSE cannot run with secure=True'),
                                               ('FedAvg', {}, 'say --set secure=true')])

@@ -7,6 +7,7 @@ from test_every_method import same_nest
 from fedskew_nb.deploy import flare
 from fedskew_nb.deploy.rehearse import federate_command
 from fedskew_nb.deploy.keys import write_pair
+from fedskew_nb.deploy.order import Book
 from fedskew_nb.engine.checkpoint import from_bytes, load_nest, to_bytes
 from fedskew_nb.engine.history import History
 
@@ -77,6 +78,10 @@ def test_it_is_a_rehearsal(place, tmp_path, no_flare):
     history = History.load(tmp_path/'server'/'1-Two'/'fedskew'/'history.json')
     assert (history.rounds, history.rows) == (hub.history.rounds, hub.history.rows)
     assert all(load_nest(tmp_path/s/'memory'/'1two'/'2.safetensors')['kept'] for s in 'abc')
+    here, there = (Book(at).rows() for at in (tmp_path/'here', tmp_path/'server'/'1-Two'/'fedskew'))
+    for what in ('site', 'kind', 'round'): assert [r[what] for r in there] == [r[what] for r in here]
+    assert [(r['order'], r['answer']) for r in there if r['site'] == 'a'] == [
+        (r['order'], r['answer']) for r in Book(tmp_path/'a'/'memory').rows()]
 
 def test_a_secure_sum_is_that_of_a_rehearsal(place, tmp_path, no_flare):
     "Keys are options of the site, too."

@@ -105,12 +105,6 @@ def admit_setting(s:Setting, job:Job, n:int, site:str, limits:dict): # n: its tr
     epochs, batch = 0 if s.local_steps else s.local_epochs, min(s.batch_size, n)*(job.pixels+2*s.pad)**2
     check_limits(site, limits, threads=s.threads, steps=s.steps(n), epochs=epochs, batch_pixels=batch)
 
-def check_round(site:str, order:dict, rounds:int):
-    "Refuse a round that the job does not have."
-    if order['round'] <= rounds-(order['kind'] != 'score'): return
-    raise ValueError(f'{site} is asked to {order["kind"]} after round {order["round"]}, and the job has '
-                     f'{rounds}: ask for more --rounds')
-
 # %% ../../nbs/8_deploy/14_admit.ipynb #5a1c0e14
 class Overtime(BaseException):
     "A timer has run out. It is no error of a file, as `TimeoutError` is: nobody on the way catches it."

@@ -15,7 +15,7 @@ from ..core.names import extra, message
 from ..data.check import known_names
 from .hub import Facts, finish, hub_of, tell_round
 from .node import Node, node_of, sentence_of
-from .order import Job, job_of, order_of
+from .order import Book, Job, job_of, letters, order_of
 from ..engine.checkpoint import from_bytes, to_bytes
 
 # %% ../../nbs/8_deploy/11_flare.ipynb #8781ac42
@@ -46,20 +46,22 @@ def shared(**what): return flare('apis.shareable').Shareable(what)
 class Carrier:
     "Letters to the sites of a job, by name."
     def __init__(self, controller, ctx, stop): self.controller, self.ctx, self.stop = controller, ctx, stop
-    def facts(self, job:Job, nodes:int)->list:
+    def facts(self, job:Job, nodes:int, out:Path)->list: # out: of the ledger
         "What the sites say of themselves; NVFlare knows who they are."
         names = sorted(c.name for c in self.ctx.get_engine().get_clients())
         if len(names) != nodes: raise ValueError(f'--nodes is {nodes}, and there are {", ".join(names)}')
-        asked = dict.fromkeys(names, to_bytes(order_of(job, 'facts')))
-        said = {n: from_bytes(a) for n, a in self(asked).items()}
+        order, said = to_bytes(order_of(job, 'facts')), {}
+        for n, answer in self(dict.fromkeys(names, order)).items():
+            Book(out).write(site=n, **letters(job, 'facts', 0, order, answer))
+            said[n] = from_bytes(answer)
         silent = [n for n in names if n not in said]
         if silent: raise ConnectionError(f'{", ".join(silent)} did not answer: its log says why')
         for n, f in said.items():
             if (name := record_of(f, Facts).name) == n: continue
             raise ValueError(f'the site {n} says that it is {name}')
         return list(said.values())
-    def send(self, letters:dict)->dict: # {site: bytes} → {site: what it said}
-        "Give each its letter and wait for all."
+    def __call__(self, letters:dict)->dict: # {site: bytes} → {site: bytes}
+        "What the sites answer, when all have; a refusal ends the run with its sentence."
         said, tasks, Task = {}, [], flare('apis.controller_spec').Task
         def hear(client_task, fl_ctx): said[client_task.client.name] = client_task.result
         for n, data in letters.items():
@@ -68,10 +70,6 @@ class Carrier:
         while any(t.completion_status is None for t in tasks):
             if self.stop.triggered: raise ConnectionError('NVFlare stopped the job: its log says why')
             time.sleep(.05)
-        return said
-    def __call__(self, letters:dict)->dict: # {site: bytes} → {site: bytes}
-        "What the sites answer; a refusal ends the run with its sentence."
-        said = self.send(letters)
         for n in (n for n, a in said.items() if 'why' in a):
             raise RuntimeError(f'{n} cannot go on: {said[n]["why"]}')
         return {n: a['answer'] for n, a in said.items() if isinstance(a.get('answer'), bytes)}
@@ -83,7 +81,7 @@ def run(job:Job, nodes:int, controller, ctx, stop):
     out = Path(ctx.get_engine().get_workspace().get_run_dir(number))/'fedskew'
     job = replace(job, run=re.sub('[^0-9a-z]', '', number.lower())[:32])
     with private_files():
-        hub = hub_of(job, post.facts(job, nodes), post, out)
+        hub = hub_of(job, post.facts(job, nodes, out), post, out)
         hub.fit(on_round=tell_round, progress=False)
         finish(hub, out)
 

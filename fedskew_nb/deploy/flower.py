@@ -8,20 +8,19 @@ __all__ = []
 # %% ../../nbs/8_deploy/05_flower.ipynb #50da8f32
 import http.client as http
 import json, os, re, secrets, shutil, socket, ssl, subprocess, tempfile, time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
 from fastcore.meta import delegates
 from msgspec import structs
 from itertools import count
 from pathlib import Path
 from ..tools.shell import code_of, say
-from ..core.files import locked, private_files, read_bytes
+from ..core.files import at_home, private_files, read_bytes
 from ..core.names import one_of
 from .admit import limits_of
-from .hub import finish, hub_of, tell_round
+from .hub import alone, finish, hub_of, tell_round
 from .keys import (
     as_toml, certs_command, flower, run_flower, running, serve_command, write_link)
-from ..core.files import at_home
 from .node import Node, node_of, overheard
 from .order import Book, Job, job_of, letters, order_of
 from .secure import Seal
@@ -58,8 +57,6 @@ def client_app():
 DEAD = (5, 8)     # Flower's codes: the node is gone, its app was killed
 LONG = 12*3600.     # seconds for an answer; a dead node is noticed by its heartbeat
 
-def split(text)->list: return [t.strip() for t in text.split(',')] if text else []
-
 class Post:
     "Letters to nodes, by name."
     def __init__(self, grid, job:Job,
@@ -75,7 +72,8 @@ class Post:
     def hub(self, out:Path, said)->Federation: # said: of the run
         "The server of this post's job, when its nodes have come."
         self.book = Book(out)
-        known, self.without = known_sites(out/'state.safetensors'), split(said['without'])
+        known, left = known_sites(out/'state.safetensors'), said['without']
+        self.without = [n.strip() for n in left.split(',')] if left else []
         if said['union'] and known: self.job = structs.replace(self.job, classes=known[0]['classes'])
         elif said['union']:
             self.kind = 'classes'
@@ -85,7 +83,14 @@ class Post:
         return hub_of(self.job, facts, self, out, *how, self.without, said['begun'])
     def gather(self, n:int, known=())->list: # of facts
         "Wait for so many; of those known some may lack."
-        old, least = self.expected(n, known), self.least
+        # the members that have not left
+        old = [f for f in known if f.get('here', True) and f['name'] not in self.without]
+        if len(old) > n:
+            raise ValueError(f'{", ".join(f["name"] for f in old)} are members, and --nodes is {n}: '
+                             'say more, or --without NAME for who has left')
+        old = [{k: v for k, v in f.items() if k not in ('since', 'here')} for f in old]
+        # all that are known come back, or as many as may do
+        least = self.least
         say(f'waiting for {n} nodes')
         self.until = time.time()+self.patience
         self.least = least*(len(old) == n)    # at first all
@@ -143,17 +148,14 @@ class Post:
         say(self.sick[i])
     def online(self)->dict: # {node's number: whose key it has, or ''}
         return {node.node_id: node.name for node in self.grid.get_nodes()}
-    def named(self, i:int, data:bytes, online:dict)->tuple: # (name, facts)
-        "Who answered; a name is believed with its key only."
-        name = str((f := from_bytes(data)).get('name'))
-        if not any(online.values()) or online[i] == name: return name, f
-        raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
     def meet(self, silent=()): # names
         "Ask who is new."
         online, order = self.online(), to_bytes(order_of(self.job, self.kind))
         ask = dict.fromkeys(online.keys()-set(self.ids.values())-self.sick.keys(), order)
         for i, data in self.send(ask).items():
-            name, f = self.named(i, data, online)
+            name = str((f := from_bytes(data)).get('name'))
+            if any(online.values()) and online[i] != name:      # a name is believed with its key only
+                raise ValueError(f'a node says that it is {name} and has the key of {online[i] or "nobody"}')
             if self.book: self.book.write(site=name, **letters(self.job, self.kind, 0, order, data))
             if self.ids.get(name) in online and name not in silent:
                 raise ValueError(f'two sites are called {name}: say --name')
@@ -162,12 +164,6 @@ class Post:
             if dict(self.facts.setdefault(name, f), machine={}) != f | dict(machine={}):
                 raise ValueError(f'{name} has other images now: put the earlier back')
             say(f'{name} is here')
-    def expected(self, n:int, known)->list: # of facts
-        "The members that have not left."
-        here = [f for f in known if f.get('here', True) and f['name'] not in self.without]
-        if len(here) <= n: return [{k: v for k, v in f.items() if k not in ('since', 'here')} for f in here]
-        raise ValueError(f'{", ".join(f["name"] for f in here)} are members, and --nodes is {n}: '
-                         'say more, or --without NAME for who has left')
     def once(self, letters:dict)->dict: # {name: bytes} → {name: bytes}
         "Ask those who are here."
         online = self.online()
@@ -175,20 +171,6 @@ class Post:
         here = {self.ids[n]: n for n in letters if self.ids.get(n) in there}
         got = self.send({i: letters[n] for i, n in here.items()})
         return {here[i]: data for i, data in got.items()}
-
-# %% ../../nbs/8_deploy/05_flower.ipynb #c20f7d51
-@contextmanager
-def alone(
-    out:Path,         # folder
-    seconds:float=0., # to wait for another run's end
-):
-    "One run at a time writes a folder; one whose process has ended holds nothing."
-    out.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        try: held.enter_context(locked(out/'.lock', seconds))
-        except BlockingIOError:
-            raise ValueError(f'another run works in {out}: await its end, or give another --out') from None
-        yield
 
 # %% ../../nbs/8_deploy/05_flower.ipynb #d2e117f6
 def server_app():

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/8_deploy/04_hub.ipynb #8613e7d2
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,18 +19,18 @@ from ..analysis.comparison import Comparison
 from ..analysis.report import write_report
 from ..tools.after import export
 from ..tools.shell import say
-from ..core.files import Number, Record, misfit
+from ..core.files import Number, Record, locked, misfit
 from ..core.identity import digest
 from ..core.net import is_statistic
 from ..data.check import odd_sizes
 from ..data.suite import Client, Suite
-from .order import Book, Job, Judged, asked_of, job_mark, letters, order_of
+from .order import Book, Job, Judged, asked_of, letters, order_of
 from .study import begin_with, go_on, in_line, members, site_tables
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
 from ..engine.guard import note_odd
 from ..engine.fixed import server_for
-from ..engine.server import Marks, Server
+from ..engine.server import Marks
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #93a9ebe4
 @dataclass(eq=False)
@@ -158,7 +159,7 @@ class Elsewhere:
     "Images lie at sites that get letters, and what a method keeps there does, too."
     job:Job
     names:list       # of the sites, by number
-    post:Callable    # letters → answers
+    post:Callable    # carries letters: {name: bytes} → {name: bytes}
     least:int=0      # answers may do; 0: all must come
     lost:str=''      # fresh: a site whose memory is gone begins anew
     at_once:int=16   # letters on the way
@@ -166,84 +167,79 @@ class Elsewhere:
     members:tuple=() # what those who take part in a secure round have signed
     book:Book|None=None      # its ledger
     far = True
-    def places(self, hub:Federation):
-        "Those who are here: who trains, and who only evaluates."
-        facts = hub.suite.facts
-        check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
-        here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
-        hub.clients = [c for c in hub.clients if c.id in here]
-        self.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
-        hub.history.setting['sites'] = [dict(since=0, here=True) | f for f in facts]
-        if not hub.clients: raise ValueError('nobody here trains: one site must')
-        if not self.judges or not hub.is_personal(): return
-        raise ValueError(f'{hub.method.name} leaves parts of its models with the sites, so there is none for '
-                         f'{self.names[self.judges[0].id]}, which only evaluates: leave it out')
-    def letter(self, fed:Federation, k:int, kind:str)->bytes:
-        "What site `k` is asked; `merged` is the last round of it that was used."
-        stays = fed.kept | fed.net.frozen
-        if kind == 'pledge':
-            return to_bytes(order_of(self.job, kind, client=k, round=fed.round_no, asked=self.digest))
-        state, down = (fed.state_of(k), fed.state.sent_to(k)) if k in fed.members else (fed.server, {})
-        model = {n: v for n, v in state.items() if n not in stays}
-        whole = dict(client=k, round=fed.round_no, down=down, model=model)
-        order = fed.order(k) | dict(members=list(self.members)) if kind == 'train' else whole
-        used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
-        said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
-        return to_bytes(order_of(self.job, kind, **said) | order)
-    def sent(self, fed:Federation, kind:str, to:dict)->dict: # {name: number} → {name: bytes}
-        "Answers to letters, both in the ledger."
-        orders = {n: self.letter(fed, k, kind) for n, k in to.items()}
-        answers = self.post(orders)
-        for n, data in answers.items() if self.book else ():
-            self.book.write(site=n, **letters(self.job, kind, fed.round_no, orders[n], data))
-        return answers
+    signs = True     # in a secure round those who take part sign first what they will be sent
+    def train(self, fed:Federation, who:list):
+        "A round: (answer, what stays: that is elsewhere) of each; None: it did not answer, or all is void."
+        # a secure round begins with what each of these signs; who has sent its part of it has broken it off
+        self.members = ()
+        if fed.setting.secure and self.signs:
+            if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
+            self.digest = asked_of(self.order(fed, who[0].id, 'train'))
+            self.members = tuple(self.asked(fed, 'pledge', who))
+        if left := [self.names[c.id] for c, said in zip(who, self.members) if 'left' in said]:
+            void = dict(run=self.job.run, job=self.job.mark(), kind='void', round=fed.round_no, left=left)
+            if self.book: self.book.write(**void)
+            say(f'round {fed.round_no+1} broke off when {", ".join(left)} had answered: it is void, '
+                'the model stays')
+            yield from [None]*len(who)
+            return
+        # orders go out; an answer that was not asked for is refused before the federation merges it
+        server, done = server_for(fed), fed.round_no+1
+        for answer, c in zip(self.asked(fed, 'train', who), who):
+            if answer is None:
+                yield None
+                continue
+            name = self.names[c.id]
+            server.sound(c.id, answer)
+            if why := '' if self.members else impossible(answer['model']):
+                raise ValueError(f'{name} sent {why}: no BatchNorm has that, so nothing was merged; '
+                                 'look there, call again')
+            if answer.get('round') != done:
+                raise ValueError(f'{name} answered late: round {answer.get("round")}, not {done}')
+            if answer.get('anew'): say(f'{name} lost its memory and began anew in round {done}')
+            yield answer, dict(kept={}, states={})
     def asked(self, fed:Federation, kind:str, who:list):
         "What each of these clients answers, in the order of their numbers, a few at a time; None: nothing."
         away, of = [], len(who)
         for some in chunked(who, self.at_once):
-            to = {self.names[c.id]: c.id for c in some}
-            answers = self.sent(fed, kind, to)
-            away += [n for n in to if n not in answers]
+            orders = {self.names[c.id]: self.order(fed, c.id, kind) for c in some}
+            answers = self.sent(orders)
+            away += [n for n in orders if n not in answers]
             if away and of-len(away) < min(self.least or of, of):
                 raise ConnectionError(f'{", ".join(away)} did not answer: start the node and call again, '
                                       'or let fewer do by --least')
-            for n in to:
+            for n in orders:
                 yield read_answer(n, answers.pop(n)) if n in answers else None
         if away: say(f'{", ".join(away)} did not answer: on with {of-len(away)} of {of}')
-    def opened(self, fed:Federation, who:list)->Server:
-        "The server of a round; a secure one begins with what each of these signs, and None is a void one."
-        self.members = ()
-        if not fed.setting.secure: return server_for(fed)
-        if self.least: raise ValueError('a secure sum needs all of its members: leave --least out')
-        self.digest = asked_of(from_bytes(self.letter(fed, who[0].id, 'train')))
-        self.members = tuple(self.asked(fed, 'pledge', who))
-        left = [self.names[c.id] for c, said in zip(who, self.members) if 'left' in said]
-        if not left: return server_for(fed)
-        void = dict(run=self.job.run, job=job_mark(self.job), kind='void', round=fed.round_no, left=left)
-        if self.book: self.book.write(**void)
-        say(f'round {fed.round_no+1} broke off when {", ".join(left)} had answered: it is void, '
-            'the model stays')
-    def train(self, fed:Federation, who:list):
-        "(answer, what stays: that is elsewhere) of each; None: it did not answer, or the round is void."
-        server, done = self.opened(fed, who), fed.round_no+1
-        if server is None:
-            yield from [None]*len(who)
-            return
-        for answer, c in zip(self.asked(fed, 'train', who), who):
-            if answer is not None:
-                name = self.names[c.id]
-                server.sound(c.id, answer)
-                if why := '' if self.members else impossible(answer['model']):
-                    raise ValueError(f'{name} sent {why}: no BatchNorm has that, so nothing was merged; '
-                                     'look there, call again')
-                if answer.get('round') != done:
-                    raise ValueError(f'{name} answered late: round {answer.get("round")}, not {done}')
-                if answer.get('anew'): say(f'{name} lost its memory and began anew in round {done}')
-            yield answer and (answer, dict(kept={}, states={}))
+    def order(self, fed:Federation, k:int, kind:str)->dict:
+        "What site `k` is asked; `merged` is the last round of it that was used."
+        at = dict(client=k, round=fed.round_no)
+        if kind == 'pledge': return order_of(self.job, kind, **at, asked=self.digest)
+        if kind == 'train': sent = fed.order(k) | dict(members=list(self.members))
+        else:
+            state, down = (fed.state_of(k), fed.state.sent_to(k)) if k in fed.members else (fed.server, {})
+            stays = fed.kept | fed.net.frozen
+            sent = at | dict(down=down, model={n: v for n, v in state.items() if n not in stays})
+        used = (r['round'] for r in reversed(fed.history.rounds) if k in r['participants'])
+        said = dict(merged=next(used, 0), personal=fed.is_personal(), fresh=bool(self.lost))
+        return order_of(self.job, kind, **said | sent)
+    def sent(self, orders:dict)->dict: # {name: order} → {name: bytes}
+        "Answers to orders; both letters are in the ledger."
+        sent = {n: to_bytes(o) for n, o in orders.items()}
+        answers = self.post(sent)
+        for n, data in answers.items() if self.book else ():
+            kind, done = orders[n]['kind'], orders[n]['round']
+            self.book.write(site=n, **letters(self.job, kind, done, sent[n], data))
+        return answers
     def score(self, fed:Federation, piece)->list: # of rows
         "Every site asks the model that it got; the global one's rows first."
-        rows, odd, judged = [], {}, fed.history.measures.get('sites', {})
-        who = [*fed.clients, *self.called(fed)]
+        # sites that only evaluate are asked where there is a model for them
+        judges, one = self.judges, not fed.is_personal()
+        if judges and not one:
+            names, judges = ', '.join(self.names[c.id] for c in judges), ()
+            say(f'{fed.method.name} has no model for all, so {names}, which only evaluates, is not asked')
+        # scores that cannot be are refused, before one of this round counts
+        rows, odd, judged, who = [], {}, fed.history.measures.get('sites', {}), [*fed.clients, *judges]
         for answer, c in zip(self.asked(fed, 'score', who), who):
             if answer is None: continue
             name = self.names[c.id]
@@ -254,15 +250,8 @@ class Elsewhere:
             odd |= {said.partition(': ')[2]: said} if (said := answer.get('odd')) else {}
         for said in odd.values(): note_odd(fed, said)        # once for a layer, however many sites it has
         if judged: fed.history.measures['sites'] = judged
-        one = not fed.is_personal()
         rows.sort(key=lambda r: (r['moment'] == 'adabn', one and r['view'] == 'personal'))
         return added(rows)
-    def called(self, fed:Federation)->tuple: # of clients
-        "Sites that only evaluate, where there is a model for them."
-        if not self.judges or not fed.is_personal(): return self.judges
-        names = ', '.join(self.names[c.id] for c in self.judges)
-        say(f'{fed.method.name} has no model for all, so {names}, which only evaluates, is not asked')
-        return ()
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #3ee7261d
 def hub_of(job:Job, facts:list, post,
@@ -270,20 +259,46 @@ def hub_of(job:Job, facts:list, post,
     least=0, lost='', at_once=16, without=(), begun='',
 )->Federation:
     "A federation of the sites that said this of themselves."
+    # what they said fits together, and with the members so far
     facts, file = agreed(facts), out and Path(out)/'state.safetensors'
     for f in (f for f in facts if f['n'] > job.most_images):
         raise ValueError(f'{f["name"]} says {f["n"]:,} images, and the job takes {job.most_images:,} of a '
                          f'site: if that is true, say --most-images {f["n"]}')
     going = bool(file and file.exists())
     if going or without: facts = members(facts, file, without)
+    # the federation, which trains what they train
     sites = Elsewhere(job, [f['name'] for f in facts], post, least, lost, at_once)
     hub = job.federation(roster_of(facts, job.pixels), sites=sites, out=file)
-    sites.places(hub)
+    check_alike([facts[0] | hub.made_of | dict(name='the server', version=__version__), facts[0]])
+    # those who are here: who trains, and who only evaluates
+    here = {k: f for k, f in enumerate(facts) if f.get('here', True)}
+    hub.clients = [c for c in hub.clients if c.id in here]
+    sites.judges = tuple(Client(k, f['domain'], (), (), ()) for k, f in here.items() if not f['trains'])
+    hub.history.setting['sites'] = [dict(since=0, here=True) | f for f in facts]
+    if not hub.clients: raise ValueError('nobody here trains: one site must')
+    if sites.judges and hub.is_personal():
+        raise ValueError(f'{hub.method.name} leaves parts of its models with the sites, so there is none for '
+                         f'{sites.names[sites.judges[0].id]}, which only evaluates: leave it out')
+    # where it stood, or where it begins
     sites.book = Book(out) if out else None
     if going: go_on(hub)
     elif file: good_of(file).unlink(missing_ok=True)
     if begun: begin_with(hub, begun)
     return hub
+
+# %% ../../nbs/8_deploy/04_hub.ipynb #c20f7d51
+@contextmanager
+def alone(
+    out:Path,         # folder
+    seconds:float=0., # to wait for another run's end
+):
+    "One run at a time writes a folder; one whose process has ended holds nothing."
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try: held.enter_context(locked(out/'.lock', seconds))
+        except BlockingIOError:
+            raise ValueError(f'another run works in {out}: await its end, or give another --out') from None
+        yield
 
 # %% ../../nbs/8_deploy/04_hub.ipynb #6b1e7a42
 def tell_round(hub:Federation):

@@ -40,20 +40,6 @@ def signed(name:str, key, theirs, *more):
     for what in more: made = made.add_extension(what, critical=isinstance(what, x509.BasicConstraints))
     return made.sign(theirs, crypto('hazmat.primitives.hashes').SHA256())
 
-# %% ../../nbs/8_deploy/07_keys.ipynb #ed303df7
-def certificates(hosts, key, ca)->tuple: # keys of the server and the authority → what the latter signs
-    "For a server that is reached by these names; an authority signs itself."
-    x509 = crypto('x509')
-    signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
-    known = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
-    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key())
-    def named(host):                                           # by a name or an address
-        try: return x509.IPAddress(ip_address(host))
-        except ValueError: return x509.DNSName(host)
-    names = x509.SubjectAlternativeName(map(named, dict.fromkeys((*hosts, *HERE))))
-    authority = signed('fedskew', ca, ca, x509.BasicConstraints(True, 0), signs, known)
-    return authority, signed('server', key, ca, names, by)
-
 # %% ../../nbs/8_deploy/07_keys.ipynb #ac42d870
 def write_private(file:Path, key, form:str):
     "A key that only its owner may read, whole or not at all."
@@ -70,13 +56,23 @@ def write_public(file:Path, made):
 # %% ../../nbs/8_deploy/07_keys.ipynb #c969640e
 def write_certificates(out:Path, hosts, ca=None): # ca: the authority's key, where there is one
     "server.key, server.crt, and where they are new ca.key and ca.crt, which all get: it is written last."
-    key, authority = new_key(), ca or new_key()
+    x509, key, authority = crypto('x509'), new_key(), ca or new_key()
     write_private(out/'server.key', key, 'PKCS8')
-    known, server = certificates(hosts, key, authority)
+    # the server's, with every name and address by which it is reached
+    def named(host):
+        try: return x509.IPAddress(ip_address(host))
+        except ValueError: return x509.DNSName(host)
+    names = x509.SubjectAlternativeName(map(named, dict.fromkeys((*hosts, *HERE))))
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    server = signed('server', key, authority, names, by)
     write_public(out/'server.crt', server)
     if ca: return
+    # the authority's, which it signs itself
+    signs = x509.KeyUsage(*(i == 5 for i in range(9)))         # the sixth of nine uses: certificates
+    known = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    made = signed('fedskew', authority, authority, x509.BasicConstraints(True, 0), signs, known)
     write_private(out/'ca.key', authority, 'PKCS8')
-    write_public(out/'ca.crt', known)
+    write_public(out/'ca.crt', made)
 
 # %% ../../nbs/8_deploy/07_keys.ipynb #bbcc5423
 NAME = r'\w[\w.-]{0,39}'

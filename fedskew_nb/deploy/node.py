@@ -29,9 +29,9 @@ from ..data.datasets import renumbered
 from ..data.folder import DIGEST, load_folder, rows_in
 from ..data.images import join
 from ..data.suite import Suite
-from .admit import admit, admit_setting, check_limits, check_round, limits_of, within
+from .admit import admit, admit_setting, check_limits, limits_of, within
 from .keys import site_name
-from .order import Book, Job, Judged, Order, job_mark, job_of, letters, now, sha
+from .order import Book, Job, Judged, Order, job_of, letters, now, sha
 from .secure import Seal, SecureSum
 from .surface import looking_on, surface_of
 from ..engine.checkpoint import from_bytes, load_nest, save_nest, to_bytes
@@ -158,33 +158,33 @@ class Memory:
             used.unlink()
             Book(self.folder.parent).write(run=run, kind='set aside')
         complain(f'the server begins {run} anew: what {self.site} kept of it lies in {run}/old of its memory')
-    def begun(self, order:dict, now:dict): # digests
+    def begun(self, order:Order, now:dict): # digests
         "Refuse to go on with other images than those that the run began with here; a first round begins."
-        file, merged, used = self.folder/'images.json', order['merged'], self.used()
+        file, merged, used = self.folder/'images.json', order.merged, self.used()
         with at_home(): same = not file.exists() or json.loads(read_bytes(file)) == now
-        trains, last = order['kind'] == 'train', self.folder/'model.safetensors'
-        if not same and (order['round'] or not trains and (used or last.exists())):
+        trains, last = order.kind == 'train', self.folder/'model.safetensors'
+        if not same and (order.round or not trains and (used or last.exists())):
             raise ValueError(f'{self.site} has other images, labels or boxes than when this run began here: '
                              'put the earlier ones back, or begin anew with another --out')
         gone = self.lost(merged) and any(int(f.stem) <= used for f in self.kept())
         if trains and (merged < used or gone): self.set_aside(merged)
         if not same or not file.exists(): write_json(now, file)
         if merged > self.used(): write_json(merged, self.folder/'used.json')
-    def recalled(self, order:dict, images:dict, device)->dict:
+    def recalled(self, order:Order, images:dict, device)->dict:
         "What was kept after the last round of which the server used the answer."
-        merged, file = order['merged'], self.file(order['merged'])
-        if (lost := self.lost(merged)) and not order['fresh']:
+        merged, file = order.merged, self.file(order.merged)
+        if (lost := self.lost(merged)) and not order.fresh:
             raise ValueError(f'{self.site} lost its memory: what it kept after round {merged} is gone. '
                              f'Bring {file.name} back, or let it begin anew: --lost fresh')
         self.begun(order, images)
         if not merged or lost: return dict(kept={}, states={})
         with at_home(): return load_nest(file, device)
-    def keep(self, mine:dict, order:dict):
+    def keep(self, mine:dict, order:Order):
         "Write what stays after a training; that of the last used round stays, too."
-        done = order['round']+1
+        done = order.round+1
         save_nest(mine, self.file(done))
         for old in self.kept():
-            if old.stem not in (str(order['merged']), str(done)): old.unlink()
+            if old.stem not in (str(order.merged), str(done)): old.unlink()
     def leave(self, fed:Federation, client:int|None):
         "The last model, with its card; of others that lay there before it the first stays, too."
         last, first = self.folder/'model.safetensors', self.folder/'model.old.safetensors'
@@ -206,22 +206,17 @@ def misshapen(down, like:dict)->str: # '' if nothing is
             return f'{n} beside it is {form_of(v)}, not {form_of(like[n])}'
     return ''
 
-def check_order(site:str, order:dict, like:dict): # a model like the one that is asked about
+def check_order(site:str, order:Order, like:dict): # a model like the one that is asked about
     "Refuse tensors that are not the job's, or not finite."
-    why, numbers = unlike(order['model'], like), floats_in([order['model'], order['down']])
+    why, numbers = unlike(order.model, like), floats_in([order.model, order.down])
     def number(v): return isinstance(v, (int, float)) or isinstance(v, Tensor) and not v.is_complex()
-    odd = [v for v in leaves(order['down']) if not number(v)]
+    odd = [v for v in leaves(order.down) if not number(v)]
     if not why and odd: why = f'beside it came {form_of(odd[0])}'
-    why = why or misshapen(order['down'], like)
+    why = why or misshapen(order.down, like)
     if not why and numbers and not math.isfinite(largest_of(numbers)): why = 'it holds NaN or infinity'
     if why: raise ValueError(f'{site} got another model than the job has ({why}): ask anew')
 
-# %% ../../nbs/8_deploy/03_node.ipynb #9c8e109f
-def who()->str:
-    "Whose account this is."
-    try: return getpass.getuser()
-    except (KeyError, OSError): return f'user {os.getuid()}'       # in a container
-
+# %% ../../nbs/8_deploy/03_node.ipynb #1794e4bb
 def machine(device)->dict: # {what: text}
     "On what bits depend besides the code."
     kind = f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
@@ -257,86 +252,95 @@ class Node:
         book, said = Book(self.memory), {}
         try:
             said = from_bytes(order, self.device)
-            answer = to_bytes(self.answer(said))
+            if why := misfit(said, Order): raise ValueError(f'{self.name} got no order ({why})')
+            asked, job = Order(**said), job_of(said['job'])
+            answer = to_bytes(self.answer(asked, job))
         except Exception as e:
             what = {k: said[k] for k in ('kind', 'round') if isinstance(said.get(k), (str, int))}
             what |= dict(came=len(order), order=sha(order), left=0)
             book.write(**what, refused=str(e), allowed=self.owner())
             raise
-        job = job_of(said['job'])
-        book.write(**letters(job, said['kind'], said['round'], order, answer, allowed=self.owner()))
+        book.write(**letters(job, asked.kind, asked.round, order, answer, allowed=self.owner()))
         return answer
-    def answer(self, order:dict)->dict:
-        "Do what was asked."
-        if why := misfit(order, Order): raise ValueError(f'{self.name} got no order ({why})')
-        job, kinds = job_of(order['job']), 'facts train score classes'.split()+['pledge']*bool(self.secure)
-        if not self.limits['evaluate_only']: self.check_agreed(job)
-        elif order['kind'] in ('train', 'pledge'):
+    def answer(self, order:Order, job:Job)->dict:
+        "Do what was asked, if its owner agreed to it."
+        secure, noisy = bool(job.setting.get('secure')), self.epsilon is None or job.setting.get('epsilon')
+        trains = not self.limits['evaluate_only']
+        if not trains and order.kind in ('train', 'pledge'):
             raise ValueError(f'{self.name} only evaluates: ask it for scores')
+        if trains and secure and not self.secure:
+            raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
+        if trains and self.secure and not secure:
+            raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
+        if trains and not noisy:
+            raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
+                             f'of {self.epsilon:g} for all runs')
+        kinds = 'facts train score classes'.split()+['pledge']*bool(self.secure)
         def do():
-            if order['kind'] != 'classes': self.consider(job)
-            return getattr(self, one_of(order['kind'], kinds, 'order'))(order, job)
+            if order.kind != 'classes': self.consider(job)
+            return getattr(self, one_of(order.kind, kinds, 'order'))(order, job)
         return within(self.limits['minutes'], do)
-    def facts(self, order:dict, job:Job)->dict:
+    def facts(self, order:Order, job:Job)->dict:
         "What the server may know before the first round."
         fed = self.federation(job, 0)
         client, suite = fed.suite.clients[0], fed.suite
         trains, asked = not self.limits['evaluate_only'], suite.unseen.get(client.domain, client.test)
-        if trains and fed.setting.epsilon:
-            self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
+        if trains and fed.setting.epsilon: self.ledger(job).begin(fed.setting, client.train, fed.worker.sigma)
         counts = dict(n=trains*len(client.train), tests=len(asked), trains=trains)
         return dict(name=self.name, domain=client.domain, **counts, classes=list(suite.classes),
                     norm=[list(suite.mean), list(suite.std)], version=__version__, code=fed.made_of['code'],
                     first_net=fed.made_of['first_net'], machine=machine(self.device))
-    def classes(self, order:dict, job:Job)->dict:
+    def classes(self, order:Order, job:Job)->dict:
         "What its folders are called."
         admit(job, self.name, self.limits)
         return dict(name=self.name, classes=list(self.images.suite(job).classes))
-    def pledge(self, order:dict, job:Job)->dict:
+    def pledge(self, order:Order, job:Job)->dict:
         "What it signs before a secure round."
         fed, memory = self.asked(order, job)
         return self.secure.pledge(order, job, fed, memory.folder)
-    def train(self, order:dict, job:Job)->dict:
+    def train(self, order:Order, job:Job)->dict:
         "Local training by an order: what the server gets."
         fed, memory = self.asked(order, job)
         members = self.secure.members(order, job, fed, memory.folder) if self.secure else ()
         at = copy(fed)
-        at.state = replace(fed.state, round=order['round'])
-        idle = counters(at.groups)-order['model'].keys()     # a sum leaves them with their sites
-        like = at.order(order['client'])['model']
+        at.state = replace(fed.state, round=order.round)
+        idle = counters(at.groups)-order.model.keys()     # a sum leaves them with their sites
+        like = at.order(order.client)['model']
         check_order(self.name, order, {n: v for n, v in like.items() if n not in idle})
-        anew = memory.lost(order['merged'])
-        answer, mine = fed.work(order, memory.recalled(order, fed.made_of['data'], self.device))
+        anew = memory.lost(order.merged)
+        answer, mine = fed.work(asdict(order), memory.recalled(order, fed.made_of['data'], self.device))
         memory.keep(mine, order)
         if members: answer = self.secure.masked(answer, members, job, memory.folder)
-        return answer | dict(round=order['round']+1, anew=anew)
-    def score(self, order:dict, job:Job)->dict:
+        return answer | dict(round=order.round+1, anew=anew)
+    def score(self, order:Order, job:Job)->dict:
         "How many of the own test images are right; the last model stays as a file of this site."
-        k, (fed, memory) = order['client'], self.asked(order, job)
+        k, (fed, memory) = order.client, self.asked(order, job)
         mine = memory.recalled(order, fed.made_of['data'], self.device)
         like = {n: v for n, v in fed.server.items() if n not in fed.kept | fed.net.frozen}
         check_order(self.name, order, like)
-        own, first = order['model'] | mine['kept'] if order['personal'] else {}, fed.state
-        fed.state = replace(first, server=first.server | order['model'], own={k: own}, down=order['down'],
-                            states={k: mine['states']}, round=order['round'])
+        own, first = order.model | mine['kept'] if order.personal else {}, fed.state
+        fed.state = replace(first, server=first.server | order.model, own={k: own}, down=order.down,
+                            states={k: mine['states']}, round=order.round)
         try:
             rows, last = scores(fed), fed.round_no == fed.setting.rounds
             if fed.suite.unseen: rows = [r for r in rows if r['view'] == 'unseen']
             fed.history = fed.history.grown(rows=rows)
-            if last: memory.leave(fed, k if order['personal'] else None)
+            if last: memory.leave(fed, k if order.personal else None)
             said = dict(client=k, rows=rows, odd=batch_odd(fed) if last else '')
             return said | dict(site=asdict(judged(fed))) if fed.suite.unseen else said
         finally: fed.state = first
-    def asked(self, order:dict, job:Job)->tuple:
+    def asked(self, order:Order, job:Job)->tuple:
         "(a federation, what it keeps) of an order whose round the job has."
-        fed, memory = self.federation(job, order['client']), self.of_run(job)
-        check_round(self.name, order, fed.setting.rounds)
+        fed, memory = self.federation(job, order.client), self.of_run(job)
+        if order.round > (rounds := fed.setting.rounds)-(order.kind != 'score'):
+            raise ValueError(f'{self.name} is asked to {order.kind} after round {order.round}, and the job '
+                             f'has {rounds}: ask for more --rounds')
         there = [p for p in self.memory.glob('*') if p.is_dir() and p.name != 'cache']
         if not memory.folder.exists(): check_limits(self.name, self.limits, runs=len(there)+1)
         return fed, memory
     def consider(self, job:Job):
         "Say what will leave, before anything does; what others would get needs a yes, at every order."
-        file, key = self.memory/'considered.json', f'{job_mark(job)} {__version__}'
+        file, key = self.memory/'considered.json', f'{job.mark()} {__version__}'
         with at_home(): known = json.loads(read_bytes(file)) if file.exists() else {}
         if key not in known:
             surface = surface_of(job, self.federation(job, 0).suite.n_classes)
@@ -347,16 +351,6 @@ class Node:
         if not (others := known[key]['others_get']) or self.peers: return
         raise ValueError(f'{job.method} gives other sites what {self.name} sends ({others}): '
                          'say --peers if they may have it')
-    def check_agreed(self, job:Job):
-        "Nothing leaves but as its owner agreed: in a sum if it has keys, with noise if it has a most of ε."
-        secure = bool(job.setting.get('secure'))
-        if secure and not self.secure:
-            raise ValueError(f'{self.name} has no keys for a secure sum: start it with --secure FOLDER')
-        if self.secure and not secure:
-            raise ValueError(f'{self.name} takes part in secure sums only: say --set secure=true')
-        if self.epsilon is None or job.setting.get('epsilon'): return
-        raise ValueError(f'{self.name} trains with noise only: say --set epsilon=3 --set clip=1, '
-                         f'of {self.epsilon:g} for all runs')
     def federation(self, job:Job, k:int)->Federation:
         "This site as a federation of one, with the number that the server gave it."
         if self.at == (job, k): return self.fed
@@ -375,9 +369,10 @@ class Node:
         return Ledger(self.memory/'privacy.jsonl', self.epsilon, job.run)
     def owner(self)->str:
         "Who runs the node, and what was allowed."
-        said = {k: self.limits[k] for k in ('methods', 'evaluate_only')}
-        said = dict(peers=self.peers) | said
-        return ', '.join([who(), *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
+        try: who = getpass.getuser()
+        except (KeyError, OSError): who = f'user {os.getuid()}'       # in a container
+        said = dict(peers=self.peers) | {k: self.limits[k] for k in ('methods', 'evaluate_only')}
+        return ', '.join([who, *(k if v is True else f'{k} {v}' for k, v in said.items() if v)])
 
 # %% ../../nbs/8_deploy/03_node.ipynb #c5bf83f2
 BAD = 'strict', 'skip'      # broken images: refused, left out

@@ -40,6 +40,9 @@ class Job(Record):
         known_names(self.setting, ['protocol', *(f.name for f in fields(Setting))], 'setting')
         for k in self.setting.keys() & {'stack', 'everywhere', 'answers'}:
             raise ValueError(f'{k} needs images or answers of all sites: leave it out')
+    def mark(self)->str:
+        "By this digest two sides know that they mean one job."
+        return sha(asdict(self))
     def net(self, n_classes:int)->Net:
         "Its first model, the same everywhere."
         return read_model(self.model, n_classes, self.pixels, self.setting.get('seed', 0))
@@ -56,10 +59,12 @@ def job_of(d)->Job:
     return record_of(d, Job)
 
 # %% ../../nbs/8_deploy/13_order.ipynb #9c32676c
-class Order(Record):
+class Order(Record, forbid_unknown_fields=True):
     "What a site is asked."
     kind:str          # facts, train, score, pledge, classes
     job:dict
+    asked:str         # of a secure round: digest of what will be sent
+    members:list      # what those who take part have signed
     client:int        # the number that the server gave it
     round:int         # how many are done
     merged:int        # the last one of which its answer was used; 0: none
@@ -67,8 +72,6 @@ class Order(Record):
     fresh:bool        # may it begin anew?
     model:dict
     down:dict         # what mechanisms send beside it
-    asked:str         # of a secure round: digest of what will be sent
-    members:list      # what those who take part have signed
     def __post_init__(self):
         for n in ('client', 'round', 'merged'):
             if (v := getattr(self, n)) < 0: raise ValueError(f'{n} is {v}: at least 0')
@@ -77,7 +80,7 @@ class Order(Record):
 
 # %% ../../nbs/8_deploy/13_order.ipynb #9c32676d
 def order_of(job:Job, kind:str, **more)->dict:
-    "An order; what is not said of the server is as before the first round."
+    "An order, as it is sent; what is not said of the server is as before the first round."
     blank = dict(client=0, round=0, merged=0, personal=False, fresh=False, model={}, down={})
     return dict(kind=kind, job=asdict(job), asked='', members=[]) | blank | more
 
@@ -98,8 +101,6 @@ def sha(o)->str:
     "Digest of bytes, or of what JSON holds."
     data = o if isinstance(o, bytes) else json.dumps(o, sort_keys=True).encode()
     return hashed(data, size=32).hexdigest()
-
-def job_mark(job:Job)->str: return sha(asdict(job))
 
 def asked_of(order:dict)->str:
     "Digest of an order, but for who gets it: its number is compared with the one that it signed."
@@ -142,5 +143,5 @@ class Book:
 # %% ../../nbs/8_deploy/13_order.ipynb #3163b611
 def letters(job:Job, kind:str, round:int, order:bytes, answer:bytes, **more)->dict:
     "An order and its answer, as both sides write them down."
-    what = dict(run=job.run, job=job_mark(job), method=job.method, kind=kind, round=round)
+    what = dict(run=job.run, job=job.mark(), method=job.method, kind=kind, round=round)
     return what | dict(came=len(order), order=sha(order), left=len(answer), answer=sha(answer)) | more

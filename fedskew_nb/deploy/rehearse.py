@@ -13,8 +13,8 @@ from ..core.files import private_files
 from ..core.names import at_least, one_of
 from .admit import limits_of
 from .flare import write_job
-from .flower import alone, split, submit
-from .hub import finish, hub_of, tell_round
+from .flower import submit
+from .hub import alone, finish, hub_of, tell_round
 from .keys import write_pair
 from .node import BAD, Node
 from .order import Book, Job, letters, order_of
@@ -60,9 +60,9 @@ def rehearsal(
         return said
     def post(letters): return {n: nodes[n](data) for n, data in letters.items()}
     how = dict(out=out, lost=lost, without=without, begun=begun)
-    if hubs: return tree_of(job, branches(nodes, post, hubs), **how)
-    if union: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
-    return hub_of(job, ask('facts'), post, **how)
+    if union and not hubs: job = united(job, known_sites(Path(out)/'state.safetensors')[:1] or ask('classes'))
+    if not hubs: return hub_of(job, ask('facts'), post, **how)
+    return tree_of(job, branches(nodes, post, hubs), **how)
 
 # %% ../../nbs/8_deploy/06_rehearse.ipynb #0bc08f77
 def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
@@ -154,9 +154,9 @@ def federate_command(
         raise ValueError('say --rehearse FOLDER for each site, or --nodes N')
     setting = read_settings(set, ('rounds',)) | dict(rounds=rounds)
     if protocol: setting['protocol'] = protocol
-    union = classes == 'union'
+    union, named = classes == 'union', [c.strip() for c in classes.split(',')] if classes else []
     at_least(most_images=(most_images, 1, 'a site trains on one or more'))
-    job = Job(method, model, pixels, setting, '', [] if union else split(classes), most_images)
+    job = Job(method, model, pixels, setting, '', [] if union else named, most_images)
     try:
         with private_files():
             if rehearse: return run_here(job, rehearse, out, union=union, **sites)

@@ -17,7 +17,7 @@ from ..core.context import Member, Members
 from ..core.files import (
     Number, Record, at_home, locked, read_bytes, record_of, whole_file, write_json)
 from .keys import crypto
-from .order import Job, asked_of, sha
+from .order import Job, Order, asked_of, sha
 from ..engine.federation import Federation
 from ..engine.fixed import fixed, server_for
 
@@ -105,11 +105,11 @@ class SecureSum:
         memory:Path,
         limits:dict,
     ): self.seal, self.name, self.memory, self.limits = seal, name, memory, limits
-    def pledge(self, order:dict, job:Job, fed:Federation, folder:Path)->dict:
+    def pledge(self, order:Order, job:Job, fed:Federation, folder:Path)->dict:
         "Draw a fresh key and sign what is asked; {'left': round} where its part of the round was sent."
         client, = fed.clients
         key = X25519().X25519PrivateKey.generate()
-        what = sha(asdict(job)), job.run, order['round'], order['asked']
+        what = job.mark(), job.run, order.round, order.asked
         me = self.name, client.id, client.domain, len(client.train)
         said = Pledge(*what, *me, key.public_key().public_bytes_raw().hex())
         if why := beyond(said, job): raise ValueError(f'{self.name} signs nothing for this round: {why}')
@@ -119,15 +119,15 @@ class SecureSum:
             os.chmod(part, 0o600)        # while it is empty
             part.write_text(json.dumps(dict(signed=signed, key=key.private_bytes_raw().hex())))
         return signed
-    def members(self, order:dict, job:Job, fed:Federation, folder:Path)->tuple:
+    def members(self, order:Order, job:Job, fed:Federation, folder:Path)->tuple:
         "(What all have signed, by name; {name: weight}), if what they signed is what this site was sent."
         file = folder/'pledge.json'
         if not file.exists():
             raise ValueError(f'{self.name} has no key for this round, or used it: ask for a new one')
         with at_home(): mine = json.loads(read_bytes(file))['signed']
         try:
-            ps = sorted(map(self.seal.checked, order['members']), key=lambda p: p.name)
-            if mine not in order['members']: raise ValueError('its own word is not among what they signed')
+            ps = sorted(map(self.seal.checked, order.members), key=lambda p: p.name)
+            if mine not in order.members: raise ValueError('its own word is not among what they signed')
             me = self.seal.checked(mine)
         except ValueError as e: raise ValueError(f'{self.name} answers no such round: {e}') from None
         if not (why := self.unfit(me, ps, order, job, fed)):
@@ -135,18 +135,18 @@ class SecureSum:
             why = self.before(ps, w) or self.exposed(w)
         if why: raise ValueError(f'{self.name} answers no such round: {why}')
         return ps, w
-    def unfit(self, me:Pledge, ps:list, order:dict, job:Job, fed:Federation)->str:
+    def unfit(self, me:Pledge, ps:list, order:Order, job:Job, fed:Federation)->str:
         "Why the order does not fit what this site signed, or these members what was asked."
         client, = fed.clients
-        for what, signed, now in (('site', me.name, self.name), ('number', me.client, order['client']),
+        for what, signed, now in (('site', me.name, self.name), ('number', me.client, order.client),
                                   ('domain', me.domain, client.domain), ('images', me.n, len(client.train))):
             if signed != now: return f'it signed {what} {signed}, and is asked as {what} {now}'
         if len({p.name for p in ps}) < max(3, len(ps)) or len({p.client for p in ps}) < len(ps):
             return 'there must be three members or more, each of them once'
         for p in ps:
-            meant = sha(asdict(job)), job.run, order['round']
+            meant = job.mark(), job.run, order.round
             if (p.job, p.run, p.round) != meant: return f'{p.name} signed for another round'
-            if p.asked != asked_of(order): return f'{p.name} signed for another model than was sent'
+            if p.asked != asked_of(asdict(order)): return f'{p.name} signed for another model than was sent'
             if why := beyond(p, job): return why
         return 'the members change from round to round' if job.setting.get('participation', 1) != 1 else ''
     def shares(self, ps:list, fed:Federation)->dict: # {name: its weight}; all 0: nothing is averaged

@@ -9,14 +9,32 @@ __all__ = []
 from dataclasses import dataclass, field
 import torch
 from fastcore.basics import chunked
+from msgspec.structs import asdict, replace
 from torch import Tensor
-from ..core.files import Record, misfit
+from ..core.files import Number, Record, misfit
 from .hub import Elsewhere, hub_of, impossible, read_answer
-from .order import Book, Job, letters, order_of
+from .order import Book, Job, Order, job_of, letters, order_of
 from ..engine.checkpoint import from_bytes, to_bytes
 from ..engine.federation import Federation
-from ..engine.server import Answer, Server, unasked
+from ..engine.server import Answer, unasked, unlike
 from ..engine.fixed import fixed, server_for
+
+# %% ../../nbs/8_deploy/12_tree.ipynb #6ab9b452
+class Spread(Order):
+    "An order for all sites of a hub."
+    to:dict[str, int]          # their numbers; none before they have one
+    shares:dict[str, Number]   # of a training: what each model counts in the sum
+    parts:int                  # so many models are in the whole sum
+    def __post_init__(self):
+        Order.__post_init__(self)
+        if self.kind != 'train': return
+        if self.shares.keys() != self.to.keys(): raise ValueError('shares are of other sites')
+        if self.parts < len(self.to): raise ValueError(f'parts is {self.parts}: at least {len(self.to)}')
+
+class Sum(Record, forbid_unknown_fields=True):
+    "What a hub answers."
+    said:dict[str, dict]    # by site
+    model:dict              # whole numbers; after a training their sum
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #ffe5fec6
 def floats_of(model:dict)->dict:
@@ -27,26 +45,30 @@ class Branch:
     "To its sites a server, to the server one node, which sends the sum of their models."
     def __init__(self,
         names,         # of its sites
-        post,          # letters → answers
+        post,          # carries letters: {name: bytes} → {name: bytes}
         at_once:int=16,
     ):
         self.names, self.post, self.at_once = list(names), post, at_once
     def __call__(self, letter:bytes)->bytes:
         "What its sites answer to an order; in place of their models one sum."
-        order, said, total = from_bytes(letter), {}, {}
-        to, shares, parts = (order.pop(k) for k in ('to', 'shares', 'parts'))
-        order['job']['setting'].pop('secure', None)
+        # its sites get the order as of a run that is not secure, for they hide nothing from their hub
+        came, said, total = from_bytes(letter), {}, {}
+        if why := misfit(came, Spread): raise ValueError(f'a hub got no order ({why})')
+        spread = Spread(**came)
+        job, to = job_of(spread.job), spread.to
+        job = asdict(replace(job, setting={k: v for k, v in job.setting.items() if k != 'secure'}))
+        order = {k: getattr(spread, k) for k in Order.__struct_fields__} | dict(job=job)
         for some in chunked(to or self.names, self.at_once):
             asked = {n: order | dict(client=to.get(n, 0)) for n in some}
             answers = self.post({n: to_bytes(o) for n, o in asked.items()})
             for n, o in asked.items():
                 if n not in answers: raise ConnectionError(f'{n} did not answer: start it, call again')
                 said[n] = read_answer(n, answers.pop(n))
-                if o['kind'] != 'train': continue
-                for p, v in self.part(n, o, said[n], shares[n], parts).items(): total[p] = total.get(p, 0)+v
+                if spread.kind != 'train': continue
+                for p, v in self.part(n, o, said[n], spread).items(): total[p] = total.get(p, 0)+v
         return to_bytes(dict(said=said, model=total))
-    def part(self, name:str, order:dict, answer:dict, share:float, parts:int)->dict: # {name: int64}
-        "What a site adds to a sum of so many parts; what was not asked for is refused."
+    def part(self, name:str, order:dict, answer:dict, spread:Spread)->dict: # {name: int64}
+        "What a site adds to the sum; what was not asked for is refused."
         if why := misfit(answer, Answer): raise ValueError(f'{name} sent no answer ({why}): ask it again')
         model, like = floats_of(answer.pop('model')), floats_of(order['model'])
         why = unasked(answer | dict(model=model), order['client'], like, order['round']+1)
@@ -54,7 +76,7 @@ class Branch:
             raise ValueError(f'{name} sent what was not asked for ({why}): ask it again')
         if answer.pop('extra'):
             raise ValueError(f'{name} sends more than a model, and a hub adds models only')
-        try: return {n: fixed(v, share, parts) for n, v in model.items()}
+        try: return {n: fixed(v, spread.shares[name], spread.parts) for n, v in model.items()}
         except FloatingPointError as e: raise FloatingPointError(f'{name}: {e}') from None
 
 def branches(names, post, n:int)->dict: # {name: Branch}
@@ -63,64 +85,67 @@ def branches(names, post, n:int)->dict: # {name: Branch}
     return {f'hub {h+1}': Branch(names[h::n], post) for h in range(n)}
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #c082502e
-class Sum(Record):
-    "What a hub answers."
-    said:dict[str, dict]    # by site
-    model:dict
+def sum_of(hub:str, letter:bytes)->Sum:
+    "What a hub says, or that it does not."
+    answer = read_answer(hub, letter)
+    if why := misfit(answer, Sum): raise ValueError(f'{hub} sent no sum ({why}): ask it again')
+    return Sum(**answer)
 
 @dataclass
 class Tree(Elsewhere):
     "Sites that are reached through hubs."
     above:dict=field(default_factory=dict)     # {site's name: its hub}
-    def opened(self, fed:Federation, who:list)->Server:
-        "The server of a round, and what each model counts in the sum."
-        if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
-        server = server_for(fed, who)
-        shares = [0.]*len(who) if server.w is None else server.w.tolist()
-        self.shares = {self.names[c.id]: p for c, p in zip(who, shares)}
-        return server
-    def letter(self, fed:Federation, who:list, kind:str)->bytes:
-        "One order for all of these sites."
-        to = {self.names[c.id]: c.id for c in who}
-        more = dict(to=to, shares={}, parts=0)
-        if kind == 'train': more |= dict(shares={n: self.shares[n] for n in to}, parts=len(self.shares))
-        return to_bytes(from_bytes(Elsewhere.letter(self, fed, who[0].id, kind)) | more)
-    def below(self, fed:Federation, kind:str, hub:str, who:list)->dict: # {client: answer}
-        "What a hub says of its sites; the sum of their models stands with the first."
-        # its letter is of these sites
-        answers, names = self.sent(fed, kind, {hub: who}), [self.names[c.id] for c in who]
-        if not answers: raise ConnectionError(f'{hub} did not answer: start it, call again')
-        answer = read_answer(hub, answers[hub])
-        why = misfit(answer, Sum) or ('' if {*names} == {*answer['said']} else 'it is of other sites')
-        if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
-        said, sums = [answer['said'][n] for n in names], answer['model']
-        if kind != 'train': return {c.id: s for c, s in zip(who, said)}
-        # no sum is above what so many parts can make; else all hubs' sum may wrap around
-        most = 2.**62*len(who)/len(self.shares)
-        for n, v in sums.items():
-            if not isinstance(v, Tensor) or not v.numel() or float(v.double().abs().max()) <= most: continue
-            raise ValueError(f'{hub} sent no sum ({n} is above what its sites can send): ask it again')
-        # zeros that take no memory
-        like = {n: fed.server[n].shape for n in sums if n in fed.server}
-        none = {n: torch.zeros((), dtype=torch.long).expand(shape) for n, shape in like.items()}
-        said = [s | dict(model=dict(none) if k else sums, extra={}) for k, s in enumerate(said)]
-        return {c.id: s for c, s in zip(who, said)}
+    signs = False    # a hub sees the models of its sites
     def asked(self, fed:Federation, kind:str, who:list):
         "What each client answers, in the order of their numbers; a hub is asked when its first comes."
+        server, shares = None, {}
+        if kind == 'train':
+            if not fed.setting.secure: raise ValueError('hubs add whole numbers: say --set secure=true')
+            server = server_for(fed, who)
+            w = [0.]*len(who) if server.w is None else server.w.tolist()
+            shares = {self.names[c.id]: p for c, p in zip(who, w)}
         got, hubs = {}, [self.above[self.names[c.id]] for c in who]
         for c, hub in zip(who, hubs):
-            if c.id not in got: got |= self.below(fed, kind, hub, [d for d, h in zip(who, hubs) if h == hub])
+            if c.id not in got:
+                to = {self.names[d.id]: d.id for d, h in zip(who, hubs) if h == hub}
+                own = {n: p for n, p in shares.items() if n in to}
+                order = self.order(fed, c.id, kind) | dict(to=to, shares=own, parts=len(shares))
+                got |= self.below(hub, order, server)
             yield got.pop(c.id)
+    def below(self, hub:str, order:dict, server)->dict: # {client: answer}
+        "What a hub says of its sites; the sum of their models stands with the first."
+        if not (answers := self.sent({hub: order})):
+            raise ConnectionError(f'{hub} did not answer: start it, call again')
+        answer, (first, *others) = sum_of(hub, answers[hub]), order['to'].values()
+        why, sums = '' if order['to'].keys() == answer.said.keys() else 'it is of other sites', answer.model
+        # its sum is like what was asked for; above what so many parts make, the sum of all could wrap around
+        like, most = {}, 0.
+        if server: like, most = server.wanted(first), 2.**62*len(order['to'])/order['parts']
+        why = why or unlike(sums, like)
+        for n, v in sums.items() if not why else ():
+            if not v.numel() or float(v.double().abs().max()) <= most: continue
+            why = f'{n} is above what its sites can send'
+        if not why and (odd := impossible(sums)): why = f'{odd}, and no BatchNorm has that'
+        if why: raise ValueError(f'{hub} sent no sum ({why}): ask it again')
+        said = {k: answer.said[n] for n, k in order['to'].items()}
+        if not server: return said
+        # zeros that take no memory
+        none = {n: torch.zeros((), dtype=torch.long).expand(v.shape) for n, v in sums.items()}
+        none = {k: said[k] | dict(model=dict(none), extra={}) for k in others}
+        return {first: said[first] | dict(model=sums, extra={})} | none
 
 # %% ../../nbs/8_deploy/12_tree.ipynb #0186be31
 def tree_of(job:Job, hubs:dict, out=None, **how)->Federation: # {name: Branch}
     "A federation of the sites of all these hubs; its server hears hubs only."
     order, facts, above = to_bytes(order_of(job, 'facts') | dict(to={}, shares={}, parts=0)), [], {}
-    for name, hub in hubs.items():
-        answer = hub(order)
-        if out: Book(out).write(site=name, **letters(job, 'facts', 0, order, answer))
-        facts += (said := [*from_bytes(answer)['said'].values()])
-        above |= {str(f.get('name')): name for f in said}
+    for hub, asked in hubs.items():
+        answer = asked(order)
+        if out: Book(out).write(site=hub, **letters(job, 'facts', 0, order, answer))
+        said = sum_of(hub, answer).said
+        for n in (n for n, f in said.items() if f.get('name') != n):
+            raise ValueError(f'{hub} says of {n} that it is {said[n].get("name")}: ask it again')
+        facts += said.values()
+        above |= dict.fromkeys(said, hub)
     def post(letters): return {n: hubs[n](data) for n, data in letters.items()}
     fed = hub_of(job, facts, post, out, **how)
     fed.sites = Tree(**vars(fed.sites), above=above)

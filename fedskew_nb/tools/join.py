@@ -71,22 +71,6 @@ def head_tuned(fed:Federation, net:Net, data:Data, epochs:int)->Net:
         falling.step()
     return net
 
-# %% ../../nbs/7_app/05_join.ipynb #c77abf81
-IMAGES, LABELS = 'images', 'images, labels'
-
-def ways_of(fed:Federation, data:Data, labels:int, epochs:int)->dict: # {way: (Net, what it needs)}
-    "Every way that is open; the first `labels` images have labels."
-    ways = {'as it is': (first_model(fed), 'nothing')}
-    net = ways['as it is'][0]
-    if has_batchnorm(net): ways['AdaBN'] = adabn(net, data), IMAGES
-    ways |= {way: (adapted(fed, data.x), IMAGES) for way, (_, adapted) in joins_of(fed).items()}
-    of_head = [n for n, _ in net.head.named_parameters()] if hasattr(net, 'head') else []
-    trains = of_head and not any(f'head.{n}' in net.frozen for n in of_head)
-    for way, (start, _) in list(ways.items()) if labels and trains else ():
-        name = 'head tuned' if start is net else f'{way}, then head'
-        ways[name] = head_tuned(fed, start, data[torch.arange(labels)], epochs), LABELS
-    return ways
-
 # %% ../../nbs/7_app/05_join.ipynb #51402f39
 def read_site(root, fed:Federation, white)->tuple: # (name, Data, [Row], [Picture])
     "The images of a site, and a row for each."
@@ -192,12 +176,6 @@ def looks(part:str, d:Data)->list: # of Picture
     marks = zip(d.y.tolist(), tensor_marks(d))
     return [Picture('', str(y), pixels, part, look=seen) for y, (pixels, seen) in marks]
 
-def alike(fed:Federation, held:Data)->int:
-    "How many other images have a near twin among those that the federation was trained on."
-    trained = [p for c in fed.clients for d in (c.train, c.val) for p in looks('train', d)]
-    known = {p.pixels for p in trained}
-    return len(near_twins(trained+[p for p in looks('test', held) if p.pixels not in known]))
-
 # %% ../../nbs/7_app/05_join.ipynb #89cc3141
 def join_site(
     fed:Federation,          # trained
@@ -210,8 +188,23 @@ def join_site(
     "What a trained federation gives a site that was not there, in every way that is open to it."
     site, own, held = parted(fed, images, test, white)
     n = len(own) if labels is None else min(len(own), count(labels, 'labels', 0))
-    ways = ways_of(fed, own, n, count(epochs, 'epochs'))
-    j = Joined(fed, site, held, len(own), n, ways, alike(fed, held))
+    epochs = count(epochs, 'epochs')
+    # every way without labels
+    first = first_model(fed)
+    ways = {'as it is': (first, 'nothing')}
+    if has_batchnorm(first): ways['AdaBN'] = adabn(first, own), 'images'
+    ways |= {way: (adapted(fed, own.x), 'images') for way, (_, adapted) in joins_of(fed).items()}
+    # and the head after each of them, by the first images
+    of_head = [p for p, _ in first.head.named_parameters()] if hasattr(first, 'head') else []
+    trains = of_head and not any(f'head.{p}' in first.frozen for p in of_head)
+    for way, (start, _) in list(ways.items()) if n and trains else ():
+        name = 'head tuned' if start is first else f'{way}, then head'
+        ways[name] = head_tuned(fed, start, own[torch.arange(n)], epochs), 'images, labels'
+    # other images that look like one that the federation was trained on
+    trained = [p for c in fed.clients for d in (c.train, c.val) for p in looks('train', d)]
+    known = {p.pixels for p in trained}
+    near = len(near_twins(trained+[p for p in looks('test', held) if p.pixels not in known]))
+    j = Joined(fed, site, held, len(own), n, ways, near)
     of = f'of {len(held)} held-out images'
     if k := j.known(): warnings.warn(f'{site}: {k} {of} were trained on')
     if j.near: warnings.warn(f'{site}: {j.near} {of} look like some of training')
