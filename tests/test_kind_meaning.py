@@ -14,7 +14,7 @@ from fedskew_nb.methods.baselines.personal import AdaBN, KeepBatchNorm
 from fedskew_nb.nets.models import gap, seq
 from fedskew_nb.run.plan import check_tuned, planned, tuned_elsewhere
 from fedskew_nb.core.pictures import check_grey_files
-from fedskew_nb.engine.guard import all_grey
+from fedskew_nb.data.check import all_grey
 from fedskew_nb.tools.diagnose import diagnose
 from feds import fed_of
 
