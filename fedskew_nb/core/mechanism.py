@@ -227,8 +227,9 @@ def check_lines(m:Mechanism):
         if not fills(m, n): continue
         try: inspect.signature(f).bind(*names)
         except TypeError:
-            takes, wanted = ', '.join(inspect.signature(f).parameters) or 'nothing', ', '.join(['self', *names])
-            raise ValueError(f'{kind(m)}.{n} takes {takes}: write def {n}({wanted})') from None
+            takes = ', '.join(inspect.signature(f).parameters) or 'nothing'
+            raise ValueError(f'{kind(m)}.{n} takes {takes}: '
+                             f'write def {n}({", ".join(["self", *names])})') from None
         except ValueError: pass
     # what it says of itself
     for n in public(Mechanism)-HOOKS.keys():

@@ -149,7 +149,8 @@ def cause(raw:bytes, e:Exception)->str:
     if kind := volume(raw): return f'it is a {kind} file; store its pictures as PNG'
     # what Pillow says, and its own limit as ours
     said = str(e).split(' <')[0] or type(e).__name__
-    if isinstance(e, Image.DecompressionBombError): return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
+    if isinstance(e, Image.DecompressionBombError):
+        return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
     if isinstance(e, UnidentifiedImageError) and raw[:2] in (b'II', b'MM'):
         return 'it is a TIFF whose bands or compression are not read; store it as PNG'
     return f'it is cut off; {said}' if 'truncated' in said.lower() else said

@@ -167,7 +167,8 @@ def setting_for(
     for k, v in (method.run | changes).items():
         if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
         if k not in method.run or method.run[k] == v: continue
-        raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: leave it out')
+        raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: '
+                         'leave it out')
     if changes.get('adamw') and 'momentum' in method.run:
         raise ValueError(f'{method.name} has equations of SGD, and adamw=True was asked for: leave it out')
     return Setting(**(PROTOCOLS.get(protocol, {}) | method.run | changes))

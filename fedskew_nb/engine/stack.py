@@ -60,12 +60,14 @@ def why_not_stacked(
         say = hooks_in_steps(m)
         if say and not m.stacks: return f'{kind(m)} has a say in the training (`{say[0]}`) and does not stack'
     # the net
-    if {n for f in (net.named_parameters, net.named_buffers) for n, _ in f()} != set(nn.Module.state_dict(net)):
+    named = {n for f in (net.named_parameters, net.named_buffers) for n, _ in f()}
+    if named != set(nn.Module.state_dict(net)):
         return 'it uses a tensor twice, or has one that its state does not show'
     if not all(p.requires_grad for p in net.parameters()): return 'some of its parameters are frozen'
     for n, m in net.named_modules():
         noisy = isinstance(m, Random) and not m.stacks
-        if noisy or isinstance(m, nn.modules.dropout._DropoutNd): return f'{n} draws noise in a way of its own'
+        if noisy or isinstance(m, nn.modules.dropout._DropoutNd):
+            return f'{n} draws noise in a way of its own'
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None:
             return f'{n} averages over all batches, which a stack cannot'
     if len({p.dtype for p in net.parameters()}) > 1: return 'its parameters are of several types'

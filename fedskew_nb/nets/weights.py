@@ -80,7 +80,8 @@ def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, wh
     # behind ours nothing is left, or a linear layer
     more = [table[n].shape for n in theirs[len(ours):]]
     linear = [len(s) for s in more] in ([2], [2, 1]) and len({s[0] for s in more}) == 1
-    if len(theirs) < len(ours) or more and not linear: return {}, f'it has {len(theirs)} tensors for {len(ours)}'
+    if len(theirs) < len(ours) or more and not linear:
+        return {}, f'it has {len(theirs)} tensors for {len(ours)}'
     # two that cannot be the same tensor
     for a, b in pairs:
         fits = own[a].shape == table[b].shape and a.rpartition('.')[2] == b.rpartition('.')[2]
