@@ -219,33 +219,3 @@ def odd_run(history, path, made_of:dict)->str: # '' if nothing is
     same = [k for k in ('code', 'data') if k in made_of and k in made and k not in dealt_anew]
     other = [k for k in same if made[k] != made_of[k]]
     return f'of other {" and ".join(other)}' if other else ''
-
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #68fa95d7
-def in_a_stack(fed, e:Exception)->str:
-    "What a stack of clients could not do, and in which layer."
-    names = {id(m): f'{n} ({type(m).__name__})' for n, m in fed.net.named_modules()}
-    at, layer = e.__traceback__, ''
-    while at:
-        layer, at = names.get(id(at.tb_frame.f_locals.get('self')), layer), at.tb_next
-    return (f'{layer or "the model"} cannot be trained in a stack of clients, as small models are: '
-            f'say stack=False [{str(e).partition(". ")[0][:150]}]')
-
-# %% ../../nbs/6_engine/09_checkpoint.ipynb #ad323e07
-@contextmanager
-def naming(fed, *clients, scored=False, round=None):
-    "Errors inside get the clients (none: the server), the round and the last checkpoint."
-    try: yield
-    except FloatingPointError as e:
-        kept = f'; the last good checkpoint is {fed.out}' if fed.out and os.path.exists(fed.out) else ''
-        e.args = (f'{e}{kept}',)
-        raise
-    except Exception as e:
-        if len(clients) > 1 and str(e).startswith('vmap: '): e.args = (in_a_stack(fed, e),)
-        who = ', '.join(f'{c.id} ({c.domain})' for c in clients)
-        when = f'in round {(fed.round_no if round is None else round)+1}'
-        if scored: when = f'after round {fed.round_no}'
-        note = f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
-        if len(clients) > 1: note += '; stack=False trains them one by one'
-        if isinstance(e, torch.cuda.OutOfMemoryError): note += '; give a smaller batch_size, or device="cpu"'
-        e.__notes__ = [note, *getattr(e, '__notes__', ())]
-        raise

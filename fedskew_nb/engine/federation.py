@@ -20,7 +20,7 @@ from ..core.rules import rule_groups
 from ..core.seeding import generator
 from ..data.check import as_batch, check_colour
 from ..data.suite import Client, Suite
-from .checkpoint import check_weights, keep_good, load_state, naming, or_back, save_state
+from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
 from .device import calmly, keep_freed_memory, lane_count, pick_device
 from .fixed import server_for
 from fedskew_nb.engine.guard import (
@@ -28,7 +28,7 @@ from fedskew_nb.engine.guard import (
     who_trains)
 from .history import (
     History, Result, State, Task, after_round, describe, made_of, state_field)
-from .lanes import Lanes
+from .lanes import Lanes, naming
 from .patience import is_over, judge, judges, settled
 from .private import worker_for
 from .scoring import own_tests, whose_state

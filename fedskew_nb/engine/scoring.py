@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.names import hashed
 from ..core.net import Net, moving_norms, pieces
 from ..data.images import Data
-from .checkpoint import naming
+from .lanes import naming
 from .history import score_rows
 from .setting import in_full
 
