@@ -263,7 +263,7 @@ def test_a_tensor_in_two_places_is_one_again(tmp_path):
     back = load_nest(tmp_path/'n')
     assert back['a'] is back['b'][0] and back['c'] is not back['a'] and back['b'][1].tolist() == [0, 1]
 
-TORN = [('{"rows": [', 'is not a stored run'), ('[1]', 'it has no rows'), ('{}', 'it has no rows')]
+TORN = [('{"rows": [', 'is not a stored run'), ('[1]', r'it is \[1\], not a table'), ('{}', 'it has no rows')]
 
 @pytest.mark.parametrize('text,word', TORN)
 def test_what_is_no_history(tmp_path, text, word):
@@ -515,7 +515,7 @@ HOSTILE = {
     'a score twice': (lambda a: a | dict(rows=[ROW | dict(correct=c) for c in (1, 2)]), 'is there twice'),
     'a loss of NaN': (lambda a: a | dict(terms=dict(task=float('nan'))), 'terms.task is nan'),
     'half of it': (lambda a: {k: v for k, v in a.items() if k != 'extra'}, 'it has no extra'),
-    'no nest': (lambda a: 'hello', 'it has no client'),
+    'no nest': (lambda a: 'hello', "it is 'hello', not a table"),
     'NaN': (with_model('head.bias', torch.full((10,), torch.nan)), 'sent NaN or infinity'),
     'infinity beside it': (lambda a: a | dict(extra=dict(p=[torch.full((1,), torch.inf)])), 'sent NaN')}
 

@@ -11,7 +11,7 @@ from fedskew_nb import Federation, FedAvg, Suite, small_conv
 from fedskew_nb.data.folder import folder, load_folder
 from fedskew_nb.core.pictures import Depth, depth_notes, depth_of, read_image, to_rgb, upright, window_of
 from fedskew_nb.data.images import as_images
-from fedskew_nb.engine.guard import as_batch
+from fedskew_nb.data.check import as_batch
 from fedskew_nb.tools.cli import main
 
 def values(low, high, n=32): return np.linspace(low, high, n*n).round().astype(np.uint16).reshape(n, n)

@@ -15,7 +15,7 @@ from fedskew_nb.nets.models import gap, seq
 from fedskew_nb.run.plan import planned
 from fedskew_nb.run.rates import check_tuned, tuned_elsewhere
 from fedskew_nb.core.pictures import check_grey_files
-from fedskew_nb.engine.guard import all_grey
+from fedskew_nb.data.check import all_grey
 from fedskew_nb.tools.diagnose import diagnose
 from feds import fed_of
 

@@ -1,6 +1,8 @@
 "Every record, with something wrong at every place: it is refused in a sentence that names the place."
+from typing import Annotated, Literal
 import pytest, torch
-from fedskew_nb.core.files import misfit, record_of
+from msgspec import UNSET, Meta, UnsetType
+from fedskew_nb.core.files import Number, Record, misfit, record_of
 from fedskew_nb.data.arrays import Arrays
 from fedskew_nb.deploy.hub import Facts
 from fedskew_nb.deploy.order import Job, Order
@@ -60,7 +62,37 @@ def test_what_is_of_another_kind_is_refused_where_it_stands(kind, o):
             assert why.startswith((f'{words} is ', f'{words} has no ', f'{words}: ')), (words, v, why)
 
 def test_a_record_is_no_tensor():
-    for kind, _ in FITS: assert misfit(X, kind) and misfit([X], kind)
+    for kind, _ in FITS:
+        for v in (X, [X], 'x', 3, None): assert misfit(v, kind).endswith(', not a table')
+
+class Kinds(Record):
+    "One of each kind of kinds."
+    some:Annotated[int, Meta(ge=1)]
+    many:Annotated[list[int], Meta(min_length=1)]
+    word:Literal['a', 'b']
+    maybe:dict[str, int]|None = None
+    also:Number|UnsetType = UNSET
+    inner:list['Pair'] = []
+
+class Pair(Record, forbid_unknown_fields=True):
+    low:int
+    high:int
+    def __post_init__(self):
+        if self.low > self.high: raise ValueError('low is above high')
+
+RIGHT = dict(some=1, many=[1], word='a')
+ODD = [(dict(some=0), 'some is 0, not a whole number of at least 1'), (dict(some=True), 'some is True, not a whole'),
+       (dict(many=[]), 'many is [], not a list of something'), (dict(many=[1, 'x']), "many[1] is 'x', not a whole"),
+       (dict(word='c'), "word is 'c', not 'a' or 'b'"), (dict(maybe=3), 'maybe is 3, not a table or nothing'),
+       (dict(maybe={3: 1}), 'a name in maybe is not text'), (dict(also='x'), "also is 'x', not a finite number"),
+       (dict(maybe=dict(a=1, b=1.5)), 'maybe.b is 1.5, not a whole number'), (dict(also=None), 'also is None, not'),
+       (dict(inner=[dict(low=1, high=2), dict(low=1)]), 'inner[1] has no high'),
+       (dict(inner=[dict(low=2, high=1)]), 'inner[0]: low is above high'),
+       (dict(inner=[dict(low=1, high=2, hihg=2)]), "what is 'hihg'? did you mean high?")]
+
+@pytest.mark.parametrize('wrong, says', ODD)
+def test_what_is_wanted_is_said_of_every_kind(wrong, says):
+    assert misfit(RIGHT, Kinds) == '' and misfit(RIGHT | wrong, Kinds).startswith(says)
 
 @pytest.mark.parametrize('text', ['x - at `$.rows[9]`', 'Expected `int`', 'a\nb - at `$[...]', '`', ''])
 def test_a_name_that_looks_like_what_msgspec_says(text):

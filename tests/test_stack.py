@@ -12,7 +12,7 @@ from fedskew_nb.nets.models import resnet10, small_conv
 from fedskew_nb.core.net import Net
 from fedskew_nb.engine import sites, stack
 from fedskew_nb.engine.federation import Federation
-from fedskew_nb.engine.guard import naming
+from fedskew_nb.engine.lanes import naming
 from fedskew_nb.engine.setting import Setting
 from fedskew_nb.engine.together import Batches, side_by_side
 from fedskew_nb.engine.stack import why_not_stacked

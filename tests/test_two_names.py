@@ -269,7 +269,9 @@ ASKING = [(lambda: behind(Tokens()), r'body.blocks.3.a \(MultiheadAttention\) .*
           (lambda: behind(Recurrent()), r'body.blocks.3.r \(GRU\) asks .* batch_first=True'),
           (lambda: behind(nn.ReLU(), Squeezed()), r'pool \(Squeezed\) asks the batch; .*no squeeze'),
           (lambda: behind(InPlace()), r'body.blocks.3 \(InPlace\) asks'),
-          (lambda: behind(nn.Sequential(nn.ReLU(), Between())), r'body.blocks.3.1 \(Between\) asks')]
+          (lambda: behind(nn.Sequential(nn.ReLU(), Between())), r'body.blocks.3.1 \(Between\) asks'),
+          (lambda: behind(nn.Sequential(nn.Dropout(.5), Between())), r'body.blocks.3.1 \(Between\) asks'),
+          (lambda: behind(nn.Sequential(Tokens(batch_first=True), InPlace())), r'body.blocks.3.1 \(InPlace\) asks')]
 
 @pytest.mark.parametrize('make, word', ASKING)
 def test_the_first_layer_that_asks_is_named(make, word, pair):

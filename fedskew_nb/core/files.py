@@ -6,11 +6,13 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import csv, errno, hashlib, json, operator, os, re, reprlib, stat, threading, time
+import csv, errno, hashlib, json, os, reprlib, stat, threading, time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import NoneType, UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
+from msgspec import UnsetType, structs
 from .names import hashed, nearest
 
 # %% ../../nbs/4_core/12_files.ipynb #888a9a89
@@ -133,53 +135,60 @@ class Record(msgspec.Struct, frozen=True):
     "A table whose names and kinds are said once."
 
 Number = Annotated[float, msgspec.Meta(ge=-1e308, le=1e308)]      # neither infinite nor NaN
-KIND_WORDS = dict(int='a whole number', float='a finite number', str='text', bool='true or false',
-                  object='a table', array='a list', null='nothing')
+KIND_WORDS = {int: 'a whole number', float: 'a finite number', str: 'text', bool: 'true or false',
+              dict: 'a table', list: 'a list', NoneType: 'nothing'}
 
-# %% ../../nbs/4_core/12_files.ipynb #2804b113
-def places(o, path:str, at:str=''):
-    "(words, value) of each place in `o` that a path of msgspec may mean."
-    step, rest = re.match(r'(\.\w+|\[[\d.]+\]|)(.*)', path, re.S).groups()
-    if not step: yield at, o
-    there = o if isinstance(o, dict) else range(len(o)) if isinstance(o, list) else ()
-    for n in there if step == '[...]' else [int(step[1:-1]) if step[:1] == '[' else step[1:]]:
-        if n not in there: continue
-        spelt = f'{at}[{n}]' if isinstance(o, list) else f'{at}.{n}' if at else str(n)
-        yield from places(o[n], rest, spelt)
+# %% ../../nbs/4_core/12_files.ipynb #0a3208b5
+def choices(kind)->list:
+    "(kind, its limits or None) of those of which one is wanted."
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    return [get_args(k)[:2] if get_origin(k) is Annotated else (k, None) for k in kinds if k is not UnsetType]
 
-# %% ../../nbs/4_core/12_files.ipynb #d337254d
-COMPARE = {'>=': operator.ge, '<=': operator.le, '>': operator.gt, '<': operator.lt}
+def base(kind):
+    "What a value of a kind is in Python."
+    kind = get_origin(kind) or kind
+    return dict if hasattr(kind, '__annotations__') else kind      # a record or a TypedDict
 
-def is_meant(problem:str, v)->bool:
-    "Can msgspec have said this of `v`?"
-    if lost := re.search('required field `(.+)`', problem): return lost[1] not in v
-    if got := re.search(r', got `(?:\w+\.)*(\w+)`', problem):
-        return got[1] == {type(None): 'null', dict: 'object', list: 'array'}.get(type(v), type(v).__name__)
-    if not (limit := re.search('([<>]=?) (.+)', problem)): return 'range' not in problem or abs(v) > 1e308
-    return not COMPARE[limit[1]](len(v) if 'length' in problem else v, float(limit[2]))
+def words_of(kind)->str:
+    "A kind as people say it."
+    words = []
+    for k, limits in choices(kind):
+        word = ' or '.join(map(repr, get_args(k))) if base(k) is Literal else KIND_WORDS.get(base(k), k)
+        if limits and k is int: word += f' of at least {limits.ge}'
+        if limits and base(k) is list: word += ' of something'
+        words.append(word)
+    return ' or '.join(map(str, words))
 
-# %% ../../nbs/4_core/12_files.ipynb #0b1c656c
-def wanted(problem:str)->str:
-    "The kinds that msgspec expected, in words."
-    if 'length' in problem: return 'a list of something'
-    kinds = re.match('Expected `(?:int [|] (?=float))?(.+?)`', problem)[1].split(' | ')
-    words = ' or '.join(KIND_WORDS.get(k, k) for k in kinds)
-    least = re.search('>= ([0-9]+)$', problem)
-    return f'{words} of at least {least[1]}' if least else words
+def fits(o, kind)->bool:
+    "Is it of this kind?"
+    try: msgspec.convert(o, kind)
+    except msgspec.ValidationError: return False
+    return True
 
-# %% ../../nbs/4_core/12_files.ipynb #c5b21f19
-def sentence(o, kind, problem:str, path:str)->str:
-    "What msgspec said of `o`, as people say it."
-    at, v = next((p for p in places(o, path) if is_meant(problem, p[1])), ('', o))
-    it = at or 'it'
-    if lost := re.search('required field `(.+)`', problem): return f'{it} has no {lost[1]}'
-    if more := re.search('unknown field `(.*)`', problem):
-        return f'what is {more[1]!r}? {"" if at else nearest(more[1], kind.__struct_fields__)}'
-    if 'at `key`' in problem: return f'a name in {it} is not {wanted(problem)}'
-    if 'Number out' in problem: problem = 'Expected `float`'
-    if problem.startswith('Expected'): return f'{it} is {reprlib.repr(v)}, not {wanted(problem)}'
-    if problem.startswith('Invalid enum'): return f'{it} is {reprlib.repr(v)}'
-    return f'{at}: {problem}' if at else problem      # of a __post_init__
+# %% ../../nbs/4_core/12_files.ipynb #d029a2c8
+def odd_part(o, kind, at:str='')->str:
+    "Of what is not of a kind: which part of it is not, what stands there, and what is wanted."
+    it, of = at or 'it', next((k for k, _ in choices(kind) if base(k) is type(o)), object)
+    record, args = isinstance(of, type) and issubclass(of, Record), get_args(of)
+    # what its parts must be
+    held = get_type_hints(of, include_extras=True) if hasattr(of, '__annotations__') else {}
+    if args and type(o) is list: held = dict.fromkeys(range(len(o)), args[0])
+    if args and type(o) is dict: held = dict.fromkeys(o, args[1])
+    # a name that is none, a part of another kind
+    if record and of.__struct_config__.forbid_unknown_fields and (more := [n for n in o if n not in held]):
+        return f'what is {more[0]!r}? {nearest(more[0], held)}'
+    if args and type(o) is dict and not all(fits(n, args[0]) for n in o):
+        return f'a name in {it} is not {words_of(args[0])}'
+    for n, k in held.items():
+        if type(o) is dict and n not in o or fits(o[n], k): continue
+        return odd_part(o[n], k, f'{at}[{n}]' if type(o) is list else f'{at}.{n}' if at else str(n))
+    # a part that is missing, parts that do not fit together
+    if record:
+        for f in structs.fields(of):
+            if f.required and f.name not in o: return f'{it} has no {f.name}'
+        try: of(**{n: msgspec.convert(o[n], k) for n, k in held.items() if n in o})
+        except (TypeError, ValueError) as e: return f'{at}: {e}' if at else str(e)
+    return f'{it} is {reprlib.repr(o)}, not {words_of(kind)}'
 
 # %% ../../nbs/4_core/12_files.ipynb #8efc16d0
 PLAIN = {str, int, float, bool, type(None)}
@@ -199,13 +208,9 @@ def plain_tree(o):
 # %% ../../nbs/4_core/12_files.ipynb #1dbdfc32
 def record_of(o, kind):
     "`o` as a record; a ValueError says in a sentence what does not fit."
-    needed = getattr(kind, '__struct_fields__', ())
-    if needed and not isinstance(o, dict): raise ValueError(f'it has no {needed[0]}')
     o = plain_tree(o)
     try: return msgspec.convert(o, kind)
-    except msgspec.ValidationError as e:
-        problem, path = re.fullmatch('(.*?)(?: - at `[$]([^`]*)`)?', str(e), re.S).groups()
-        raise ValueError(sentence(o, kind, problem, path or '')) from None
+    except msgspec.ValidationError: raise ValueError(odd_part(o, kind)) from None
 
 def misfit(o, kind)->str: # '' where it fits
     "Where and how `o` differs from a record."

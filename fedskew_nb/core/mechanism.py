@@ -214,26 +214,24 @@ def check_words(m:Mechanism):
         raise ValueError(f'{kind(m)}.{n} is set without a type, so the field stays {f.default!r}: '
                          f'write @dataclass and `{n}:{getattr(f.type, "__name__", f.type)}=…`')
 
-# %% ../../nbs/4_core/05_mechanism.ipynb #de4a0fa5
-def _check_arguments(m:Mechanism, hook:str):
-    "Refuse a hook that does not take what it is asked with."
-    if not fills(m, hook): return
-    names = [*inspect.signature(getattr(Mechanism, hook)).parameters][1:]
-    try: inspect.signature(f := getattr(m, hook)).bind(*names)
-    except TypeError:
-        takes, wanted = ', '.join(inspect.signature(f).parameters) or 'nothing', ', '.join(['self', *names])
-        raise ValueError(f'{kind(m)}.{hook} takes {takes}: write def {hook}({wanted})') from None
-    except ValueError: pass      # of C, which does not say what it takes
-
 # %% ../../nbs/4_core/05_mechanism.ipynb #4e82c3d0
 PLACED = ('reads', 'untouched', 'sent')
 
 def check_lines(m:Mechanism):
     "Refuse a hook that cannot be called, and what a mechanism says of itself in the wrong kind of thing."
     for n in HOOKS:
-        if callable(getattr(m, n)): _check_arguments(m, n)
-        else: raise ValueError(f'{kind(m)}.{n} is {getattr(m, n)!r}, but `{n}` is a hook: '
-                               'give it another name')
+        f, names = getattr(m, n), [*inspect.signature(getattr(Mechanism, n)).parameters][1:]
+        if not callable(f):
+            raise ValueError(f'{kind(m)}.{n} is {f!r}, but `{n}` is a hook: give it another name')
+        # it takes what it is asked with; a function of C does not say what it takes
+        if not fills(m, n): continue
+        try: inspect.signature(f).bind(*names)
+        except TypeError:
+            takes = ', '.join(inspect.signature(f).parameters) or 'nothing'
+            raise ValueError(f'{kind(m)}.{n} takes {takes}: '
+                             f'write def {n}({", ".join(["self", *names])})') from None
+        except ValueError: pass
+    # what it says of itself
     for n in public(Mechanism)-HOOKS.keys():
         value, wanted = getattr(m, n), type(getattr(Mechanism, n))
         if isinstance(value, wanted) or (wanted is tuple and isinstance(value, list)): continue

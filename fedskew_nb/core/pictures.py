@@ -137,15 +137,6 @@ def volume(head:bytes)->str:
     if head[128:132] == b'DICM': return 'DICOM'
     return next((kind for start, kind in VOLUMES.items() if head.startswith(start)), '')
 
-# %% ../../nbs/4_core/19_pictures.ipynb #b33798c6
-def what_pillow_says(raw:bytes, e:Exception)->str:
-    "Its words, and its own limit as ours."
-    said = str(e).split(' <')[0] or type(e).__name__
-    if isinstance(e, Image.DecompressionBombError):
-        return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
-    tiff = isinstance(e, UnidentifiedImageError) and raw[:2] in (b'II', b'MM')
-    return 'it is a TIFF whose bands or compression are not read; store it as PNG' if tiff else said
-
 # %% ../../nbs/4_core/19_pictures.ipynb #fc6673fe
 def cause(raw:bytes, e:Exception)->str:
     "Why a file is no image, as far as its first bytes tell."
@@ -156,7 +147,12 @@ def cause(raw:bytes, e:Exception)->str:
     if head.startswith(b'%!ps'): return 'it is a PostScript file; store it as PNG'
     if raw[4:8] == b'ftyp': return 'it is a HEIC or AVIF file; store it as JPEG'
     if kind := volume(raw): return f'it is a {kind} file; store its pictures as PNG'
-    said = what_pillow_says(raw, e)
+    # what Pillow says, and its own limit as ours
+    said = str(e).split(' <')[0] or type(e).__name__
+    if isinstance(e, Image.DecompressionBombError):
+        return f'{said.split()[2][1:-6]} million pixels; {SMALLER}'
+    if isinstance(e, UnidentifiedImageError) and raw[:2] in (b'II', b'MM'):
+        return 'it is a TIFF whose bands or compression are not read; store it as PNG'
     return f'it is cut off; {said}' if 'truncated' in said.lower() else said
 
 # %% ../../nbs/4_core/19_pictures.ipynb #9d56bfdd

@@ -46,9 +46,6 @@ def functions_at(node, line:int): # of trees
         if isinstance(v, FUNCTIONS) and begins(v) == line: yield v
         yield from functions_at(v, line)
 
-def arguments_of(a:ast.arguments)->list: # of names
-    return [v.arg for v in (*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg)))]
-
 @lru_cache(2**14)
 def node_of(code)->ast.AST|None:
     "The syntax tree of a function; None where its text is not there, or is another function's by now."
@@ -57,7 +54,8 @@ def node_of(code)->ast.AST|None:
     nodes = [v for v in functions_at(tree, code.co_firstlineno)
              if getattr(v, 'name', '<lambda>') == code.co_name]
     n = code.co_argcount+code.co_kwonlyargcount+bool(code.co_flags & 4)+bool(code.co_flags & 8)
-    nodes = [v for v in nodes if arguments_of(v.args) == list(code.co_varnames[:n])]
+    def names(a): return [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+    nodes = [v for v in nodes if [a.arg for a in names(v.args)] == list(code.co_varnames[:n])]
     if len(nodes) < 2: return nodes[0] if nodes else None
     at = [(line, column) for line, _, column, end in code.co_positions() if column is not None and end]
     def holds(v): # its body, all that was compiled

@@ -28,7 +28,7 @@ from .order import Book, Job, Judged, asked_of, letters, order_of
 from .study import begin_with, go_on, in_line, members, site_tables
 from ..engine.checkpoint import from_bytes, good_of, to_bytes
 from ..engine.federation import Federation
-from ..engine.guard import note_odd
+from ..engine.patience import note_odd
 from ..engine.fixed import server_for
 from ..engine.server import Marks
 

@@ -51,6 +51,18 @@ def usual_lanes(threads:int=1, device='cpu')->int: # threads: of one operation
     if torch.device(device).type != 'cpu': return 1
     return max(1, torch.get_num_threads()//threads)
 
+# %% ../../nbs/6_engine/13_device.ipynb #a4c5c38c
+MOST_THREADS = 1024
+
+def lane_count(lanes, threads:int, device:torch.device)->int: # threads: of one operation
+    "`lanes`, or the usual number; refused where a process cannot have so many threads."
+    if lanes is None: lanes = usual_lanes(threads, device)
+    if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
+        raise ValueError(f'lanes is {lanes!r}: give a whole number of at least 1')
+    if lanes*threads <= MOST_THREADS: return lanes
+    raise ValueError(f'{lanes} lanes with {threads} threads each are {lanes*threads} '
+                     f'threads: give at most {MOST_THREADS} together')
+
 # %% ../../nbs/6_engine/13_device.ipynb #b5191d84
 def memory_format(net:nn.Module, wanted:bool, device:torch.device)->torch.memory_format:
     "Channels-last if it is wanted and safe."

@@ -18,19 +18,20 @@ from ..core.names import live
 from ..core.net import Net
 from ..core.rules import rule_groups
 from ..core.seeding import generator
+from ..data.check import as_batch, check_colour
 from ..data.suite import Client, Suite
 from .checkpoint import check_weights, keep_good, load_state, or_back, save_state
-from .device import calmly, keep_freed_memory, pick_device
+from .device import calmly, keep_freed_memory, lane_count, pick_device
 from .fixed import server_for
-from .guard import (
-    as_batch, as_expected, check_colour, check_federation, check_fields, check_fits, check_images,
-    check_whose, copy_of, fields_held, lane_count, made_ready, naming, who_trains)
+from fedskew_nb.engine.guard import (
+    as_expected, check_federation, check_fields, check_fits, check_images, copy_of, fields_held, made_ready,
+    who_trains)
 from .history import (
     History, Result, State, Task, after_round, describe, made_of, state_field)
-from .lanes import Lanes
+from .lanes import Lanes, naming
 from .patience import is_over, judge, judges, settled
 from .private import worker_for
-from .scoring import asked_state, own_tests
+from .scoring import own_tests, whose_state
 from .server import staying, summed_early
 from .setting import SettingArgs, due, in_full, setting_for
 from .sites import HERE
@@ -69,7 +70,7 @@ class Federation:
         self.why_lanes = why_one_by_one(self)
         self.height = 1 if self.why_lanes else HEIGHT
         if self.device.type == 'cpu' and not far: keep_freed_memory()
-        n = lane_count(lanes, self.setting, self.device)
+        n = lane_count(lanes, self.setting.threads, self.device)
         self.lanes = Lanes(self.worker, n, self.setting.threads, self.device)
         # round 0: one model for all, empty memories
         self.by_id = {c.id: c for c in self.clients}
@@ -160,8 +161,7 @@ class Federation:
         return bool(self.kept) or any(self.own.values()) or bool(self.method.each('prepare'))
     def model(self, view:str='global', client:int|None=None)->Net:
         "An ordinary module: the global model, or the model of one client."
-        check_whose(self, view, client)
-        return self.worker.copy(self.server if client is None else asked_state(self, client))
+        return self.worker.copy(whose_state(self, view, client))
     @calmly
     def answers(self,
         images,                       # uint8: (N, 3, H, W), (N, H, W, 3), or one (H, W, 3); or files

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/10_lanes.ipynb #00000003
-import contextlib, queue, threading, time
+import contextlib, os, queue, threading, time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 import torch
@@ -104,3 +104,33 @@ class Lanes:
         def do(worker, job):
             with stream_for(self.device): return f(worker, job)
         return do
+
+# %% ../../nbs/6_engine/10_lanes.ipynb #74c3f913
+def in_a_stack(fed, e:Exception)->str:
+    "What a stack of clients could not do, and in which layer."
+    names = {id(m): f'{n} ({type(m).__name__})' for n, m in fed.net.named_modules()}
+    at, layer = e.__traceback__, ''
+    while at:
+        layer, at = names.get(id(at.tb_frame.f_locals.get('self')), layer), at.tb_next
+    return (f'{layer or "the model"} cannot be trained in a stack of clients, as small models are: '
+            f'say stack=False [{str(e).partition(". ")[0][:150]}]')
+
+# %% ../../nbs/6_engine/10_lanes.ipynb #7b271893
+@contextlib.contextmanager
+def naming(fed, *clients, scored=False, round=None):
+    "Errors inside get the clients (none: the server), the round and the last checkpoint."
+    try: yield
+    except FloatingPointError as e:
+        kept = f'; the last good checkpoint is {fed.out}' if fed.out and os.path.exists(fed.out) else ''
+        e.args = (f'{e}{kept}',)
+        raise
+    except Exception as e:
+        if len(clients) > 1 and str(e).startswith('vmap: '): e.args = (in_a_stack(fed, e),)
+        who = ', '.join(f'{c.id} ({c.domain})' for c in clients)
+        when = f'in round {(fed.round_no if round is None else round)+1}'
+        if scored: when = f'after round {fed.round_no}'
+        note = f'{fed.method.name}: at {f"client {who}" if who else "the server"} {when}'
+        if len(clients) > 1: note += '; stack=False trains them one by one'
+        if isinstance(e, torch.cuda.OutOfMemoryError): note += '; give a smaller batch_size, or device="cpu"'
+        e.__notes__ = [note, *getattr(e, '__notes__', ())]
+        raise

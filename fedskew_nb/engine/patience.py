@@ -6,8 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/6_engine/16_patience.ipynb #adb7e5b0
+import warnings
 from dataclasses import replace
-from .guard import look_back, note_odd
+from ..core.tried import who_asks
 from .resident import at_once
 from .scoring import Question, answered, model_of, questions
 
@@ -44,7 +45,16 @@ def batch_odd(fed)->str:
     "That the answers of the first model that is asked depend on their batch; '' where they do not."
     if not (asked := questions(fed)): return ''
     k, x = asked[0].model, asked[0].data.x[:at_once(fed.device)]    # an image alone and in its batch
-    return look_back(fed, x, fed.server if k < 0 else fed.state_of(k))
+    net = fed.worker.copy(fed.server if k < 0 else fed.state_of(k))
+    if len(x) < 2 or not (why := who_asks(net, net.normalised(x))): return ''
+    return f'{fed.method.name} answers an image otherwise alone than among {len(x)}: {why}'
+
+def note_odd(fed, said:str):
+    "What is odd about a run, as a warning, and in its history."
+    odd = fed.history.setting.get('odd', [])
+    if not said or said in odd: return
+    fed.history.setting['odd'] = [*odd, said]
+    warnings.warn(said)
 
 # %% ../../nbs/6_engine/16_patience.ipynb #5fbd24a3
 def settled(fed): # → History

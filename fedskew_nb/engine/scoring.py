@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.names import hashed
 from ..core.net import Net, moving_norms, pieces
 from ..data.images import Data
-from .guard import naming
+from .lanes import naming
 from .history import score_rows
 from .setting import in_full
 
@@ -151,6 +151,20 @@ def asked_state(fed, model:int, worker=None)->dict: # {name: tensor}; worker: of
     if not fed.method.each('prepare'): return fed.state_of(model)
     task = fed._now(model)
     return (worker or fed.worker).prepared(replace(task, states=deepcopy(task.states), caches={}))
+
+# %% ../../nbs/6_engine/07_scoring.ipynb #34854257
+def whose_state(fed, view:str, client)->dict: # {name: tensor}
+    "The state of the global model, or of a client's; a model that nobody has is refused."
+    ids = [c.id for c in fed.clients]
+    if client is not None and (isinstance(client, bool) or client not in fed.own):
+        raise ValueError(f'there is no client {client}: they are {ids}')
+    if client is not None: return asked_state(fed, client)
+    if view != 'global':
+        raise ValueError(f'there is no view {view!r} of a single model: say view="global" or client={ids[0]}')
+    if fed.is_personal():
+        raise ValueError(f'{fed.method.name} leaves {len(fed.kept) or "some"} tensors with its clients, '
+                         f'so there is no global model: ask for model(client={ids[0]})')
+    return fed.server
 
 # %% ../../nbs/6_engine/07_scoring.ipynb #9eb08ece
 def answerer(fed):

@@ -106,27 +106,23 @@ def check_setting(s:Setting):
         if not any(fits(value, k) for k in kinds):
             part = ', or for a part of an epoch so many local_steps'*(name == 'local_epochs')
             raise ValueError(f'{name} is {value!r}: give {KINDS[kinds[0]]}{part}')
-        if name in LIMITS and value is not None: _check_range(name, value)
+        # within its limits
+        if name not in LIMITS or value is None: continue
+        (low, high), above = LIMITS[name], name in ABOVE
+        too_low = value <= low if above else value < low
+        if not too_low and (high is None or value <= high): continue
+        wanted = f'{"above" if above else "at least"} {low}'
+        if high is not None: wanted += f' and at most {high}'
+        raise ValueError(f'{name} is {value}: it must be {wanted}')
+    # what does not go together
     if s.adamw and s.momentum == 1: raise ValueError('momentum is 1: AdamW wants it below 1')
-    for r in s.checkpoints or (): check_checkpoint(r, s.rounds)
+    for r in s.checkpoints or ():
+        if not fits(r, int): raise ValueError(f'a checkpoint is {r!r}: give a whole number')
+        if 1 <= r <= s.rounds: continue
+        raise ValueError(f'checkpoints holds {r}, but there are {s.rounds} rounds: '
+                         f'give rounds from 1 to {s.rounds}')
     if s.patience and (s.record or s.checkpoints):
         raise ValueError('patience ends a run at its best check: leave record and checkpoints out')
-
-# %% ../../nbs/6_engine/01_setting.ipynb #816acc3e
-def check_checkpoint(r, rounds:int):
-    "A horizon within the rounds."
-    if not fits(r, int): raise ValueError(f'a checkpoint is {r!r}: give a whole number')
-    if 1 <= r <= rounds: return
-    raise ValueError(f'checkpoints holds {r}, but there are {rounds} rounds: give rounds from 1 to {rounds}')
-
-def _check_range(name:str, value):
-    low, high = LIMITS[name]
-    too_low = value <= low if name in ABOVE else value < low
-    too_high = high is not None and value > high
-    if not too_low and not too_high: return
-    wanted = f'{"above" if name in ABOVE else "at least"} {low}'
-    if high is not None: wanted += f' and at most {high}'
-    raise ValueError(f'{name} is {value}: it must be {wanted}')
 
 # %% ../../nbs/6_engine/01_setting.ipynb #a1d0c0df
 def in_full(s:Setting, round:int)->bool:
@@ -154,18 +150,6 @@ PROTOCOLS = dict(
               decay=.998, clip=10.),
 )
 
-# %% ../../nbs/6_engine/01_setting.ipynb #0000000d
-def check_changes(method:Method, changes:dict):
-    "Refuse what is no setting, and what contradicts the method."
-    names = [f.name for f in fields(Setting)]
-    for k, v in (method.run | changes).items():
-        if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
-        if k in method.run and method.run[k] != v:
-            raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: '
-                             'leave it out')
-    if changes.get('adamw') and 'momentum' in method.run:
-        raise ValueError(f'{method.name} has equations of SGD, and adamw=True was asked for: leave it out')
-
 # %% ../../nbs/6_engine/01_setting.ipynb #1281bd8b
 def setting_for(
     method:Method,
@@ -178,7 +162,15 @@ def setting_for(
     protocol = changes.pop('protocol', None)
     if protocol is not None and (not isinstance(protocol, str) or protocol not in PROTOCOLS):
         raise ValueError(f'there is no training protocol {protocol!r}: {nearest(protocol, PROTOCOLS)}')
-    check_changes(method, changes)
+    # what is no setting, and what contradicts the method
+    names = [f.name for f in fields(Setting)]
+    for k, v in (method.run | changes).items():
+        if k not in names: raise ValueError(f'there is no setting {k!r}: {nearest(k, names)}')
+        if k not in method.run or method.run[k] == v: continue
+        raise ValueError(f'{method.name} demands {k}={method.run[k]}, but {k}={v} was asked for: '
+                         'leave it out')
+    if changes.get('adamw') and 'momentum' in method.run:
+        raise ValueError(f'{method.name} has equations of SGD, and adamw=True was asked for: leave it out')
     return Setting(**(PROTOCOLS.get(protocol, {}) | method.run | changes))
 
 # %% ../../nbs/6_engine/01_setting.ipynb #00000014

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from ..core.context import Upload
 from .checkpoint import to_bytes
-from .guard import naming
+from .lanes import naming
 from .history import Result, Task
 from .scoring import scores, trained_rows
 from .server import staying

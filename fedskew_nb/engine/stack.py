@@ -44,16 +44,22 @@ HEIGHT = 10    # clients in a stack
 SMALL = {'cpu': 2e7, 'elsewhere': 1e10}    # operations of a batch's forward pass
 NEVER = ('phases', 'inner')    # hooks that are asked client by client during the steps
 
-def _method_says(method:Method)->str:
+# %% ../../nbs/6_engine/11_stack.ipynb #529ecff7
+def why_not_stacked(
+    method:Method, net:nn.Module,    # as the method adapted it
+    setting:Setting,
+    size:int=32,                     # side of the images, pixels
+    device:str='cpu',                # kind of device
+)->str:                              # '' where clients are stacked
+    "The first reason why clients train one by one; `stack=True` asks only whether they can be stacked."
+    if setting.epsilon: return 'noise is drawn client by client'
+    # the method
     for m in method.mechanisms:
         for hook in NEVER:
             if fills(m, hook): return f'{kind(m)} fills `{hook}`, which is done client by client'
         say = hooks_in_steps(m)
         if say and not m.stacks: return f'{kind(m)} has a say in the training (`{say[0]}`) and does not stack'
-    return ''
-
-# %% ../../nbs/6_engine/11_stack.ipynb #0000000c
-def _net_says(net:nn.Module)->str:
+    # the net
     named = {n for f in (net.named_parameters, net.named_buffers) for n, _ in f()}
     if named != set(nn.Module.state_dict(net)):
         return 'it uses a tensor twice, or has one that its state does not show'
@@ -64,19 +70,9 @@ def _net_says(net:nn.Module)->str:
             return f'{n} draws noise in a way of its own'
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None:
             return f'{n} averages over all batches, which a stack cannot'
-    return 'its parameters are of several types' if len({p.dtype for p in net.parameters()}) > 1 else ''
-
-# %% ../../nbs/6_engine/11_stack.ipynb #529ecff7
-def why_not_stacked(
-    method:Method, net:nn.Module,    # as the method adapted it
-    setting:Setting,
-    size:int=32,                     # side of the images, pixels
-    device:str='cpu',                # kind of device
-)->str:                              # '' where clients are stacked
-    "The first reason why clients train one by one; `stack=True` asks only whether they can be stacked."
-    if setting.epsilon: return 'noise is drawn client by client'
-    why = _method_says(method) or _net_says(net)
-    if why or setting.stack: return why
+    if len({p.dtype for p in net.parameters()}) > 1: return 'its parameters are of several types'
+    # whether it pays
+    if setting.stack: return ''
     if setting.precision != 'fp32' and device == 'cpu':
         return f'{setting.precision} does not pay on small steps'
     most = SMALL.get(device, SMALL['elsewhere'])

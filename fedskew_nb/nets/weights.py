@@ -71,17 +71,16 @@ def by_name(tables:dict, own:dict, path)->dict: # {our name: tensor}
 # %% ../../nbs/4_core/15_weights.ipynb #6b507174
 def is_counter(name:str)->bool: return name.endswith('num_batches_tracked')
 
-def is_head(shapes:list)->bool:
-    "Are these of a linear layer, or is there nothing?"
-    return not shapes or [len(s) for s in shapes] in ([2], [2, 1]) and len({s[0] for s in shapes}) == 1
-
 # %% ../../nbs/4_core/15_weights.ipynb #f8f5ac3f
 def in_order(table:dict, own:dict)->tuple: # ({our name: tensor}, '') or ({}, why not)
     "The tensors of a file one for one, if that leaves no choice."
     theirs, ours = ([n for n in t if not is_counter(n)] for t in (table, own))
     pairs = list(zip(ours, theirs))
     if theirs == sorted(theirs) and ours != sorted(ours): return {}, 'its names are in alphabetical order'
-    if len(theirs) < len(ours) or not is_head([table[n].shape for n in theirs[len(ours):]]):
+    # behind ours nothing is left, or a linear layer
+    more = [table[n].shape for n in theirs[len(ours):]]
+    linear = [len(s) for s in more] in ([2], [2, 1]) and len({s[0] for s in more}) == 1
+    if len(theirs) < len(ours) or more and not linear:
         return {}, f'it has {len(theirs)} tensors for {len(ours)}'
     # two that cannot be the same tensor
     for a, b in pairs:

@@ -26,7 +26,7 @@ from ..core.method import Method
 from ..core.names import extra, nearest, one_of
 from ..core.net import Net
 from ..engine.federation import Federation
-from ..engine.guard import all_grey
+from ..data.check import all_grey
 from ..engine.history import versions
 
 # %% ../../nbs/7_app/04_after.ipynb #2c6ed6cb

@@ -30,7 +30,7 @@ from ..core.pictures import unread_note, window_of
 from ..data.images import Data, as_data, join
 from ..data.sheet import Row, in_parts, parts_of_site, tree_of
 from ..engine.federation import Federation
-from ..engine.guard import as_batch, check_colour
+from ..data.check import as_batch, check_colour
 from ..engine.scoring import pixel_digests
 from ..engine.setting import epoch
 
