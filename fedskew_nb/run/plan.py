@@ -22,7 +22,7 @@ from ..core.method import Method
 from .executors import SUBMITS
 from .run import Run, method_of, stamped
 from ..core.files import Number, Record, misfit, read_json
-from ..core.names import Recipe, extra, in_words_of_today, nearest, one_of, papers
+from ..core.names import Recipe, in_words_of_today, nearest, one_of, papers
 from ..data.folder import dealt_folder
 from ..data.load import SIZES, SUITES
 from ..engine.device import pick_device
@@ -270,7 +270,6 @@ def ready_runs(todo:list, executor, out)->tuple: # (stamped runs, their folder)
         method.spec()
         setting_for(method, run.protocol, **run.setting)
         if run.model.text: method.rules(method.adapt(run.model(2)))
-    if any(run.trust for run in todo): extra('torchmetrics', 'torchmetrics', 'metrics')
     if not executor: pick_device(todo[0].device)
 
     # a folder that can be written
