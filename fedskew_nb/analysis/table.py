@@ -4,6 +4,7 @@
 
 # %% ../../nbs/3_results/09_table.ipynb #00000003
 from __future__ import annotations
+from functools import lru_cache
 from html import escape
 import math, re
 import pandas as pd
@@ -81,7 +82,8 @@ class Table:
 # %% ../../nbs/3_results/09_table.ipynb #3b6f0a52
 def csv_text(frame:pd.DataFrame)->str:
     "A frame as CSV that no spreadsheet takes for formulas."
-    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(no_formula) for k, c in frame.items()}
+    safe = lru_cache(None, typed=True)(no_formula)      # the same few words stand in many rows
+    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(safe) for k, c in frame.items()}
     return pd.DataFrame(cells).to_csv(index=False, lineterminator='\n')
 
 # %% ../../nbs/3_results/09_table.ipynb #7ab1e002
