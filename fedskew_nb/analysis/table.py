@@ -13,7 +13,7 @@ from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0
-__all__ = ['pm', 'Table']
+__all__ = ['DEALS', 'pm', 'Table']
 
 # %% ../../nbs/3_results/09_table.ipynb #00000006
 def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
@@ -188,13 +188,16 @@ def rises(runs:dict, where:Where)->dict: # {label: (mean points, since, end, vie
         out[label] = (sum(r[0] for r in each)/len(each), *each[0][1:]) if each else None
     return out
 
+# %% ../../nbs/3_results/09_table.ipynb #b580250e
+DEALS = {'skew': '', 'iid': ', IID split', 'pooled': ', pooled'}    # what a row's name says of the deal
+
 # %% ../../nbs/3_results/09_table.ipynb #d5294687
 def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     "The runs behind the rows of a table, with those that stopped; an IID client has no own domain."
     out = {}
     for h in (h for h in histories if h.setting['suite'] == suite):
         shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
-        deal = {'skew': '', 'iid': ', IID split', 'pooled': ' (pooled)'}[h.setting['deal']]
+        deal = DEALS[h.setting['deal']]
         if not shown or (where.view == 'personal' and deal): continue
         out.setdefault(h.setting['method'] + deal, []).append(h)
     return out
