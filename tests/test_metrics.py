@@ -1,5 +1,4 @@
 "Metrics against witnesses: what teaches nothing, but must hold."
-import sys
 import numpy as np, pandas as pd, pytest, torch
 from feds import same
 from torch import nn
@@ -113,9 +112,12 @@ def test_ece_at_its_ends():
     with pytest.raises(ValueError, match='0 images'): ece(torch.zeros(0, 3), torch.zeros(0))
     with pytest.raises(ValueError, match='0 bins'): reliability(sure, torch.tensor([0]), bins=0)
 
-def test_ece_names_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'torchmetrics.functional.classification', None)
-    with pytest.raises(ImportError, match=r'fedskew_nb\[metrics\]'): ece(torch.ones(1, 1), torch.zeros(1))
+def test_certain_answers_are_in_the_last_bin():
+    "1 is no bin of its own, and a confidence between two bins belongs to the lower one."
+    p = torch.tensor([[1., 0], [.9, .1], [.5, .5]], dtype=torch.double)
+    r = reliability(p, torch.tensor([1, 0, 0]), bins=2)
+    assert r.index.tolist() == [1, 2] and r.share.tolist() == [1/3, 2/3]
+    assert ece(p, torch.tensor([1, 0, 0]), bins=2) == pytest.approx(.5/3 + .9/3)
 
 # ---- features
 

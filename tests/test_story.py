@@ -300,3 +300,11 @@ def test_a_control_is_in_the_foot_of_the_view_that_shows_it():
     cmp = Comparison(FEDAVG + runs('FedAvg', 66, 68, 64, deal='iid', rise=2.))
     assert 'FedAvg, IID split +2.0' in ' '.join(cmp.table('global').notes)
     assert 'IID split' not in ' '.join(cmp.table('personal').notes)
+
+def test_a_note_calls_a_row_by_its_name():
+    "FedAvg and its pooled control are at chance: the note names the rows that the table has."
+    cmp = Comparison(runs('FedAvg', 10.) + runs('FedAvg', 10., deal='pooled'))
+    t = cmp.table('global')
+    note = next(n for n in t.notes if n.startswith('No better than chance'))
+    assert list(t.cells.method) == ['FedAvg', 'FedAvg, pooled']
+    assert all(f'{row} (1 of 1 runs)' in note for row in t.cells.method)

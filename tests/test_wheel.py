@@ -6,7 +6,7 @@ from project import NBS, ROOT, notebooks, settings
 
 pytestmark = pytest.mark.slow
 campaign = pytest.mark.campaign      # the long one, make test-all
-EXTRAS = '''sklearn captum ipywidgets torchmetrics transformers torchjd nbdev execnb nbclient nbformat
+EXTRAS = '''sklearn captum ipywidgets transformers torchjd nbdev execnb nbclient nbformat
             jupyterlab jupytext yaml pypandoc pytest IPython ghapi fastgit notebook'''.split()
 BARE = f'''
 import socket, sys

@@ -8,37 +8,32 @@ import numpy as np, pandas as pd
 import torch.nn.functional as F
 from torch import Tensor
 from .style import INK, canvas, ink, style
-from ..core.names import extra
 
 # %% auto #0
-__all__ = ['ece', 'reliability', 'reliability_diagram', 'at_temperature', 'temperature']
+__all__ = ['reliability', 'ece', 'reliability_diagram', 'at_temperature', 'temperature']
 
 # %% ../../nbs/3_results/20_calibration.ipynb #ec822c51
-def ece(
+def reliability(
     probs:Tensor,   # (N, n_classes): probabilities
     y:Tensor,       # (N,): true classes
     bins:int=15,    # equal bins of confidence
-)->float:           # 0 (calibrated) … 1
-    "Expected calibration error, by torchmetrics."
-    _check(y, bins)
-    library = extra('torchmetrics.functional.classification', 'torchmetrics', 'metrics')
-    return float(library.multiclass_calibration_error(probs, y, num_classes=probs.shape[1], n_bins=bins))
-
-def _check(y, bins):
-    if len(y) == 0 or bins < 1:
-        raise ValueError(f'{len(y)} images and {bins} bins: calibration needs at least one of each')
-
-# %% ../../nbs/3_results/20_calibration.ipynb #3d83caf1
-def reliability(
-    probs:Tensor, y:Tensor,
-    bins:int=15,
 )->pd.DataFrame:    # a row per bin that holds images: conf, acc, share
     "How often the most confident class is right, bin by bin."
-    _check(y, bins)
+    if len(y) == 0 or bins < 1:
+        raise ValueError(f'{len(y)} images and {bins} bins: calibration needs at least one of each')
     conf, guess = probs.max(1)
     place = np.ceil(conf.double().numpy()*bins).clip(1, bins)
     d = pd.DataFrame(dict(bin=place, conf=conf.numpy(), acc=(guess == y).double().numpy())).groupby('bin')
     return d.mean().assign(share=d.size()/len(y))
+
+# %% ../../nbs/3_results/20_calibration.ipynb #3d83caf1
+def ece(
+    probs:Tensor, y:Tensor,
+    bins:int=15,
+)->float:           # 0 (calibrated) … 1
+    "Expected calibration error: the mean gap of the bins of `reliability`, weighted by their images."
+    r = reliability(probs, y, bins)
+    return float((r.share*(r.acc-r.conf).abs()).sum())
 
 # %% ../../nbs/3_results/20_calibration.ipynb #f71b42f8
 @style()

@@ -10,18 +10,16 @@ from .pairs import (
     alike_note, answer_shown, broken_control, by_seed, domain_note, is_scored, judged, odd_notes, odd_runs)
 from .pairs import without_odd
 from .stats import Interval, span, t_interval
-from .table import Table, csv_text, foot, named_rows, pm, rows_of
+from .table import DEALS, Table, csv_text, foot, named_rows, pm, rows_of
 from ..engine.reading import SCORES, TABLED, Where, where_of
 from ..engine.history import History
 from ..engine.setting import last_checks
 from ..core.files import whole_file
 
 # %% auto #0
-__all__ = ['DEALS', 'deal_of', 'Comparison']
+__all__ = ['deal_of', 'Comparison']
 
 # %% ../../nbs/3_results/10_comparison.ipynb #00000006
-DEALS = {'skew': '', 'iid': ', IID split', 'pooled': ', pooled'}
-
 def deal_of(h:History)->tuple:
     "(suite, deal) of a run."
     return h.setting['suite'], h.setting['deal']

@@ -29,15 +29,10 @@ def tsne(
     near = min(30, (len(X)-1)/3)
     library = extra('sklearn.manifold', 'scikit-learn')
     xy = library.TSNE(perplexity=near, init='pca', random_state=seed).fit_transform(X)
-    names = [str(classes[c] if classes else c) for c in range(y.max()+1)]
     ax = canvas(ax, (5.6, 3.8))
-    _scatter(ax, xy, y, d, names)
-    ax.set(xticks=[], yticks=[])
-    return bare(ax)
 
-# %% ../../nbs/3_results/17_explain.ipynb #0000000d
-def _scatter(ax, xy, y, d, names):
-    "Points by domain and class, and a legend; a class with a short name is its own sign."
+    # a class with a short name is its own sign
+    names = [str(classes[c] if classes else c) for c in range(y.max()+1)]
     short = max(map(len, names)) < 3
     signs = [f'${n}$' if short else 'os^DvP*Xp<>dh8'[i%14] for i, n in enumerate(names)]
     domains = list(dict.fromkeys(d))
@@ -46,11 +41,14 @@ def _scatter(ax, xy, y, d, names):
         for i in np.unique(y[d == k]):
             at = xy[(d == k) & (y == i)]
             ax.scatter(*at.T, s=30 if short else 14, color=hue[k], marker=signs[i], lw=0)
+
+    # a legend of the domains, and of classes whose sign is not their name
     keys = [ax.scatter([], [], s=22, color=c, label=k, lw=0) for k, c in hue.items()]
-    if not short:
-        for m, n in zip(signs, names):
-            keys.append(ax.scatter([], [], s=18, color=INK, marker=m, label=n, lw=0))
+    for m, n in () if short else zip(signs, names):
+        keys.append(ax.scatter([], [], s=18, color=INK, marker=m, label=n, lw=0))
     ax.legend(handles=keys, loc='center left', bbox_to_anchor=(1, .5), handletextpad=.2)
+    ax.set(xticks=[], yticks=[])
+    return bare(ax)
 
 # %% ../../nbs/3_results/17_explain.ipynb #00000014
 @style()

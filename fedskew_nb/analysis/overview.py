@@ -145,7 +145,7 @@ def load_comparison(path)->Comparison:
         if not packed.eof: raise EOFError('it ends too early')
         nest = json.loads(raw)
     except (OSError, EOFError, ValueError, RecursionError, lzma.LZMAError) as e: why = trouble(e)
-    else: why = misfit(nest, StoredComparison)
+    else: why = misfit(nest, StoredComparison, parsed=True)
     if why: raise ValueError(f'{path} holds no stored comparison ({why}): give a file of Comparison.save')
     cmp = Comparison(map(history_of, nest['runs']))
     cmp.about = nest['about']

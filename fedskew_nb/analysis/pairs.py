@@ -6,6 +6,7 @@
 from __future__ import annotations
 import math
 from collections import Counter
+from operator import itemgetter
 from .stats import Interval, adjusted, t_interval
 from .table import at_chance
 from ..engine.reading import Where, lost_of, placed, sums_at, sums_of, told, where_of
@@ -110,7 +111,7 @@ def unlike(runs:list, where)->dict: # {place in `runs`: what its score lacks}
     return early(runs, ends) | {i: why for i, why in enumerate(lost) if why}
 
 # %% ../../nbs/3_results/25_pairs.ipynb #40eeea9e
-def is_scored(h:History, where:Where)->bool: return any(w[:2] == where[:2] for w in h.views())
+def is_scored(h:History, where:Where)->bool: return where[:2] in map(itemgetter('view', 'moment'), h.rows)
 
 def scored_runs(cmp, where:Where, suite:str)->list: # dealt at random, a client has no own domain
     "The runs of a suite that have this view."

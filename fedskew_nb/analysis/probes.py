@@ -79,16 +79,19 @@ def silhouette(feat, groups)->float: # −1 … 1; 0 where there is nothing to t
     return float(extra('sklearn.metrics', 'scikit-learn').silhouette_score(feat.numpy(), groups.numpy()))
 
 # %% ../../nbs/3_results/18_probes.ipynb #535e209e
-def features_by_domain(net:Net, tests:dict, n:int)->tuple: # (N, d), (N,) classes, (N,) domains
-    "The features of about n test images of each domain."
-    parts = [glance(t, n) for t in tests.values()]
-    feat = torch.cat([answers(net, p).feat for p in parts])
-    y = torch.cat([p.y.cpu() for p in parts])
-    return feat, y, torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+def numbered(parts)->Tensor: # (N,)
+    "Of each row of all parts, the number of its part."
+    return torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+
+def features_by_domain(nets:dict, tests:dict, n:int)->tuple: # (N, d), (N,) classes, (N,) domains
+    "The features of about n test images of each domain that has a model: {domain: Net}."
+    parts = {d: glance(t, n) for d, t in tests.items() if d in nets}
+    feat = torch.cat([answers(nets[d], p).feat for d, p in parts.items()])
+    return feat, torch.cat([p.y.cpu() for p in parts.values()]), numbered(parts.values())
 
 def feature_facts(net:Net, suite)->dict: # rank, class_silhouette, domain_silhouette
     "How the features of all domains lie together (F2DC, Figs. 1 and 4)."
-    feat, y, d = features_by_domain(net, suite.tests, 60)
+    feat, y, d = features_by_domain(dict.fromkeys(suite.tests, net), suite.tests, 60)
     by_class, by_domain = silhouette(feat, y), silhouette(feat, d)
     return dict(rank=effective_rank(feat), class_silhouette=by_class, domain_silhouette=by_domain)
 
@@ -154,12 +157,9 @@ def measure(
     *more,             # further questions, (net, suite) → {name: number}
 )->dict:               # {name: number}
     "Every number of this page; the mean over the clients' models where there are several."
-    nets = models_of(fed)
-    facts = []
-    for net in nets.values():
-        facts.append(feature_facts(net, fed.suite))
-        for question in more: facts[-1] |= question(net, fed.suite)
-    facts = mean_facts(facts)
+    nets, facts = models_of(fed), {}
+    for question in (feature_facts, *more):
+        facts |= mean_facts([question(net, fed.suite) for net in nets.values()])
 
     # heat on the object in domains that are not the client's own, where masks are known
     s, own = fed.suite, {c.id: c.domain for c in fed.clients}
@@ -187,7 +187,7 @@ def sight(net:Net, data:Data)->dict: # {name: number}; no shares where nothing i
 # %% ../../nbs/3_results/29_sights.ipynb #0417aec7
 def read_off(net:Net, tests:dict)->dict: # percent, percent, directions
     "How well class and domain can be read off the features by a linear probe, and their effective rank."
-    feat, y, d = features_by_domain(net, tests, 60)
+    feat, y, d = features_by_domain(dict.fromkeys(tests, net), tests, 60)
     mixed = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     feat, y, d = feat[mixed], y[mixed], d[mixed]
     return dict(class_probe=linear_probe(feat, y), domain_probe=linear_probe(feat, d),

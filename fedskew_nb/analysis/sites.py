@@ -5,11 +5,11 @@
 # %% ../../nbs/3_results/24_sites.ipynb #5426f34e
 from __future__ import annotations
 from dataclasses import dataclass
-from math import nan
-import pandas as pd
+import pandas as pd, torch
 from torch import Tensor
 from .plots import client_domain_heatmap
 from .table import Table, named_rows
+from .trust import auroc
 from ..core.names import one_of
 from ..engine.federation import Federation
 
@@ -22,24 +22,15 @@ def confusion(p:Tensor, y:Tensor)->Tensor: # (K, K): rows are true, columns are 
     k = p.shape[1]
     return (k*y+p.argmax(1)).bincount(minlength=k*k).view(k, k)
 
-def one_against_rest(p:Tensor, y:Tensor)->float: # 0 … 1; nan where there is one class only
-    "AUROC of each class that is there against the others, mean over them."
-    areas = []
-    for c in y.unique().tolist() if y.unique().numel() > 1 else ():
-        own, n = (y == c).numpy(), int((y == c).sum())
-        ranks = pd.Series(p[:, c].numpy()).rank()
-        above = ranks[own].sum()-n*(n+1)/2      # pairs won, ties half
-        areas.append(above/(n*(len(y)-n)))
-    return sum(areas)/len(areas) if areas else nan
-
 # %% ../../nbs/3_results/24_sites.ipynb #83b7f14b
 def scores_from(p:Tensor, y:Tensor)->dict: # {score: percent}, and how many images
-    "Scores of probabilities (N, K) for labels (N,)."
+    "Scores of probabilities (N, K) for labels (N,); nan for an AUROC that nobody can know."
     M = confusion(p, y).double()
     there, right = M.sum(1) > 0, M.diag()
     recall, f1 = right/M.sum(1), 2*right/(M.sum(0)+M.sum(1))
+    areas = [auroc(p[:, c], y == c) for c in y.unique().tolist()] if p.isfinite().all() else []
     shares = {'accuracy': right.sum()/M.sum(), 'balanced accuracy': recall[there].mean(),
-              'macro F1': f1[there].mean(), 'AUROC': one_against_rest(p, y)}
+              'macro F1': f1[there].mean(), 'AUROC': torch.tensor(areas, dtype=torch.double).mean()}
     return dict(images=len(y)) | {k: 100*float(v) for k, v in shares.items()}
 
 # %% ../../nbs/3_results/24_sites.ipynb #a522c5d0

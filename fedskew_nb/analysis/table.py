@@ -4,6 +4,7 @@
 
 # %% ../../nbs/3_results/09_table.ipynb #00000003
 from __future__ import annotations
+from functools import lru_cache
 from html import escape
 import math, re
 import pandas as pd
@@ -12,7 +13,7 @@ from ..engine.reading import Where, percents
 from ..engine.setting import last_checks
 
 # %% auto #0
-__all__ = ['pm', 'Table']
+__all__ = ['DEALS', 'pm', 'Table']
 
 # %% ../../nbs/3_results/09_table.ipynb #00000006
 def pm(mean:float, se:float=math.nan, sign:bool=False)->str:
@@ -81,7 +82,8 @@ class Table:
 # %% ../../nbs/3_results/09_table.ipynb #3b6f0a52
 def csv_text(frame:pd.DataFrame)->str:
     "A frame as CSV that no spreadsheet takes for formulas."
-    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(no_formula) for k, c in frame.items()}
+    safe = lru_cache(None, typed=True)(no_formula)      # the same few words stand in many rows
+    cells = {k: c if pd.api.types.is_numeric_dtype(c) else c.map(safe) for k, c in frame.items()}
     return pd.DataFrame(cells).to_csv(index=False, lineterminator='\n')
 
 # %% ../../nbs/3_results/09_table.ipynb #7ab1e002
@@ -186,19 +188,8 @@ def rises(runs:dict, where:Where)->dict: # {label: (mean points, since, end, vie
         out[label] = (sum(r[0] for r in each)/len(each), *each[0][1:]) if each else None
     return out
 
-# %% ../../nbs/3_results/09_table.ipynb #da5b2b78
-def rise_notes(runs:dict, where:Where)->list:
-    "Which methods rose, one sentence for each span of rounds; and of which nobody knows."
-    known, who = rises(runs, where), {}
-    for k, r in known.items():
-        if r and r[0] > RISE: who.setdefault(r[1:], []).append(f'{k} {r[0]:+.1f}')
-    def beside(w): return '' if w[:2] == where[:2] else f' ({w.view} view, after aggregation)'
-    notes = [f'Rose by more than {RISE:g} point from round {a} to {b}{beside(w)}: {", ".join(each)}.'
-             for (a, b, w), each in who.items()]
-    once = [k for k, r in known.items() if not r and not all(map(cut, runs[k]))]
-    silent = [k for k in once if max(row['round'] for row in runs[k][0].rows) > 1]
-    if silent: notes.append(f'Scored at the end only, so perhaps still rising: {", ".join(silent)}.')
-    return notes
+# %% ../../nbs/3_results/09_table.ipynb #b580250e
+DEALS = {'skew': '', 'iid': ', IID split', 'pooled': ', pooled'}    # what a row's name says of the deal
 
 # %% ../../nbs/3_results/09_table.ipynb #d5294687
 def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
@@ -206,7 +197,7 @@ def rows_of(histories, suite:str, where:Where)->dict: # {label: [History]}
     out = {}
     for h in (h for h in histories if h.setting['suite'] == suite):
         shown = any(v[:2] == where[:2] for v in h.views()) or 'stopped' in h.measures
-        deal = {'skew': '', 'iid': ', IID split', 'pooled': ' (pooled)'}[h.setting['deal']]
+        deal = DEALS[h.setting['deal']]
         if not shown or (where.view == 'personal' and deal): continue
         out.setdefault(h.setting['method'] + deal, []).append(h)
     return out
@@ -228,17 +219,35 @@ def image_notes(runs:dict)->list:
     return [f'{head}: {text}.' for head, text in said.items() if text]
 
 # %% ../../nbs/3_results/09_table.ipynb #0c9537e7
+def with_scores(runs:dict)->dict:
+    "Of each method the runs that have a score; a method without any is left out."
+    return {k: own for k, hs in runs.items() if (own := [h for h in hs if h.rows])}
+
 def doubts(runs:dict, where:Where)->list: # runs: as of `foot`
     "Whose place in a table says little: at chance, stopped, still rising."
-    shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
+    shown = with_scores(runs)
     says = {'No better than chance: {}.': counted(shown, lambda h: at_chance(h, where)),
             'Stopped, for a loss was not finite: {}.': counted(runs, lambda h: 'stopped' in h.measures)}
-    return [text.format(v) for text, v in says.items() if v] + rise_notes(shown, where)
+    notes = [text.format(v) for text, v in says.items() if v]
+
+    # which methods rose, a sentence for each span of rounds
+    known, who = rises(shown, where), {}
+    for k, r in known.items():
+        if r and r[0] > RISE: who.setdefault(r[1:], []).append(f'{k} {r[0]:+.1f}')
+    for (a, b, w), each in who.items():
+        beside = '' if w[:2] == where[:2] else f' ({w.view} view, after aggregation)'
+        notes.append(f'Rose by more than {RISE:g} point from round {a} to {b}{beside}: {", ".join(each)}.')
+
+    # of which nobody knows
+    once = [k for k, r in known.items() if not r and not all(map(cut, shown[k]))]
+    silent = [k for k in once if max(row['round'] for row in shown[k][0].rows) > 1]
+    if silent: notes.append(f'Scored at the end only, so perhaps still rising: {", ".join(silent)}.')
+    return notes
 
 # %% ../../nbs/3_results/09_table.ipynb #foot0001
 def foot(runs:dict, where:Where)->list: # runs: {label: its histories}; one that stopped has no score
     "What stands below a table: budget, chance level, what to distrust."
-    shown = {k: with_rows for k, hs in runs.items() if (with_rows := [h for h in hs if h.rows])}
+    shown = with_scores(runs)
     says = {
         'Score: {}.': alike({k: checks_text(hs[0]) for k, hs in shown.items()}),
         '{}.': alike({k: budget_text(hs[0].setting) for k, hs in shown.items()}),

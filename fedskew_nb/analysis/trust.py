@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from .style import canvas, ink, shades, style
 from ..core.net import probe, normalise
-from ..core.names import extra
 from ..core.seeding import generator
 from ..data.images import glance, join
 from ..data.load import load_suite
@@ -83,10 +82,11 @@ def auroc(
 )->float:               # nan where all are of one kind
     "In which share of the pairs is the positive one less sure?"
     if not score.isfinite().all(): raise ValueError('a score is NaN or infinite: was the training stopped?')
-    library = extra('torchmetrics.functional.classification', 'torchmetrics', 'metrics')
-    if positive.all() or not positive.any(): return float('nan')
-    rank = score.unique(return_inverse=True)[1].double()
-    return float(library.binary_auroc(rank/rank.max().clamp(min=1), positive.long()))
+    n = int(positive.sum())
+    pairs = n*(len(positive)-n)
+    if not pairs: return float('nan')
+    ranks = pd.Series(score.numpy()).rank()      # of a tie: the mean
+    return float(ranks[positive.numpy()].sum()-n*(n+1)/2)/pairs
 
 # %% ../../nbs/3_results/07_trust.ipynb #3afdfa94
 def risk_coverage(

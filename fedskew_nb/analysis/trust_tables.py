@@ -103,21 +103,19 @@ def runs_on(cmp:Comparison, suite:str)->list:
     "The runs of a suite as it is, without its controls."
     return [h for h in cmp.histories if deal_of(h) == (suite, 'skew')]
 
-def percent(v)->float: return math.nan if v is None else 100*v
-
 # %% ../../nbs/3_results/21_trust_tables.ipynb #593dd037
 def trust_rows(cmp:Comparison, suite:str)->pd.DataFrame:
-    "A row for each run, model and uncertainty; client -1 is all models pooled."
+    "A row for each run, model and uncertainty, in percent, T as it is; client -1 is all models pooled."
     rows = []
     for h in runs_on(cmp, suite):
         t, run = h.measures.get('trust'), dict(method=h.setting['method'], seed=h.setting['seed'])
         for facts in (t['pooled'], *t['clients']) if t else ():
             who = run | dict(client=facts.get('client', -1), domain=facts.get('domain', ''))
-            who |= {k: percent(facts.get(k)) for k in _ASKED}
-            who['T'] /= 100
-            rows += [who | dict(score=name) | {k: percent(v) for k, v in finds.items()}
-                     for name, finds in facts['scores'].items()]
-    return pd.DataFrame(rows)
+            who |= {k: facts.get(k) for k in _ASKED}
+            rows += [who | dict(score=name) | finds for name, finds in facts['scores'].items()]
+    d = pd.DataFrame(rows)
+    shares = d.columns.difference([*_WHO, 'T'])
+    return d.assign(**100*d[shares].astype(float))
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #04b30d5d
 def mean_table(caption:str, rows:pd.DataFrame, by:list, columns:list, notes)->Table:
@@ -141,7 +139,7 @@ _FOUND = ('wrong, and each kind of foreign images: AUROC, the share of pairs in 
           'mean over all coverages; lower is better. Noise: σ = 1.5 on normalised images. Unknown classes: '
           'images of an embedded suite that shares no class.')
 _ASKED = ['accuracy', 'ECE', 'T', 'ECE at T']
-_ROW = ['method', 'seed', 'client', 'domain', 'score', *_ASKED]
+_WHO = ['method', 'seed', 'client', 'domain', 'score']
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #9a381114
 def domain_table(rows:pd.DataFrame, suite:str)->Table:
@@ -177,19 +175,11 @@ def trust_tables(
     cold = [h for h in runs if h.measures.get('trust') and 'T' not in h.measures['trust']['pooled']]
     if cold: notes.append(f'No temperature, for want of validation images: {named(cold)}.')
 
-    pooled, scores = rows[rows.client < 0], [c for c in rows if c not in _ROW]
+    pooled, scores = rows[rows.client < 0], [c for c in rows if c not in (*_WHO, *_ASKED)]
     one, by = pooled[pooled.score == '1 - max p'], ['method', 'score']
     sure = mean_table(f'{suite}, how sure and how right', one, ['method'], _ASKED, [_SURE, *notes])
     finds = mean_table(f'{suite}, what uncertainty finds', pooled, by, scores, [_FOUND, *notes])
     return {'trust': sure, 'trust-scores': finds, 'trust-domains': domain_table(rows, suite)}
-
-# %% ../../nbs/3_results/21_trust_tables.ipynb #1ee5d0a1
-def means(drawn:list)->tuple: # (frame of conf, acc, share, frame of coverage, risk)
-    "The pictures of several seeds: bins weighted by their images, risks at twenty coverages."
-    b = pd.concat(pd.DataFrame(p['bins']) for p in drawn)
-    sums = b.assign(conf=b.conf*b.share, acc=b.acc*b.share).groupby('bin')[['conf', 'acc', 'share']].sum()
-    bins = sums.assign(conf=sums.conf/sums.share, acc=sums.acc/sums.share, share=sums.share/len(drawn))
-    return bins, pd.DataFrame(dict(coverage=np.arange(1, 21)/20, risk=np.mean([p['risk'] for p in drawn], 0)))
 
 # %% ../../nbs/3_results/21_trust_tables.ipynb #9a3c0049
 @style()
@@ -216,8 +206,15 @@ def trust_figures(
     for h in runs_on(cmp, suite or cmp.suites[0]):
         if t := h.measures.get('trust'): pictures.setdefault(h.setting['method'], []).append(t['pictures'])
     if not pictures: return {}
-    mean = {m: means(drawn) for m, drawn in pictures.items()}
-    bins, risk = ({m: both[k] for m, both in mean.items()} for k in (0, 1))
+
+    # means over seeds: bins weighted by their images, risks at twenty coverages
+    bins, risk = {}, {}
+    for m, drawn in pictures.items():
+        b = pd.concat(pd.DataFrame(p['bins']) for p in drawn).set_index('bin')
+        sums = b.assign(conf=b.conf*b.share, acc=b.acc*b.share).groupby('bin').sum()
+        bins[m] = sums.div(sums.share, axis=0).assign(share=sums.share/len(drawn))
+        at = np.arange(1, 21)/20
+        risk[m] = pd.DataFrame(dict(coverage=at, risk=np.mean([p['risk'] for p in drawn], 0)))
     return {'trust-reliability': (_BINS, lambda: reliability_diagram(bins)),
             'trust-risk': (_RISK, lambda: risk_curves(risk)),
             'trust-foreign': (_FAR, lambda: foreign_densities(pictures))}

@@ -206,15 +206,17 @@ def plain_tree(o):
     return o if o is None or isinstance(o, (str, int)) else Thing(o)
 
 # %% ../../nbs/4_core/12_files.ipynb #1dbdfc32
-def record_of(o, kind):
+def record_of(o, kind,
+    parsed:bool=False,    # it comes from JSON, and so holds nothing that JSON cannot
+):
     "`o` as a record; a ValueError says in a sentence what does not fit."
-    o = plain_tree(o)
+    if not parsed: o = plain_tree(o)
     try: return msgspec.convert(o, kind)
     except msgspec.ValidationError: raise ValueError(odd_part(o, kind)) from None
 
-def misfit(o, kind)->str: # '' where it fits
+def misfit(o, kind, parsed:bool=False)->str: # '' where it fits
     "Where and how `o` differs from a record."
-    try: record_of(o, kind)
+    try: record_of(o, kind, parsed)
     except ValueError as e: return str(e)
     return ''
 
@@ -259,6 +261,6 @@ def read_json(
     try: content = json.loads(read_bytes(path).decode(), parse_constant=_no_number)
     except FileNotFoundError: raise
     except (OSError, ValueError, RecursionError) as e: why = trouble(e)
-    else: why = misfit(content, kind)
+    else: why = misfit(content, kind, parsed=True)
     if why: raise ValueError(f'{path} is {otherwise} ({why}): {mend}')
     return content

@@ -16,7 +16,7 @@ from ..analysis.comparison import Comparison
 from ..core.files import read_json, write_json
 from ..core.identity import digest
 from ..core.method import Method
-from ..core.names import extra, one_of, real
+from ..core.names import one_of, real
 from ..data.folder import folder
 from ..data.suite import Suite
 from ..engine.checkpoint import NOT_ASKED, in_single_facts
@@ -61,7 +61,6 @@ def check_runs(runs:list, executor=None, out=None):
         method.spec()
         setting_for(method, run.protocol, **run.setting)
         if run.model.text: method.rules(method.adapt(run.model(2)))
-    if any(run.trust for run in runs): extra('torchmetrics', 'torchmetrics', 'metrics')
     if not executor: pick_device(runs[0].device)
 
 def through(runs:list, request, out, executor, how:dict, tuned=None)->Comparison:

@@ -240,7 +240,7 @@ class Queue:
 # ---- the code that the runs use ----
 def sh(*args, **kwargs): subprocess.run(list(map(str, args)), check=True, **kwargs)
 
-EXTRAS = 'viz,timm,metrics'     # what the runs of any set call
+EXTRAS = 'viz,timm,metrics'     # what the runs of any set call; metrics: commits that had torchmetrics
 
 def needed_by(code:Path)->str: # the packages that it names
     lines = (code/'settings.ini').read_text().splitlines()

@@ -11,7 +11,7 @@ from execnb.shell import CaptureShell
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-DRAWN_WITH = 'captum.attr ipywidgets scipy.stats sklearn torchmetrics'.split()
+DRAWN_WITH = 'captum.attr ipywidgets scipy.stats sklearn'.split()
 
 class Shell(CaptureShell):
     "Draws a figure at 40 dots an inch, and says when it could not."

@@ -99,14 +99,6 @@ def check_critic(
                          'so lower its learning rate, and look for NaN in what it reads')
     return p
 
-# %% ../../../nbs/2_methods/dfl/02_critics.ipynb #b7ec0f2e
-def ascend(p, opt, a, b, gen):
-    "One step of a critic, with a random shift."
-    opt.zero_grad()
-    shift = int(torch.randint(1, len(a), (1,), generator=gen))
-    (-shared_information(p, a, b, shift)).backward()
-    opt.step()
-
 # %% ../../../nbs/2_methods/dfl/02_critics.ipynb #f83f5372
 def fit_critic(
     draw,             # (n, gen) -> a, b: fresh pairs, or always the same
@@ -124,7 +116,11 @@ def fit_critic(
     opt = torch.optim.Adam(p.values(), lr)
     for t in range(steps):
         opt.param_groups[0]['lr'] = lr*(1-t/steps)
-        ascend(p, opt, *draw(batch, gen), gen)
+        a, b = draw(batch, gen)
+        shift = int(torch.randint(1, len(a), (1,), generator=gen))
+        opt.zero_grad()
+        (-shared_information(p, a, b, shift)).backward()
+        opt.step()
         if watch: watch(t+1, {k: v.detach().clone() for k, v in p.items()})
     return check_critic({k: v.detach() for k, v in p.items()})
 

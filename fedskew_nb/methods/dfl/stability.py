@@ -9,7 +9,7 @@ __all__ = ['Tamed', 'held_out', 'still_shared', 'branch_probes']
 from dataclasses import dataclass
 import torch
 from torch import Tensor
-from ...analysis.probes import answers
+from ...analysis.probes import answers, mean_facts
 from ...core.net import at_least_float32
 from ...core.names import at_least, not_negative
 from ...core.seeding import generator
@@ -22,10 +22,10 @@ from .method import Separate
 # for the later pages of this module
 import math  # noqa: F401
 from ...data.images import glance# noqa: F401
-from ...analysis.probes import linear_probe# noqa: F401
+from ...analysis.probes import linear_probe, numbered  # noqa: F401
 from ...core.net import Net  # noqa: F401
 from ...data.images import Data, join  # noqa: F401
-from ...data.suite import Client, Suite  # noqa: F401
+from ...data.suite import Suite  # noqa: F401
 from .information import halves  # noqa: F401
 
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #511aba82
@@ -65,13 +65,6 @@ def clipped(z:Tensor, most:float)->Tensor:
     z.register_hook(lambda g: g*(most/g.norm().clamp_min(1e-12)).clamp_max(1))
     return z
 
-# %% ../../../nbs/2_methods/dfl/05_stability.ipynb #7de3128f
-def held_out_pairs(fed:Federation, k:int)->tuple: # E_s(x), E_c(x), each (n, d)
-    "What both branches of client `k` say of all the test digits of its hue that there are."
-    s = fed.suite
-    x = own_digits(COLORED[s.size], k, 'test', 1000, s.data_seed, 'foreground' in s.name)
-    return answers(fed.model(client=k), x).feat.float().chunk(2, 1)
-
 # %% ../../../nbs/2_methods/dfl/05_stability.ipynb #9e62c3a3
 def held_out(
     a:Tensor, b:Tensor,    # (N, d_a), (N, d_b): features of N images that no net was trained on
@@ -92,11 +85,14 @@ def held_out(
 def still_shared(fed:Federation, clients:int=3)->dict: # {'I', 'size_s', 'size_c'}; {} without branches
     "Held-out Î and the mean length of both features: mean over the first clients of a colored-mnist."
     if not isinstance(fed.net.body, Both) or fed.suite.base != 'colored-mnist': return {}
-    pairs = [(k, *held_out_pairs(fed, k)) for k in range(clients)]
-    mean = lambda values: sum(map(float, values))/clients
-    return dict(I=mean(held_out(a, b, k) for k, a, b in pairs),
-                size_s=mean(a.norm(dim=1).mean() for _, a, _ in pairs),
-                size_c=mean(b.norm(dim=1).mean() for _, _, b in pairs))
+    s, facts = fed.suite, []
+    for k in range(clients):
+        # all the test digits of its hue that there are
+        d = own_digits(COLORED[s.size], k, 'test', 1000, s.data_seed, 'foreground' in s.name)
+        E_s, E_c = answers(fed.model(client=k), d).feat.float().chunk(2, 1)
+        sizes = (float(E.norm(dim=1).mean()) for E in (E_s, E_c))
+        facts.append(dict(zip(('I', 'size_s', 'size_c'), (held_out(E_s, E_c, k), *sizes))))
+    return mean_facts(facts)
 
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #a1de3ef5
 PROBED = 600    # images in all
@@ -106,7 +102,7 @@ def crowd(suite:Suite, n:int)->tuple: # Data, (N,) number of the domain of each 
     tests = [t for t in suite.tests.values() if len(t)]
     each = max(1, min(n, PROBED//len(tests)))
     parts = [glance(t, each) for t in tests]
-    domain = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
+    domain = numbered(parts)
     order = torch.randperm(len(domain), generator=generator('crowd'))
     return join(parts)[order], domain[order]
 
@@ -121,16 +117,6 @@ def named(X:Tensor, groups:Tensor)->float: # percent; NaN where there is nothing
     if not X.isfinite().all() or len(groups[::2].unique()) < 2: return float('nan')
     return linear_probe(X, groups)
 
-# %% ../../../nbs/2_methods/dfl/06_sight.ipynb #977ebb97
-def facts_of(fed:Federation, client:Client, images:Data, domain:Tensor, n:int)->dict:
-    "What one client's model knows of everybody's images, and how long its features of its own are."
-    net, facts = fed.model(client=client.id), {}
-    for k, X in features_by_branch(net, images).items():
-        facts |= {f'class_{k}': named(X, images.y.cpu()), f'domain_{k}': named(X, domain)}
-    if not len(client.test): return facts
-    own = features_by_branch(net, glance(client.test, n))
-    return facts | {f'size_{k}': float(X.norm(dim=1).mean()) for k, X in own.items()}
-
 # %% ../../../nbs/2_methods/dfl/06_sight.ipynb #24d3df82
 def branch_probes(
     fed:Federation,
@@ -140,9 +126,12 @@ def branch_probes(
     "What a linear probe reads off E_c and off E_s of one client's model, and their norms; mean over models."
     if not isinstance(fed.net.body, Both): return {}
     images, domain = crowd(fed.suite, n)
-    facts = [facts_of(fed, c, images, domain, n) for c in fed.clients[:clients]]
-    mean = {}
-    for k in dict.fromkeys(k for f in facts for k in f):
-        fine = [f[k] for f in facts if math.isfinite(f.get(k, math.nan))]
-        if fine: mean[k] = sum(fine)/len(fine)
-    return mean
+    facts = []
+    for c in fed.clients[:clients]:
+        net, said = fed.model(client=c.id), {}
+        for k, X in features_by_branch(net, images).items():
+            said |= {f'class_{k}': named(X, images.y.cpu()), f'domain_{k}': named(X, domain)}
+        own = features_by_branch(net, glance(c.test, n)) if len(c.test) else {}
+        said |= {f'size_{k}': float(X.norm(dim=1).mean()) for k, X in own.items()}
+        facts.append({k: v for k, v in said.items() if math.isfinite(v)})
+    return mean_facts(facts)

@@ -9,7 +9,7 @@ __all__ = ['mask_viewer', 'feature_answers']
 import matplotlib.pyplot as plt, numpy as np
 from ...analysis.style import bare, canvas, style
 from ...analysis.plots import SHADE, mosaic
-from ...analysis.probes import measure, models_of
+from ...analysis.probes import measure
 from ...data.images import glance
 from ...engine.reading import summary
 from ...core.net import evaluating, Net
@@ -99,8 +99,7 @@ def feature_answers(
 # %% ../../../nbs/2_methods/f2dc/06_probes.ipynb #c2d4cc36
 def f2dc_measures(fed:Federation)->dict: # {name: number}
     "Every number of `measure`, and with F2DC's neck those of its features: means over the clients' models."
-    answers = [feature_answers(net, fed.suite) for net in models_of(fed).values()]
-    return measure(fed) | {k: sum(a[k] for a in answers)/len(answers) for k in answers[0]}
+    return measure(fed, feature_answers)
 
 
 # %% ../../../nbs/2_methods/f2dc/08_numerics.ipynb #2de7700b

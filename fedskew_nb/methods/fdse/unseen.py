@@ -9,12 +9,11 @@ __all__ = ['adapt_unseen', 'unseen_facts', 'own_features', 'own_silhouettes', 'e
 from typing import NamedTuple
 import torch
 from torch import Tensor
-from ...analysis.probes import adabn, models_of, right_share, shared_model
+from ...analysis.probes import adabn, mean_facts, models_of, right_share, shared_model
 from ...engine.scoring import restating
 from ...core.net import Net, evaluating
 from ...core.seeding import generator
 from ...data.images import Data
-from ...data.suite import Suite
 from ...engine.federation import Federation
 from ...engine.setting import epoch
 from .erase import (
@@ -24,9 +23,8 @@ from ...analysis.style import subplots, INK, colour
 
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #5c3b781d
 # for the later pages of this module
-from ...analysis.probes import answers# noqa: F401
 from ...data.images import glance# noqa: F401
-from ...analysis.probes import linear_probe# noqa: F401
+from ...analysis.probes import features_by_domain, linear_probe, numbered  # noqa: F401
 from ...analysis.probes import own_adabn, own_models, silhouette# noqa: F401
 from ...analysis.style import bare# noqa: F401
 from ...analysis.style import canvas, style, shades  # noqa: F401
@@ -111,23 +109,21 @@ def adapt_unseen(
     _reestimate(net, _batches(fed, x, 1, 'end', batch))
     return net.eval().requires_grad_(True)
 
-# %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #d91fe74f
-def the_one(suite:Suite)->tuple: # (domain, Data)
-    "The domain that was left out."
-    if len(suite.spare) == 1: return next(iter(suite.spare.items()))
-    raise ValueError(f'{suite.name} leaves out {", ".join(suite.spare)}: leave out one at a time')
-
-def _share(nets, data): return sum(right_share(net, data) for net in nets)/len(nets)
-
 # %% ../../../nbs/2_methods/fdse/05_unseen.ipynb #0000001e
 def unseen_facts(fed:Federation)->dict: # {'plain', 'restated', 'renewed', 'adapted'} or {}: percent
     "Accuracy on the held-out domain: as trained; AdaBN; for FDSE BN_DSE alone re-estimated, erasers adapted."
-    if not getattr(fed.suite, 'spare', None): return {}
-    domain, spare = the_one(fed.suite)
-    test, nets = fed.suite.unseen[domain], models_of(fed)
-    if -1 in nets or not any(m.everywhere for m in fed.method.mechanisms): nets = {-1: shared_model(fed)}
-    again = [adabn(net, spare) for net in nets.values()]
-    facts = dict(plain=_share(nets.values(), test), restated=_share(again, test))
+    left_out = getattr(fed.suite, 'spare', None)
+    if not left_out: return {}
+    if len(left_out) > 1:
+        raise ValueError(f'{fed.suite.name} leaves out {", ".join(left_out)}: leave out one at a time')
+    (domain, spare), = left_out.items()
+
+    # the models that answer for a domain without a client
+    test, nets = fed.suite.unseen[domain], list(models_of(fed).values())
+    everywhere = any(m.everywhere for m in fed.method.mechanisms)
+    if not fed.is_personal() or not everywhere: nets = [shared_model(fed)]
+    facts = mean_facts([dict(plain=right_share(net, test), restated=right_share(adabn(net, spare), test))
+                        for net in nets])
     if not erased_blocks(fed.net): return facts
     for key, epochs in (('renewed', 0), ('adapted', 5)):
         facts[key] = right_share(adapt_unseen(fed, spare.x, epochs), test)
@@ -138,19 +134,10 @@ def fdse_measures(fed:Federation)->dict:
     "Every number that is measured on FDSE's runs."
     return look_inside(fed) | unseen_facts(fed)
 
-# %% ../../../nbs/2_methods/fdse/07_probes.ipynb #c518700e
-def home_features(nets:dict, suite:Suite, n:int)->tuple: # features (N, d), classes (N,), domain numbers (N,)
-    "Features of `n` test images per domain, each domain through its own model."
-    parts = {d: glance(test, n) for d, test in suite.tests.items() if d in nets}
-    feat = torch.cat([answers(nets[d], p).feat for d, p in parts.items()])
-    y = torch.cat([p.y.cpu() for p in parts.values()])
-    domain = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts.values())])
-    return feat, y, domain
-
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #466c800d
 def own_features(fed:Federation, n:int=60)->tuple: # features (N, d), classes (N,), domain numbers (N,)
     "Features of `n` test images per domain, each through the model of its own client."
-    return home_features(own_models(fed), fed.suite, n)
+    return features_by_domain(own_models(fed), fed.suite.tests, n)
 
 def own_silhouettes(fed:Federation, n:int=60)->dict:
     "Do raw features lie by class, and do they lie by domain? (FDSE, Fig. 4 as numbers)"
@@ -191,8 +178,8 @@ def domain_probe(
     domains = [d for d in suite.tests if d in nets]
     if not erased_blocks(fed.net) or len(domains) < 2: return {}
     parts = [erased_means(nets[d], glance(suite.tests[d], n)) for d in domains]
-    labels = torch.cat([torch.full((len(p[0]),), i) for i, p in enumerate(parts)])
-    probes = [linear_probe(torch.cat(block), labels) for block in zip(*parts)]
+    domain = numbered(p[0] for p in parts)
+    probes = [linear_probe(torch.cat(block), domain) for block in zip(*parts)]
     return dict(probe=sum(probes)/len(probes), probes=probes)
 
 # %% ../../../nbs/2_methods/fdse/07_probes.ipynb #d7175c2a

@@ -8,9 +8,8 @@ __all__ = ['Summed', 'KeepHead', 'head_probes', 'rfeddis_measures', 'first_digit
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #96cb87bd
 from dataclasses import dataclass, replace
 from functools import partial
-import torch
 from torch import Tensor
-from ...analysis.probes import linear_probe, own_adabn
+from ...analysis.probes import linear_probe, mean_facts, numbered, own_adabn
 from ...data.images import glance, join
 from ...core.mechanism import Mechanism
 from ...core.net import probe, under
@@ -24,7 +23,7 @@ from ...analysis.style import PALETTE
 
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #bfe66723
 # for the later pages of this module
-import numpy as np  # noqa: F401
+import numpy as np, torch  # noqa: F401
 from matplotlib.patches import Rectangle  # noqa: F401
 from matplotlib.tri import Triangulation  # noqa: F401
 from ...analysis.style import GREY, INK# noqa: F401
@@ -74,9 +73,9 @@ def head_probes(fed:Federation, n:int=100)->dict: # {'domain_G', 'domain_L'}, pe
     "Can the domain be read off F_G, and off F_L? Mean over the clients' models; n images per domain."
     if 'F_G' not in probe(fed.net, fed.suite.image_size).aux: return {}
     parts = [glance(t, n) for t in fed.suite.tests.values()]
-    d = torch.cat([torch.full((len(p),), i) for i, p in enumerate(parts)])
     heads = [fed.answers(join(parts).x, c.id, ('F_G', 'F_L')) for c in fed.clients]
-    return {f'domain_{v}': sum(linear_probe(h[f'F_{v}'].cpu(), d) for h in heads)/len(heads) for v in 'GL'}
+    return mean_facts([{f'domain_{v}': linear_probe(h[f'F_{v}'].cpu(), numbered(parts)) for v in 'GL'}
+                       for h in heads])
 
 # %% ../../../nbs/2_methods/rfeddis/06_controls.ipynb #0e3cbde6
 def rfeddis_measures(fed:Federation)->dict:
