@@ -6,13 +6,16 @@
 __all__ = ['Claim', 'accuracy', 'gain', 'measured', 'within', 'claims_of', 'stored_claims', 'runs_of', 'verdicts', 'deciding', 'of_methods', 'budget_of', 'claims_table', 'seeds_table']
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000003
-import math
+import csv, json, math, re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatch
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from statistics import fmean, stdev      # noqa: F401  (a later page of this module plans seeds)
 from typing import Callable
+import msgspec
 import pandas as pd
 from .comparison import Comparison
 from .overview import stored_results
@@ -22,7 +25,8 @@ from .stats import seeds_for      # noqa: F401  (as above)
 from ..engine.reading import Where, summary
 from ..engine.history import History
 from .table import Table, rate_of
-from ..core.names import papers, nearest
+from ..core.files import Number, Record, read_toml, record_of
+from ..core.names import nearest, one_of, papers
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000006
 @dataclass(frozen=True)
@@ -98,6 +102,104 @@ def on_path(h:History, path:str)->History:
     only.rows = [r for r in h.rows if r['path'] == path or (r['view'], r['moment']) not in answered]
     only.measures = h.measures
     return only
+
+# %% ../../nbs/3_results/12_claims.ipynb #18dde027
+NO_TEXT = {'margin', 'lower', 'needed', 'headline', 'rounds', 'ours'}     # numbers, and true or nothing
+
+class Line(Record, forbid_unknown_fields=True):
+    "A claim as a file has it."
+    id: str
+    says: str
+    source: str
+    one: str
+    other: str
+    read: str
+    suites: str
+    margin: Number|None = None
+    lower: Number|None = None
+    needed: Number|None = None
+    headline: bool = False
+    path: str = ''
+    rounds: int|None = None
+    pending: str = ''
+    instead: str = ''
+    ours: bool = False
+
+# %% ../../nbs/3_results/12_claims.ipynb #5c823614
+def claim_of(
+    line:dict,       # {column: text}
+    readers:dict,    # {name: a reader, or a function that makes one of arguments}
+)->Claim:
+    "A line of the file as a claim; a ValueError says what is wrong with it."
+    cells = {k: v for k, v in line.items() if v}
+    for name in NO_TEXT & cells.keys():
+        try: cells[name] = json.loads(cells[name])
+        except ValueError: continue        # it stays a text, which the record refuses
+    said = record_of(cells, Line)
+
+    # its reader
+    name, _, words = said.read.partition(':')
+    read = readers[one_of(name, readers, 'reader')]
+    if words: read = read(*(int(w) if re.fullmatch('-?[0-9]+', w) else w for w in words.split(',')))
+
+    # one or several
+    other = tuple(said.other.split('; '))
+    suites = tuple(tuple(s.split(' + ')) if ' + ' in s else s for s in said.suites.split('; '))
+    more = dict(read=read, other=other if len(other) > 1 else said.other, suites=suites)
+    return Claim(**msgspec.structs.asdict(said) | more)
+
+# %% ../../nbs/3_results/12_claims.ipynb #264315d7
+def read_claims(
+    paper:str,      # F2DC
+    home='',        # the folder of PAPER.csv; default: assets/claims
+    **readers,      # what `read` may name besides `gain`, `measured` and `within`
+)->list:            # of Claim
+    "The claims of a paper, from its file."
+    file, claims = Path(home or files('fedskew_nb')/'assets'/'claims')/f'{paper}.csv', {}
+    readers |= dict(gain=gain, measured=measured, within=within)
+    with file.open(newline='', encoding='utf-8') as f: lines = [*csv.DictReader(f)]
+    for line in lines:
+        try: claim = claim_of(line, readers)
+        except ValueError as e: raise ValueError(f'{file.name}, {line["id"]}: {e}') from None
+        if claim.id in claims: raise ValueError(f'{file.name} has {claim.id} twice')
+        claims[claim.id] = claim
+    return [*claims.values()]
+
+# %% ../../nbs/3_results/12_claims.ipynb #84b2a6d0
+class GridFile(Record, forbid_unknown_fields=True):
+    "Budgets: arguments of `compare`, and `rows` with more of them."
+    budgets: list[dict[str, object]]
+
+def read_grid(
+    paper:str,
+    *recipes,     # of suites that the file calls by their names
+    home='',      # the folder of PAPER.toml; default: assets/grids
+)->list:          # of dict, arguments of `compare`
+    "The runs that decide the claims of a paper, from its file."
+    assets = files('fedskew_nb')/'assets'
+    said = read_toml(Path(home or assets/'grids')/f'{paper}.toml', GridFile)
+    made, grid = {r.name: r for r in recipes}, []
+    for budget in said.budgets:
+        for row in budget.pop('rows'):
+            row = budget | row
+            suites = row['suite'] if isinstance(row['suite'], list) else [row['suite']]
+            row['suite'] = [made.get(s, s) for s in suites]
+            if 'tuned' in row: row['tuned'] = str(assets/'runs'/row['tuned'])
+            grid.append(row)
+    return grid
+
+# %% ../../nbs/3_results/12_claims.ipynb #f7a65845
+def sentences_table(claims:list, title:str='Claims')->Table:
+    "What claims say, and what each compares."
+    def read(c):
+        if not is_dataclass(c.read): return getattr(c.read, '__name__', '')
+        said = [getattr(c.read, f.name) for f in fields(c.read) if getattr(c.read, f.name) != f.default]
+        return ' '.join([type(c.read).__name__, *(' '.join(v) if isinstance(v, tuple) else f'{v}' for v in said)])
+    cells = pd.DataFrame([
+        dict(claim=f'{c.id}*' if c.headline else c.id, sentence=c.says, source=c.source, one=c.one,
+             other=' / '.join(c.methods[1:]), read=read(c), needed='' if c.needed is None else f'{c.needed:g}')
+        for c in claims])
+    return Table(title, cells, ['With a star: a headline, named beforehand.'], wide=30)
 
 # %% ../../nbs/3_results/12_claims.ipynb #b3087758
 def claims_of(
