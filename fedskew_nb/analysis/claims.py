@@ -8,7 +8,7 @@ __all__ = ['Claim', 'accuracy', 'gain', 'measured', 'within', 'claims_of', 'stor
 # %% ../../nbs/3_results/12_claims.ipynb #00000003
 import csv, json, math, re
 from collections import Counter
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from importlib.resources import files
@@ -53,10 +53,6 @@ class Claim:
         "The methods that it speaks of."
         return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
     def __hash__(self): return hash(self.id)     # other fields may be lists
-    def variant(self, name:str, **changes)->'Claim':
-        "The same sentence of a variant of the method, or at another budget; no headline."
-        says = f'{self.says} [{name}]'
-        return replace(self, id=f'{self.id}-{name}', says=says, headline=False, **changes)
 
 # %% ../../nbs/3_results/12_claims.ipynb #0000000b
 def accuracy(h:History, column:str='AVG', where='global')->float:
@@ -191,15 +187,15 @@ def read_grid(
 # %% ../../nbs/3_results/12_claims.ipynb #f7a65845
 def sentences_table(claims:list, title:str='Claims')->Table:
     "What claims say, and what each compares."
-    def read(c):
-        if not is_dataclass(c.read): return getattr(c.read, '__name__', '')
-        said = [getattr(c.read, f.name) for f in fields(c.read) if getattr(c.read, f.name) != f.default]
-        return ' '.join([type(c.read).__name__, *(' '.join(v) if isinstance(v, tuple) else f'{v}' for v in said)])
-    cells = pd.DataFrame([
-        dict(claim=f'{c.id}*' if c.headline else c.id, sentence=c.says, source=c.source, one=c.one,
-             other=' / '.join(c.methods[1:]), read=read(c), needed='' if c.needed is None else f'{c.needed:g}')
-        for c in claims])
-    return Table(title, cells, ['With a star: a headline, named beforehand.'], wide=30)
+    def read_by(reader):
+        if not is_dataclass(reader): return getattr(reader, '__name__', '')
+        said = [getattr(reader, f.name) for f in fields(reader) if getattr(reader, f.name) != f.default]
+        words = [' '.join(v) if isinstance(v, tuple) else str(v) for v in said]
+        return ' '.join([type(reader).__name__, *words])
+    rows = [dict(claim=f'{c.id}*' if c.headline else c.id, sentence=c.says, source=c.source, one=c.one,
+                 other=' / '.join(c.methods[1:]), read=read_by(c.read),
+                 needed='' if c.needed is None else f'{c.needed:g}') for c in claims]
+    return Table(title, pd.DataFrame(rows), ['With a star: a headline, named beforehand.'], wide=30)
 
 # %% ../../nbs/3_results/12_claims.ipynb #b3087758
 def claims_of(
@@ -258,14 +254,6 @@ def floor_of(c:Claim, cmp:Comparison, suite, read=on_suite)->float:
               for s in ((suite,) if isinstance(suite, str) else suite)]
     return math.hypot(*floors)/len(floors)
 
-# %% ../../nbs/3_results/12_claims.ipynb #45c56b00
-def chance(c:Claim, cmp:Comparison, read=on_suite)->float:
-    "p of a claim on its first suite; 1 where there is none."
-    values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
-    values = [v+(c.lower or 0) for v in values]          # of a difference of 0, or of -lower
-    p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0], read))) if values else math.nan
-    return 1. if math.isnan(p) else p
-
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def all_p(claims:list, cmp:Comparison|None, family:list|None, read=on_suite)->dict: # {id: p}
     "As Holm adjusts them, of the headline claims of their papers, or of these if they are of no paper."
@@ -273,8 +261,13 @@ def all_p(claims:list, cmp:Comparison|None, family:list|None, read=on_suite)->di
     of_papers = [[asked.get(c.id, c) for c in declared] for declared in claims_of().values()
                  if asked.keys() & {c.id for c in declared}]
     for declared in ([family] if family else of_papers or [claims]) if cmp else ():
-        heads = [c for c in declared if c.headline and c.margin is None]
-        p |= zip([c.id for c in heads], holm([chance(c, cmp, read) for c in heads]))
+        heads, alone = [c for c in declared if c.headline and c.margin is None], []
+        for c in heads:
+            values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
+            values = [v+(c.lower or 0) for v in values]          # of a difference of 0, or of -lower
+            i = t_interval(values, floor=floor_of(c, cmp, c.suites[0], read)) if values else None
+            alone.append(1. if i is None or math.isnan(p_value(i)) else p_value(i))    # no run shows nothing
+        p |= zip([c.id for c in heads], holm(alone))
     return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
@@ -360,18 +353,6 @@ def by_chance(d:pd.DataFrame, runs=())->str:
     return f'{said} Counted as 0, for they stopped: {"; ".join(stopped)}.' if stopped else said
 
 # %% ../../nbs/3_results/12_claims.ipynb #81a4e4c8
-def verdict_cells(r)->dict:
-    "One row of `verdicts` as text."
-    return dict(
-        verdict=r.verdict,
-        claim=f'{r.id}*' if r.headline else r.id,
-        sentence=r.says,
-        suite=r.suite if r.n > 0 else '',
-        n=(f'{r.n:.0f}'+f' of {r.of:.0f}'*(r.of > r.n)) if r.n > 0 else '',
-        difference=difference_text(**r._asdict()),
-        holm=f'{r.holm:.2g}' if r.holm < 1 else '',
-        needed='' if math.isnan(r.needed) else f'{r.needed:g}')
-
 def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 0, 3.8 (2.0 to 5.5)'
     "A verdict and its difference, on the first suite whose name begins so."
     rows = [r for r in verdicts([c], cmp, family).itertuples() if r.n > 0 and r.suite.startswith(suite)]
@@ -392,7 +373,15 @@ def claims_table(
 )->Table:
     "The verdicts, positive where the paper says so."
     d = verdicts(claims, cmp, family)
-    rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
+    rows = pd.DataFrame([dict(
+        verdict=r.verdict,
+        claim=f'{r.id}*' if r.headline else r.id,
+        sentence=r.says,
+        suite=r.suite if r.n > 0 else '',
+        n=(f'{r.n:.0f}'+f' of {r.of:.0f}'*(r.of > r.n)) if r.n > 0 else '',
+        difference=difference_text(**r._asdict()),
+        holm=f'{r.holm:.2g}' if r.holm < 1 else '',
+        needed='' if math.isnan(r.needed) else f'{r.needed:g}') for r in d.itertuples()])
     one = lambda said: said.iloc[0] if said.nunique() == 1 else ' / '.join(said)      # of several suites
     cells = rows.groupby(d.id.values, sort=False).agg(one).reset_index(drop=True)
     notes = [STARRED, by_chance(d, of_methods(claims, cmp).histories if cmp else ())]

@@ -230,18 +230,22 @@ def read_tables(
 )->tuple:           # ([Protocol], {what is not made: why})
     "How a paper's tables were made, from its file."
     said = read_toml(Path(home or files('fedskew_nb')/'assets'/'printed')/f'{paper}.toml', TableFile)
-    lists = {name: [Field(**tuples(msgspec.structs.asdict(f))) for f in of] for name, of in said.fields.items()}
-    entries = Protocol.__dataclass_fields__
+    lists = {k: [Field(**tuples(msgspec.structs.asdict(f))) for f in of] for k, of in said.fields.items()}
+
+    # each with what it has of another one
     tables = {}
-    for own in said.tables:
+    for own in map(tuples, said.tables):
         other = own.pop('as', None)
         table = (tables[one_of(other, tables, 'table')] if other else {}) | own
-        for name in table: one_of(name, entries, f'entry of {paper}.toml')
+        for name in table: one_of(name, Protocol.__dataclass_fields__, f'entry of {paper}.toml')
         tables[table['name']] = table
+
+    # names become what they name
     made = []
-    for table in map(tuples, tables.values()):
-        fields = [f for name in table.get('fields', ()) for f in lists[one_of(name, lists, 'list of fields')]]
-        named = {k: functions[one_of(table[k], functions, 'function')] for k in ('part', 'measure') if k in table}
+    for table in tables.values():
+        fields = [f for k in table.get('fields', ()) for f in lists[one_of(k, lists, 'list of fields')]]
+        named = {k: table[k] for k in ('part', 'measure') if k in table}
+        named = {k: functions[one_of(name, functions, 'function')] for k, name in named.items()}
         made.append(Protocol(**table | named | dict(fields=tuple(fields))))
     return made, said.left_out
 

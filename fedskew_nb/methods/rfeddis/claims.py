@@ -42,7 +42,8 @@ class finds_at_all:
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #bd3430f0
 CLAIMS = read_claims(
-    PAPER, own_domain=gain('AVG', where='personal'), trained=gain('AVG', where=Where('personal', 'post_local')),
+    PAPER, own_domain=gain('AVG', where='personal'),
+    trained=gain('AVG', where=Where('personal', 'post_local')),
     finds_more=finds_more, finds_at_all=finds_at_all)
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #ae93e44d
