@@ -41,7 +41,8 @@ def toys(*pairs): return Comparison([toy(m, s, avg) for m, seeds in pairs for s,
 LETTER = F2DC(preset='paper')      # its modules stay
 
 # ---- files ----
-COLUMNS, LINE = 'id,says,source,one,other,read,suites,needed\n', 'X-1,beats y,Table 1,x,y,gain:AVG,emoji-pacs,2\n'
+COLUMNS = 'id,says,source,one,other,read,suites,needed\n'
+LINE = 'X-1,beats y,Table 1,x,y,gain:AVG,emoji-pacs,2\n'
 
 def written(folder, text):
     (folder/'X.csv').write_text(COLUMNS + text, encoding='utf-8')
