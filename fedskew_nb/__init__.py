@@ -49,19 +49,18 @@ _MOVED = {        # where a module was in 0.1: where it is now
     'methods.fdse': dict(
         solvers='methods.fdse.consensus', surgery='methods.fdse.erase', statistics='methods.fdse.erase',
         released='methods.fdse.erase',
-        probes='methods.fdse.unseen', pictures='methods.fdse.unseen', tables='methods.fdse.claims'),
+        probes='methods.fdse.unseen', pictures='methods.fdse.unseen'),
     'methods.f2dc': dict(
-        correct='methods.f2dc.mask', weights='methods.f2dc.mask', numerics='methods.f2dc.probes',
-        tables='methods.f2dc.claims'),
+        correct='methods.f2dc.mask', weights='methods.f2dc.mask', numerics='methods.f2dc.probes'),
     'methods.fedddl': dict(
         paste='methods.fedddl.counterfactual', blends='methods.fedddl.counterfactual',
-        prototypes='methods.fedddl.counterfactual', tables='methods.fedddl.claims'),
+        prototypes='methods.fedddl.counterfactual'),
     'methods.rfeddis': dict(
         fusion='methods.rfeddis.evidence', disentangle='methods.rfeddis.evidence',
-        pictures='methods.rfeddis.controls', tables='methods.rfeddis.claims'),
+        pictures='methods.rfeddis.controls'),
     'methods.dfl': dict(
         critics='methods.dfl.information', alternation='methods.dfl.information',
-        sight='methods.dfl.stability', tables='methods.dfl.claims')}
+        sight='methods.dfl.stability')}
 
 class _Moved:
     "Finds a module under the path that it had in 0.1, with a warning; until 0.3."

@@ -13,12 +13,12 @@ from fedskew_nb.analysis.pairs import by_domain
 from fedskew_nb.analysis.claims import claims_table, deciding, gain, measured, on_path, runs_of
 from fedskew_nb.analysis.plots import verdict_points
 from fedskew_nb.analysis.stats import LOOK, Interval, judge, p_value, t_interval
-from fedskew_nb.analysis.claims import seed_values, seeds_table, verdicts, within
+from fedskew_nb.analysis.claims import read_claims, read_grid, seed_values, seeds_table, verdicts, within
 from fedskew_nb.analysis.probes import adabn, inside, models_of
 from fedskew_nb.data.images import glance
 from fedskew_nb.tools.cli import main
 from fedskew_nb.run.plan import planned
-from fedskew_nb.core.names import papers
+from fedskew_nb.core.names import Recipe, papers
 from fedskew_nb.nets.models import n_bytes
 from fedskew_nb.engine.setting import Setting, setting_for
 from fedskew_nb.methods.dfl.claims import diverged, diverges_more, fewer_rounds, more_with_few
@@ -39,6 +39,43 @@ def toy(method, seed, avg, suite='skew-digits', path='', view='global', moment='
 def toys(*pairs): return Comparison([toy(m, s, avg) for m, seeds in pairs for s, avg in seeds.items()])
 
 LETTER = F2DC(preset='paper')      # its modules stay
+
+# ---- files ----
+COLUMNS = 'id,says,source,one,other,read,suites,needed\n'
+LINE = 'X-1,beats y,Table 1,x,y,gain:AVG,emoji-pacs,2\n'
+
+def written(folder, text):
+    (folder/'X.csv').write_text(COLUMNS + text, encoding='utf-8')
+    return read_claims('X', folder, sooner=sooner)
+
+def test_a_line_of_a_file_is_a_claim(tmp_path):
+    more = 'X-2,sooner,–,x,y; z,sooner,a; b + c,\nX-3,less,–,x,y,"measured:I,-1",a,\n'
+    assert written(tmp_path, LINE + more) == [
+        Claim('X-1', 'beats y', 'Table 1', 'x', 'y', gain('AVG'), suites=('emoji-pacs',), needed=2.),
+        Claim('X-2', 'sooner', '–', 'x', ('y', 'z'), sooner, suites=('a', ('b', 'c'))),
+        Claim('X-3', 'less', '–', 'x', 'y', measured('I', -1), suites=('a',))]
+
+@pytest.mark.parametrize('text, said', [
+    (LINE + LINE, 'X.csv has X-1 twice'), (LINE.replace(',2', ',two'), "X.csv, X-1: needed is 'two'"),
+    (LINE.replace('gain', 'gian'), "X-1: there is no reader 'gian': did you mean gain"),
+    (LINE.replace('Table 1', ''), 'X-1: it has no source'), (LINE.replace(',2', ',1e999'), 'needed is inf'),
+    (LINE.replace(',2', ',2,3'), 'X-1: ')])
+def test_a_line_that_is_no_claim_is_refused_by_its_id(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said): written(tmp_path, text)
+
+def test_a_column_that_no_claim_has_is_refused(tmp_path):
+    (tmp_path/'X.csv').write_text(COLUMNS.replace('needed', 'neded') + LINE)
+    with pytest.raises(ValueError, match="what is 'neded'.*did you mean needed"): read_claims('X', tmp_path)
+
+def test_a_row_of_a_grid_goes_before_its_budget(tmp_path):
+    (tmp_path/'X.toml').write_text('''[[budgets]]
+lr = 0.1
+tuned = "t.json"
+rows = [{suite = "mine", methods = ["A"]}, {suite = ["mine", "b"], methods = ["B"], lr = 0.3}]''')
+    mine = Recipe('mine', None)
+    a, b = read_grid('X', mine, home=tmp_path)
+    assert (a['suite'], b['suite'], a['lr'], b['lr']) == ([mine], [mine, 'b'], .1, .3)
+    assert a['tuned'].endswith('runs/t.json') and 'rows' not in a and list(a['methods']) == ['A']
 
 # ---- verdicts ----
 @pytest.mark.parametrize('values, margin, word', [

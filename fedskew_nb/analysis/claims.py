@@ -6,13 +6,16 @@
 __all__ = ['Claim', 'accuracy', 'gain', 'measured', 'within', 'claims_of', 'stored_claims', 'runs_of', 'verdicts', 'deciding', 'of_methods', 'budget_of', 'claims_table', 'seeds_table']
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000003
-import math
+import csv, json, math, re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from statistics import fmean, stdev      # noqa: F401  (a later page of this module plans seeds)
 from typing import Callable
+import msgspec
 import pandas as pd
 from .comparison import Comparison
 from .overview import stored_results
@@ -22,7 +25,8 @@ from .stats import seeds_for      # noqa: F401  (as above)
 from ..engine.reading import Where, summary
 from ..engine.history import History
 from .table import Table, rate_of
-from ..core.names import papers, nearest
+from ..core.files import Number, Record, read_toml, record_of
+from ..core.names import nearest, one_of, papers
 
 # %% ../../nbs/3_results/12_claims.ipynb #00000006
 @dataclass(frozen=True)
@@ -49,10 +53,6 @@ class Claim:
         "The methods that it speaks of."
         return (self.one, *((self.other,) if isinstance(self.other, str) else self.other))
     def __hash__(self): return hash(self.id)     # other fields may be lists
-    def variant(self, name:str, **changes)->'Claim':
-        "The same sentence of a variant of the method, or at another budget; no headline."
-        says = f'{self.says} [{name}]'
-        return replace(self, id=f'{self.id}-{name}', says=says, headline=False, **changes)
 
 # %% ../../nbs/3_results/12_claims.ipynb #0000000b
 def accuracy(h:History, column:str='AVG', where='global')->float:
@@ -98,6 +98,104 @@ def on_path(h:History, path:str)->History:
     only.rows = [r for r in h.rows if r['path'] == path or (r['view'], r['moment']) not in answered]
     only.measures = h.measures
     return only
+
+# %% ../../nbs/3_results/12_claims.ipynb #18dde027
+NO_TEXT = {'margin', 'lower', 'needed', 'headline', 'rounds', 'ours'}     # numbers, and true or nothing
+
+class Line(Record, forbid_unknown_fields=True):
+    "A claim as a file has it."
+    id: str
+    says: str
+    source: str
+    one: str
+    other: str
+    read: str
+    suites: str
+    margin: Number|None = None
+    lower: Number|None = None
+    needed: Number|None = None
+    headline: bool = False
+    path: str = ''
+    rounds: int|None = None
+    pending: str = ''
+    instead: str = ''
+    ours: bool = False
+
+# %% ../../nbs/3_results/12_claims.ipynb #5c823614
+def claim_of(
+    line:dict,       # {column: text}
+    readers:dict,    # {name: a reader, or a function that makes one of arguments}
+)->Claim:
+    "A line of the file as a claim; a ValueError says what is wrong with it."
+    cells = {k: v for k, v in line.items() if v}
+    for name in NO_TEXT & cells.keys():
+        try: cells[name] = json.loads(cells[name])
+        except ValueError: continue        # it stays a text, which the record refuses
+    said = record_of(cells, Line)
+
+    # its reader
+    name, _, words = said.read.partition(':')
+    read = readers[one_of(name, readers, 'reader')]
+    if words: read = read(*(int(w) if re.fullmatch('-?[0-9]+', w) else w for w in words.split(',')))
+
+    # one or several
+    other = tuple(said.other.split('; '))
+    suites = tuple(tuple(s.split(' + ')) if ' + ' in s else s for s in said.suites.split('; '))
+    more = dict(read=read, other=other if len(other) > 1 else said.other, suites=suites)
+    return Claim(**msgspec.structs.asdict(said) | more)
+
+# %% ../../nbs/3_results/12_claims.ipynb #264315d7
+def read_claims(
+    paper:str,      # F2DC
+    home='',        # the folder of PAPER.csv; default: assets/claims
+    **readers,      # what `read` may name besides `gain`, `measured` and `within`
+)->list:            # of Claim
+    "The claims of a paper, from its file."
+    file, claims = Path(home or files('fedskew_nb')/'assets'/'claims')/f'{paper}.csv', {}
+    readers |= dict(gain=gain, measured=measured, within=within)
+    with file.open(newline='', encoding='utf-8') as f: lines = [*csv.DictReader(f)]
+    for line in lines:
+        try: claim = claim_of(line, readers)
+        except ValueError as e: raise ValueError(f'{file.name}, {line["id"]}: {e}') from None
+        if claim.id in claims: raise ValueError(f'{file.name} has {claim.id} twice')
+        claims[claim.id] = claim
+    return [*claims.values()]
+
+# %% ../../nbs/3_results/12_claims.ipynb #84b2a6d0
+class GridFile(Record, forbid_unknown_fields=True):
+    "Budgets: arguments of `compare`, and `rows` with more of them."
+    budgets: list[dict[str, object]]
+
+def read_grid(
+    paper:str,
+    *recipes,     # of suites that the file calls by their names
+    home='',      # the folder of PAPER.toml; default: assets/grids
+)->list:          # of dict, arguments of `compare`
+    "The runs that decide the claims of a paper, from its file."
+    assets = files('fedskew_nb')/'assets'
+    said = read_toml(Path(home or assets/'grids')/f'{paper}.toml', GridFile)
+    made, grid = {r.name: r for r in recipes}, []
+    for budget in said.budgets:
+        for row in budget.pop('rows'):
+            row = budget | row
+            suites = row['suite'] if isinstance(row['suite'], list) else [row['suite']]
+            row['suite'] = [made.get(s, s) for s in suites]
+            if 'tuned' in row: row['tuned'] = str(assets/'runs'/row['tuned'])
+            grid.append(row)
+    return grid
+
+# %% ../../nbs/3_results/12_claims.ipynb #f7a65845
+def sentences_table(claims:list, title:str='Claims')->Table:
+    "What claims say, and what each compares."
+    def read_by(reader):
+        if not is_dataclass(reader): return getattr(reader, '__name__', '')
+        said = [getattr(reader, f.name) for f in fields(reader) if getattr(reader, f.name) != f.default]
+        words = [' '.join(v) if isinstance(v, tuple) else str(v) for v in said]
+        return ' '.join([type(reader).__name__, *words])
+    rows = [dict(claim=f'{c.id}*' if c.headline else c.id, sentence=c.says, source=c.source, one=c.one,
+                 other=' / '.join(c.methods[1:]), read=read_by(c.read),
+                 needed='' if c.needed is None else f'{c.needed:g}') for c in claims]
+    return Table(title, pd.DataFrame(rows), ['With a star: a headline, named beforehand.'], wide=30)
 
 # %% ../../nbs/3_results/12_claims.ipynb #b3087758
 def claims_of(
@@ -156,14 +254,6 @@ def floor_of(c:Claim, cmp:Comparison, suite, read=on_suite)->float:
               for s in ((suite,) if isinstance(suite, str) else suite)]
     return math.hypot(*floors)/len(floors)
 
-# %% ../../nbs/3_results/12_claims.ipynb #45c56b00
-def chance(c:Claim, cmp:Comparison, read=on_suite)->float:
-    "p of a claim on its first suite; 1 where there is none."
-    values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
-    values = [v+(c.lower or 0) for v in values]          # of a difference of 0, or of -lower
-    p = p_value(t_interval(values, floor=floor_of(c, cmp, c.suites[0], read))) if values else math.nan
-    return 1. if math.isnan(p) else p
-
 # %% ../../nbs/3_results/12_claims.ipynb #3f804fa9
 def all_p(claims:list, cmp:Comparison|None, family:list|None, read=on_suite)->dict: # {id: p}
     "As Holm adjusts them, of the headline claims of their papers, or of these if they are of no paper."
@@ -171,8 +261,13 @@ def all_p(claims:list, cmp:Comparison|None, family:list|None, read=on_suite)->di
     of_papers = [[asked.get(c.id, c) for c in declared] for declared in claims_of().values()
                  if asked.keys() & {c.id for c in declared}]
     for declared in ([family] if family else of_papers or [claims]) if cmp else ():
-        heads = [c for c in declared if c.headline and c.margin is None]
-        p |= zip([c.id for c in heads], holm([chance(c, cmp, read) for c in heads]))
+        heads, alone = [c for c in declared if c.headline and c.margin is None], []
+        for c in heads:
+            values = [] if c.pending or c.instead else seed_values(c, cmp, c.suites[0], read)
+            values = [v+(c.lower or 0) for v in values]          # of a difference of 0, or of -lower
+            i = t_interval(values, floor=floor_of(c, cmp, c.suites[0], read)) if values else None
+            alone.append(1. if i is None or math.isnan(p_value(i)) else p_value(i))    # no run shows nothing
+        p |= zip([c.id for c in heads], holm(alone))
     return p
 
 # %% ../../nbs/3_results/12_claims.ipynb #12c00002
@@ -258,18 +353,6 @@ def by_chance(d:pd.DataFrame, runs=())->str:
     return f'{said} Counted as 0, for they stopped: {"; ".join(stopped)}.' if stopped else said
 
 # %% ../../nbs/3_results/12_claims.ipynb #81a4e4c8
-def verdict_cells(r)->dict:
-    "One row of `verdicts` as text."
-    return dict(
-        verdict=r.verdict,
-        claim=f'{r.id}*' if r.headline else r.id,
-        sentence=r.says,
-        suite=r.suite if r.n > 0 else '',
-        n=(f'{r.n:.0f}'+f' of {r.of:.0f}'*(r.of > r.n)) if r.n > 0 else '',
-        difference=difference_text(**r._asdict()),
-        holm=f'{r.holm:.2g}' if r.holm < 1 else '',
-        needed='' if math.isnan(r.needed) else f'{r.needed:g}')
-
 def verdict_text(c:Claim, cmp:Comparison, suite='', family=None)->str: # 'above 0, 3.8 (2.0 to 5.5)'
     "A verdict and its difference, on the first suite whose name begins so."
     rows = [r for r in verdicts([c], cmp, family).itertuples() if r.n > 0 and r.suite.startswith(suite)]
@@ -290,7 +373,15 @@ def claims_table(
 )->Table:
     "The verdicts, positive where the paper says so."
     d = verdicts(claims, cmp, family)
-    rows = pd.DataFrame([verdict_cells(r) for r in d.itertuples()])
+    rows = pd.DataFrame([dict(
+        verdict=r.verdict,
+        claim=f'{r.id}*' if r.headline else r.id,
+        sentence=r.says,
+        suite=r.suite if r.n > 0 else '',
+        n=(f'{r.n:.0f}'+f' of {r.of:.0f}'*(r.of > r.n)) if r.n > 0 else '',
+        difference=difference_text(**r._asdict()),
+        holm=f'{r.holm:.2g}' if r.holm < 1 else '',
+        needed='' if math.isnan(r.needed) else f'{r.needed:g}') for r in d.itertuples()])
     one = lambda said: said.iloc[0] if said.nunique() == 1 else ' / '.join(said)      # of several suites
     cells = rows.groupby(d.id.values, sort=False).agg(one).reset_index(drop=True)
     notes = [STARRED, by_chance(d, of_methods(claims, cmp).histories if cmp else ())]

@@ -6,7 +6,7 @@
 __all__ = ['write_json']
 
 # %% ../../nbs/4_core/12_files.ipynb #913e3789
-import csv, errno, hashlib, json, os, reprlib, stat, threading, time
+import csv, errno, hashlib, json, os, reprlib, stat, threading, time, tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
@@ -264,3 +264,9 @@ def read_json(
     else: why = misfit(content, kind, parsed=True)
     if why: raise ValueError(f'{path} is {otherwise} ({why}): {mend}')
     return content
+
+# %% ../../nbs/4_core/12_files.ipynb #f82a4f6c
+def read_toml(path, kind):
+    "The TOML in a file of the package, as a record."
+    try: return record_of(tomllib.loads(read_bytes(path).decode()), kind)
+    except ValueError as e: raise ValueError(f'{Path(path).name}: {e}') from None

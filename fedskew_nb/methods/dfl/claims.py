@@ -9,8 +9,7 @@ __all__ = []
 import math
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
-from ...analysis.claims import Claim, gain, measured, within
+from ...analysis.claims import gain, read_claims, read_grid
 from ...data.suites.colored import colored_mnist
 from ...data.splits import dirichlet
 from ...data.suite import Suite
@@ -19,16 +18,11 @@ from ...engine.federation import Federation
 from ...engine.history import History
 from .stability import branch_probes, still_shared
 
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #3d2ca35c
-# for the later pages of this module
-from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
-
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #d82a0944
 PAPER = 'DFL'
 EVIDENCE = '2_methods/dfl/08_verdicts'
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #8517e2d6
-OWN_HUE, EVERY_HUE = gain('AVG', where='personal'), gain('AVG')
 FEW = 10      # training images of a client, where there are few
 
 FEW_DIGITS = Recipe(f'colored-mnist-{FEW}', partial(colored_mnist, 'quick', train=FEW), base='colored-mnist')
@@ -37,7 +31,7 @@ FEW_DIGITS = Recipe(f'colored-mnist-{FEW}', partial(colored_mnist, 'quick', trai
 def more_with_few(a:History, b:History)->float:
     "Points of a above b; its mean over the suite with few images and the other is their difference."
     sign = 2 if a.setting['suite'] == FEW_DIGITS.name else -2
-    return sign*EVERY_HUE(a, b)
+    return sign*gain('AVG')(a, b)
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #ae8a183b
 def own_curve(h:History)->dict: # {round: percent}, every round that was scored
@@ -65,115 +59,15 @@ def diverges_more(a:History, b:History)->float:
     "100 where b diverges and a does not, −100 the other way round: their mean is a difference of shares."
     return 100.*(diverged(b)-diverged(a))
 
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #c3948b60
-EQUAL = 'Branches(stages=1, share_predictor=True, share_specific=True)'
-SHARED, LENT, NO_MI = 'DFL(n_transfer=0)', 'DFL + Local', 'DFL(mu_s=0, mu_c=0)'
-ONE_STAGE, OWN, STABLE = 'DFL(stages=1)', "DFL(source='own')", "DFL(preset='stable')"
-HERE = dict(suites=('colored-mnist',))
-HEADLINE = HERE | dict(headline=True)
-BOTH = (FEW_DIGITS.name, 'colored-mnist')
-HEADLINES = [
-    Claim('DFL-1', 'the skew costs FedAvg more where images are few', 'Fig. 3', 'FedAvg/iid', 'FedAvg',
-          more_with_few, needed=3., headline=True, suites=(BOTH,)),
-    Claim('DFL-2', 'beats FedAvg', 'Table 1', 'DFL', 'FedAvg', OWN_HUE, needed=3.5, **HEADLINE),
-    Claim('DFL-3', 'beats FedBN', 'Table 3', 'DFL', 'FedBN', OWN_HUE, needed=1., headline=True,
-          suites=('skew-digits',)),
-]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #fef287e1
-HEADLINES += [
-    Claim('DFL-4a', 'transfer adds to invariant aggregation', 'Table 2',
-          'DFL', SHARED, OWN_HUE, needed=.35, instead='not testable here: 700 seeds', **HEADLINE),
-    Claim('DFL-4b', 'invariant aggregation adds to transfer', 'Table 2',
-          'DFL', LENT, OWN_HUE, needed=.35, instead="not testable here: another arm than the paper's",
-          **HEADLINE),
-    Claim('DFL-5', 'two stages beat one', 'Sec. 4.2', 'DFL', ONE_STAGE, OWN_HUE, needed=3., **HEADLINE),
-    Claim('DFL-6', "is where FedAvg ends in fewer rounds (percent)", 'Fig. 4',
-          'DFL', 'FedAvg', fewer_rounds, needed=20., instead='not testable here: 90 seeds', **HEADLINE),
-]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #196b3e9a
-def above(id:str, says:str, other:str, one='DFL', read=OWN_HUE, suites=('colored-mnist',))->Claim:
-    "A claim beside the six."
-    return Claim(id, says, '–', one, other, read, suites=suites)
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #a194459b
-AVERAGED, AVERAGED_ONE = (f'Branches{s} + Separate + Anchor + Transfer' for s in ('', '(stages=1)'))
-CONTROLS = [
-    above('DFL-2b', '(control) beats FedBN', 'FedBN'),
-    above('DFL-2c', '(control) beats training alone', 'Local'),
-    above('DFL-2e', '(control) beats FedAvg with two branches', EQUAL),
-    above('DFL-3c', '(control) so it does without MI terms', 'FedBN', NO_MI, suites=('skew-digits',)),
-    above('DFL-3s', '(ours) so it does with a tenth of I_s', 'FedBN', STABLE, suites=('skew-digits',)),
-    above('DFL-4c', '(control) foreign eyes beat the own ones', OWN),
-    above('DFL-4m', '(ours) MI terms help', NO_MI),
-    above('DFL-4s', '(ours) a tenth of I_s is better than the whole', 'DFL', STABLE),
-]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #23dbdadc
-CONTROLS += [
-    above('DFL-5a', '(control) two stages beat one, BatchNorms averaged', AVERAGED_ONE, AVERAGED),
-    above('DFL-5d', '(control) one stage diverges more often (percent)', ONE_STAGE, read=diverges_more),
-    above('DFL-6b', '(control) FedBN is there in fewer rounds (percent)', 'FedAvg', 'FedBN', fewer_rounds),
-]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #13d8b6be
-FURTHER = [
-    above('DFL-2s', 'beats FedAvg on other suites after 8 rounds', 'FedAvg', suites=(
-        'colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale')),
-    above('DFL-7', 'E_c says more of the class than of the domain', 'DFL',
-          read=within('class_c', 'domain_c')),
-    above('DFL-8', 'E_s says more of the domain than E_c', 'DFL', read=within('domain_s', 'domain_c')),
-    above('DFL-9', 'MI terms take the domain out of E_c', NO_MI, read=measured('domain_c', -1)),
-    above('DFL-10', 'MI terms make the branches share less', NO_MI, read=measured('I', -1)),
-]
-CLAIMS = HEADLINES + CONTROLS + FURTHER
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #a91a683b
-WHOLE = 'DFL-2', 'DFL-2b', 'DFL-2c', 'DFL-4m'
-LONGER = [c.variant('long', rounds=48) for c in CLAIMS if c.id in WHOLE]
-CLAIMS += LONGER
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #d8c05d5e
-TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-DFL.json')
+# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #662693e2
+CLAIMS = read_claims(
+    PAPER, own_hue=gain('AVG', where='personal'), more_with_few=more_with_few, fewer_rounds=fewer_rounds,
+    diverges_more=diverges_more)
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #9ee08117
 def dfl_measures(fed:Federation)->dict:
     "What probes read off either branch, their lengths, and what both share."
     return branch_probes(fed) | still_shared(fed)
-
-MEASURE = dfl_measures
-STEPS = dict(rounds=24, local_epochs=1, local_steps=20, batch_size=32, participation=.5)
-AT = STEPS | dict(suite='colored-mnist', size='quick', model='small_conv(width=8)', control=False,
-                  checkpoints=list(range(4, 25, 4)), tuned=TUNED)
-
-def few(lr:float, **row)->dict:
-    "A line of the grid with three seeds, at this rate."
-    return AT | dict(seeds=3, tuned=None, lr=lr) | row
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2e58415c
-GRID = [
-    AT | dict(methods=['Local', 'FedBN', 'DFL', SHARED, LENT, ONE_STAGE, NO_MI], seeds=8),
-    AT | dict(methods=['FedAvg'], seeds=8, control=True),
-    AT | dict(methods=[OWN, EQUAL, STABLE], seeds=3),
-    AT | dict(methods=['FedAvg'], suite=FEW_DIGITS, seeds=8, control=True, checkpoints=None, eval_every=24),
-    few(.03, methods=[AVERAGED, AVERAGED_ONE]),
-    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL', NO_MI], seeds=8, rounds=48,
-         checkpoints=[12, 24, 36]),
-]
-
-# %% ../../../nbs/2_methods/dfl/09_claims.ipynb #2d46868b
-OTHERS = ['colored-mnist-foreground', 'dsprites-like', 'shapes3d-like', 'shapes3d-like-scale']
-BY_BATCH = 'DFL(E_G_by_batch=True)'
-TURNS = ['DFL(n_transfer=1)', 'DFL(n_transfer=None)', 'DFL(first=0.25)', 'DFL(first=0.75)']
-GRID += [
-    dict(suite='skew-digits', size='standard', protocol='fedbn', rounds=30, local_epochs=1, eval_every=15,
-         model='small_conv(width=8)', control=False, tuned=TUNED, methods=['FedBN', 'DFL', NO_MI, STABLE],
-         seeds=8),
-    few(.03, methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=OTHERS, control=True, rounds=8,
-        checkpoints=None, eval_every=8),
-    few(.03, methods=TURNS, rounds=12, checkpoints=None, eval_every=12),
-]
 
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #6fe12bbd
 def two_a_hue(alpha:float, data_seed:int)->Suite:
@@ -188,72 +82,5 @@ def two_a_hue(alpha:float, data_seed:int)->Suite:
 # %% ../../../nbs/2_methods/dfl/09_claims.ipynb #7d1e5a90
 EVEN, MIXED = (Recipe(f'ten-hues-{alpha:g}', partial(two_a_hue, alpha), base='colored-mnist')
                for alpha in (1000, .1))
-GRID += [
-    few(.03, methods=['DFL(first=0.75)'], local_steps=40, seeds=4),
-    few(.03, methods=[BY_BATCH], rounds=12, checkpoints=None, eval_every=12),
-    AT | dict(methods=['Local', 'FedAvg', 'FedBN', 'DFL'], suite=[EVEN, MIXED], seeds=3, checkpoints=None),
-]
-
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #f5225521
-SAID = (
-    Field('data', 'its own', None, "this package's, drawn after them", source='Sec. 4'),
-    Field('test images', 'half', None, 'as many as the suite has', source='Sec. 4'),
-    Field('lr', '0.0.1, as printed', None, source='Sec. 4'),
-    Field('optimiser', None, None, 'SGD'), Field('momentum'), Field('weight_decay'),
-    Field('rounds', 200, None, source='Sec. 4'), Field('local_steps', 20, None, source='Sec. 4'),
-    Field('batch_size', 32, None, source='Sec. 4'),
-)
-SAID += (
-    Field('net', 'three groups of convolutions, widths not printed', None, 'small_conv', source='Fig. 2'),
-    Field('seeds'), Field('round that counts', None, None, SCORED),
-    Field('hyper-parameters of all others', None, None, 'the defaults of their pages'))
-LONG = dict(model='small_conv', rounds=200, local_steps=20, batch_size=32, lr=.01,
-            momentum=0., weight_decay=0.)
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #92343cb0
-def table_1(data:str, suite:str, participation:float)->Protocol:
-    "A row of the paper's Table 1."
-    return Protocol(f'DFL-1-{data}', "DFL's Table 1", suite, dict(accuracy='AVG'),
-                    LONG | dict(participation=participation), view='personal', fields=SAID)
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #15d2917e
-TABLES = [table_1('Colored-MNIST', 'colored-mnist', .5)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #42deea09
-TABLES += [table_1('3Dshapes-colour', 'shapes3d-like', .4)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #b41cfde1
-TABLES += [table_1('3Dshapes-scale', 'shapes3d-like-scale', 1.)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #777bc7c4
-TABLES += [table_1('dSprites', 'dsprites-like', .5)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab2
-ONE_PART = {'aggregation': SHARED, 'transferring': LENT}
-TABLES += [replace(TABLES[0], name='DFL-2-Colored-MNIST', source="DFL's Table 2", ours=ONE_PART)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab34
-PHOTOS = tuple(f for f in SAID if f.name not in ('data', 'test images', 'rounds', 'net')) + (
-    Field('model', 'AlexNet, two BatchNorm layers', None, source='Sec. 4'),
-    Field('rounds', 100, None, source='Sec. 4'), Field('size'), Field('test'), Field('val'),
-    Field('mean'), Field('std'), Field('flip'), Field('local_epochs', None, None, 'none, steps count'),
-    Field('last, incomplete batch', None, None, 'used'), Field('exact copies', None, None, COPIES))
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab35
-HALF = (.5, .5, .5)
-def table_34(data:str, suite:str, table:int, columns:dict)->Protocol:
-    "The paper's Table 3, or the first half of its Table 4."
-    return Protocol(f'DFL-{table}-{data}', f"DFL's Table {table}", suite, columns | dict(Avg='AVG'),
-                    LONG | dict(model='alexnet_bn', rounds=100), view='personal', fields=PHOTOS,
-                    folder=dict(size=256, test=.2, val=.1, mean=HALF, std=HALF, **KEEP))
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab3
-TABLES += [table_34('Office', 'office-caltech-10', 3, dict(A='amazon', C='caltech', D='dslr', W='webcam'))]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #dfltab4
-SIX = {d.capitalize(): d for d in ('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch')}
-TABLES += [table_34('DomainNet', 'domainnet-10', 4, SIX)]
-
-# %% ../../../nbs/2_methods/dfl/10_tables.ipynb #7f276899
-LEFT_OUT = {"DFL's Table 4, ResNet101": 'pretrained, with ten and with 345 classes'}
+MEASURE = dfl_measures
+GRID = read_grid(PAPER, FEW_DIGITS, EVEN, MIXED)

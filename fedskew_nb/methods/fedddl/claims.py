@@ -8,24 +8,16 @@ __all__ = []
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #eafa6f2e
 import math
 from collections import defaultdict
-from importlib.resources import files
 from statistics import mean, stdev
-from ...analysis.claims import Claim, gain, measured, within
+from ...analysis.claims import gain, read_claims, read_grid
 from ...engine.history import History
-from .method import LADDER
 from .probes import worse_boxes, ddl_measures
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #b205b232
-# for the later pages of this module
-from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #a180f976
 PAPER = 'FedDDL'
 EVIDENCE = '2_methods/fedddl/04_evidence'
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #ac63b54d
-UNSEEN = gain('AVG', where='unseen')
-
 def local_unseen(h:History)->list: # percent, one per client
     "Accuracy of each client's trained model on unseen backgrounds, in the last round."
     by_client = defaultdict(list)
@@ -42,139 +34,10 @@ def higher_local(a:History, b:History)->float:
     "Points of a's mean local accuracy above b's."
     return mean(local_unseen(a))-mean(local_unseen(b))
 
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #46c5982d
-HERE = dict(suites=('context-vehicles',), rounds=64)
-HEADLINE = HERE | dict(headline=True)
-HEADLINES = [
-    Claim('FedDDL-1', 'beats FedAvg on unseen backgrounds', 'Table 2',
-          'FedDDL', 'FedAvg', UNSEEN, needed=3.6, **HEADLINE),
-    Claim('FedDDL-2', 'pasting onto other backgrounds (DEC) helps', 'Table 3',
-          'DEC', 'FedAvg', UNSEEN, needed=2.03, **HEADLINE),
-    Claim('FedDDL-3', 'DEC adds to another method', 'Table 2',
-          'FedProx + DEC', 'FedProx', UNSEEN, needed=2.4, **HEADLINE),
-    Claim('FedDDL-4', 'prototypes add to DEC', 'Table 3', 'FedDDL', 'DEC', UNSEEN, needed=1.5, **HEADLINE),
-]
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #4cb4ef54
-HEADLINES += [
-    Claim('FedDDL-5', 'local models come closer together', 'Table 2',
-          'FedDDL', 'FedAvg', closer, needed=.2, instead='not testable here: 70 seeds', **HEADLINE),
-    Claim('FedDDL-6', 'an empty background says less', 'Fig. 7',
-          'FedDDL', 'FedAvg', measured('empty_p', -1), needed=.2, **HEADLINE),
-]
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #178ea3fd
-OWN, TURNED, MASK = "DEC(pool='own')", 'DEC + DEB(turned=1)', "FedDDL(preset='mask')"
-CONTROLS = [
-    Claim('FedDDL-1c', '(control) beats two batches a step', '–', 'FedDDL', 'Doubled', UNSEEN, **HERE),
-    Claim('FedDDL-2o', '(control) it beats pasting onto backgrounds of the own class', '–',
-          'DEC', OWN, UNSEEN, **HERE),
-    Claim('FedDDL-4c', '(control) beats prototypes of a wrong class', '–', 'FedDDL', TURNED, UNSEEN, **HERE),
-    Claim('FedDDL-5c', '(control) DEC alone brings them closer', '–', 'DEC', 'FedAvg', closer, **HERE),
-    Claim('FedDDL-6c', '(control) so does own-class pasting', '–',
-          OWN, 'FedAvg', measured('empty_p', -1), **HERE),
-]
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #b56ee827
-OURS = [
-    Claim('FedDDL-1m', '(ours) cut by the mask, own size, beats FedAvg', '–', MASK, 'FedAvg', UNSEEN, **HERE),
-    Claim('FedDDL-1n', '(ours) cut by the mask beats the box', '–', MASK, 'FedDDL', UNSEEN, **HERE),
-]
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #cfa6a1dc
-FURTHER = [
-    Claim('FedDDL-3m', 'DEC adds to MOON', 'Table 2', 'MOON + DEC', 'MOON', UNSEEN, needed=2.4, **HERE),
-    Claim('FedDDL-5a', "local models' mean is higher", 'Table 2', 'FedDDL', 'FedAvg', higher_local, **HERE),
-    Claim('FedDDL-6h', 'a black hole says less', 'Fig. 7',
-          'FedDDL', 'FedAvg', measured('hole_p', -1), **HERE),
-    Claim('FedDDL-7', 'Grad-CAM lies more inside the box', 'Fig. 8',
-          'FedDDL', 'FedAvg', measured('cam_inside'), **HERE),
-    Claim('FedDDL-8', 'prototypes of objects lie farther apart than those of images', 'Fig. 5',
-          'FedAvg', 'FedAvg', within('image_cosine', 'object_cosine'), **HERE),
-]
-CLAIMS = HEADLINES + CONTROLS + OURS + FURTHER
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #0b2af763
-TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-FedDDL.json')
+# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #144b7d98
+CLAIMS = read_claims(PAPER, unseen=gain('AVG', where='unseen'), closer=closer, higher_local=higher_local)
 
 # %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #cd938255
 MEASURE = ddl_measures
-AT = dict(suite='context-vehicles', size='quick', local_epochs=2, batch_size=64, tuned=TUNED,
-          everywhere=True, model='small_conv(width=8)', control=False)
-LONG = AT | dict(rounds=64, eval_every=4, checkpoints=[32], seeds=list(range(8, 16)))
-SHORT = AT | dict(rounds=32, eval_every=8, seeds=8)
-JUDGED = ['FedAvg', 'FedDDL', 'DEC', OWN, 'FedProx', 'FedProx + DEC', MASK, 'Doubled', TURNED]
-BESIDE = ['Local', 'FedBN', 'FedAvg + AdaBN']
-GRID = [
-    LONG | dict(methods=JUDGED + BESIDE),
-    LONG | dict(methods=['FedAvg'], control=True),
-    LONG | dict(methods=['MOON', 'MOON + DEC']),
-    SHORT | dict(methods=JUDGED + BESIDE),
-    SHORT | dict(methods=['FedAvg'], control=True),
-]
-
-# %% ../../../nbs/2_methods/fedddl/05_claims.ipynb #818b4a24
-TURNS = ['FedDDL(eta=1)', 'FedDDL(eta=5)', 'FedDDL(eta=0)', 'FedDDL(lam=0.1)', 'FedDDL(lam=2.0)',
-         'FedDDL(tau=0.5)', "FedDDL(preset='released')"]
 BOXES = [worse_boxes(by=.1), worse_boxes(by=.25), worse_boxes(miss=.2), worse_boxes(miss=.5)]
-STEPS = [m for m in LADDER.values() if m not in ('FedAvg', 'DEC', 'FedDDL')]
-FEW = SHORT | dict(seeds=3, tuned=None, lr=.03)
-GRID += [
-    FEW | dict(methods=STEPS + TURNS),
-    FEW | dict(methods=['FedDDL'], suite=BOXES),
-    FEW | dict(methods=['FedAvg', 'DEC', 'FedDDL', MASK], suite='context-vehicles-95', control=True),
-    FEW | dict(methods=['FedAvg', 'DEC', 'FedDDL', MASK], suite='context-animals', control=True),
-]
-
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #e4c0da89
-CODE = 'qizhuang-qz/FedDDL@45e186f'
-SAID = (
-    Field('net', 'ResNet-18', 'ResNet-18 without max-pool, ReLUs elsewhere', "torchvision's ResNet-18",
-          source=f'Sec. 5.1; {CODE}'),
-    Field('weight_decay', .01, 1e-5, source=f'Sec. 5.1; {CODE}'),
-    *(Field(k, v, source='Sec. 5.1') for k, v in
-      dict(rounds=50, local_epochs=10, batch_size=64, lr=.01).items()),
-)
-SAID += (
-    Field('images held out at home', None, 'none', 'a fifth', source=CODE),
-    Field('Local', None, None, "mean of the clients' models before averaging, on the unseen contexts, too"),
-    Field('round that counts', None, None, SCORED), Field('exact copies', None, 'stay', COPIES, source=CODE),
-    Field('hyper-parameters of all others', 'tuned after their papers', None, 'the defaults of their pages',
-          source='Sec. 5.1'))
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #34698031
-WANT_BOXES = ('FedDDL and DEC need boxes: fedskew boxes --data FOLDER finds them',)
-NET = dict(model="torchvision('resnet18')", rounds=50, local_epochs=10, batch_size=64, lr=.01, momentum=.9,
-           weight_decay=.01, pad=4, flip=True, everywhere=True)
-COLOURS = dict(size=224, mean=(.524, .523, .449), std=(.219, .218, .226), **KEEP)
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #866496f2
-def table(name:str, suite:str, **more)->Protocol:
-    "A column of each half of the paper's Table 2, or half of its Table 3."
-    return Protocol(f'FedDDL-{name}', f"FedDDL's Table {name[0]}", suite, dict(Local='ALL', Global='ALL'),
-                    NET, folder=COLOURS, view='unseen', before=('Local',), lists=True,
-                    notes=WANT_BOXES, **dict(fields=SAID) | more)
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #3391497e
-TABLES = [table('2-Animal-F7', 'nico-animal')]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #d6431e90
-TABLES += [table('2-Animal-L7', 'nico-animal-l7')]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #79aaf90f
-TABLES += [table('2-Vehicle-F7', 'nico-vehicle')]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #2229cf4a
-TABLES += [table('2-Vehicle-L7', 'nico-vehicle-l7')]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #51843927
-ALONE = Field('counterfactuals that only DEB pulls', None, None, 'take no part in the cross-entropy')
-STEP = dict(ours=LADDER, fields=(*SAID, ALONE))
-TABLES += [table('3-Animal', 'nico-animal-l7', **STEP)]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #759b8f96
-TABLES += [table('3-Vehicle', 'nico-vehicle-l7', **STEP)]
-
-# %% ../../../nbs/2_methods/fedddl/09_tables.ipynb #fdllft
-LEFT_OUT = {"FedDDL's Table 1": 'counts the images of its data sets: `prepare` compares them'}
+GRID = read_grid(PAPER, *BOXES)

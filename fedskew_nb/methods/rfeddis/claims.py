@@ -7,26 +7,18 @@ __all__ = []
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de9283b6
 from dataclasses import dataclass
-from importlib.resources import files
 from statistics import fmean
-from ...analysis.claims import Claim, gain, measured, within
+from ...analysis.claims import gain, read_claims, read_grid
 from ...engine.reading import Where
 from ...engine.history import History
 from .controls import fewer, rfeddis_measures
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #998bf90e
-# for the later pages of this module
-from dataclasses import replace  # noqa: F401
-from ...analysis.printed import COPIES, KEEP, SCORED, Field, Protocol  # noqa: F401
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #de0193b8
 PAPER = 'RFedDis'
 EVIDENCE = '2_methods/rfeddis/07_verdicts'
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #2c6d8bc6
-OWN_DOMAIN = gain('AVG', where='personal')
-TRAINED = gain('AVG', where=Where('personal', 'post_local'))
-SOFTMAX, SCALED = '1 - max p', '1 - max p at T'
+SOFTMAX = '1 - max p'
 
 def finds(h:History, score:str, measure:str)->float:
     "AUROC in percent, mean over the clients."
@@ -48,191 +40,14 @@ class finds_at_all:
     what: str
     def __call__(self, a, b): return finds(a, 'u', self.what) - 50
 
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #e763fffa
-SUM, TWO = 'Summed + Disentangle + FedBN', "Summed(fuse='logits', share='all') + FedBN"
-HERE = dict(suites=('skew-digits',))
-HEADLINE = HERE | dict(headline=True)
-HEADLINES = [
-    Claim('RFedDis-1', 'beats FedBN', 'Tables I, II', 'RFedDis', 'FedBN', OWN_DOMAIN, needed=.9, **HEADLINE),
-    Claim('RFedDis-2', 'beats training alone', 'Tables I, II', 'RFedDis', 'Local', OWN_DOMAIN, needed=3.,
-          **HEADLINE),
-    Claim('RFedDis-3', 'evidence repairs what adding features spoils', 'Table III',
-          'RFedDis(ce=False)', SUM, OWN_DOMAIN, needed=3.15, **HEADLINE),
-    Claim('RFedDis-4', 'disentangled features, added, are worse than FedBN', 'Table III',
-          'FedBN', SUM, OWN_DOMAIN, needed=1.65, **HEADLINE),
-]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #2ef55a05
-HEADLINES += [
-    Claim('RFedDis-5', 'u is higher on noise', 'Fig. 3',
-          'RFedDis', 'RFedDis', finds_at_all('noise'), needed=10., ours=True, **HEADLINE),
-    Claim('RFedDis-6', "u finds wrong answers as well as FedBN's softmax, but for two points", 'Figs. 3, 4',
-          'RFedDis', 'FedBN', finds_more('wrong'), lower=2., **HEADLINE),
-]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #d84f29fd
-KEPT, SECOND, ALONE = 'KeepHead + FedBN', "Summed(fuse='logits') + FedBN", 'RFedDis + Local'
-AVERAGE, CUMULATIVE = "RFedDis(fuse='average')", "RFedDis(fuse='cumulative')"
-AS_RELEASED = "Summed + Disentangle(reduction='mean') + FedBN"
-
-def above(id:str, says:str, other:str, one='RFedDis', read=OWN_DOMAIN)->Claim:
-    "Beside the six."
-    return Claim(id, says, '–', one, other, read, **HERE)
-
-CONTROLS = [
-    above('RFedDis-1c', '(control) beats FedBN of equal parameters', TWO),
-    above('RFedDis-1h', '(control) beats FedBN with a kept head', KEPT),
-    above('RFedDis-1s', '(control) beats FedBN with a second, kept head', SECOND),
-    above('RFedDis-2c', '(control) beats its own two heads without federation', ALONE),
-    above('RFedDis-3a', "(control) Dempster's rule beats the average", AVERAGE),
-    above('RFedDis-3c', "(control) Dempster's rule beats the sum", CUMULATIVE),
-]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #852ff0c0
-CONTROLS += [
-    above('RFedDis-4c', '(control) so are they with the loss as released', AS_RELEASED, one='FedBN'),
-    above('RFedDis-5c', "(control) u finds noise better than FedBN's softmax", 'FedBN',
-          read=finds_more('noise')),
-    above('RFedDis-5t', '(ours) than the softmax of FedBN of equal parameters', TWO,
-          read=finds_more('noise')),
-    above('RFedDis-5e', '(ours) than the energy of FedBN of equal parameters', TWO,
-          read=finds_more('noise', other='energy')),
-    above('RFedDis-6c', '(control) u finds wrong answers better than a tempered softmax', 'FedBN',
-          read=finds_more('wrong', other=SCALED)),
-]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #a6b3f96a
-FURTHER = [
-    above('RFedDis-1a', 'beats FedBN right after training', 'FedBN', read=TRAINED),
-    above('RFedDis-2a', 'beats training alone right after training', 'Local', read=TRAINED),
-    above('RFedDis-1r', '(ours) beats FedBN, both with re-estimated statistics', 'FedBN',
-          read=measured('restated')),
-    above('RFedDis-7', 'the domain is read off F_L better than off F_G', 'RFedDis',
-          read=within('domain_L', 'domain_G')),
-    above('RFedDis-8', "u finds unknown classes better than FedBN's softmax", 'FedBN',
-          read=finds_more('unknown classes')),
-    above('RFedDis-9', 'sharing the global head beats keeping it', "RFedDis(preset='office')"),
-]
-CLAIMS = HEADLINES + CONTROLS + FURTHER
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #118c0634
-TUNED = str(files('fedskew_nb')/'assets'/'runs'/'tuned-RFedDis.json')
+# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #bd3430f0
+CLAIMS = read_claims(
+    PAPER, own_domain=gain('AVG', where='personal'),
+    trained=gain('AVG', where=Where('personal', 'post_local')),
+    finds_more=finds_more, finds_at_all=finds_at_all)
 
 # %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #ae93e44d
 MEASURE = rfeddis_measures
-AT = dict(suite='skew-digits', size='standard', protocol='fedbn', rounds=60, local_epochs=1, eval_every=15,
-          model='small_conv(width=8)', control=False, trust=True, tuned=TUNED)
-
-def few(lr:float, **row)->dict:
-    "A line of the grid with three seeds."
-    return AT | dict(seeds=3, tuned=None, lr=lr) | row
-
-GRID = [
-    AT | dict(methods=['Local', 'FedBN', 'RFedDis', SUM, 'RFedDis(ce=False)', TWO], seeds=8),
-    AT | dict(methods=['FedAvg'], seeds=3, control=True),
-    few(.1, methods=[ALONE, AVERAGE, CUMULATIVE, KEPT, "RFedDis(preset='office')"]),
-    few(.3, methods=[SECOND, AS_RELEASED]),
-]
-
-# %% ../../../nbs/2_methods/rfeddis/09_claims.ipynb #e8155b50
 STEPS = {100: 420, 250: 168}      # images of a client: rounds
 MANY = fewer(100, 'quick')
-GRID += [few(.1, methods=['FedBN', 'RFedDis'], suite=fewer(n), rounds=r, eval_every=r)
-         for n, r in STEPS.items()]
-GRID += [few(.1, methods=['Local', 'FedBN', 'RFedDis'], suite=MANY, rounds=150, eval_every=50)]
-
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #9ba75cfc
-CODE, BEFORE = 'LooKing9218/RFedDis@f7a8a35 federated', 'med-air/FedBN@655f5f3 federated'
-LOOP = (
-    Field('lr', .01, .01, source=f'Sec. IV-A; {CODE}'),
-    Field('batch_size', 32, 32, source=f'Sec. IV-A; {CODE}'),
-    Field('momentum', None, 0., source=CODE), Field('weight_decay', None, 0., source=CODE),
-    Field('local_epochs', None, 1, source=CODE), Field('seeds', 5, 1, source=f'Sec. IV-A; {CODE}'),
-    Field('weights of clients', None, 'uniform', 'uniform', source=CODE),
-    Field('last, incomplete batch', None, 'used', 'used', source=CODE),
-    Field('their name', 'SingleSet', 'SingleSet', 'Local', row='Local', source='Sec. IV-A'),
-    Field('hyper-parameters of all others', None, None, 'the defaults of their pages'))
-
-def rounds(n:int, file:str)->Field: return Field('rounds', None, n, source=f'{CODE}/RFedDis_{file}.py')
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #0a0c287d
-def prox(mu:float, file:str)->Field:
-    return Field('method', None, f'FedProx(mu={mu})', row='FedProx', source=f'{BEFORE}/fed_{file}.py')
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #288f4c7a
-NO_SHIFT = dict(mean=(0., 0., 0.), std=(1., 1., 1.))
-AS_FEDBN = 'Sec. IV-A: as FedBN; LooKing9218/RFedDis@f7a8a35 nets/models.py'
-LARGE = (
-    Field('model', 'alexnet_bn(hidden=4096)', 'alexnet_bn(hidden=4096)', source=AS_FEDBN),
-    Field('linear layers of a head', '3', '3', '2, behind 2 that both heads share', row='RFedDis',
-          source=AS_FEDBN),
-    Field('method', 'RFedDis(hidden=4096)', "RFedDis(preset='office', hidden=4096)", row='RFedDis',
-          source=f'Sec. III; {CODE}/RFedDis_Office.py'),
-    *(Field(k, None, v, source=CODE) for k, v in dict(size=256, **NO_SHIFT, flip=True, turn=30.).items()),
-    Field('round that counts', None, 'best on validation images', SCORED, source=CODE),
-    Field('images', None, "the first of FedBN's lists", 'of every class, by seed', source=CODE),
-    Field('exact copies', None, 'stay', COPIES, source=CODE))
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #2438160d
-def validated(part:float, file:str)->Field:
-    theirs = f'int({part:g} · smallest training list), the last of each list'
-    return Field('validation images', None, theirs, 'none',
-                 source=f'{CODE}/RFedDis_{file}.py')
-ALEX = dict(model='alexnet_bn(hidden=4096)', protocol='fedbn', rounds=300, flip=True, turn=30.)
-PHOTOS = dict(size=256, val=0., **NO_SHIFT, **KEEP)
-FROM_LISTS = dict(folder=PHOTOS, view='personal', seeds=5,
-                  ours=dict(FedProx='FedProx(mu=0.001)', RFedDis='RFedDis(hidden=4096)'))
-SIX = dict.fromkeys(('clipart', 'infograph', 'painting', 'quickdraw', 'real', 'sketch'), 1)
-SMALLEST = 'int(0.05 · smallest training part)'
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #3e7132ef
-OF_SIX = (*LARGE, *LOOP, rounds(300, 'Domainnet'), prox(.001, 'domainnet'), validated(.05, 'Domainnet'),
-          Field('images of a client', None, SMALLEST, SMALLEST, source=f'{CODE}/RFedDis_Domainnet.py'))
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #b7c10d59
-TABLES = [Protocol(
-    'RFedDis-1-Office', "RFedDis' Table I", 'office-caltech-10',
-    dict(A='amazon', C='caltech', D='dslr', W='webcam', Avg='AVG'), ALEX, each=62, **FROM_LISTS,
-    fields=(
-        *LARGE, *LOOP, rounds(300, 'Office'), prox(.001, 'office'), validated(.4, 'Office'),
-        Field('each', None, 62, source=f'{CODE}/RFedDis_Office.py: half of 125 of DSLR')))]
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #60889b8a
-NET = 'DigitModel: 3 convolutions of 5 × 5, linear layers 2048, 512, 10'
-ON_DIGITS = f'{CODE}/RFedDis_digits.py'
-DIGITS = (
-    Field('net', NET, NET, 'small_conv: 3 of 3 × 3, linear layers 128, 10', source=AS_FEDBN),
-    Field('method', 'RFedDis(hidden=2048)', "RFedDis(preset='released', hidden=2048)", row='RFedDis',
-          source=f'Sec. III; {ON_DIGITS}'),
-    *(Field(k, None, v, source=ON_DIGITS) for k, v in
-      dict(size=28, mean=(.5, .5, .5), std=(.5, .5, .5), flip=False, each=743).items()),
-    Field('round that counts', None, 'none is chosen, all are printed', SCORED, source=ON_DIGITS),
-    Field('images', None, "the first of FedBN's lists", 'of every class, by seed', source=ON_DIGITS))
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #32b1f89f
-TABLES += [Protocol(
-    'RFedDis-2-Digits', "RFedDis' Table II", 'digits',
-    dict(M='mnist', S='svhn', U='usps', Syn='synth', MM='mnist-m', Avg='AVG'),
-    dict(model='small_conv', protocol='fedbn'), each=743, view='personal', seeds=5,
-    folder=dict(size=28, val=0., mean=(.5, .5, .5), std=(.5, .5, .5)),
-    ours=dict(FedProx='FedProx(mu=0.01)', RFedDis='RFedDis(hidden=2048)'),
-    fields=(*DIGITS, *LOOP, rounds(100, 'digits'), prox(.01, 'digits')))]
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #2b4ac43a
-TABLES += [Protocol(
-    'RFedDis-2-DomainNet', "RFedDis' Table II", 'domainnet-10',
-    dict(Cl='clipart', I='infograph', P='painting', Q='quickdraw', R='real', Sk='sketch', Avg='AVG'),
-    ALEX, SIX, share=.05, smallest=True, lists=True, fields=OF_SIX, **FROM_LISTS)]
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #rfedtab3
-WITHOUT = {'L_Dis': SUM.replace('Summed', 'Summed(hidden=4096)'),
-           'L_Dis + L_Un': 'RFedDis(ce=False, hidden=4096)'}
-TABLES += [replace(
-    TABLES[0], name='RFedDis-3-Office', source="RFedDis' Table III", ours=TABLES[0].ours | WITHOUT,
-    like=dict.fromkeys(WITHOUT, 'RFedDis'),
-    fields=tuple(f for f in TABLES[0].fields if f.row in ('', 'Local', 'RFedDis')))]
-
-# %% ../../../nbs/2_methods/rfeddis/10_tables.ipynb #17f8cfc3
-LEFT_OUT = {"RFedDis' Table IV": 'RFedDis with 1, 4 and 16 local epochs: '
-                                 'RFedDis-1-Office --methods RFedDis --local-epochs 4'}
+GRID = read_grid(PAPER, MANY, *map(fewer, STEPS))
