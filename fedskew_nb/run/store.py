@@ -71,7 +71,7 @@ class Store:
     def save(self, it:Named, history:History):
         if self.folder: history.save(self.file(it))
     def save_parts(self, it:Named, suite:Suite):
-        "Beside the runs what each image of a folder is for, once a split; a suite split anew has no such table."
+        "Beside the runs what each image of a folder is for, once a split; one split anew has no table."
         if not (self.folder and suite.files and it.run.deal == 'skew'): return
         name = run_head(suite.name, 'split', it.run.deal, it.run.seed)
         to = self.folder.parent/'splits'/f'{name}_{it.made_of["data"]}.csv'
