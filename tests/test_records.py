@@ -81,14 +81,20 @@ class Pair(Record, forbid_unknown_fields=True):
         if self.low > self.high: raise ValueError('low is above high')
 
 RIGHT = dict(some=1, many=[1], word='a')
-ODD = [(dict(some=0), 'some is 0, not a whole number of at least 1'), (dict(some=True), 'some is True, not a whole'),
-       (dict(many=[]), 'many is [], not a list of something'), (dict(many=[1, 'x']), "many[1] is 'x', not a whole"),
-       (dict(word='c'), "word is 'c', not 'a' or 'b'"), (dict(maybe=3), 'maybe is 3, not a table or nothing'),
-       (dict(maybe={3: 1}), 'a name in maybe is not text'), (dict(also='x'), "also is 'x', not a finite number"),
-       (dict(maybe=dict(a=1, b=1.5)), 'maybe.b is 1.5, not a whole number'), (dict(also=None), 'also is None, not'),
-       (dict(inner=[dict(low=1, high=2), dict(low=1)]), 'inner[1] has no high'),
-       (dict(inner=[dict(low=2, high=1)]), 'inner[0]: low is above high'),
-       (dict(inner=[dict(low=1, high=2, hihg=2)]), "what is 'hihg'? did you mean high?")]
+ODD = [
+    (dict(some=0), 'some is 0, not a whole number of at least 1'),
+    (dict(some=True), 'some is True, not a whole'),
+    (dict(many=[]), 'many is [], not a list of something'),
+    (dict(many=[1, 'x']), "many[1] is 'x', not a whole"),
+    (dict(word='c'), "word is 'c', not 'a' or 'b'"),
+    (dict(maybe=3), 'maybe is 3, not a table or nothing'),
+    (dict(maybe={3: 1}), 'a name in maybe is not text'),
+    (dict(also='x'), "also is 'x', not a finite number"),
+    (dict(maybe=dict(a=1, b=1.5)), 'maybe.b is 1.5, not a whole number'),
+    (dict(also=None), 'also is None, not'),
+    (dict(inner=[dict(low=1, high=2), dict(low=1)]), 'inner[1] has no high'),
+    (dict(inner=[dict(low=2, high=1)]), 'inner[0]: low is above high'),
+    (dict(inner=[dict(low=1, high=2, hihg=2)]), "what is 'hihg'? did you mean high?")]
 
 @pytest.mark.parametrize('wrong, says', ODD)
 def test_what_is_wanted_is_said_of_every_kind(wrong, says):

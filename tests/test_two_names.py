@@ -271,7 +271,8 @@ ASKING = [(lambda: behind(Tokens()), r'body.blocks.3.a \(MultiheadAttention\) .*
           (lambda: behind(InPlace()), r'body.blocks.3 \(InPlace\) asks'),
           (lambda: behind(nn.Sequential(nn.ReLU(), Between())), r'body.blocks.3.1 \(Between\) asks'),
           (lambda: behind(nn.Sequential(nn.Dropout(.5), Between())), r'body.blocks.3.1 \(Between\) asks'),
-          (lambda: behind(nn.Sequential(Tokens(batch_first=True), InPlace())), r'body.blocks.3.1 \(InPlace\) asks')]
+          (lambda: behind(nn.Sequential(Tokens(batch_first=True), InPlace())),
+           r'body.blocks.3.1 \(InPlace\) asks')]
 
 @pytest.mark.parametrize('make, word', ASKING)
 def test_the_first_layer_that_asks_is_named(make, word, pair):
