@@ -23,7 +23,9 @@ from fedskew_nb.tools.shell import called, file_trouble, in_shell, parsed
 from fedskew_nb.run.compare import compare, resume
 from fedskew_nb.run.recipes import read_method, read_model, read_suite
 from fedskew_nb.run.rates import read_tuned
+from fedskew_nb.run.plan import planned
 from fedskew_nb.run.store import read_request
+from fedskew_nb.run.wish import check_arguments
 from fedskew_nb.run.tune import tune
 from fedskew_nb.core.files import write_json
 from fedskew_nb.nets.models import small_conv
@@ -196,6 +198,11 @@ def test_every_argument_of_compare(suite, here, name):
         with pytest.raises(ValueError) as e: compared(suite, **{name: value})
         assert any(w in str(e.value) for w in (name, '<lambda>', 'size')), value
     assert not list(here.iterdir())
+
+@pytest.mark.parametrize('seeds', [2, [5, 3], (5, 3), range(2)], ids=str)
+def test_seeds_in_any_sequence(seeds):
+    check_arguments(dict(seeds=seeds), ['seeds'])
+    assert [r.seed for r in planned('Local', 'emoji-pacs', seeds, control=False)] in ([0, 1], [5, 3])
 
 NEAR = dict(suites='suite', job='jobs', method='methods', roundz='rounds', learning_rate='')
 

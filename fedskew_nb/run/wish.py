@@ -61,7 +61,7 @@ def check_arguments(given:dict, names):
         if k not in ARGUMENTS: continue
         good, advice = ARGUMENTS[k]
         if isinstance(good, FunctionType): fits = good(v)
-        else: fits = not misfit(list(v[:MOST+1]) if isinstance(v, range) else v, good)
+        else: fits = not misfit(list(v[:MOST+1]) if isinstance(v, (range, tuple)) else v, good)
         if not fits: raise ValueError(f'{k} is {short(v)}: {advice}')
 
 # %% ../../nbs/7_app/27_wish.ipynb #ba44ac4c
