@@ -985,6 +985,7 @@ def test_a_run_at_the_server_goes_on_without_one_and_a_second_is_refused(place, 
         for call in (lambda: flower.submit(job(), 2, tmp_path/'out', 'nowhere:1'),
                      lambda: run_here(job(), sites(place), tmp_path/'out', False, '')):
             with pytest.raises(ValueError, match='another run works in .*out: await its end'): call()
+        assert not (tmp_path/'out'/'ledger.jsonl').exists() and not (tmp_path/'out'/'sites').exists()
     (tmp_path/'out'/'.lock').write_text('of a program that was killed')
     run(Grid(place, tmp_path), patience=60.)
     grid = Grid(place, tmp_path)

@@ -70,8 +70,8 @@ def run_here(job:Job, folders, out, peers:bool, lost:str, flare=False, **how):
     if flare: raise ValueError('--flare writes a job for --nodes N: leave --rehearse out')
     if how.get('hubs') and how.get('union'):
         raise ValueError('hubs are told the classes: say --classes a,b,c')
-    hub = rehearsal(job, folders, out, peers, lost, **how)
     with alone(Path(out)):
+        hub = rehearsal(job, folders, out, peers, lost, **how)
         hub.fit(on_round=tell_round)
         finish(hub, out)
 
